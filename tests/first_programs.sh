@@ -65,7 +65,9 @@ axum = "0.8"
 tokio = { version = "1", features = ["full"] }
 EOF2
 cp Cargo.lock "$folder/Cargo.lock"
-CARGO_TARGET_DIR=$PWD/target cargo build --quiet --manifest-path "$folder/Cargo.toml"
+# Built with the profile of this package, so that dependencies with equal features are there already.
+CARGO_TARGET_DIR=$PWD/target CARGO_PROFILE_DEV_DEBUG=false \
+  cargo build --quiet --manifest-path "$folder/Cargo.toml"
 programs=$PWD/target/debug
 
 start() {

@@ -50,8 +50,51 @@ awk '
     !inside && title ~ /^### / { prose++ }
     END { check(); exit wrong }
 ' docs/cookbook.md
+# The files and folders that docs name between backquotes, from the root or from any folder.
+find . -path ./target -prune -o -path ./.git -prune -o -path ./node_modules -prune -o -print |
+  sed 's/^\.//' >"$folder/paths"
+# Those that a diff creates.
+sed -n 's/^+++ b//p' docs/contributing.md >>"$folder/paths"
+grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' README.md SECURITY.md \
+  docs/*.md docs/*/*.md tests/README.md benches/*.md src/*/mod.rs src/lib.rs /dev/null |
+  tr -d '`' |
+  awk -F: -v paths="$folder/paths" '
+    BEGIN { while ((getline path <paths) > 0) { known[path] = 1; all[++n] = path } }
+    {
+      # Files of other projects.
+      if ($1 == "docs/evidence/peers.md") next
+      name = $3
+      sub(/^(\.\.?\/)+/, "", name)
+      sub(/\/$/, "", name)
+      if (!(name in found)) {
+        found[name] = ("/" name) in known
+        for (i = 1; i <= n && !found[name]; i++) {
+          rest = length(all[i]) - length(name)
+          found[name] = rest > 0 && substr(all[i], rest) == "/" name
+        }
+      }
+      if (!found[name]) {
+        printf "tests/guide.sh: %s:%s names %s, which is not there\n", $1, $2, $3
+        wrong = 1
+      }
+    }
+    END { exit wrong }
+  ' >&2
 # The test binaries that the page names.
 for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z]+$' | sort -u); do
   test -d "tests/$binary" ||
     { echo "tests/guide.sh: the docs name the test binary $binary, which is not there" >&2; exit 1; }
 done
+# Each limiter of the comparison, in its version, has a line that says where that was read.
+peers=$(sed -n 's/^\[\([a-z_-]*\)\]: https:.*/\1/p' docs/compare.md)
+test -n "$peers" || { echo "tests/guide.sh: docs/compare.md names no other crates" >&2; exit 1; }
+for peer in $peers Redisson express-rate-limit axum-governor; do
+  version=$(sed -n "s/.*\[$peer\] \([0-9][0-9.]*\).*/\1/p" docs/compare.md | head -n 1)
+  grep -q "^| $peer $version" docs/evidence/peers.md ||
+    { echo "tests/guide.sh: docs/evidence/peers.md has no line for $peer $version" >&2; exit 1; }
+done
+awk -F ' [|] ' '
+    /^[|] / && !/^[|] what / && $3 !~ /^20[0-9][0-9]-[01][0-9]-[0-3][0-9]$/ { print; wrong = 1 }
+    END { exit wrong }
+' docs/evidence/peers.md ||
+  { echo "tests/guide.sh: these lines of docs/evidence/peers.md have no day" >&2; exit 1; }

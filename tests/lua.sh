@@ -1,16 +1,9 @@
 #!/bin/sh
 # Expands the scripts of the folder lua/ with their includes, as src/connection/scripts.rs does, and looks for mistakes
-# with luacheck. Installs luacheck where it is missing, which needs apt-get.
+# with luacheck. Installs luacheck where it is missing, which needs apt-get. With the name of a script, as
+# `bash tests/lua.sh sliding_log.lua`, it prints that script with its includes.
 set -eu
 cd "$(dirname "$0")/.."
-
-if ! command -v luacheck >/dev/null; then
-    as_root=
-    [ "$(id -u)" -eq 0 ] || as_root=sudo
-    echo "tests/lua.sh: installing lua-check" >&2
-    $as_root apt-get update -q
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends lua-check
-fi
 
 expand() {
     awk '
@@ -31,11 +24,24 @@ expand() {
     ' "$1"
 }
 
+if [ $# -gt 0 ]; then
+    expand "lua/$1"
+    exit
+fi
+
+if ! command -v luacheck >/dev/null; then
+    as_root=
+    [ "$(id -u)" -eq 0 ] || as_root=sudo
+    echo "tests/lua.sh: installing lua-check" >&2
+    $as_root apt-get update -q
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends lua-check
+fi
+
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua lua/semaphore/*.lua; do
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done
-luacheck --std lua51 --globals redis struct cjson bit KEYS ARGV server_now --max-line-length 125 --ignore 211 221 231 311 411 --quiet \
+luacheck --std lua51 --globals redis struct cjson bit KEYS ARGV server_now --max-line-length 125 --ignore 211 221 231 311 411 421 431 --quiet \
     "$folder"/*.lua

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Runs the tests of every law and feature, with all features, against real redis-server processes
-# that they start themselves. The attacks and the fleets take longer than all others together:
-#   bash tests/run.sh --test attack --test fleet
+# that they start themselves. The attacks and the fleets take as long as all others together:
+#   bash tests/run.sh --attacks
+#   bash tests/run.sh --test fleet
 # Installs redis-server, and openssl for the certificates of one of them, where they are missing and
 # it may do so: with apt-get as root or by sudo, or with brew. Else it says what to install.
-# Options are those of `cargo test` and, after `--`, of the tests. With options, only what they name
-# runs.
+# Other options are those of `cargo test` and, after `--`, of the tests; only what they name runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ $# -eq 0 ]; then
-  echo "tests/run.sh: unit tests, doc tests and eight test binaries: about eight minutes on two cores"
+  echo "tests/run.sh: unit tests, doc tests and ten test binaries: about ten minutes on two cores"
 fi
 
 missing=()
@@ -61,13 +61,47 @@ redis-server --version
 
 # Snapshots are compared, never written.
 export INSTA_UPDATE=no
+
+# Each argument is a line of options; their tests run simultaneously, and what they say is shown one
+# after the other. Most tests wait for servers and clocks most of the time, so they share two cores
+# well. The build comes first, for all.
+simultaneously() {
+  local folder pids=() failed=0
+  folder=$(mktemp -d)
+  for at in $(seq $#); do
+    # shellcheck disable=SC2086
+    cargo test --all-features --no-fail-fast ${!at} >"$folder/$at" 2>&1 &
+    pids+=($!)
+  done
+  for at in $(seq $#); do
+    wait "${pids[at - 1]}" || failed=$?
+    cat "$folder/$at"
+  done
+  rm -r "$folder"
+  return $failed
+}
+
+if [ "${1:-}" = --attacks ] && [ $# -eq 1 ]; then
+  binaries=()
+  for folder in tests/*/attacks; do
+    binaries+=("--test=$(basename "${folder%/attacks}")")
+  done
+  # They wait for servers and proxies most of the time. More of them would disturb each other.
+  exec cargo test --all-features --no-fail-fast "${binaries[@]}" -- attacks:: --test-threads=6
+fi
 if [ $# -gt 0 ]; then exec cargo test --all-features --no-fail-fast "$@"; fi
 
-binaries=(laws store layer limiter lock topologies faults mutants)
 failed=0
 # Some tests start the examples.
 cargo build --all-features --examples
-cargo test --all-features --no-fail-fast --lib "${binaries[@]/#/--test=}" || failed=$?
+binaries=(structure laws store layer limiter lock topologies faults mutants)
+cargo test --all-features --no-run --lib "${binaries[@]/#/--test=}"
+simultaneously \
+  "--lib --test=structure --test=laws --test=store -- --skip attacks::" \
+  "--test=layer --test=limiter -- --skip attacks::" \
+  "--test=lock --test=topologies -- --skip attacks::" || failed=$?
+# Alone: these tests say how long callers waited, under load.
+cargo test --all-features --no-fail-fast --test=faults --test=mutants || failed=$?
 cargo test --all-features --no-fail-fast --doc || failed=$?
 if [ $failed -ne 0 ]; then echo "tests/run.sh: some tests failed, see above" >&2; fi
 exit $failed

@@ -18,7 +18,7 @@ use crate::{MACHINE, PROCESSES, TASKS, store};
 const REQUESTS: usize = 12_000;
 const FLUSH: Duration = Duration::from_secs(5);
 
-fn rule(algorithm: Algorithm) -> Rule {
+fn refunding(algorithm: Algorithm) -> Rule {
     let rule = Rule::new("outcomes", [Quota::per_hour(1_000_000)]).expect("valid");
     let rule = rule.with_algorithm(algorithm).with_refund_on(["2xx"]);
     rule.expect("valid")
@@ -34,7 +34,7 @@ fn algorithm(name: &str) -> Algorithm {
 #[ignore = "is started by other tests"]
 async fn worker_fails_at_times() {
     let Some(words) = instructions() else { return };
-    let rule = rule(algorithm(&words[1]));
+    let rule = refunding(algorithm(&words[1]));
     let requests: usize = words[2].parse().expect("a number");
     let limits = Limits::new([rule]).store(store(&words[0]).await);
     let handler = get(|Path(number): Path<usize>| async move {
@@ -93,7 +93,7 @@ fn failures_are_counted_exactly() {
         assert_eq!(all("lost ").sum::<u64>(), 0);
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let remaining = runtime.block_on(async {
-            let take = Take::new(rule(algorithm).into(), Key::default());
+            let take = Take::new(refunding(algorithm).into(), Key::default());
             let decision = store(&server.url).await.peek(&take).await;
             decision.expect("a decision").remaining()
         });

@@ -165,20 +165,41 @@ fn nothing_is_above_its_limit_and_nothing_is_left() {
     let _machine = MACHINE.blocking_lock();
     let server = Redis::start();
     let mut all = 0;
-    for phase in Phase::all() {
-        let instructions = phase.instructions(&server.url);
-        let worker = "saturated::worker_asks_for_more_than_there_is";
-        let workers = (0..PROCESSES).map(|_| start_worker(worker, &instructions));
-        let mut grants = grants(&outputs(workers.collect()));
-        for limit in phase.limits() {
-            let name = limit.algorithm.name().to_owned();
-            let grants = grants.remove(&(name, limit.max)).unwrap_or_default();
-            assert_eq!(violation(limit, &grants), None, "{limit:?}");
-            let fullest = fullest_window(&grants, limit.window);
-            assert!(fullest * 100 >= limit.max * 99, "{fullest} of {limit:?}");
-            all += grants.len();
+    for mut phase in Phase::all() {
+        for attempt in 0.. {
+            let (grants, unused) = play(&phase, &server);
+            all += grants;
+            if unused.is_empty() {
+                break;
+            }
+            assert!(attempt < 3, "{unused:?}");
+            // A busy machine cannot ask for as much: it gets a longer window.
+            println!("in {:?}: {unused:?}", phase.window);
+            phase.window *= 4;
+            phase.lasts = phase.lasts.max(4 * phase.window);
         }
-        assert!(grants.is_empty(), "grants that nobody asked for");
     }
     println!("{all} grants, none above a limit");
+}
+
+/// Plays a phase. Returns the number of grants, and the limits that were not used up, with their
+/// fullest windows.
+fn play(phase: &Phase, server: &Redis) -> (usize, Vec<(Limit, u64)>) {
+    let instructions = phase.instructions(&server.url);
+    let worker = "saturated::worker_asks_for_more_than_there_is";
+    let workers = (0..PROCESSES).map(|_| start_worker(worker, &instructions));
+    let mut grants = grants(&outputs(workers.collect()));
+    let (mut all, mut unused) = (0, Vec::new());
+    for limit in phase.limits() {
+        let name = limit.algorithm.name().to_owned();
+        let grants = grants.remove(&(name, limit.max)).unwrap_or_default();
+        assert_eq!(violation(limit, &grants), None, "{limit:?}");
+        let fullest = fullest_window(&grants, limit.window);
+        if fullest * 100 < limit.max * 99 {
+            unused.push((limit, fullest));
+        }
+        all += grants.len();
+    }
+    assert!(grants.is_empty(), "grants that nobody asked for");
+    (all, unused)
 }

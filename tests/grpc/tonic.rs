@@ -365,7 +365,7 @@ async fn bytes_of_grpc_web() {
          grpc-status: 8\r\n\
          grpc-message: quota exceeded: health\r\n\
          ratelimit-policy: \"health\";q=0;w=60\r\n\
-         ratelimit: \"health\";r=0;t=0\r\n\
+         ratelimit: \"health\";r=0;t=60\r\n\
          connection: close\r\n\
          content-length: 0\r\n"
     );
@@ -394,7 +394,7 @@ async fn head_over_http_2() {
             "grpc-status: 8",
             "grpc-message: quota exceeded: health",
             "ratelimit-policy: \"health\";q=0;w=60",
-            "ratelimit: \"health\";r=0;t=0",
+            "ratelimit: \"health\";r=0;t=60",
         ]
     );
     let body = response.into_body();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::algorithm::{Count, CountError, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Algorithm, Quota};
 
@@ -329,7 +329,7 @@ fn the_first_format_is_read() {
         ),
     ];
     for (algorithm, written) in written {
-        let counting = Counting::from(algorithm);
+        let counting = AlgorithmConfig::from(algorithm);
         let mut count = Count::default();
         let first = count.take(counting, 1_000_000, &quotas, 2).receipt();
         count.take(counting, 4_000_000, &quotas, 1);

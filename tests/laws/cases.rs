@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate::algorithm::{Count, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Quota};
 
-use crate::check::{for_each_algorithm, for_each_tally};
+use crate::check::for_each_algorithm;
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -18,7 +18,7 @@ fn rule<const N: usize>(quotas: [(u64, u64); N]) -> [Quota; N] {
 
 fn take(
     count: &mut Count,
-    counting: impl Into<Counting>,
+    counting: impl Into<AlgorithmConfig>,
     now: u64,
     quotas: &[Quota],
     cost: u64,
@@ -28,7 +28,12 @@ fn take(
     receipt.unwrap_or_else(|| panic!("not charged at {now}: {decision:?}"))
 }
 
-fn remaining(count: &Count, counting: impl Into<Counting>, now: u64, quotas: &[Quota]) -> Vec<u64> {
+fn remaining(
+    count: &Count,
+    counting: impl Into<AlgorithmConfig>,
+    now: u64,
+    quotas: &[Quota],
+) -> Vec<u64> {
     let peek = count.clone().take(counting, now, quotas, 0);
     peek.quotas()
         .iter()
@@ -57,10 +62,9 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
     }
 }
 
-for_each_tally!(a_refund_at_once_under_another_rule_is_complete);
+for_each_algorithm!(a_refund_at_once_under_another_rule_is_complete);
 
-/// Taken and given back at once, while a longer window of an earlier rule still counts. A log gives
-/// nothing back then that the longer window may need.
+/// Taken and given back at once, while a longer window of an earlier rule still counts.
 fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
     for (long, short) in [((1, 8), (3, 1)), ((3, 3), (3, 1)), ((3, 8), (2, 1))] {
         let (long, short) = (rule([long]), rule([short]));
@@ -77,7 +81,7 @@ fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
 /// What another rule finds after a refund is no less than it was before it.
 #[test]
 fn a_refund_takes_nothing_away() {
-    let by = |sub_windows| Counting::from(Algorithm::SlidingWindow).sub_windows(sub_windows);
+    let by = |sub_windows| AlgorithmConfig::from(Algorithm::SlidingWindow).sub_windows(sub_windows);
     let rule = rule([(3, 2), (2, 1)]);
     let mut count = Count::default();
     take(&mut count, by(2), 0, &rule, 2);
@@ -110,7 +114,7 @@ fn a_refund_takes_nothing_away_from_a_bucket() {
 #[test]
 fn a_refund_across_sub_windows_frees_nothing_else() {
     let rule = rule([(5, 8)]);
-    let by = |sub_windows| Counting::from(Algorithm::SlidingWindow).sub_windows(sub_windows);
+    let by = |sub_windows| AlgorithmConfig::from(Algorithm::SlidingWindow).sub_windows(sub_windows);
     let mut count = Count::default();
     let receipt = take(&mut count, by(64), 333, &rule, 1);
     take(&mut count, by(64), 333, &rule, 1);

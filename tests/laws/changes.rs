@@ -1,5 +1,6 @@
-//! Rules that change their quotas while something counts: nothing is refilled, and nothing is held
-//! for longer than a window. A rule that changes its algorithm starts afresh.
+//! Rules that change their quotas while something counts: nothing is refilled, nothing is held for
+//! longer than a window, and what is given back is free again. A rule that changes its algorithm
+//! starts afresh.
 
 use proptest::prelude::*;
 use tidegate::algorithm::Count;
@@ -64,6 +65,10 @@ for_each_algorithm!(
 for_each!(other_rules_refill_nothing {
     gcra Gcra,
     fixed_window FixedWindow,
+});
+for_each!(a_refund_after_a_change_frees_what_counts {
+    sliding_log SlidingLog,
+    sliding_window SlidingWindow,
 });
 for_each!(a_switch_refills_nothing {
     sliding_log SlidingLog,
@@ -186,9 +191,62 @@ impl Scene {
         book
     }
 
+    /// What was charged, all of it under this quota.
+    fn book_with_refunds(&self, quota: &Quota) -> Book {
+        let mut book = Book::new(self.current().way, *quota);
+        for charge in &self.charges {
+            book.admit(charge.stamp, charge.units);
+        }
+        for (index, charge) in self.charges.iter().enumerate() {
+            book.give_back(charge.stamp, index, charge.back);
+        }
+        book
+    }
+
     /// Net units of those inside of the window.
     fn admitted(&self, quota: &Quota, of: impl Fn(Algorithm) -> bool) -> u64 {
         self.book(quota, of).inside(self.now)
+    }
+
+    /// Net units inside of the window that have to count for any quota of this window, whether or
+    /// not a rule had it before: those that have been inside of a window in use ever since. A window
+    /// is in use until it has passed once since it was charged last.
+    fn kept(&self, quota: &Quota) -> u64 {
+        let life = |charge: &Charge| {
+            let windows = self.rules[charge.rule].quotas.iter().map(window);
+            windows.max().unwrap_or(0)
+        };
+        let has_left = |stamp: u64, window, now| stamp.saturating_add(window) <= now;
+        // The windows in use at an instant are those of the charges before. What was given back may
+        // be as if it had never been charged.
+        let is_in_use = |stamp, charges: &[Charge], now| {
+            let charges = charges.iter().filter(|charge| charge.back < charge.units);
+            let mut lives = charges.map(|charge| (charge.stamp, life(charge)));
+            lives.any(|(at, life)| !has_left(at, life, now) && !has_left(stamp, life, now))
+        };
+        let is_kept = |at: &usize| {
+            let stamp = self.charges[*at].stamp;
+            let later = at + 1..self.charges.len();
+            let mut instants = later.map(|at| (at, self.charges[at].stamp));
+            instants.all(|(at, now)| is_in_use(stamp, &self.charges[..at], now))
+                && is_in_use(stamp, &self.charges, self.now)
+                && !has_left(stamp, window(quota), self.now)
+        };
+        let kept = (0..self.charges.len()).filter(is_kept);
+        let kept = kept.map(|at| &self.charges[at]);
+        kept.map(|charge| charge.units - charge.back).sum()
+    }
+
+    /// Whether every take since this one was charged by a rule that counts as this one does, and
+    /// has this quota.
+    fn has_been_in_use(&self, quota: &Quota, since: usize) -> bool {
+        let rules = self.charges[since..].iter().map(|charge| charge.rule);
+        let mut rules = rules.chain([self.rule]).map(|rule| &self.rules[rule]);
+        let way = self.current().way;
+        rules.all(|rule| {
+            let is_alike = rule.way == way || way.algorithm == Algorithm::SlidingLog;
+            is_alike && rule.quotas.contains(quota)
+        })
     }
 
     /// How long this quota may be held: the same with a larger burst may have filled its bucket.
@@ -304,7 +362,12 @@ fn goes_on_counting(scene: &Scene, decision: &Decision, seen: &Seen) -> Result<(
             _ => scene.admitted(quota, slides),
         };
         ensure!(counted <= limit, "{counted} units of {quota:?}");
-        let (remaining, left) = (state.remaining(), limit - counted);
+        let kept = match slides(rule.way.algorithm) {
+            true => scene.kept(quota).max(counted),
+            false => counted,
+        };
+        seen.note_if(kept > counted, "counted from other quotas");
+        let (remaining, left) = (state.remaining(), limit.saturating_sub(kept));
         ensure!(
             remaining <= left,
             "{remaining} remain of {quota:?}, not {left}"
@@ -315,6 +378,66 @@ fn goes_on_counting(scene: &Scene, decision: &Decision, seen: &Seen) -> Result<(
         );
     }
     Ok(())
+}
+
+/// Of quotas that were in use all the time. What other rules had besides makes no difference.
+fn a_refund_after_a_change_frees_what_counts(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
+        let mut scene = Scene::new(&setup);
+        for step in steps {
+            scene.go_on(step, seen);
+            let index = usize::from(step.act / 96) % scene.charges.len().max(1);
+            if step.act % 16 > 12 && scene.charges.get(index).is_some_and(|it| !it.is_refunded) {
+                let counted = counted_of(&scene, index);
+                let units = part_of(scene.charges[index].units, step.size);
+                let back = scene.refund(index, units);
+                let least = counted.min(units);
+                ensure!(back >= least, "{}", scene.tell("less than counts"));
+                let was_changed = scene.charges[index..].windows(2);
+                let mut was_changed = was_changed.map(|pair| pair[0].rule != pair[1].rule);
+                seen.note_if(
+                    least > 0 && was_changed.any(|it| it),
+                    "refunds after a change",
+                );
+            } else {
+                scene.take(scene.cost(step));
+            }
+            for (at, state) in scene.would(scene.now, 0).quotas().iter().enumerate() {
+                let rule = scene.current();
+                let (quota, limit) = (&rule.quotas[at], limit(rule.way, &rule.quotas[at]));
+                if scene.has_been_in_use(quota, 0) {
+                    let counted = scene.book_with_refunds(quota).counted(scene.now);
+                    let (left, remaining) = (counted.left_of(limit), state.remaining());
+                    ensure!(
+                        left.contains(remaining),
+                        "{}",
+                        scene.tell(&format!("{remaining} remain of {quota:?}, not {left:?}"))
+                    );
+                    seen.note("quotas in use all the time");
+                }
+            }
+        }
+        Ok(())
+    });
+    seen.expect("changes", 200);
+    let (refunds, quotas) = match algorithm {
+        Algorithm::SlidingLog => (2, 300),
+        // As long as the number of sub-windows stays.
+        _ => (0, 300),
+    };
+    seen.expect("refunds after a change", refunds);
+    seen.expect("quotas in use all the time", quotas);
+}
+
+/// How many units of a take count for a quota that has been in use since then.
+fn counted_of(scene: &Scene, index: usize) -> u64 {
+    let charge = &scene.charges[index];
+    let mut quotas = scene.current().quotas.iter();
+    let counts = |quota: &Quota| {
+        let is_inside = charge.stamp + window(quota) > scene.now;
+        is_inside && scene.has_been_in_use(quota, index)
+    };
+    if quotas.any(counts) { charge.units } else { 0 }
 }
 
 fn a_refund_takes_nothing_away(algorithm: Algorithm) {

@@ -1,5 +1,6 @@
 //! A clock that goes back or forward: nothing panics, admissions resume within a window, and no
-//! more than one extra quota is admitted.
+//! more than one extra quota is admitted; none where it only goes back. Windows of the receipts'
+//! stamps may then hold one extra quota for each step.
 
 use proptest::prelude::*;
 use tidegate::{Algorithm, Decision, Quota};
@@ -9,18 +10,21 @@ use crate::history::{Act, Player, Setup, Step, micros, quotas, steps, way};
 use crate::oracle::{limit, span_of_memory, window};
 
 for_each_algorithm!(
+    steps_back_admit_nothing_more,
     a_jump_admits_at_most_one_extra_quota,
     refunds_after_a_jump_add_nothing,
     admissions_resume_within_a_window,
     answers_hold_after_a_jump,
 );
 
-/// A jump, before which step it happens, and before which the clock is set right again.
+/// A jump, before which step it happens, and before which the clock is set right again, or goes
+/// back once more.
 #[derive(Debug, Clone, Copy)]
 struct Jump {
     size: u16,
     at: usize,
     until: usize,
+    only_back: bool,
 }
 
 impl Jump {
@@ -36,7 +40,11 @@ impl Jump {
             12 | 13 => 3 * window,
             _ => 1_000_000 * window.min(1_000_000_000),
         };
-        if self.size.is_multiple_of(2) { by } else { -by }
+        if self.size.is_multiple_of(2) && !self.only_back {
+            by
+        } else {
+            -by
+        }
     }
 }
 
@@ -53,6 +61,7 @@ fn history(algorithm: Algorithm) -> impl Strategy<Value = (Setup, Vec<Step>, Jum
         size,
         at,
         until: at + for_steps,
+        only_back: false,
     });
     (setup, steps(24), jump)
 }
@@ -77,7 +86,7 @@ fn play(
         }
         playing.player.wait(step.wait);
         if index == jump.until {
-            playing.jump(-by);
+            playing.jump(if jump.only_back { by } else { -by });
             seen.note("set right");
         }
         let decision = playing.act(step);
@@ -136,11 +145,70 @@ impl Playing {
         }
     }
 
+    /// In windows of true time nothing is above its quota.
+    fn no_more_in_truth(&self, algorithm: Algorithm) -> Result<(), Broken> {
+        for quota in &self.player.quotas {
+            let limit = u128::from(limit(self.player.way, quota));
+            for (first, ..) in &self.admitted {
+                let (units, span) = (self.since(*first), self.truth() - first);
+                let most = most(algorithm, quota, limit, span).unwrap_or(u128::MAX);
+                ensure!(units <= most, "{units} units of {quota:?} in {span}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Between two steps back the stamps are in order and break no law. So a window of stamps holds
+    /// at most one quota more for each step.
+    fn no_more_by_stamps(&self, algorithm: Algorithm, seen: &Seen) -> Result<(), Broken> {
+        let taken = self.player.taken.iter().zip(&self.admitted);
+        let kept = |units, back| u128::from(units - back);
+        let stamps =
+            taken.map(|(taken, (_, units, back))| (taken.receipt.stamp(), kept(units, back)));
+        let mut stamps: Vec<_> = stamps.collect();
+        stamps.sort_unstable();
+        for quota in &self.player.quotas {
+            let limit = u128::from(limit(self.player.way, quota));
+            for (at, (first, _)) in stamps.iter().enumerate() {
+                let mut units = 0;
+                for (last, more) in &stamps[at..] {
+                    units += more;
+                    let Some(most) = most(algorithm, quota, limit, last - first) else {
+                        break;
+                    };
+                    let jumps = u128::from(self.jumps);
+                    ensure!(
+                        units <= most * (1 + jumps),
+                        "{units} units of {quota:?} stamped in {}, after {jumps} steps",
+                        last - first
+                    );
+                    seen.note_if(units > most, "above a quota by the stamps");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Net units from this true instant on.
     fn since(&self, first: u64) -> u128 {
         let since = self.admitted.iter().filter(|(stamp, ..)| *stamp >= first);
         since.map(|(_, units, back)| u128::from(units - back)).sum()
     }
+}
+
+fn steps_back_admit_nothing_more(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |mut history, seen| {
+        history.2.only_back = true;
+        play(history, seen, |playing, decision| {
+            if decision.is_some_and(|(_, decision)| decision.receipt().is_some()) {
+                playing.no_more_in_truth(algorithm)?;
+                playing.no_more_by_stamps(algorithm, seen)?;
+            }
+            Ok(())
+        })
+    });
+    seen.expect("back", 50);
+    seen.expect_some("above a quota by the stamps");
 }
 
 fn a_jump_admits_at_most_one_extra_quota(algorithm: Algorithm) {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::algorithm::{Count, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Decision, Quota};
 
@@ -20,7 +20,7 @@ pub(crate) struct Way {
     pub(crate) sub_windows: u16,
 }
 
-impl From<Way> for Counting {
+impl From<Way> for AlgorithmConfig {
     fn from(way: Way) -> Self {
         Self::from(way.algorithm).sub_windows(way.sub_windows)
     }

@@ -16,6 +16,7 @@ mod check;
 mod clocks;
 mod exact;
 mod extremes;
+mod fields;
 mod forgotten;
 #[cfg(all(feature = "config", feature = "redis", feature = "test-util"))]
 mod fuzz;

@@ -38,15 +38,16 @@ fn named(quotas: &[Quota]) -> Vec<Policy> {
     quotas.iter().enumerate().map(named).collect()
 }
 
-fn rule(setup: &Setup) -> Rule {
+fn base_rule(setup: &Setup) -> Rule {
     let rule = Rule::with_policies("plans", named(&setup.plans[0])).expect("valid");
     rule.with_algorithm(setup.way)
 }
 
-/// The take of each plan.
-fn takes(setup: &Setup) -> Vec<Take> {
+/// The take of each plan. Under one that the rule has lost, its own quotas apply.
+fn takes(setup: &Setup, presence: &[Presence]) -> Vec<Take> {
     let plans = setup.plans.iter().enumerate().skip(1);
-    let rule = plans.fold(rule(setup), |rule, (at, plan)| {
+    let plans = plans.filter(|(at, _)| presence[*at].is_there());
+    let rule = plans.fold(base_rule(setup), |rule, (at, plan)| {
         let quotas = Quotas::with_policies(named(plan)).expect("valid");
         rule.with_plan(&at.to_string(), quotas).expect("valid")
     });
@@ -139,10 +140,29 @@ impl Counted {
     }
 }
 
+/// Whether the rule has a plan, as of the last reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// It has had it all the time.
+    Always,
+    Gone,
+    /// It has it again. What was charged meanwhile may or may not count.
+    Back,
+}
+
+impl Presence {
+    fn is_there(self) -> bool {
+        self != Self::Gone
+    }
+}
+
 /// A key that is asked about under several plans.
 struct Scene {
+    setup: Setup,
     way: Way,
     takes: Vec<Take>,
+    /// Of each plan. The rule's own quotas stay.
+    presence: Vec<Presence>,
     plan: usize,
     now: u64,
     count: Count,
@@ -160,9 +180,12 @@ impl Scene {
                 .map(|quota| Counted::new(setup.way, *quota))
                 .collect()
         };
+        let presence = vec![Presence::Always; setup.plans.len()];
         Self {
+            setup: setup.clone(),
             way: setup.way,
-            takes: takes(setup),
+            takes: takes(setup, &presence),
+            presence,
             plan: 0,
             now: setup.start,
             count: Count::default(),
@@ -189,10 +212,25 @@ impl Scene {
         };
         self.now = instant(step.wait, self.now, &quota, self.way, &past);
         let next = usize::from(step.act / 16) % (2 * self.takes.len());
-        if next < self.takes.len() && next != self.plan {
+        let is_there = |plan: usize| self.presence.get(plan).is_some_and(|it| it.is_there());
+        if is_there(next) && next != self.plan {
             self.plan = next;
             seen.note("changes");
         }
+    }
+
+    /// The rule is loaded again, with a plan less or with one that comes back.
+    fn reload(&mut self, step: Step, seen: &Seen) {
+        let plan = 1 + usize::from(step.act / 16) % (self.takes.len() - 1);
+        self.presence[plan] = match self.presence[plan].is_there() {
+            true => Presence::Gone,
+            false => Presence::Back,
+        };
+        self.takes = takes(&self.setup, &self.presence);
+        if !self.presence[self.plan].is_there() {
+            self.plan = 0;
+        }
+        seen.note("reloads");
     }
 
     fn cost(&self, step: Step) -> u64 {
@@ -223,7 +261,9 @@ impl Scene {
             let mut all = counted.iter();
             all.all(|(range, limit)| units(range).saturating_add(cost) <= *limit)
         };
+        let is_certain = self.presence[self.plan] == Presence::Always;
         match decision.verdict() {
+            _ if !is_certain => {}
             Verdict::Allowed if cost == 0 => {}
             Verdict::Allowed => {
                 ensure!(fits(|range| range.least), "one too many, {counted:?}");
@@ -246,27 +286,40 @@ impl Scene {
         for ((range, limit), state) in own(self).into_iter().zip(decision.quotas()) {
             let left = range.left_of(limit);
             let remaining = state.remaining();
-            ensure!(left.contains(remaining), "{remaining} remain, not {left:?}");
+            let is_right = !is_certain || left.contains(remaining);
+            ensure!(is_right, "{remaining} remain, not {left:?}");
         }
         Ok(())
     }
 
-    fn refund(&mut self, step: Step, seen: &Seen) {
+    fn refund(&mut self, step: Step, seen: &Seen) -> Result<(), Broken> {
         let taken = self.charges.iter_mut().enumerate().rev();
         let mut taken = taken.filter(|(_, (_, is_refunded))| !is_refunded);
         let Some((index, (receipt, is_refunded))) = taken.nth(usize::from(step.act / 16) % 4)
         else {
-            return;
+            return Ok(());
         };
         *is_refunded = true;
         let receipt = *receipt;
         let units = part_of(receipt.units(), step.size);
         let back = self.count.refund(self.now, &receipt, units);
+        // No take is charged under a quota of no units.
+        let certain = self.presence.iter().zip(&self.counted);
+        let certain = certain.filter(|(presence, _)| **presence == Presence::Always);
+        let books = certain.flat_map(|(_, counted)| counted);
+        let books = books.filter_map(|counted| match counted {
+            Counted::Book(book) if book.limit() > 0 => Some(book),
+            _ => None,
+        });
+        let least = books.map(|book| book.counted_of(self.now, index).least);
+        let least = least.max().unwrap_or(0).min(units);
         let all = self.counted.iter_mut().flatten();
         all.for_each(|counted| counted.give_back(self.now, index, back));
         self.events
             .push(Event::Refunded(self.now, receipt, units, back));
         seen.note_if(back > 0, "refunds");
+        ensure!(back >= least, "{back} given back, but {least} count");
+        Ok(())
     }
 
     fn tell(&self, broken: &str) -> Broken {
@@ -291,6 +344,7 @@ fn plans_count_together(algorithm: Algorithm) {
     seen.expect("denied", 100);
 }
 
+/// Also while the rule loses plans and has them again.
 fn plans_and_refunds_count_together(algorithm: Algorithm) {
     // What a bucket has left of an earlier take is another law's.
     if algorithm == Algorithm::Gcra {
@@ -300,9 +354,14 @@ fn plans_and_refunds_count_together(algorithm: Algorithm) {
         let mut scene = Scene::new(&setup);
         for step in steps {
             scene.go_on(step, seen);
-            if step.act % 16 >= 12 {
-                scene.refund(step, seen);
-                continue;
+            match step.act % 16 {
+                12.. => {
+                    let refunded = scene.refund(step, seen);
+                    refunded.map_err(|broken| scene.tell(&broken))?;
+                    continue;
+                }
+                11 => scene.reload(step, seen),
+                _ => {}
             }
             let cost = scene.cost(step);
             let taken = scene.take(cost, seen);
@@ -311,6 +370,7 @@ fn plans_and_refunds_count_together(algorithm: Algorithm) {
         Ok(())
     });
     seen.expect("refunds", 30);
+    seen.expect("reloads", 50);
     seen.expect("admitted", 200);
 }
 
@@ -322,7 +382,7 @@ fn quotas_from_code_are_never_exceeded(algorithm: Algorithm) {
     }
     let seen = check((setup(algorithm, 6), steps(40)), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
-        let base = Arc::new(rule(&setup));
+        let base = Arc::new(base_rule(&setup));
         let given = |plan: &Vec<Quota>| Quotas::with_policies(named(plan)).expect("valid");
         let given: Vec<_> = setup.plans.iter().map(given).map(Arc::new).collect();
         // All are in use from the beginning.

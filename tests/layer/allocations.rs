@@ -6,11 +6,11 @@ use axum::body::Body;
 use http::{Request, Response};
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, Value, cmd};
-use tidegate::{Headers, MemoryStore, RateLimitLayer};
+use tidegate::{Headers, MemoryStore, RateLimitLayer, Resilient};
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service, service_fn};
 
-use crate::stores::Far;
+use crate::stores::far;
 use crate::{WINDOW, get, store_on};
 
 /// As a router hands on a request: with an extension of its own.
@@ -105,7 +105,7 @@ fn a_pending_answer_costs_one_allocation_beside_the_stores() {
             .store(MemoryStore::new())
             .layer(service_fn(ok)),
     );
-    let far = Far::new(std::time::Duration::ZERO);
+    let far = far(std::time::Duration::ZERO);
     // The store's future, and that of what becomes of the request.
     let far = allocations(layer.store(far).layer(service_fn(ok)));
     assert_eq!(far - near, 2);
@@ -117,13 +117,23 @@ fn a_lone_take_on_redis_allocates_little() {
     let server = test_support::Redis::start();
     let runtime = runtime();
     let store = runtime.block_on(store_on(&server));
-    let layer = RateLimitLayer::new("p", WINDOW, 1_000_000).store(store);
-    let whole = allocations_on(&runtime, layer.layer(service_fn(text)), routed);
     let bare = allocations_on(&runtime, service_fn(text), routed);
     let (client, command) = median_by_hand(&server, &runtime);
-    let own = whole - bare - client - command;
-    println!("{whole} = {bare} service + {command} command + {client} client + {own} own");
-    assert!(own <= 7, "{own}");
+    let check = |what: &str, layer: RateLimitLayer, most: u64| {
+        let whole = allocations_on(&runtime, layer.layer(service_fn(text)), routed);
+        let own = whole - bare - client - command;
+        println!("{what}: {whole} = {bare} service + {command} command + {client} client + {own}");
+        assert!(own <= most, "{what}: {own}");
+    };
+    let layer = RateLimitLayer::new("p", WINDOW, 1_000_000);
+    let keyed = layer
+        .clone()
+        .key_by(|_| Ok(tidegate::Key::from("203.0.113.9")));
+    let resilient = Resilient::new(store.clone());
+    check("bare", layer.clone().store(store.clone()), 7);
+    check("resilient", layer.store(resilient.clone()), 8);
+    check("bare with a key", keyed.clone().store(store), 9);
+    check("resilient with a key", keyed.store(resilient), 11);
 }
 
 /// What a script call of the same size allocates without this crate: by the client, and to put the

@@ -11,17 +11,14 @@ use http::{Request, Response, StatusCode};
 use tidegate::rule::{Policy, SharedRules};
 use tidegate::store::Charges;
 use tidegate::{
-    FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules,
-    Store, Take,
+    Decision, FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Rule,
+    Rules, Store, Take,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::stores::Far;
+use crate::helpers::per_minute;
+use crate::stores::far;
 use crate::{Stores, WINDOW, no_store, send};
-
-fn rule(path: &str, max: u64) -> Rule {
-    Rule::new(path, [Quota::new(WINDOW, max).expect("valid")]).expect("valid")
-}
 
 async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
     let take = Take::new(Arc::new(rule.clone()), Key::default());
@@ -31,7 +28,7 @@ async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
 #[tokio::test]
 async fn a_handler_gives_back_what_its_request_was_charged() {
     for store in &Stores::start().await.all {
-        let rule = rule("export", 5).with_cost(2);
+        let rule = per_minute("export", 5).with_cost(2);
         let layer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(store));
         let fails = get(async |charges: Charges| {
             assert_eq!(charges.len(), 1);
@@ -54,7 +51,7 @@ async fn a_handler_gives_back_what_its_request_was_charged() {
 #[tokio::test]
 async fn the_outermost_layer_comes_first() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let layer = |path| RateLimitLayer::from_rule(rule(path, 5)).store(Arc::clone(&store));
+    let layer = |path| RateLimitLayer::from_rule(per_minute(path, 5)).store(Arc::clone(&store));
     let paths = |charges: &Charges| {
         let paths = charges
             .iter()
@@ -72,7 +69,7 @@ async fn the_outermost_layer_comes_first() {
 
     assert_eq!(charges.refund().await.expect("an answer"), 3);
     for path in ["outer", "inner"] {
-        assert_eq!(remaining(&*store, &rule(path, 5)).await, 5);
+        assert_eq!(remaining(&*store, &per_minute(path, 5)).await, 5);
     }
 }
 
@@ -80,7 +77,8 @@ async fn the_outermost_layer_comes_first() {
 #[tokio::test]
 async fn a_denied_request_shows_what_the_outer_layer_charged() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let layer = |path, max| RateLimitLayer::from_rule(rule(path, max)).store(Arc::clone(&store));
+    let layer =
+        |path, max| RateLimitLayer::from_rule(per_minute(path, max)).store(Arc::clone(&store));
     let app = Router::new().route("/", get(async || "1").layer(layer("inner", 0)));
     let app = app.layer(layer("outer", 5));
     let response = send(&app, "/").await;
@@ -88,7 +86,7 @@ async fn a_denied_request_shows_what_the_outer_layer_charged() {
     let charges = Charges::from_extensions(response.extensions());
     assert_eq!(charges.len(), 1);
     assert_eq!(charges.refund().await.expect("an answer"), 1);
-    assert_eq!(remaining(&*store, &rule("outer", 5)).await, 5);
+    assert_eq!(remaining(&*store, &per_minute("outer", 5)).await, 5);
 }
 
 /// Handlers that give charges back run as ever when an operator switches a limit off, tries it in
@@ -100,11 +98,11 @@ async fn no_switch_takes_a_handler_down() {
     let layers = [
         (
             "cost 0",
-            RateLimitLayer::from_rule(rule("p", 5).with_cost(0)),
+            RateLimitLayer::from_rule(per_minute("p", 5).with_cost(0)),
         ),
         (
             "a callback proceeds",
-            RateLimitLayer::from_rule(rule("p", 5))
+            RateLimitLayer::from_rule(per_minute("p", 5))
                 .store(no_store())
                 .on_error(FailOpen),
         ),
@@ -159,7 +157,7 @@ async fn the_extractor_needs_no_layer() {
 #[tokio::test]
 async fn charges_of_one_rule_are_given_back_alone() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let layer = |path| RateLimitLayer::from_rule(rule(path, 5)).store(Arc::clone(&store));
+    let layer = |path| RateLimitLayer::from_rule(per_minute(path, 5)).store(Arc::clone(&store));
     let handler = get(async |charges: Charges| {
         assert_eq!(charges.of("unknown").refund().await.expect("an answer"), 0);
         charges
@@ -173,14 +171,14 @@ async fn charges_of_one_rule_are_given_back_alone() {
         .route("/", handler.layer(layer("login")))
         .layer(layer("all"));
     assert_eq!(crate::text(send(&app, "/").await).await, "1");
-    assert_eq!(remaining(&*store, &rule("login", 5)).await, 5);
-    assert_eq!(remaining(&*store, &rule("all", 5)).await, 4);
+    assert_eq!(remaining(&*store, &per_minute("login", 5)).await, 5);
+    assert_eq!(remaining(&*store, &per_minute("all", 5)).await, 4);
 }
 
 /// A request that waited, and one whose handler fails with an error of its own.
 #[tokio::test]
 async fn the_error_callback_finds_the_charge() {
-    let store = Far::new(Duration::ZERO);
+    let store = far(Duration::ZERO);
     let fails = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
     let layer = RateLimitLayer::new("p", WINDOW, 5).store(store);
     let layer = layer.on_error(async |failed: Failed| {
@@ -217,4 +215,20 @@ async fn a_charge_is_of_its_own_request() {
     receipts.sort_by_key(|receipt| (receipt.stamp(), receipt.serial()));
     receipts.dedup();
     assert_eq!(receipts.len(), 5);
+}
+
+/// docs/troubleshooting.md quotes the answer.
+#[tokio::test]
+async fn a_decision_is_no_extension() {
+    let handler = get(async |_: axum::Extension<Decision>| "1");
+    let layer = RateLimitLayer::new("p", WINDOW, 1);
+    let app = Router::new().route("/p", handler.layer(layer));
+    let response = send(&app, "/p").await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let told = crate::text(response).await;
+    let quoted = "Missing request extension: Extension of type `tidegate::decision::Decision` was \
+        not found";
+    assert!(told.starts_with(quoted), "{told}");
+    let guide = include_str!("../../docs/troubleshooting.md");
+    assert!(guide.contains(quoted));
 }

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::algorithm::Counting;
+use tidegate::algorithm::AlgorithmConfig;
 use tidegate::key::PeerAddr;
 use tidegate::{Algorithm, Limits, MemoryStore, Rules, Store};
 use tower::ServiceExt;
@@ -65,7 +65,7 @@ fn algorithms() {
     assert_eq!(counting("search"), Algorithm::Gcra.into());
     let bursts = |path| rule(path).quotas()[0].burst();
     assert_eq!((bursts("search"), bursts("getId")), (20, 5));
-    let sixteen = Counting::from(Algorithm::SlidingWindow).sub_windows(16);
+    let sixteen = AlgorithmConfig::from(Algorithm::SlidingWindow).sub_windows(16);
     assert_eq!(counting("feed"), sixteen);
 
     let of = |more: &str| of_rule(&format!("max-count = 5\nwindow = \"1s\"\n{more}"));
@@ -76,7 +76,7 @@ fn algorithms() {
     assert_eq!(leaky.algorithm(), Algorithm::Gcra.into());
     insta::assert_snapshot!(of("burst = 7"), @r#"line 5: rules.getId.burst: only algorithm = "gcra" has a burst"#);
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 0"), @"line 6: rules.getId.burst: the burst is zero and would deny every request, expected at least 1");
-    insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 99999999999"), @"line 6: rules.getId.burst: the burst is too large, expected what comes back in at most ten years (3650 days)");
+    insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 99999999999"), @"line 6: rules.getId.burst: the burst is too large, expected what comes back in at most ten years (3652.5 days)");
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 2\ncost = 3"), @"line 7: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
     insta::assert_snapshot!(of("sub-windows = 16"), @r#"line 5: rules.getId.sub-windows: only algorithm = "sliding-window" has sub-windows"#);
     insta::assert_snapshot!(of("algorithm = \"sliding-window\"\nsub-windows = 0"), @"line 6: rules.getId.sub-windows: expected 1 to 1024 sub-windows");
@@ -211,8 +211,17 @@ fn mistakes_in_windows() {
     insta::assert_snapshot!(window("\"99999999999999999999y\""), @r#"line 4: rules.getId.window: found "99999999999999999999y", expected a duration such as "10s", "500ms" or "1h 30m""#);
     insta::assert_snapshot!(window("\"18446744073709551615s 1000ms\""), @r#"line 4: rules.getId.window: found "18446744073709551615s 1000ms", expected a duration such as "10s", "500ms" or "1h 30m""#);
     insta::assert_snapshot!(window("\"1h 5 parsecs\""), @r#"line 4: rules.getId.window: found "1h 5 parsecs", expected a duration such as "10s", "500ms" or "1h 30m""#);
-    insta::assert_snapshot!(window("\"20y\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3650 days)");
+    insta::assert_snapshot!(window("\"20y\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3652.5 days)");
     insta::assert_snapshot!(window("10"), @r#"line 4: rules.getId.window: found 10, expected a duration such as "10s", "500ms" or "1h 30m""#);
+
+    for years in ["10years", "10y", "3652d 12h", "3650d"] {
+        let text = format!("[rules.a]\nmax-count = 5\nwindow = \"{years}\"");
+        let rules = Rules::from_toml(&text).expect("up to ten years");
+        assert!(
+            rules.get("a").expect("the rule").quotas()[0].window() <= tidegate::Quota::MAX_WINDOW
+        );
+    }
+    insta::assert_snapshot!(window("\"10years 1ms\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3652.5 days)");
 
     let days = "max-count = 5\nwindow-time = 5000000000\nwindow-time-unit = \"MILLISECONDS\"";
     let rules = Rules::from_toml(&format!("[rules.a]\n{days}")).expect("57 days");
@@ -222,7 +231,7 @@ fn mistakes_in_windows() {
     let time = |lines: &str| of_rule(&format!("max-count = 5\n{lines}"));
     insta::assert_snapshot!(time("window-time = 10\nwindow-time-unit = \"FORTNIGHTS\""), @r#"line 5: rules.getId.window-time-unit: found "FORTNIGHTS", expected "MILLISECONDS", "SECONDS", "MINUTES", "HOURS" or "DAYS""#);
     insta::assert_snapshot!(time("window-time = 0\nwindow-time-unit = \"SECONDS\""), @"line 4: rules.getId.window-time: the window is zero, expected at least 1 ms");
-    insta::assert_snapshot!(time("window-time = 4000000000\nwindow-time-unit = \"DAYS\""), @"line 4: rules.getId.window-time: the window is too long, expected at most ten years (3650 days)");
+    insta::assert_snapshot!(time("window-time = 4000000000\nwindow-time-unit = \"DAYS\""), @"line 4: rules.getId.window-time: the window is too long, expected at most ten years (3652.5 days)");
     insta::assert_snapshot!(time("window-time = 10"), @"line 4: rules.getId.window-time: a time without its unit, expected window-time-unit");
     insta::assert_snapshot!(time("window-time-unit = \"SECONDS\""), @"line 4: rules.getId.window-time-unit: a unit without its time, expected window-time");
     insta::assert_snapshot!(time("window = \"1s\"\nwindow-time = 10"), @"line 4: rules.getId.window: both window and window-time, expected one of them");
@@ -249,7 +258,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `shadow`, `plans`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = [\"everyone\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
@@ -261,6 +270,9 @@ fn mistakes_in_names() {
     insta::assert_snapshot!(said("rules = 7"), @"line 1: rules: found 7, expected tables of rules: [rules.<path>]");
     insta::assert_snapshot!(said("enabled = \"yes\""), @r#"line 1: enabled: found "yes", expected true or false"#);
     insta::assert_snapshot!(said("[client-ip]\ntrusted = [\"10.0.0.0/33\"]"), @r#"line 2: client-ip.trusted: found "10.0.0.0/33", expected a network such as "10.0.0.0/8", or an address"#);
+    insta::assert_snapshot!(said("[client-ip]\nhops = 65"), @"line 2: client-ip.hops: more proxies than expected, 0 to 64");
+    insta::assert_snapshot!(said("[client-ip]\nhops = 99999999999999"), @"line 2: client-ip.hops: more proxies than expected, 0 to 64");
+    Rules::from_toml("[client-ip]\nhops = 64").expect("as many as are read");
     insta::assert_snapshot!(said("[client-ip]\ntrusted = []\nhops = 1"), @"line 1: client-ip: both trusted and hops, expected one of them");
     insta::assert_snapshot!(said("[client-ip]\nfield = \"a b\""), @r#"line 2: client-ip.field: found "a b", expected the name of a header field"#);
     insta::assert_snapshot!(said("[client-ip]\ntrusted = []\nipv6-prefix = 129"), @"line 3: client-ip.ipv6-prefix: more bits than an address has, expected 0 to 128");
@@ -505,12 +517,12 @@ fn leases() {
 #[test]
 fn outcomes() {
     let with = |line: &str| of_rule(&format!("max-count = 5\nwindow = \"10s\"\n{line}"));
-    insta::assert_snapshot!(with("refund-on = [\"2xx\", \"20x\"]"), @r#"line 5: rules.getId.refund-on: found "20x", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
-    insta::assert_snapshot!(with("refund-on = [304]"), @r#"line 5: rules.getId.refund-on: found 304, expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = [\"2xx\", \"20x\"]"), @r#"line 5: rules.getId.refund-on: found "20x", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [304]"), @r#"line 5: rules.getId.refund-on: found 304, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
     insta::assert_snapshot!(with("refund-on = \"2xx\""), @r#"line 5: rules.getId.refund-on: found "2xx", expected a list of outcomes"#);
-    insta::assert_snapshot!(with("refund-on = []"), @r#"line 5: rules.getId.refund-on: no outcome, expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
-    insta::assert_snapshot!(with("refund-on = [\"99\"]"), @r#"line 5: rules.getId.refund-on: found "99", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
-    insta::assert_snapshot!(with("refund-on = [\"grpc-17\"]"), @r#"line 5: rules.getId.refund-on: found "grpc-17", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = []"), @r#"line 5: rules.getId.refund-on: no outcome, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [\"99\"]"), @r#"line 5: rules.getId.refund-on: found "99", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [\"grpc-17\"]"), @r#"line 5: rules.getId.refund-on: found "grpc-17", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
     let text =
         "[rules.a]\nmax-count = 5\nwindow = \"10s\"\nrefund-on = [\"2xx\", \"2xx\", \"grpc-0\"]";
     assert!(Rules::from_toml(text).is_ok());

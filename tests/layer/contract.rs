@@ -15,6 +15,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
+use crate::helpers::stub::Stub;
 use crate::{Stores, WINDOW, get};
 
 /// Panics if it is called without having been polled ready. A clone starts unready.
@@ -162,36 +163,15 @@ async fn a_slow_degrade_callback_holds_nothing() {
 /// One request is one question to the store.
 #[tokio::test]
 async fn the_store_is_asked_once() {
-    #[derive(Debug)]
-    struct Counting(Arc<dyn Store>, Arc<AtomicUsize>);
-
-    impl Store for Counting {
-        fn take(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<tidegate::Decision> {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            self.0.take(take)
-        }
-
-        fn refund(
-            &self,
-            take: &tidegate::Take,
-            receipt: &tidegate::decision::Receipt,
-        ) -> tidegate::store::StoreFuture<u64> {
-            self.0.refund(take, receipt)
-        }
-
-        fn reset(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<bool> {
-            self.0.reset(take)
-        }
-
-        fn name(&self) -> String {
-            self.0.name()
-        }
-    }
-
     let stores = Stores::start().await;
     for store in &stores.all {
         let asked = Arc::new(AtomicUsize::new(0));
-        let store: Arc<dyn Store> = Arc::new(Counting(store.clone(), asked.clone()));
+        let counted = Arc::clone(&asked);
+        let counting = Stub::around(Arc::clone(store)).take_fn(move |store, take| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            store.take(take)
+        });
+        let store: Arc<dyn Store> = Arc::new(counting);
         let service = layer(&store, 2).layer(Strict::default());
         assert_eq!(statuses(service, 3).await, [200, 200, 429]);
         assert_eq!(asked.load(Ordering::Relaxed), 3);

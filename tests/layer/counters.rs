@@ -11,29 +11,24 @@ use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::Policy;
-use tidegate::store::{Charges, Fallback, StoreErrorKind};
+use tidegate::store::{Charges, StoreErrorKind};
 use tidegate::{
-    FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule, Rules, Store,
+    FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Resilient, Rule, Rules,
+    Store,
 };
 
 use crate::{Stores, WINDOW, no_store, send, status};
 
 use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
 
+use crate::helpers::{app, per_minute};
+
 fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
     Limits::new(Rules::from_iter(rules)).store(store)
 }
 
-fn rule(path: &str, max: u64) -> Rule {
-    Rule::new(path, [quota(max)]).expect("valid")
-}
-
 fn quota(max: u64) -> Quota {
     Quota::new(WINDOW, max).expect("valid")
-}
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", on_get(|| async { "1" }).layer(layer))
 }
 
 fn of(limits: &Limits, path: &str) -> RuleSnapshot {
@@ -51,7 +46,10 @@ async fn ask(app: &Router, times: usize) {
 async fn decisions_by_outcome_and_source() {
     let stores = Stores::start().await;
     for (store, source) in stores.all.iter().zip([Source::Local, Source::Redis]) {
-        let limits = limits([rule("a", 5), rule("none", 0)], Arc::clone(store));
+        let limits = limits(
+            [per_minute("a", 5), per_minute("none", 0)],
+            Arc::clone(store),
+        );
         let (allowing, refusing) = (app(limits.layer("a")), app(limits.layer("none")));
         ask(&allowing, 8).await;
         ask(&refusing, 2).await;
@@ -101,7 +99,7 @@ async fn denials_by_quota_outlive_a_changed_rule() {
 
 #[tokio::test]
 async fn units_and_near_limit() {
-    let limits = limits([rule("a", 100)], MemoryStore::new());
+    let limits = limits([per_minute("a", 100)], MemoryStore::new());
     let cost = |head: &http::request::Parts| {
         head.uri
             .query()
@@ -124,7 +122,7 @@ async fn units_and_near_limit() {
         );
     }
     for (ratio, near) in [(0.0, 1), (0.5, 0), (f64::NAN, 1), (9.0, 0)] {
-        let limits = Limits::new([rule("a", 100)]).near_limit_ratio(ratio);
+        let limits = Limits::new([per_minute("a", 100)]).near_limit_ratio(ratio);
         ask(&self::app(limits.layer("a")), 1).await;
         assert_eq!(of(&limits, "a").near_limit, near, "{ratio}");
     }
@@ -137,7 +135,7 @@ async fn leased_units_are_near_the_limit_when_the_quota_is() {
     let quota = Quota::new(Duration::from_secs(3_600), 1_000).expect("valid");
     let rule = Rule::new("a", [quota]).expect("valid");
     let rule = rule.with_lease(Duration::from_millis(50)).expect("leases");
-    let store = tidegate::store::UnitLeases::new(MemoryStore::new().tokio_clock());
+    let store = Resilient::bare(MemoryStore::new().tokio_clock());
     let store = store.tokio_clock();
     let limits = limits([rule], store);
     let app = app(limits.layer("a"));
@@ -160,7 +158,7 @@ async fn leased_units_are_near_the_limit_when_the_quota_is() {
 /// Fail-open has to be seen.
 #[tokio::test]
 async fn errors_and_requests_without_a_decision() {
-    let limits = limits([rule("a", 5)], no_store());
+    let limits = limits([per_minute("a", 5)], no_store());
     ask(&app(limits.layer("a")), 2).await;
     assert_eq!(of(&limits, "a").proceeded, 0);
     ask(&app(limits.layer("a").on_error(FailOpen)), 3).await;
@@ -187,8 +185,8 @@ async fn errors_and_requests_without_a_decision() {
 
 #[tokio::test]
 async fn a_fallback_is_a_source_and_its_cause_an_error() {
-    let fallback = Fallback::new(no_store(), tidegate::rule::Share::of_processes(1));
-    let limits = limits([rule("a", 2)], fallback);
+    let fallback = Resilient::bare(no_store()).fallback(tidegate::rule::Share::of_processes(1));
+    let limits = limits([per_minute("a", 2)], fallback);
     ask(&app(limits.layer("a")), 3).await;
     let a = of(&limits, "a");
     assert_eq!(a.decisions_by(Allowed, Source::Fallback), 2);
@@ -200,7 +198,7 @@ async fn a_fallback_is_a_source_and_its_cause_an_error() {
 #[tokio::test(start_paused = true)]
 async fn waiting_requests() {
     let store = MemoryStore::new().tokio_clock();
-    let limits = limits([rule("a", 1)], store);
+    let limits = limits([per_minute("a", 1)], store);
     let app = app(limits.layer("a").wait(2 * WINDOW));
     ask(&app, 1).await;
     let waiter = tokio::spawn({
@@ -223,7 +221,7 @@ async fn waiting_requests() {
 
 #[tokio::test]
 async fn refunds() {
-    let limits = limits([rule("a", 5)], MemoryStore::new());
+    let limits = limits([per_minute("a", 5)], MemoryStore::new());
     let app = app(limits.layer("a").cost(|_| 2));
     let response = send(&app, "/").await;
     let charges = Charges::from_extensions(response.extensions());
@@ -236,7 +234,10 @@ async fn refunds() {
 /// Series of rules that nobody uses, or that are gone, would only cost.
 #[tokio::test]
 async fn only_rules_in_use_are_in_a_snapshot() {
-    let limits = limits([rule("used", 1), rule("unused", 1)], MemoryStore::new());
+    let limits = limits(
+        [per_minute("used", 1), per_minute("unused", 1)],
+        MemoryStore::new(),
+    );
     let (used, gone) = (app(limits.layer("used")), app(limits.layer("gone")));
     let paths = |limits: &Limits| {
         let snapshot = limits.snapshot();
@@ -248,7 +249,7 @@ async fn only_rules_in_use_are_in_a_snapshot() {
     ask(&gone, 3).await;
     assert_eq!(limits.snapshot().unmatched, 3);
 
-    let off = Rules::from_iter([rule("used", 1)]).enabled(false);
+    let off = Rules::from_iter([per_minute("used", 1)]).enabled(false);
     limits.rules().replace(off);
     ask(&used, 4).await;
     assert_eq!(
@@ -260,7 +261,9 @@ async fn only_rules_in_use_are_in_a_snapshot() {
 
     limits.rules().replace(Rules::default());
     assert!(paths(&limits).is_empty());
-    limits.rules().replace(Rules::from_iter([rule("used", 1)]));
+    limits
+        .rules()
+        .replace(Rules::from_iter([per_minute("used", 1)]));
     let used = of(&limits, "used");
     assert_eq!(
         (used.decisions(Allowed), used.decisions(Denied)),
@@ -272,7 +275,7 @@ async fn only_rules_in_use_are_in_a_snapshot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn layers_of_one_path_count_together_and_lose_nothing() {
     const EACH: u64 = 2_000;
-    let limits = limits([rule("a", 3 * EACH)], MemoryStore::new());
+    let limits = limits([per_minute("a", 3 * EACH)], MemoryStore::new());
     let tasks = (0..4).map(|_| {
         let app = app(limits.clone().layer("a"));
         tokio::spawn(async move { ask(&app, EACH as usize).await })
@@ -304,7 +307,7 @@ async fn latency_of_a_store_that_hangs() {
     let store = tidegate::RedisStore::connect(&server.url)
         .await
         .expect("runs");
-    let limits = limits([rule("a", 5)], store.timeout(timeout));
+    let limits = limits([per_minute("a", 5)], store.timeout(timeout));
     let app = app(limits.layer("a"));
     server.signal("STOP");
     ask(&app, 2).await;
@@ -325,7 +328,9 @@ async fn a_layer_of_its_own_counts_failures_and_refunds() {
     let snapshot = layer.snapshot().expect("a fixed rule");
     assert_eq!(snapshot.errors().map(|(_, number)| number).sum::<u64>(), 1);
 
-    let rule = rule("alone", 5).with_refund_on(["2xx"]).expect("valid");
+    let rule = per_minute("alone", 5)
+        .with_refund_on(["2xx"])
+        .expect("valid");
     let layer = RateLimitLayer::from_rule(rule);
     let app = Router::new().route("/", on_get(async || "").layer(layer.clone()));
     assert_eq!(status(&app, "/").await, StatusCode::OK);

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::get;
 use http::Request;
 use test_support::log::Log;
 use tidegate::key::Everyone;
@@ -13,18 +11,15 @@ use tidegate::{
 };
 use tower::ServiceExt;
 
+use crate::helpers::app_at;
 use crate::{Stores, WINDOW, no_store, send, status};
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/p", get(|| async { "" }).layer(layer))
-}
 
 #[tokio::test]
 async fn a_panic_is_logged() {
     let log = Log::start();
     let layer =
         RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
-    assert_eq!(status(&app(layer), "/p").await.as_u16(), 500);
+    assert_eq!(status(&app_at("/p", layer), "/p").await.as_u16(), 500);
     let mut lines = log.lines();
     lines.retain(|line| !line.contains("requests were denied"));
     let [line] = &*lines else {
@@ -40,7 +35,7 @@ async fn a_panic_is_logged() {
 #[tokio::test]
 async fn a_servers_mistake_is_logged_once() {
     let log = Log::start();
-    let app = app(RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
+    let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
     for _ in 0..50 {
         assert_eq!(status(&app, "/p").await.as_u16(), 500);
     }
@@ -61,7 +56,7 @@ async fn a_flood_of_failures_is_no_flood_of_lines() {
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000)
         .store(Arc::new(MemoryStore::with_max_keys(1)))
         .key((tenant, |_: &http::request::Parts| Ok(Key::default())));
-    let app = app(layer);
+    let app = app_at("/p", layer);
     for number in 0..500 {
         send(&app, "/p").await;
         let request = Request::get("/p").header("x-tenant", number);
@@ -82,7 +77,7 @@ async fn a_flood_of_failures_is_no_flood_of_lines() {
 async fn a_clients_mistake_is_not_logged() {
     let log = Log::start();
     let tenant = Header::new("x-tenant");
-    let app = app(RateLimitLayer::new("p", WINDOW, 1_000).key(tenant));
+    let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 1_000).key(tenant));
     for _ in 0..3 {
         assert_eq!(status(&app, "/p").await.as_u16(), 400);
         let request = Request::get("/p").header("x-tenant", "a");
@@ -105,7 +100,7 @@ async fn a_denial_is_a_debug_event() {
     let layer = RateLimitLayer::from_rule(rule)
         .key(key)
         .store(MemoryStore::new().tokio_clock());
-    let app = app(layer.clone());
+    let app = app_at("/p", layer.clone());
     for _ in 0..2 {
         assert_eq!(status(&app, "/p").await.as_u16(), 200);
     }
@@ -125,7 +120,7 @@ async fn a_denial_is_a_debug_event() {
     }
     assert!(!line.contains("alice") && !line.contains("key"), "{line}");
 
-    let app = self::app(layer.trace_hashed_keys());
+    let app = app_at("/p", layer.trace_hashed_keys());
     assert_eq!(status(&app, "/p").await.as_u16(), 429);
     let [line] = &*denials(&log) else {
         panic!("one denial");
@@ -150,7 +145,10 @@ async fn a_summary_of_denials_at_most_every_ten_seconds() {
     let log = Log::start();
     let rule = Rule::new("p", [Quota::per_day(2)]).expect("valid");
     let limits = Limits::new([rule]);
-    let apps = [app(limits.layer("p")), app(limits.layer("p"))];
+    let apps = [
+        app_at("/p", limits.layer("p")),
+        app_at("/p", limits.layer("p")),
+    ];
     for _ in 0..99 {
         for app in &apps {
             send(app, "/p").await;
@@ -159,14 +157,28 @@ async fn a_summary_of_denials_at_most_every_ten_seconds() {
     }
     let summaries = log.lines();
     assert_eq!(summaries.len(), 1, "in 9.8 s: {summaries:?}");
-    assert!(summaries[0].contains("INFO") && summaries[0].contains("denied=1 allowed=2"));
+    let first = "path=\"p\" denied=1 allowed=2 since=\"the start\"";
+    assert!(
+        summaries[0].contains("INFO") && summaries[0].contains(first),
+        "{summaries:?}"
+    );
     tokio::time::advance(std::time::Duration::from_millis(200)).await;
     send(&apps[0], "/p").await;
     let summaries = log.lines();
     let [line] = &*summaries else {
         panic!("{summaries:?}");
     };
-    assert!(line.contains("denied=196 allowed=0 seconds=1"), "{line}");
+    assert!(
+        line.contains("denied=196 allowed=0 since=\"10s ago\""),
+        "{line}"
+    );
+    for (pause, said) in [(119, "119s"), (3_601, "60m"), (80_000, "22h")] {
+        tokio::time::advance(std::time::Duration::from_secs(pause)).await;
+        send(&apps[0], "/p").await;
+        let line = log.lines().concat();
+        let since = format!("denied=1 allowed=0 since=\"{said} ago\"");
+        assert!(line.contains(&since), "{since}: {line}");
+    }
 }
 
 /// The span ends with the answer, also if that had to be waited for.
@@ -175,7 +187,10 @@ async fn a_span_around_the_call_of_the_store() {
     let stores = Stores::start().await;
     for (store, name) in stores.all.iter().zip(["memory", "redis"]) {
         let log = Log::start();
-        let app = app(RateLimitLayer::new("p", WINDOW, 1).store(Arc::clone(store)));
+        let app = app_at(
+            "/p",
+            RateLimitLayer::new("p", WINDOW, 1).store(Arc::clone(store)),
+        );
         for outcome in ["allowed", "denied"] {
             send(&app, "/p").await;
             let mut lines = log.lines_with_debug();
@@ -190,7 +205,7 @@ async fn a_span_around_the_call_of_the_store() {
     }
     let log = Log::start();
     send(
-        &app(RateLimitLayer::new("p", WINDOW, 1).store(no_store())),
+        &app_at("/p", RateLimitLayer::new("p", WINDOW, 1).store(no_store())),
         "/p",
     )
     .await;

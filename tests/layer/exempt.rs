@@ -14,7 +14,7 @@ use tidegate::{Limits, Rules};
 use tower::ServiceExt;
 
 /// A layer of the rule `p` of this file on all routes, some of them in a nested router.
-fn app(limits: &Limits) -> Router {
+fn nested_app(limits: &Limits) -> Router {
     let ok = || any(|| async { "" });
     let layer = limits.layer("p");
     let nested = Router::new().route("/status", ok().layer(layer.clone()));
@@ -44,7 +44,10 @@ fn from(peer: &str, fields: &[(&'static str, &'static str)]) -> Request<Body> {
 
 /// Whether requests like this one are exempt from a rule that denies all others.
 async fn is_exempt(limits: &Limits, request: Request<Body>) -> bool {
-    let response = app(limits).oneshot(request).await.expect("infallible");
+    let response = nested_app(limits)
+        .oneshot(request)
+        .await
+        .expect("infallible");
     match response.status().as_u16() {
         200 => true,
         429 => false,
@@ -204,7 +207,7 @@ async fn a_reload_changes_what_is_exempt() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
     let limits = limits(RULE);
-    let app = app(&limits);
+    let app = nested_app(&limits);
     let status = async || {
         let response = app.clone().oneshot(request("/status")).await;
         response.expect("infallible").status().as_u16()

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use tidegate::callback::{FailureKind, Problem};
@@ -20,20 +18,17 @@ use tidegate::{
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
+use crate::helpers::app_at;
 use crate::{WINDOW, no_store, send, status, store_on, text};
 
 fn undecided() -> RateLimitLayer {
     RateLimitLayer::new("p", WINDOW, 5).store(no_store())
 }
 
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/p", get(|| async { "handled" }).layer(layer))
-}
-
 /// Law 5: a failure is never a 429.
 #[tokio::test]
 async fn by_default_a_503() {
-    let response = send(&app(undecided()), "/p").await;
+    let response = send(&app_at("/p", undecided()), "/p").await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(
         response.headers()["content-type"],
@@ -57,7 +52,7 @@ async fn a_real_outage_is_a_503_too_and_the_kind_is_told() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let layer = RateLimitLayer::new("p", WINDOW, 5).store(store);
     assert_eq!(
-        status(&app(layer.clone()), "/p").await,
+        status(&app_at("/p", layer.clone()), "/p").await,
         StatusCode::SERVICE_UNAVAILABLE
     );
 
@@ -67,7 +62,10 @@ async fn a_real_outage_is_a_503_too_and_the_kind_is_told() {
         assert!(cause.is_io_error());
         format!("{:?}", error.kind())
     });
-    assert_eq!(text(send(&app(kinds), "/p").await).await, "Unavailable");
+    assert_eq!(
+        text(send(&app_at("/p", kinds), "/p").await).await,
+        "Unavailable"
+    );
 }
 
 #[tokio::test]
@@ -76,18 +74,21 @@ async fn a_rule_can_let_through() {
         .expect("valid")
         .with_on_error(OnError::Proceed);
     let layer = RateLimitLayer::from_rule(rule).store(no_store());
-    assert_eq!(text(send(&app(layer), "/p").await).await, "handled");
+    assert_eq!(
+        text(send(&app_at("/p", layer), "/p").await).await,
+        "handled"
+    );
 }
 
 #[tokio::test]
 async fn fail_open_in_one_word() {
     assert_eq!(
-        text(send(&app(undecided().on_error(FailOpen)), "/p").await).await,
+        text(send(&app_at("/p", undecided().on_error(FailOpen)), "/p").await).await,
         "handled"
     );
     let denied = RateLimitLayer::new("p", WINDOW, 0).on_error(FailOpen);
     assert_eq!(
-        status(&app(denied), "/p").await,
+        status(&app_at("/p", denied), "/p").await,
         StatusCode::TOO_MANY_REQUESTS
     );
 }
@@ -104,15 +105,16 @@ fn without_key() -> [(RateLimitLayer, u16); 2] {
 async fn a_missing_key_is_a_400_or_500() {
     for (layer, expected) in without_key() {
         for layer in [layer.clone(), layer.on_error(Problem)] {
-            let response = send(&app(layer), "/p").await;
+            let response = send(&app_at("/p", layer), "/p").await;
             assert_eq!(response.status().as_u16(), expected);
             let content_type = &response.headers()["content-type"];
             assert_eq!(content_type, "application/problem+json");
             let text = text(response).await;
             assert!(text.contains(&format!("\"status\":{expected}")), "{text}");
-            // A client is told nothing of what the key is made of; whoever tries the app is told
-            // what mends it, since tests have debug assertions.
-            assert!(!text.contains("tenant"), "{text}");
+            // Whoever tries the app is told what is missing, and what mends it: tests have debug
+            // assertions. Without them a client is told nothing of what the key is made of.
+            let missing = text.contains("the request has no x-tenant header field");
+            assert_eq!(missing, expected == 400, "{text}");
             let says = text.contains("into_make_service_with_connect_info::<SocketAddr>()");
             assert_eq!(says, expected == 500, "{text}");
             serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
@@ -125,7 +127,7 @@ async fn a_missing_key_is_a_400_or_500() {
 async fn what_went_wrong_is_escaped() {
     let reason = "line 1\nline \"2\" \\ \u{7} ä %41 \u{2028}";
     let key = move |_: &http::request::Parts| Err::<Key, _>(KeyError::server(reason));
-    let app = app(RateLimitLayer::new("p", WINDOW, 2).key(key));
+    let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 2).key(key));
     let text = text(send(&app, "/p").await).await;
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(document["detail"], "line 1 line \"2\" \\   ä %41 \u{2028}");
@@ -144,8 +146,8 @@ async fn what_went_wrong_is_escaped() {
 #[tokio::test]
 async fn a_missing_key_is_never_an_admission() {
     for (layer, expected) in without_key() {
-        let open = app(layer.clone().on_error(FailOpen));
-        let proceed = app(layer.on_error(async |_: Failed| Recovery::Proceed));
+        let open = app_at("/p", layer.clone().on_error(FailOpen));
+        let proceed = app_at("/p", layer.on_error(async |_: Failed| Recovery::Proceed));
         for app in [open, proceed] {
             assert_eq!(status(&app, "/p").await.as_u16(), expected);
         }
@@ -153,7 +155,7 @@ async fn a_missing_key_is_never_an_admission() {
     let tenant = Header::new("x-tenant");
     let rule = Rule::new("p", [Quota::per_minute(5)]).expect("valid");
     let rule = rule.with_key(tenant).with_on_error(OnError::Proceed);
-    let app = app(RateLimitLayer::from_rule(rule));
+    let app = app_at("/p", RateLimitLayer::from_rule(rule));
     assert_eq!(status(&app, "/p").await.as_u16(), 400);
 }
 
@@ -166,7 +168,7 @@ async fn callbacks_answer_for_a_missing_key() {
             };
             (StatusCode::IM_A_TEAPOT, format!("{kind:?}: {failed}"))
         });
-        let response = send(&app(layer.on_error(chain)), "/p").await;
+        let response = send(&app_at("/p", layer.on_error(chain)), "/p").await;
         assert_eq!(response.status(), StatusCode::IM_A_TEAPOT);
         let text = text(response).await;
         let expected = match expected {
@@ -178,7 +180,7 @@ async fn callbacks_answer_for_a_missing_key() {
 }
 
 async fn answer(chain: ErrorCallbackChain) -> String {
-    text(send(&app(undecided().on_error(chain)), "/p").await).await
+    text(send(&app_at("/p", undecided().on_error(chain)), "/p").await).await
 }
 
 #[tokio::test]
@@ -312,7 +314,7 @@ async fn boxed_errors_are_found_by_what_is_in_the_box() {
 /// After a panic everything else goes on: nothing is poisoned.
 async fn panics(layer: RateLimitLayer, expected: &[u16]) {
     let layer = layer.store(Arc::new(MemoryStore::new()));
-    let app = app(layer);
+    let app = app_at("/p", layer);
     for expected in expected {
         let response = send(&app, "/p").await;
         assert_eq!(response.status().as_u16(), *expected);
@@ -358,7 +360,7 @@ async fn a_panic_is_a_500_and_poisons_nothing() {
 async fn a_panic_of_an_error_callback_is_a_500() {
     let callback = async |_: Failed| -> Recovery { panic!("oops") };
     assert_eq!(
-        status(&app(undecided().on_error(callback)), "/p")
+        status(&app_at("/p", undecided().on_error(callback)), "/p")
             .await
             .as_u16(),
         500
@@ -375,7 +377,10 @@ async fn kinds_of_failure_are_told_apart() {
         assert!(!failed.is_inner() && failed.rule.path() == "p");
         StatusCode::IM_A_TEAPOT
     });
-    assert_eq!(status(&app(layer), "/p").await, StatusCode::IM_A_TEAPOT);
+    assert_eq!(
+        status(&app_at("/p", layer), "/p").await,
+        StatusCode::IM_A_TEAPOT
+    );
 }
 
 /// A service of another kind than axum's, with the error type kept.

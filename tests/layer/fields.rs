@@ -10,10 +10,10 @@ use http::{Request, Response};
 use tidegate::decision::Verdict;
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
-use tidegate::{Headers, MemoryStore, Quota, RateLimitLayer, Rule};
+use tidegate::{Algorithm, Headers, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-use crate::stores::Always;
+use crate::stores::always;
 use crate::{send, text};
 
 fn quota(max: u64, millis: u64) -> Quota {
@@ -81,22 +81,66 @@ async fn draft_11() {
     429 Too Many Requests
     content-type: application/problem+json
     ratelimit-policy: "burst";q=2;w=10,"daily";q=1000;w=86400
-    ratelimit: "burst";r=0;t=10,"daily";r=998;t=10
+    ratelimit: "burst";r=0;t=10,"daily";r=998
     retry-after: 10
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["burst"]}
     "#);
 }
 
-/// A quota that is whole has nothing to wait for, also while another one denies.
+/// The effective window of a quota that is whole is its window, also while another one denies.
 #[tokio::test]
-async fn a_whole_quota_has_no_reset() {
+async fn a_whole_quota_has_its_window() {
     let policies = [
         Policy::new("burst", quota(2, 100)),
         Policy::new("daily", quota(1, 86_400_000)),
     ];
     let rule = Rule::with_policies("login", policies).expect("valid");
     let shown = after(rule, Headers::Draft11, 2, 1).await;
-    insta::assert_snapshot!(shown.lines().nth(3).expect("a field"), @r#"ratelimit: "burst";r=2;t=0,"daily";r=0;t=86400"#);
+    insta::assert_snapshot!(shown.lines().nth(3).expect("a field"), @r#"ratelimit: "burst";r=2;t=1,"daily";r=0;t=86400"#);
+}
+
+/// 4 in 60 s: `RateLimit` after so many requests, 250 ms apart, and one more that costs so much.
+#[tokio::test]
+async fn effective_windows() {
+    async fn after(algorithm: Algorithm, requests: usize, cost: u64) -> String {
+        let rule = Rule::new("p", [quota(4, 60_000)]).expect("valid");
+        let rule = rule.with_algorithm(algorithm);
+        let shown = super::fields::after(rule, Headers::Draft11, requests + 1, cost).await;
+        let field = shown
+            .lines()
+            .find_map(|line| line.strip_prefix("ratelimit: \"p\";"));
+        field.expect("a field").to_owned()
+    }
+    for algorithm in Algorithm::ALL {
+        // Untouched: 4 last for the window.
+        assert_eq!(after(algorithm, 0, 0).await, "r=4;t=60", "{algorithm:?}");
+        // That cost never fits.
+        assert_eq!(after(algorithm, 0, 5).await, "r=4;t=60", "{algorithm:?}");
+    }
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        assert_eq!(after(algorithm, 0, 1).await, "r=3;t=60", "{algorithm:?}");
+        assert_eq!(after(algorithm, 3, 1).await, "r=0;t=60", "{algorithm:?}");
+        // Denied: the first two have left after 59.25 s.
+        assert_eq!(after(algorithm, 3, 3).await, "r=1;t=60", "{algorithm:?}");
+    }
+    // One every 15 s. What remains lasts for so long.
+    assert_eq!(after(Algorithm::Gcra, 0, 1).await, "r=3;t=45");
+    assert_eq!(after(Algorithm::Gcra, 1, 1).await, "r=2;t=30");
+    assert_eq!(after(Algorithm::Gcra, 3, 1).await, "r=0;t=15");
+    assert_eq!(after(Algorithm::FixedWindow, 3, 1).await, "r=0;t=60");
+    assert_eq!(after(Algorithm::FixedWindow, 3, 2).await, "r=1;t=60");
+}
+
+/// Other generations say when all units are back: at once, if they are.
+#[tokio::test]
+async fn a_whole_quota_has_no_reset() {
+    let shown = after(one(), Headers::Draft7, 1, 0).await;
+    assert!(
+        shown.contains("ratelimit: limit=2, remaining=2, reset=0\n"),
+        "{shown}"
+    );
+    let shown = after(one(), Headers::Legacy, 1, 0).await;
+    assert!(shown.contains("x-ratelimit-reset: 0\n"), "{shown}");
 }
 
 /// A request that can never be allowed is not told to come back.
@@ -197,7 +241,7 @@ async fn degraded() {
     200 OK
     content-type: text/plain; charset=utf-8
     ratelimit-policy: "export";q=0;w=60
-    ratelimit: "export";r=0;t=0
+    ratelimit: "export";r=0;t=60
     the last report
     "#);
 }
@@ -305,7 +349,7 @@ async fn without_quota_states() {
     for headers in [Headers::Draft11, Headers::Draft7, Headers::Legacy] {
         for verdict in [Verdict::Allowed, Verdict::Denied { retry_after }] {
             let layer = RateLimitLayer::new("p", Duration::from_secs(60), 1).headers(headers);
-            let layer = layer.store(Always(verdict));
+            let layer = layer.store(always(verdict));
             let app = Router::new().route("/", get(|| async { "" }).layer(layer));
             let response = send(&app, "/").await;
             let names = response.headers().keys().map(http::HeaderName::as_str);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::routing::any;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tidegate::callback::{Problem, is_grpc};
@@ -16,12 +14,9 @@ use tidegate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::stores::Far;
+use crate::helpers::app_at;
+use crate::stores::far;
 use crate::{WINDOW, no_store, text};
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/p", any(|| async { "handled" }).layer(layer))
-}
 
 fn request(method: Method, content_type: &str) -> Request<Body> {
     let request = Request::builder().method(method).uri("/p");
@@ -31,7 +26,7 @@ fn request(method: Method, content_type: &str) -> Request<Body> {
 
 async fn ask(layer: &RateLimitLayer, content_type: &str) -> Response<Body> {
     let request = request(Method::POST, content_type);
-    let response = app(layer.clone()).oneshot(request).await;
+    let response = app_at("/p", layer.clone()).oneshot(request).await;
     response.expect("axum does not fail")
 }
 
@@ -67,7 +62,7 @@ fn undecided() -> RateLimitLayer {
 #[tokio::test(start_paused = true)]
 async fn a_denial() {
     let here = Arc::new(MemoryStore::new().tokio_clock()) as Arc<dyn Store>;
-    let far = Arc::new(Far::new(Duration::from_millis(10)));
+    let far = Arc::new(far(Duration::from_millis(10)));
     for store in [here, far] {
         let layer = one().store(store);
         let handled = ask(&layer, "application/grpc").await;
@@ -167,9 +162,15 @@ async fn a_missing_key() {
         one().key(tenant.clone()),
         one().key(tenant).on_error(Problem),
     ] {
-        let expected = "200 OK\ncontent-type: application/grpc\ngrpc-status: 3\n\
-             grpc-message: bad request\n";
+        let missing = "the request has no x-tenant header field";
+        let expected = format!(
+            "200 OK\ncontent-type: application/grpc\ngrpc-status: 3\n\
+             grpc-message: bad request: {missing}\n"
+        );
         assert_eq!(shown(&layer).await, expected);
+        let http = text(ask(&layer, "text/plain").await).await;
+        let expected = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400";
+        assert_eq!(http, format!("{expected},\"detail\":\"{missing}\"}}"));
     }
     for layer in [one().key(PeerIp), one().key(PeerIp).on_error(Problem)] {
         let shown = shown(&layer).await;
@@ -275,7 +276,7 @@ async fn everything_else_is_http() {
     let others = others.map(|method| request(method, "application/grpc"));
     let without = Request::post("/p").body(Body::empty()).expect("valid");
     for request in posts.into_iter().chain(others).chain([without]) {
-        let denied = app(none())
+        let denied = app_at("/p", none())
             .oneshot(request)
             .await
             .expect("axum does not fail");

@@ -10,7 +10,9 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use proptest::prelude::*;
 use tidegate::key::KeyErrorKind;
 use tidegate::key::{self, Bearer, Cookie, Everyone, Extension, Joined, KeyError, PeerAddr};
-use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp, RateLimitLayer};
+use tidegate::{
+    ClientIp, Header, Key, KeyExtractor, Limits, MatchedPath, PeerIp, Quota, RateLimitLayer, Rule,
+};
 use tower::ServiceExt;
 
 use crate::WINDOW;
@@ -49,7 +51,12 @@ fn kind(extractor: &dyn KeyExtractor, fields: &[(&str, &str)]) -> KeyErrorKind {
 
 #[test]
 fn a_bearer_token() {
-    let token = |field| Bearer.extract(&head(&[("authorization", field)]));
+    let token = |field: &str| {
+        let mut head = head(&[]);
+        let field = HeaderValue::from_bytes(field.as_bytes()).expect("a value");
+        head.headers.insert("authorization", field);
+        Bearer.extract(&head)
+    };
     for field in [
         "Bearer t0ken",
         "bearer t0ken",
@@ -65,7 +72,17 @@ fn a_bearer_token() {
     for field in ["Basic t0ken", "Bearert0ken", "", "Bearer,t0ken", "Bear"] {
         assert_eq!(kind_of(field), KeyErrorKind::Absent, "{field}");
     }
-    for field in ["Bearer", "bearer ", "Bearer \t "] {
+    for field in [
+        "Bearer",
+        "bearer ",
+        "Bearer \t ",
+        // Who verifies may read up to the blank.
+        "Bearer t0ken junk",
+        "Bearer t0ken\tjunk",
+        "Bearer t0ken\u{a0}",
+        "Bearer \u{2003}t0ken",
+        "Bearer t\u{e9}ken",
+    ] {
         assert_eq!(kind_of(field), KeyErrorKind::Malformed, "{field}");
     }
     assert_eq!(kind(&Bearer, &[]), KeyErrorKind::Absent);
@@ -116,6 +133,134 @@ fn a_cookie() {
         let error = Cookie::try_from(name).expect_err("no name");
         assert!(error.to_string().contains("no name of a cookie"), "{error}");
     }
+}
+
+/// What `CookieJar` of axum-extra and `Cookies` of tower-cookies give the handler as the value of
+/// `sid`, or what `Cookie::value_trimmed` of the crate cookie makes of it: one value is one key. The
+/// values are those of the crate cookie 0.18.2, with `Cookie::parse_encoded`.
+#[test]
+fn spellings_of_a_cookie() {
+    let sid = Cookie::new("sid");
+    let of = |lines: &[&str]| {
+        let mut head = head(&[]);
+        for line in lines {
+            let line = HeaderValue::from_bytes(line.as_bytes()).expect("a value");
+            head.headers.append("cookie", line);
+        }
+        sid.extract(&head).map_err(|error| error.kind())
+    };
+    let spellings = [
+        "sid=a:1 b=",
+        "sid=%61%3A1%20b%3D",
+        "sid=%61%3a1%20b%3d",
+        "sid=a%3a1 b=",
+        "sid=\"a:1 b=\"",
+        "sid=%22a:1 b=%22",
+        "sid=%22a:1%20b%3d\"",
+        "sid= \t a:1 b=\t",
+        " sid\t=a:1 b=",
+        "s%69d=a:1 b=",
+        "%73%69%64=%61%3A%31%20%62%3D",
+        "sid=\u{a0}a:1 b=\u{2003}",
+        "\u{2003}sid\u{a0}=a:1 b=",
+        "%20sid=2; sid%3D=2; sid%3D2; \"sid\"=2; SID=2; sid=a:1 b=; $Path=/",
+        "theme=%ff; sid=a:1 b=",
+    ];
+    for line in spellings {
+        assert_eq!(of(&[line]), Ok(sid.key("a:1 b=")), "{line}");
+        assert_eq!(of(&["theme=\u{e9}", line]), Ok(sid.key("a:1 b=")), "{line}");
+    }
+    // As the handler has it, with and without the quotes.
+    assert_eq!(sid.key("\"a:1 b=\""), sid.key("a:1 b="));
+
+    // Whatever is no escape stands for itself, and nothing is decoded twice.
+    let others = [
+        ("sid=%", "%"),
+        ("sid=%4", "%4"),
+        ("sid=%zz", "%zz"),
+        ("sid=%+4", "%+4"),
+        ("sid=%4g1%41", "%4g1A"),
+        ("sid=%%341", "%41"),
+        ("sid=%2541", "%41"),
+        ("sid=a+b", "a+b"),
+        ("sid=%00", "\0"),
+        ("sid=%20a", " a"),
+        ("sid=%c3%a9", "\u{e9}"),
+        ("sid=\u{e9}", "\u{e9}"),
+        ("sid=a%3Bb", "a;b"),
+        ("sid=\"a;b\"", "\"a"),
+        ("sid=\"", "\""),
+        ("sid=\"\"a\"\"", "\"\"a\"\""),
+        ("sid==a", "=a"),
+        ("sid=a,sid=b", "a,sid=b"),
+    ];
+    for (line, value) in others {
+        assert_eq!(of(&[line]), Ok(sid.key(value)), "{line}");
+    }
+
+    // The jars choose one of two, and have none that is not UTF-8.
+    for lines in [
+        &["sid=%ff"][..],
+        &["sid=%c3%28"],
+        &["sid=\"\""],
+        &["sid=%22%22"],
+        &["sid=1; s%69d=2"],
+        &["sid=1; %73id=1"],
+        &["sid=%ff; sid=1"],
+        &["sid=1", "s%69d=%ff"],
+    ] {
+        assert_eq!(of(lines), Err(KeyErrorKind::Malformed), "{lines:?}");
+    }
+    let mut raw = head(&[]);
+    let bytes = HeaderValue::from_bytes(b"sid=a\xff").expect("a value");
+    raw.headers.insert("cookie", bytes);
+    let error = sid.extract(&raw).expect_err("no UTF-8");
+    assert_eq!(error.kind(), KeyErrorKind::Malformed);
+    assert_eq!(
+        key(&Cookie::new("a%20b"), &[("cookie", "a%20b=1")]),
+        sid.key("1").as_str()
+    );
+}
+
+/// A verified session has one limit, however the client spells it.
+#[tokio::test]
+async fn forty_spellings_of_a_session_are_one_key() {
+    let layer = RateLimitLayer::new("me", WINDOW, 3).key(Cookie::new("sid"));
+    let app = Router::new().route("/", get(|| async {}).layer(layer));
+    let session = "5e55i0n-of-a1ice-0123456789-abcdefghijkl";
+    let mut allowed = 0;
+    for at in 0..session.len() {
+        let escape = format!("%{:02x}", session.as_bytes()[at]);
+        let spelled = [&session[..at], &escape, &session[at + 1..]].concat();
+        let request = Request::get("/").header("cookie", format!("sid={spelled}"));
+        let request = request.body(axum::body::Body::empty()).expect("valid");
+        let response = app
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("axum does not fail");
+        allowed += u32::from(response.status() == StatusCode::OK);
+    }
+    assert_eq!(allowed, 3, "of {}", session.len());
+}
+
+/// Whoever verifies a field may read its first line, or its last one.
+#[test]
+fn a_field_is_one_line_without_the_blanks_around_it() {
+    let own = Header::new("x-api-key");
+    for value in ["s3cret", " s3cret", "s3cret \t", "\t s3cret"] {
+        assert_eq!(
+            key(&own, &[("x-api-key", value)]),
+            own.key("s3cret").as_str()
+        );
+    }
+    for other in ["s3cret", "", "junk"] {
+        for lines in [["s3cret", other], [other, "s3cret"]] {
+            let fields = lines.map(|line| ("x-api-key", line));
+            assert_eq!(kind(&own, &fields), KeyErrorKind::Malformed, "{lines:?}");
+        }
+    }
+    assert_ne!(own.key("s3 cret"), own.key("s3cret"));
 }
 
 #[test]
@@ -556,11 +701,11 @@ fn requests() -> impl Strategy<Value = Parts> {
             ("x-b", b),
             (
                 "cookie",
-                cookie.map(|value| format!("s|d={}", value.replace(';', ""))),
+                cookie.map(|value| format!("s|d={}", value.replace('%', "%25"))),
             ),
             (
                 "authorization",
-                token.map(|value| format!("Bearer {value}")),
+                token.map(|value| format!("Bearer {}", value.replace(' ', "_"))),
             ),
         ];
         for (name, value) in fields {
@@ -610,5 +755,29 @@ proptest! {
         let expected = Key::default().with(&a).with_secret(&b).with(PEER);
         prop_assert_eq!(key.as_str(), expected.as_str());
         prop_assert_eq!(plain.extract(&head).expect("a key"), Key::default().with(&a));
+    }
+}
+
+/// Under [`Limits::key`] a rule says by its own key that it is for everybody together.
+#[tokio::test]
+async fn a_rule_stays_for_everyone_under_a_default_key() {
+    let file = "[rules.all]\nmax-count = 2\nwindow = \"1h\"\nkey = \"everyone\"\n\
+        [rules.each]\nmax-count = 2\nwindow = \"1h\"\n";
+    let of_file = Limits::from_toml(file).expect("valid");
+    let rule = |path| Rule::new(path, [Quota::per_hour(2)]).expect("valid");
+    let of_code = Limits::new([rule("all").with_key(Everyone), rule("each")]);
+    for limits in [of_file, of_code] {
+        let limits = limits.key(Header::new("x-user"));
+        for (path, admitted) in [("all", 2), ("each", 4)] {
+            let app = Router::new().route("/", get(|| async {}).layer(limits.layer(path)));
+            let mut count = 0;
+            for user in ["alice", "bob", "alice", "bob", "alice", "bob"] {
+                let request = Request::get("/").header("x-user", user).body(String::new());
+                let response = app.clone().oneshot(request.expect("valid")).await;
+                count += usize::from(response.expect("infallible").status() == StatusCode::OK);
+            }
+            assert_eq!(count, admitted, "{path}");
+        }
+        assert_eq!(limits.warnings(), []);
     }
 }

@@ -1,12 +1,16 @@
 //! The middleware as an application sees it: what it answers, whom it counts, how it is configured.
 
 mod allocations;
+// Combinations of what all features offer.
+#[cfg(feature = "full")]
+mod attacks;
 mod charges;
 mod client_ip;
 mod closures;
 mod config;
 mod contract;
 mod counters;
+mod errors;
 #[cfg(feature = "tracing")]
 mod events;
 mod examples;
@@ -15,13 +19,20 @@ mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
 mod grpc;
+// Each binary uses a part of it.
+#[allow(dead_code)]
+#[path = "../helpers/mod.rs"]
+mod helpers;
 mod keys;
+mod many_plans;
+mod open_charges;
 mod outcomes;
 #[cfg(feature = "page")]
 mod page;
 mod plans;
 #[cfg(feature = "metrics")]
 mod published;
+mod refused;
 mod reload;
 mod semantics;
 mod several;

@@ -13,27 +13,25 @@ use axum::routing::{any, get as on_get};
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
-use tidegate::decision::Receipt;
 use tidegate::metrics::RuleSnapshot;
-use tidegate::store::{Charges, InFlight, StoreErrorKind, StoreFuture};
+use tidegate::rule::Quotas;
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
 use tidegate::{
     Algorithm, Decision, FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer,
-    Recovery, Rule, Rules, Store, StoreError, Take,
+    Recovery, Resilient, Rule, Rules, Store, StoreError, Take,
 };
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::stores::Far;
+use crate::helpers::per_minute;
+use crate::helpers::stub::Stub;
+use crate::stores::far;
 use crate::{Stores, WINDOW, get, no_store, send, status, store_on};
 
 const BOUND: Duration = Duration::from_secs(20);
 
-fn rule(max: u64) -> Rule {
-    Rule::new("p", [Quota::new(WINDOW, max).expect("valid")]).expect("valid")
-}
-
 fn refunding(max: u64, outcomes: &[&'static str]) -> Rule {
-    rule(max)
+    per_minute("p", max)
         .with_refund_on(outcomes.iter().copied())
         .expect("valid")
 }
@@ -43,7 +41,7 @@ fn limits(rule: Rule, store: &Arc<dyn Store>) -> Limits {
 }
 
 /// Answers `/200` with a 200, and so on.
-fn app(layer: RateLimitLayer) -> Router {
+fn status_app(layer: RateLimitLayer) -> Router {
     let handler = |Path(status): Path<u16>| async move {
         StatusCode::from_u16(status)
             .expect("a status")
@@ -60,7 +58,7 @@ async fn used(store: &dyn Store, rule: &Rule) -> u64 {
 
 /// The units that are charged after one request for each of these paths.
 async fn used_after(layer: &RateLimitLayer, store: &dyn Store, rule: &Rule, paths: &[&str]) -> u64 {
-    let app = app(layer.clone());
+    let app = status_app(layer.clone());
     for path in paths {
         send(&app, path).await;
     }
@@ -130,7 +128,7 @@ async fn a_condition_adds_to_the_rule() {
             status => status == 304,
         });
         let paths = ["/204", "/304", "/200", "/418", "/418"];
-        let app = app(layer.clone());
+        let app = status_app(layer.clone());
         for path in paths {
             assert_eq!(status(&app, path).await.as_str(), &path[1..]);
         }
@@ -267,7 +265,7 @@ async fn a_shadow_rule_is_given_back() {
     for store in &Stores::start().await.all {
         let rule = refunding(100, &["2xx"]).into_shadow();
         let limits = limits(rule.clone(), store);
-        let app = app(limits.layer("p"));
+        let app = status_app(limits.layer("p"));
         for path in ["/200", "/200", "/401", "/200"] {
             let response = send(&app, path).await;
             assert!(
@@ -288,10 +286,10 @@ async fn a_shadow_rule_is_given_back() {
 /// The store answers the take of a shadow rule when the response has gone.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_after_the_response_is_given_back() {
-    let store: Arc<dyn Store> = Arc::new(Far::new(Duration::from_secs(1)));
+    let store: Arc<dyn Store> = Arc::new(far(Duration::from_secs(1)));
     let rule = refunding(100, &["2xx"]).into_shadow();
     let limits = limits(rule.clone(), &store);
-    let app = app(limits.layer("p"));
+    let app = status_app(limits.layer("p"));
     for path in ["/200", "/401"] {
         send(&app, path).await;
     }
@@ -307,7 +305,7 @@ async fn an_answer_that_comes_after_the_response_is_given_back() {
 #[tokio::test]
 async fn a_candidate_is_given_back_with_its_rule() {
     for store in &Stores::start().await.all {
-        let candidate = rule(1_000).with_algorithm(Algorithm::FixedWindow);
+        let candidate = per_minute("p", 1_000).with_algorithm(Algorithm::FixedWindow);
         let rule = refunding(100, &["2xx"])
             .with_cost(10)
             .with_shadow(candidate);
@@ -365,7 +363,9 @@ async fn the_rule_of_the_take_counts() {
     let limits = limits(old.clone(), &store);
     let reload = limits.clone();
     let handler = on_get(move || async move {
-        reload.rules().replace(Rules::from_iter([rule(100)]));
+        reload
+            .rules()
+            .replace(Rules::from_iter([per_minute("p", 100)]));
     });
     let app = Router::new().route("/", handler.layer(limits.layer("p")));
     send(&app, "/").await;
@@ -384,21 +384,13 @@ enum Refunds {
 }
 
 /// A memory store that counts the refunds that it is asked for, and does not answer them.
-#[derive(Debug)]
-struct Hostile {
-    memory: MemoryStore,
-    refunds: Refunds,
-    asked: AtomicUsize,
-}
-
-impl Store for Hostile {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.memory.take(take)
-    }
-
-    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match self.refunds {
+fn hostile(refunds: Refunds) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&asked);
+    let memory = Stub::around(MemoryStore::new().tokio_clock());
+    let store = memory.refund_fn(move |_, _, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        match refunds {
             Refunds::Never => StoreFuture::boxed(std::future::pending()),
             Refunds::Fail => StoreFuture::ready(Err(StoreError::new(
                 StoreErrorKind::Unavailable,
@@ -407,23 +399,8 @@ impl Store for Hostile {
             Refunds::Panic => panic!("a mistake"),
             Refunds::PanicLater => StoreFuture::boxed(async { panic!("a mistake") }),
         }
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        self.memory.reset(take)
-    }
-
-    fn name(&self) -> String {
-        "hostile".to_owned()
-    }
-}
-
-fn hostile(refunds: Refunds) -> Arc<Hostile> {
-    Arc::new(Hostile {
-        memory: MemoryStore::new().tokio_clock(),
-        refunds,
-        asked: AtomicUsize::new(0),
-    })
+    });
+    (Arc::new(store), asked)
 }
 
 /// What is lost stays charged and is counted, no request notices it, and it is bounded in number
@@ -436,16 +413,15 @@ async fn lost_refunds_are_counted_and_bounded() {
         Refunds::Panic,
         Refunds::PanicLater,
     ] {
-        let hostile = hostile(refunds);
-        let store: Arc<dyn Store> = hostile.clone();
+        let (store, asked) = hostile(refunds);
         let rule = refunding(100_000, &["2xx"]);
         let limits = limits(rule.clone(), &store);
-        let app = app(limits.layer("p"));
+        let app = status_app(limits.layer("p"));
         for _ in 0..5_000 {
             assert_eq!(status(&app, "/200").await, StatusCode::OK);
         }
         if refunds == Refunds::Never {
-            assert_eq!(hostile.asked.load(Ordering::Relaxed), 4_096);
+            assert_eq!(asked.load(Ordering::Relaxed), 4_096);
             assert_eq!(counted(&limits).refunds_lost, 5_000 - 4_096);
             assert!(!limits.flush(Duration::from_secs(1)).await);
         }
@@ -459,7 +435,7 @@ async fn lost_refunds_are_counted_and_bounded() {
 /// The runtime of a request ends while the store has not answered, and another one goes on.
 #[test]
 fn a_runtime_that_ends_loses_its_own_refunds() {
-    let store: Arc<dyn Store> = hostile(Refunds::Never);
+    let (store, _) = hostile(Refunds::Never);
     let limits = limits(refunding(100, &["2xx"]), &store);
     let layer = limits.layer("p");
     for round in 1..=3 {
@@ -468,7 +444,7 @@ fn a_runtime_that_ends_loses_its_own_refunds() {
             .build();
         let runtime = runtime.expect("a runtime");
         runtime.block_on(async {
-            let app = app(layer.clone());
+            let app = status_app(layer.clone());
             assert_eq!(status(&app, "/200").await, StatusCode::OK);
             assert!(!layer.flush(Duration::from_millis(20)).await);
         });
@@ -525,9 +501,9 @@ async fn redis_is_gone_between_take_and_refund() {
 /// Refunds that are not answered need no permits of those that takes need.
 #[tokio::test(start_paused = true)]
 async fn refunds_crowd_out_no_takes() {
-    let store = InFlight::new(hostile(Refunds::Never), 1);
+    let store = Resilient::bare(hostile(Refunds::Never).0).in_flight(1);
     let limits = Limits::new([refunding(100, &["2xx"])]).store(store);
-    let app = app(limits.layer("p"));
+    let app = status_app(limits.layer("p"));
     for _ in 0..50 {
         assert_eq!(status(&app, "/200").await, StatusCode::OK);
     }
@@ -549,5 +525,72 @@ async fn a_request_without_a_permit_is_no_outcome() {
         let response = send(&app.layer(outer.clone()), "/").await;
         assert_eq!(response.status().as_u16(), expected);
         assert_eq!(used(&*store, &rule).await, charged);
+    }
+}
+
+/// A rule that counts by the minute and by the hour loses the hour, or a plan with it: good requests
+/// are still given back, at once.
+#[tokio::test]
+async fn a_reload_that_takes_the_longest_window_away_leaves_refunds_as_they_are() {
+    let (minute, hour) = (("60s", 4), ("1h", 100));
+    let file = |quotas: &[(&str, u64)], plan: &str| {
+        let quota = |(window, max): &(&str, u64)| {
+            format!("[[rules.p.quotas]]\nwindow = \"{window}\"\nmax-count = {max}\n")
+        };
+        let quotas: String = quotas.iter().map(quota).collect();
+        format!("[rules.p]\nrefund-on = [\"2xx\"]\n{quotas}{plan}")
+    };
+    let plan = "[rules.p.plans.pro]\nmax-count = 100\nwindow = \"1h\"\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("limits.toml");
+    for before in [file(&[minute, hour], ""), file(&[minute], plan)] {
+        for store in &Stores::start().await.all {
+            std::fs::write(&path, &before).expect("is written");
+            let limits = Limits::from_file(&path)
+                .expect("valid")
+                .store(Arc::clone(store));
+            let layer = limits.layer("p");
+            let app = status_app(layer.clone());
+            assert_eq!(status(&app, "/401").await, StatusCode::UNAUTHORIZED);
+            std::fs::write(&path, file(&[minute], "")).expect("is written");
+            limits.reload(&path).expect("valid");
+            for _ in 0..20 {
+                assert_eq!(status(&app, "/200").await, StatusCode::OK);
+                assert!(layer.flush(BOUND).await);
+            }
+            let p = counted(&limits);
+            assert_eq!((p.refunds, p.refunds_lost), (20, 0));
+        }
+    }
+}
+
+/// Two processes that know of different quotas take turns on a key.
+#[tokio::test]
+async fn quotas_from_code_that_other_processes_do_not_know_leave_refunds_as_they_are() {
+    for store in &Stores::start().await.all {
+        let process = |quota: Quota| {
+            let quotas = Arc::new(Quotas::new([quota]).expect("valid"));
+            let layer = RateLimitLayer::from_rule(refunding(4, &["2xx"]));
+            let layer = layer.store(Arc::clone(store));
+            layer.quotas(move |_| Some(Arc::clone(&quotas)))
+        };
+        let one = process(Quota::new(100 * WINDOW, 4).expect("valid"));
+        let other = process(Quota::new(WINDOW, 4).expect("valid"));
+        for layer in [&one, &other].into_iter().cycle().take(20) {
+            let app = status_app(layer.clone());
+            assert_eq!(status(&app, "/200").await, StatusCode::OK);
+            assert!(layer.flush(BOUND).await);
+        }
+        for _ in 0..3 {
+            assert_eq!(
+                status(&status_app(one.clone()), "/401").await,
+                StatusCode::UNAUTHORIZED
+            );
+        }
+        for layer in [&other, &one].into_iter().cycle().take(20) {
+            let app = status_app(layer.clone());
+            assert_eq!(status(&app, "/200").await, StatusCode::OK);
+            assert!(layer.flush(BOUND).await);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The page: its views, its operations, and who may use them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -7,7 +8,8 @@ use axum::body::{Body, to_bytes};
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tidegate::{Header, Limits, Page, Quota, Rule};
+use tidegate::rule::Quotas;
+use tidegate::{Header, Limits, Page, Quota, Rule, Rules};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
@@ -212,6 +214,145 @@ async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
     assert_eq!(app.search("alice").await, StatusCode::OK);
 }
 
+/// A row says how many requests of its key were denied in each of the last five whole seconds, on
+/// average.
+#[tokio::test(start_paused = true)]
+async fn the_denials_of_the_last_seconds_are_shown() {
+    let app = App::new(Page::allow_changes);
+    sleep(Duration::from_millis(1_500)).await;
+    let row = async || app.view("limited").await["rows"][0].clone();
+    for _ in 0..12 {
+        app.search("alice").await;
+    }
+    // That second has not ended yet.
+    assert_eq!(row().await["denials_per_s"], 0.0, "{}", row().await);
+    // 10 in the second that began 1 s after the start, and 5 in the one that began 3 s after it.
+    let mut seen = Vec::new();
+    for second in 2..=10 {
+        sleep(Duration::from_secs(1)).await;
+        if second == 3 {
+            for _ in 0..5 {
+                app.search("alice").await;
+            }
+        }
+        seen.push(row().await["denials_per_s"].clone());
+    }
+    assert_eq!(seen, [2.0, 2.0, 3.0, 3.0, 3.0, 1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(row().await["denials"], 15);
+
+    for _ in 0..10 {
+        app.search("alice").await;
+    }
+    let reset = json!({"rule": "search", "key": "alice"});
+    assert_eq!(app.post("reset", reset).await.0, StatusCode::OK);
+    for _ in 0..3 {
+        app.search("alice").await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    let row = row().await;
+    assert_eq!(
+        (&row["denials"], &row["denials_per_s"]),
+        (&json!(1), &json!(0.2)),
+        "the denials before the reset are forgotten"
+    );
+}
+
+/// The plan of a key is that of its last denial.
+#[tokio::test(start_paused = true)]
+async fn the_plan_of_a_denied_key_is_shown() {
+    use tidegate::rule::Quotas;
+
+    let quotas = Quotas::new([Quota::per_minute(3)]).expect("quotas");
+    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let rule = rule.with_plan("pro", quotas).expect("a plan");
+    let limits = Limits::new([rule])
+        .key(Header::new("x-user"))
+        .plan(|head| head.headers.get("x-plan")?.to_str().ok());
+    let app = App::of(limits, |page| page);
+    sleep(Duration::from_millis(1_100)).await;
+    for (plan, shown) in [
+        (None, Value::Null),
+        (Some("pro"), json!("pro")),
+        (None, Value::Null),
+    ] {
+        for _ in 0..4 {
+            let mut request = Request::get("/search").header("x-user", "alice");
+            if let Some(plan) = plan {
+                request = request.header("x-plan", plan);
+            }
+            app.send(request.body(Body::empty()).expect("a request"))
+                .await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        let row = app.view("limited").await["rows"][0].clone();
+        assert_eq!(row.get("plan"), Some(&shown), "{row}");
+    }
+}
+
+/// Whoever needs no help any more stands behind those who do.
+#[tokio::test(start_paused = true)]
+async fn who_is_let_through_stands_behind_the_others() {
+    let app = App::new(|page| page.allow_changes().show_keys());
+    sleep(Duration::from_millis(1_100)).await;
+    for (user, requests) in [("alice", 9), ("bob", 8), ("carol", 7), ("dave", 6)] {
+        for _ in 0..requests {
+            app.search(user).await;
+        }
+    }
+    for user in ["alice", "bob"] {
+        let body = json!({"rule": "search", "key": user, "seconds": 60});
+        assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let keys = async || {
+        let view = app.view("limited").await;
+        let rows = view["rows"].as_array().expect("rows").clone();
+        let keys = rows
+            .iter()
+            .map(|row| row["key"].as_str().expect("a key").to_owned());
+        keys.collect::<Vec<_>>()
+    };
+    assert_eq!(keys().await, ["carol", "dave", "alice", "bob"]);
+
+    let body = json!({"rule": "search", "key": "alice", "seconds": 0});
+    assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
+    assert_eq!(keys().await, ["alice", "carol", "dave", "bob"]);
+}
+
+/// The log names the key that was helped, where the page may, and the row of the page always.
+#[tokio::test(start_paused = true)]
+async fn the_log_names_the_key_where_the_page_shows_keys() {
+    let bodies = [
+        (
+            "let-through",
+            json!({"rule": "search", "key": "alice", "seconds": 60}),
+        ),
+        (
+            "let-through",
+            json!({"rule": "search", "key": "alice", "seconds": 0}),
+        ),
+        ("reset", json!({"rule": "search", "key": "alice"})),
+    ];
+    let hidden = App::new(Page::allow_changes);
+    let shown = App::new(|page| page.allow_changes().show_keys());
+    for (app, is_shown) in [(hidden, false), (shown, true)] {
+        let (_, left) = app.post("key", bodies[2].1.clone()).await;
+        let row = left["row"].as_str().expect("a row");
+        for (what, body) in &bodies {
+            let log = test_support::log::Log::start();
+            assert_eq!(app.post(what, body.clone()).await.0, StatusCode::OK);
+            let lines = log.lines();
+            let [line] = &*lines else {
+                panic!("{lines:?}");
+            };
+            assert!(line.contains("path=\"search\""), "{line}");
+            assert!(line.contains(&format!("row=\"{row}\"")), "{line}");
+            assert_eq!(line.contains("key=\"alice\""), is_shown, "{line}");
+            assert_eq!(line.contains("alice"), is_shown, "{line}");
+        }
+    }
+}
+
 /// Whoever types `alice` would look at a key that nobody has.
 #[tokio::test(start_paused = true)]
 async fn a_key_without_its_mark_is_told() {
@@ -270,15 +411,387 @@ async fn a_secret_is_looked_up_by_its_value() {
     }
 }
 
+/// What people write of somebody finds what the layers of the path count for them, wherever the key
+/// is set, and lets them through.
+#[tokio::test(start_paused = true)]
+async fn what_people_write_is_the_key_of_the_layers() {
+    use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
+    use tidegate::{ClientIp, KeyExtractor, PeerIp, RateLimitLayer};
+
+    type Case = (
+        &'static str,
+        std::sync::Arc<dyn KeyExtractor>,
+        &'static [&'static str],
+    );
+    let client = |bits| ClientIp::behind([]).ipv6_prefix(bits);
+    let user = || Header::new("x-user");
+    const ADDRESS: &str = "2001:db8:1:2:3::4";
+    let cases: [Case; 15] = [
+        (
+            "prefix 48",
+            std::sync::Arc::new(client(48)),
+            &[ADDRESS, "2001:db8:1::/48", "2001%3Adb8%3A1%3A%3A/48"],
+        ),
+        (
+            "prefix 56",
+            std::sync::Arc::new(client(56)),
+            &[ADDRESS, "2001:db8:1::/56"],
+        ),
+        (
+            "prefix 64",
+            std::sync::Arc::new(PeerIp),
+            &[ADDRESS, "2001:db8:1:2::/64"],
+        ),
+        ("prefix 128", std::sync::Arc::new(client(128)), &[ADDRESS]),
+        (
+            "or 48",
+            std::sync::Arc::new(Header::new("x-absent").or(client(48))),
+            &[ADDRESS, "2001:db8:1::/48"],
+        ),
+        (
+            "first 48",
+            std::sync::Arc::new(client(48).or(Everyone)),
+            &[ADDRESS],
+        ),
+        ("bearer", std::sync::Arc::new(Bearer), &["t0ken/+="]),
+        (
+            "or bearer",
+            std::sync::Arc::new(Header::new("x-absent").or(Bearer)),
+            &["bearer|t0ken/+="],
+        ),
+        (
+            "cookie",
+            std::sync::Arc::new(Cookie::new("sid")),
+            &["a:b", "a%3Ab", "\"a%3ab\""],
+        ),
+        (
+            "or cookie",
+            std::sync::Arc::new(Header::new("x-absent").or(Cookie::new("sid"))),
+            &["cookie.sid|a:b", "cookie.sid|a%3Ab"],
+        ),
+        (
+            "secret",
+            std::sync::Arc::new(user().secret()),
+            &["2001:db8::7"],
+        ),
+        (
+            "a field",
+            std::sync::Arc::new(user()),
+            &["2001:db8::7", "2001%3Adb8%3A%3A7"],
+        ),
+        (
+            "or a field",
+            std::sync::Arc::new(user().or(PeerIp)),
+            &[
+                "header.x-user|2001:db8::7",
+                "header.x-user|2001%3Adb8%3A%3A7",
+            ],
+        ),
+        ("everyone", std::sync::Arc::new(Everyone), &[""]),
+        (
+            "or everyone",
+            std::sync::Arc::new(Header::new("x-absent").or(Everyone)),
+            &["everyone"],
+        ),
+    ];
+    let head = || {
+        Request::get("/search")
+            .extension(PeerAddr(format!("[{ADDRESS}]:80").parse().expect("one")))
+            .header("authorization", "Bearer t0ken/+=")
+            .header("cookie", "sid=a:b")
+            .header("x-user", "2001:db8::7")
+    };
+    for (name, own, texts) in cases {
+        for place in ["default", "rule", "layer", "layer beside a default"] {
+            let rule = Rule::new("search", [Quota::per_hour(2)]).expect("a rule");
+            let limits = match place {
+                "default" => Limits::new([rule]).key(std::sync::Arc::clone(&own)),
+                "rule" => Limits::new([rule.with_key(std::sync::Arc::clone(&own))]),
+                "layer" => Limits::new([rule]),
+                _ => Limits::new([rule]).key(Header::new("x-absent").secret()),
+            };
+            let layer: RateLimitLayer = match place.starts_with("layer") {
+                true => limits.layer("search").key(std::sync::Arc::clone(&own)),
+                false => limits.layer("search"),
+            };
+            let page = limits.page().allow_changes().show_keys().router();
+            let router = Router::new()
+                .route("/search", get("found").layer(layer))
+                .nest_service("/limits", page);
+            let app = App { limits, router };
+            let search = async || {
+                let request = head().body(Body::empty()).expect("a request");
+                app.send(request).await.status().as_u16()
+            };
+            // Also the text of the key itself, which is a hash of what is secret.
+            let head = head().body(()).expect("a request").into_parts().0;
+            let whole = own.extract(&head).expect("a key").to_string();
+            for text in texts.iter().copied().chain([&*whole]) {
+                let case = format!("{name} {place} {text}");
+                while search().await != 429 {}
+                let body =
+                    |seconds: u64| json!({"rule": "search", "key": text, "seconds": seconds});
+                let seen = app.post("key", body(0)).await.1;
+                assert_eq!(seen["allowed"], false, "{case}: {seen}");
+                assert_eq!(seen["hint"], Value::Null, "{case}: {seen}");
+                assert_eq!(app.post("let-through", body(60)).await.0, 200, "{case}");
+                assert_eq!(search().await, 200, "{case}");
+                assert_eq!(app.post("let-through", body(0)).await.0, 200, "{case}");
+                assert_eq!(search().await, 429, "{case}");
+                let found = app.post("reset", body(0)).await.1;
+                assert_eq!(found, json!({"found": true}), "{case}");
+            }
+        }
+    }
+}
+
+/// A field that is there and empty has a key of its own, which is not that of everyone.
+#[tokio::test(start_paused = true)]
+async fn an_empty_value_is_looked_up() {
+    use tidegate::KeyExtractor;
+    use tidegate::key::Everyone;
+
+    let user = || Header::new("x-user");
+    let rule = || Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    for (limits, text) in [
+        (Limits::new([rule()]).key(user()), ""),
+        (
+            Limits::new([rule()]).key(user().or(Everyone)),
+            "header.x-user|",
+        ),
+    ] {
+        let app = App::of(limits, |page| page.allow_changes().show_keys());
+        sleep(Duration::from_millis(1_200)).await;
+        while app.search("").await != StatusCode::TOO_MANY_REQUESTS {}
+        sleep(Duration::from_secs(2)).await;
+        let row = app.view("limited").await["rows"][0].clone();
+        for body in [
+            json!({"rule": "search", "key": text}),
+            json!({"rule": "search", "key": row["key"]}),
+            json!({"rule": "search", "row": row["row"]}),
+        ] {
+            while app.search("").await != StatusCode::TOO_MANY_REQUESTS {}
+            let seen = app.post("key", body.clone()).await.1;
+            assert_eq!(
+                (&seen["allowed"], &seen["row"]),
+                (&json!(false), &row["row"]),
+                "{body}"
+            );
+            assert_eq!(
+                app.post("reset", body.clone()).await.1,
+                json!({"found": true}),
+                "{body}"
+            );
+            assert_eq!(app.search("").await, StatusCode::OK, "{body}");
+        }
+    }
+}
+
+/// The hint says how keys of the rule are written, and only to whoever wrote none.
+#[tokio::test(start_paused = true)]
+async fn a_hint_names_the_forms_of_the_keys() {
+    use tidegate::key::Everyone;
+    use tidegate::{KeyExtractor, PeerIp};
+
+    let rule = || Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let hint = async |key: std::sync::Arc<dyn KeyExtractor>, text: &str| {
+        let app = App::of(Limits::new([rule()]).key(key), |page| page);
+        let body = json!({"rule": "search", "key": text});
+        let hint = app.post("key", body).await.1["hint"].clone();
+        hint.as_str().map(str::to_owned)
+    };
+    let tenant = || std::sync::Arc::new(Header::new("x-tenant").or(Everyone));
+    let told = hint(tenant(), "alice").await.expect("a hint");
+    assert!(told.contains("header.x-tenant|"), "{told}");
+    assert!(
+        told.contains("everyone") && !told.contains("everyone|"),
+        "{told}"
+    );
+    assert!(!told.contains("address"), "{told}");
+    for text in ["everyone", "header.x-tenant|alice", "header.x-tenant|"] {
+        assert_eq!(hint(tenant(), text).await, None, "{text}");
+    }
+    for text in [
+        "everyone|",
+        "everyone|alice",
+        "203.0.113.7",
+        "header.x-tenantalice",
+        "header.x-tenant",
+        "",
+    ] {
+        assert_eq!(hint(tenant(), text).await.as_ref(), Some(&told), "{text}");
+    }
+    // A field whose name looks like an address's.
+    let real = || std::sync::Arc::new(Header::new("x-real-ip").or(PeerIp));
+    let told = hint(real(), "alice").await.expect("a hint");
+    assert!(
+        told.contains("header.x-real-ip|") && told.contains("an address"),
+        "{told}"
+    );
+    assert_eq!(hint(real(), "2001:db8::7").await, None);
+    assert_eq!(hint(real(), "header.x-real-ip|alice").await, None);
+}
+
+/// A site that a browser has no origin for, and what only begins as one of the page's hosts.
+#[tokio::test(start_paused = true)]
+async fn an_origin_is_a_host_and_a_port() {
+    let app = App::new(|page| {
+        page.allow_changes()
+            .hosts(["admin.example.com", "ops.example.com:8443"])
+    });
+    let status = async |origin: &str, host: &str| {
+        let mut request = posted("reset", &json!({"rule": "search", "key": "alice"}));
+        for (name, value) in [("origin", origin), ("host", host)] {
+            request
+                .headers_mut()
+                .insert(name, value.parse().expect("a value"));
+        }
+        let response = app.send(request).await;
+        (
+            response.status().as_u16(),
+            body(response).await["error"].clone(),
+        )
+    };
+    for origin in [
+        "https://admin.example.com",
+        "http://admin.example.com",
+        "https://admin.example.com:8443",
+        "https://admin.example.com:65535",
+        "https://ADMIN.example.com:1",
+        "https://ops.example.com:8443",
+        "http://127.0.0.1:3000",
+        "http://localhost",
+        "http://localhost:3000",
+        "http://[::1]",
+        "http://[::1]:3000",
+    ] {
+        let host = origin.split_once("://").expect("one").1;
+        assert_eq!(status(origin, host).await.0, 200, "{origin}");
+    }
+    let long = "a".repeat(4_000);
+    for authority in [
+        "admin.example.com:8443.evil.com",
+        "admin.example.com:x",
+        "admin.example.com:99999999",
+        "admin.example.com:65536",
+        "admin.example.com:",
+        "admin.example.com:+80",
+        "admin.example.com:-1",
+        "admin.example.com:080",
+        "admin.example.com:0x50",
+        "admin.example.com:80:80",
+        "admin.example.com:80.",
+        "admin.example.com::80",
+        "admin.example.com.",
+        "admin.example.com.evil.com",
+        "admin.example.com,evil.com",
+        "admin.example.com;evil.com",
+        "admin.example.com%3A80",
+        "admin.example.com%00.evil.com",
+        "admin.example.com/",
+        "admin.example.com/.evil.com",
+        "admin.example.com?evil.com",
+        "admin.example.com#evil.com",
+        "admin.example.com\\.evil.com",
+        "admin.example.com@evil.com",
+        "evil.com@admin.example.com",
+        "evil.com:80@admin.example.com",
+        "@admin.example.com",
+        ":@admin.example.com",
+        "[admin.example.com]",
+        "[admin.example.com]:80",
+        "admin.example.com[::1]",
+        "[::1]admin.example.com",
+        "[::1].evil.com",
+        "[::1]:80.evil.com",
+        "[::1]:x",
+        "[::1]:",
+        "[::1",
+        "::1",
+        "127.0.0.1:80.evil.com",
+        "127.0.0.1:x",
+        "127.0.0.1:",
+        "127.0.0.1:+80",
+        "127.0.0.1.evil.com",
+        "localhost:x",
+        "localhost:80.evil.com",
+        "localhost:",
+        "localhost.evil.com",
+        "ops.example.com:8443.evil.com",
+        "ops.example.com:08443",
+        "ops.example.com",
+        ":3000",
+        ":",
+        "",
+        "*",
+        "null",
+        &long,
+    ] {
+        for scheme in ["https", "http"] {
+            let origin = format!("{scheme}://{authority}");
+            for host in [authority, "admin.example.com", "127.0.0.1:3000", "internal"] {
+                let (status, error) = status(&origin, host).await;
+                assert_eq!(status, 403, "{origin} {host}");
+                let error = error.as_str().expect("a reason");
+                assert!(error.len() <= 500, "{} bytes", error.len());
+            }
+        }
+    }
+    for origin in [
+        "ftp://admin.example.com",
+        "https:admin.example.com",
+        "https:///admin.example.com",
+        "//admin.example.com",
+        "admin.example.com",
+        "https://https://admin.example.com",
+        "https://admin.example.com https://evil.com",
+        " https://evil.com, https://admin.example.com",
+    ] {
+        assert_eq!(status(origin, "admin.example.com").await.0, 403, "{origin}");
+    }
+}
+
+/// A refusal repeats no more of a request than shows what is meant.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_short() {
+    let app = App::new(|page| page.allow_changes().show_keys());
+    let long = "<&\u{7f}".repeat(4_000);
+    let text = json!(long).to_string();
+    for body in [
+        text.clone(),
+        format!("[{text}]"),
+        format!("{{\"rule\": {text}, \"key\": \"alice\"}}"),
+        format!("{{\"rule\": \"search\", \"key\": {text}}}"),
+        format!("{{\"rule\": \"search\", \"key\": \"alice\", \"plan\": {text}}}"),
+        format!("{{\"rule\": \"search\", \"row\": {text}}}"),
+        format!("{{\"rule\": \"search\", \"key\": {{{text}: 1}}}}"),
+        format!("{{{text}: 1, \"rule\": \"search\"}}"),
+        format!("{{{text}"),
+        text[..text.len() - 1].to_owned(),
+        "1".repeat(16_000),
+        "x".repeat(16_000),
+        "[".repeat(16_000),
+        "17".to_owned(),
+        "\"x\"".to_owned(),
+        "null".to_owned(),
+    ] {
+        for what in ["key", "reset", "let-through"] {
+            let mut request = posted(what, &Value::Null);
+            *request.body_mut() = Body::from(body.clone());
+            let response = app.send(request).await;
+            let error = to_bytes(response.into_body(), 1 << 20).await.expect("one");
+            let case: String = body.chars().take(40).collect();
+            assert!(error.len() < 1_500, "{what} {case}: {} bytes", error.len());
+        }
+    }
+}
+
 /// Without a plan, the rule's own quotas are looked at.
 #[tokio::test(start_paused = true)]
 async fn the_plans_of_a_rule_are_told() {
     let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
     let rule = rule
-        .with_plan(
-            "pro",
-            tidegate::rule::Quotas::new([Quota::per_minute(9)]).expect("valid"),
-        )
+        .with_plan("pro", Quotas::new([Quota::per_minute(9)]).expect("valid"))
         .expect("a plan");
     let app = App::of(Limits::new([rule]), |page| page);
     let look = async |plan: Option<&str>| {
@@ -295,6 +808,45 @@ async fn the_plans_of_a_rule_are_told() {
         "{own}"
     );
     assert_eq!(pro["hint"], Value::Null);
+}
+
+/// A key is looked at by the plan, or the quotas from code, of its last request, also after a
+/// reload.
+#[tokio::test(start_paused = true)]
+async fn a_key_is_looked_at_as_it_was_decided() {
+    let rule = |pro| {
+        let quotas = |max| Quotas::new([Quota::per_minute(max)]).expect("valid");
+        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+        rule.with_plan("pro", quotas(pro)).expect("a plan")
+    };
+    let limits = Limits::new([rule(9)]);
+    let app = App::of(limits.clone(), |page| page);
+    let look = async |key: &str| {
+        app.post("key", json!({"rule": "search", "key": key}))
+            .await
+            .1
+    };
+    let seen = async |key: &str| {
+        let seen = look(key).await;
+        let max = seen["quotas"][0]["max"].clone();
+        (seen["allowed"].clone(), seen["plan"].clone(), max)
+    };
+    let table = Arc::new(Quotas::new([Quota::per_minute(50)]).expect("valid"));
+    for _ in 0..5 {
+        limits.check("search", "pro").plan("pro").await.expect("9");
+        let of_table = limits.check("search", "tabled").quotas(Arc::clone(&table));
+        of_table.await.expect("50");
+        let _ = limits.check("search", "plain").await;
+    }
+    assert_eq!(seen("pro").await, (json!(true), json!("pro"), json!(9)));
+    assert_eq!(seen("tabled").await, (json!(true), Value::Null, json!(50)));
+    assert_eq!(seen("plain").await, (json!(false), Value::Null, json!(2)));
+    assert_eq!(look("pro").await["hint"], Value::Null);
+    limits.rules().replace(Rules::from_iter([rule(5)]));
+    assert_eq!(seen("pro").await, (json!(false), json!("pro"), json!(5)));
+    // Without its plan, the key has the rule's own quotas.
+    let _ = limits.check("search", "pro").await;
+    assert_eq!(seen("pro").await, (json!(false), Value::Null, json!(2)));
 }
 
 /// Two processes of a service over one Redis: each has limits of its own.
@@ -417,6 +969,113 @@ mod fleet {
             std::future::ready((known == Ok(1)).then_some(()))
         })
         .await;
+    }
+
+    /// A row of another process is its key, also of an empty value.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_empty_value_of_another_process_is_helped_by_its_row() {
+        let redis = Redis::start();
+        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
+        let other = App::of(limits(&redis, "shop"), Page::show_keys);
+        while other.search("").await != StatusCode::TOO_MANY_REQUESTS {}
+        let row = within(10, "a row", async || {
+            app.view("limited").await["rows"].get(0).cloned()
+        });
+        let row = row.await["row"].clone();
+        let body = |seconds| json!({"rule": "search", "row": row, "seconds": seconds});
+        let seen = app.post("key", body(0)).await.1;
+        assert_eq!((&seen["row"], &seen["allowed"]), (&row, &json!(false)));
+        let found = app.post("reset", body(0)).await.1;
+        assert_eq!(found, json!({"found": true}));
+        while other.search("").await != StatusCode::TOO_MANY_REQUESTS {}
+        assert_eq!(app.post("let-through", body(60)).await.0, StatusCode::OK);
+        within(5, "let through", async || {
+            (other.search("").await == StatusCode::OK).then_some(())
+        })
+        .await;
+    }
+
+    /// A process has a name beside its number: its own, or that of its host.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn processes_are_named() {
+        let redis = Redis::start();
+        let host = [
+            std::env::var("HOSTNAME").ok(),
+            std::fs::read_to_string("/etc/hostname").ok(),
+        ];
+        let mut host = host.into_iter().flatten().map(|it| it.trim().to_owned());
+        let host = host.find(|it| !it.is_empty()).unwrap_or_default();
+        let app = App::of(limits(&redis, "shop"), |page| page);
+        let others = ["web-7", "", "   ", &"\u{202e}<b>".repeat(1_000)];
+        let others = others.map(|name| {
+            let limits = limits(&redis, "shop").process_name(name);
+            limits.join_fleet();
+            limits
+        });
+        let names = within(5, "five processes", async || {
+            let fleet = app.view("fleet").await;
+            let processes = fleet["processes"].as_array().expect("processes");
+            let names = processes.iter().map(|it| it["name"].as_str());
+            let names: Option<Vec<_>> = names.map(|it| it.map(str::to_owned)).collect();
+            names.filter(|names| names.len() == 5)
+        });
+        let mut names = names.await;
+        let long = "\u{202e}<b>".repeat(16);
+        let mut wanted = ["", "", "web-7", &long, &host].map(str::to_owned);
+        names.sort();
+        wanted.sort();
+        assert_eq!(names, wanted);
+        assert_eq!(app.view("now").await["process_name"], host);
+        // A clone is the same process, whenever it is named.
+        let _ = app.limits.clone().process_name("web-1");
+        assert_eq!(app.view("now").await["process_name"], "web-1");
+        drop(others);
+    }
+
+    /// Whoever writes to Redis may claim anything of a process.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_other_processes_claim_is_bounded() {
+        let redis = Redis::start();
+        let app = App::of(limits(&redis, "shop"), |page| page);
+        let long = "<script>\u{1f}".repeat(5_000);
+        let text = |name: Value| {
+            json!({
+                "facts": {
+                    "started_ago_s": 1.0, "name": name, "content_hash": long[..2_000],
+                    "last_error": {"kind": long[..2_000], "ago_s": 1.0},
+                    "warnings": [long[..10_000]],
+                },
+                "limited": [["search", "eve", 3, 0, 1.0, 2.0, 5, long[..2_000]]],
+            })
+            .to_string()
+        };
+        let mut connection = redis.connection();
+        let mut claim = |process: &str, text: String| {
+            let key = format!("{{shop:CurrentLimiter:~fleet}}:process:{process}");
+            let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+            let now = since.expect("a clock").as_millis() as u64;
+            redis::pipe()
+                .set_ex(key, text, 60)
+                .zadd("{shop:CurrentLimiter:~fleet}:processes", process, now)
+                .exec(&mut connection)
+                .expect("is written");
+        };
+        claim("a", text(json!(long[..10_000])));
+        claim("b", text(json!(7)));
+        claim(&"c".repeat(1_000), text(Value::Null));
+        claim("d", "{".to_owned());
+        let fleet = within(5, "the claims", async || {
+            let fleet = app.view("fleet").await;
+            (fleet["processes"].as_array()?.len() > 1).then_some(fleet)
+        });
+        let fleet = fleet.await;
+        let processes = fleet["processes"].as_array().expect("processes");
+        assert_eq!(processes.len(), 3, "{fleet:#}");
+        for process in &processes[1..] {
+            assert!(process.to_string().len() < 4_000, "{process:#}");
+        }
+        let row = app.view("limited").await["rows"][0].clone();
+        assert!(row.to_string().len() < 4_000, "{row:#}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Quotas that depend on who asks.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -8,10 +9,12 @@ use axum::routing::get;
 use http::{HeaderMap, Request, StatusCode};
 use tidegate::metrics::DecisionOutcome;
 use tidegate::rule::{Plan, Quotas};
-use tidegate::{Limits, Quota, RateLimitLayer, Rule};
+use tidegate::warning::WarningKind;
+use tidegate::{Algorithm, Limits, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-use crate::Stores;
+use crate::helpers::app;
+use crate::{Stores, WINDOW, send};
 
 const FILE: &str = r#"
     [rules.api]
@@ -39,10 +42,6 @@ fn request(user: &str, plan: Option<&str>) -> Request<Body> {
 
 fn plan_of(head: &http::request::Parts) -> Option<&str> {
     head.headers.get("x-plan")?.to_str().ok()
-}
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", get(async || "").layer(layer))
 }
 
 async fn answer(app: &Router, request: Request<Body>) -> (StatusCode, HeaderMap) {
@@ -224,4 +223,88 @@ fn mistakes_in_plans() {
         said("[rules.api.plans.pro]\nquotas = [{ max-count = 1, window = \"1m\" }, { max-count = 2, window = \"60s\" }]"),
         @"line 4: rules.api.plans.pro: two quotas are named \"api-1m\", expected a name of its own for each"
     );
+}
+
+/// A charge under quotas from code counts under the rule's own as well, whatever is left out of the
+/// rule: algorithm, plans, lease.
+#[tokio::test(start_paused = true)]
+async fn quotas_from_code_count_for_the_rules_own() {
+    let rule = Rule::new("api", [Quota::per_hour(3)]).expect("valid");
+    let fast = Arc::new(Quotas::new([Quota::per_second(9)]).expect("valid"));
+    let layer = RateLimitLayer::from_rule(rule)
+        .store(MemoryStore::new().tokio_clock())
+        .quotas(move |head| plan_of(head).map(|_| Arc::clone(&fast)));
+    let app = app(layer);
+    assert_eq!(admitted(&app, "alice", Some("fast")).await, 9);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(admitted(&app, "alice", None).await, 0);
+}
+
+/// A rule with as many quotas as there may be counts for the longer window of a plan, too.
+#[tokio::test(start_paused = true)]
+async fn sixteen_quotas_count_for_a_plan() {
+    for algorithm in Algorithm::ALL {
+        let seconds = |number| Quota::new(Duration::from_secs(number), 90).expect("valid");
+        let rule = Rule::new("api", (1..=16).map(seconds)).expect("valid");
+        let long = Quotas::new([Quota::per_day(9)]).expect("valid");
+        let rule = rule.with_algorithm(algorithm).with_plan("long", long);
+        let layer = RateLimitLayer::from_rule(rule.expect("valid"));
+        let layer = layer.store(MemoryStore::new().tokio_clock()).plan(plan_of);
+        let app = app(layer);
+        assert_eq!(admitted(&app, "alice", None).await, 10);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        let admitted = admitted(&app, "alice", Some("long")).await;
+        assert_eq!(admitted, 0, "{algorithm:?}");
+    }
+}
+
+/// Quotas from a table apply to checks and looks, too, and count together with those of layers.
+#[tokio::test]
+async fn checks_and_looks_have_quotas_from_code() {
+    for store in &Stores::start().await.all {
+        let rule = Rule::new("p", [Quota::new(WINDOW, 2).expect("valid")]).expect("valid");
+        let limits = Limits::new([rule]).store(Arc::clone(store));
+        let large = Arc::new(Quotas::new([Quota::new(WINDOW, 10).expect("valid")]).expect("valid"));
+        let check = || limits.check("p", "acme").quotas(Arc::clone(&large));
+        for left in (0..10).rev() {
+            let decision = check().await.expect("a unit").decision;
+            assert_eq!(decision.map(|it| it.remaining()), Some(left));
+        }
+        let refused = check().await.expect_err("ten are used");
+        assert!(refused.retry_after().is_some());
+        let left = limits.peek("p", "acme").quotas(Arc::clone(&large)).await;
+        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(0));
+        let left = limits
+            .peek("p", "other")
+            .quotas(large.clone())
+            .plan("x")
+            .await;
+        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(10));
+        let left = limits.peek("p", "other").quotas(None).await;
+        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(2));
+    }
+}
+
+/// As in a file, a cost above a quota is a mistake that is told; a quota of 0 is none.
+#[tokio::test]
+async fn a_cost_above_a_quota_from_code_is_a_warning() {
+    let quota = |max| Quotas::new([Quota::new(WINDOW, max).expect("valid")]);
+    for (max, expected) in [
+        (0, vec![]),
+        (10, vec![]),
+        (4, vec![WarningKind::CostAboveQuota]),
+    ] {
+        let rule = Rule::new("p", [Quota::new(WINDOW, 50).expect("valid")]).expect("valid");
+        let limits = Limits::new([rule.with_cost(5)]);
+        let quotas = Arc::new(quota(max).expect("valid"));
+        let layer = limits.layer("p").quotas(move |_| Some(Arc::clone(&quotas)));
+        let app = Router::new().route("/", get(|| async { "1" }).layer(layer));
+        for _ in 0..3 {
+            let response = send(&app, "/").await;
+            let is_denied = response.status() == StatusCode::TOO_MANY_REQUESTS;
+            assert!(is_denied || max == 10);
+        }
+        let found: Vec<_> = limits.warnings().iter().map(|it| it.kind).collect();
+        assert_eq!(found, expected, "{max}");
+    }
 }

@@ -10,11 +10,12 @@ use axum::extract::Request as AxumRequest;
 use axum::routing::{get, post};
 use http::{Method, Request, StatusCode};
 use tidegate::{
-    Decision, DegradeCallback, Denied, Header, Key, Limits, MemoryStore, Quota, RateLimitLayer,
-    Rule, Rules, Store,
+    Decision, DegradeCallback, Denied, Header, Key, Limits, MemoryStore, RateLimitLayer, Rule,
+    Rules, Store,
 };
 use tower::ServiceExt;
 
+use crate::helpers::per_minute;
 use crate::{Stores, WINDOW, send, status, text};
 
 fn layer(path: &str, max: u64, store: &Arc<dyn Store>) -> RateLimitLayer {
@@ -23,10 +24,6 @@ fn layer(path: &str, max: u64, store: &Arc<dyn Store>) -> RateLimitLayer {
 
 fn rules(rules: impl IntoIterator<Item = Rule>) -> Rules {
     rules.into_iter().collect()
-}
-
-fn rule(path: &str, max: u32) -> Rule {
-    Rule::new(path, [Quota::per_minute(max)]).expect("valid")
 }
 
 /// Whether so many requests pass untouched: no fields, no decision.
@@ -58,10 +55,10 @@ async fn without_a_rule_a_request_passes_as_if_there_were_no_layer() {
         let handler = get(handler).layer(limits.layer("getId"));
         Router::new().route("/id", handler)
     };
-    passes(&app(&Limits::new(rules([rule("other", 0)]))), 20).await;
+    passes(&app(&Limits::new(rules([per_minute("other", 0)]))), 20).await;
     passes(&app(&Limits::new(Rules::default())), 20).await;
     passes(
-        &app(&Limits::new(rules([rule("getId", 0)]).enabled(false))),
+        &app(&Limits::new(rules([per_minute("getId", 0)]).enabled(false))),
         20,
     )
     .await;
@@ -72,17 +69,17 @@ async fn rules_can_be_replaced_while_requests_run() {
     let limits = Limits::new(Rules::default());
     let app = Router::new().route("/id", get(handler).layer(limits.layer("getId")));
     passes(&app, 3).await;
-    limits.rules().replace(rules([rule("getId", 2)]));
+    limits.rules().replace(rules([per_minute("getId", 2)]));
     assert_eq!(text(send(&app, "/id").await).await, "1 left");
     assert_eq!(text(send(&app, "/id").await).await, "0 left");
     assert_eq!(status(&app, "/id").await, StatusCode::TOO_MANY_REQUESTS);
     // What was counted stays.
-    limits.rules().replace(rules([rule("getId", 3)]));
+    limits.rules().replace(rules([per_minute("getId", 3)]));
     assert_eq!(text(send(&app, "/id").await).await, "0 left");
     assert_eq!(status(&app, "/id").await, StatusCode::TOO_MANY_REQUESTS);
     limits
         .rules()
-        .replace(rules([rule("getId", 3)]).enabled(false));
+        .replace(rules([per_minute("getId", 3)]).enabled(false));
     passes(&app, 3).await;
 }
 
@@ -211,7 +208,7 @@ async fn keys_are_counted_apart() {
 /// A layer's own key and cost come before the rule's.
 #[tokio::test]
 async fn the_layers_word_comes_before_the_rules() {
-    let rule = rule("r", 10)
+    let rule = per_minute("r", 10)
         .with_cost(5)
         .with_key(|_: &http::request::Parts| Ok(Key::from("rule")));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

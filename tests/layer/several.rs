@@ -12,19 +12,19 @@ use axum::routing::get;
 use http::StatusCode;
 use tidegate::callback::AlsoWithFallback;
 use tidegate::rule::{OnError, Share};
-use tidegate::store::{Fallback, Timeout};
 use tidegate::{
     FailOpen, Failed, MemoryStore, Quota, RateLimitLayer, Recovery, Resilient, Rule, Store,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::stores::Far;
+use crate::helpers::stub::Stub;
+use crate::stores::far;
 use crate::{WINDOW, send};
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn rule(path: &str, on_error: OnError) -> Rule {
+fn with_policy(path: &str, on_error: OnError) -> Rule {
     let quota = Quota::new(WINDOW, 5).expect("valid");
     Rule::new(path, [quota])
         .expect("valid")
@@ -33,7 +33,8 @@ fn rule(path: &str, on_error: OnError) -> Rule {
 
 /// A handler behind three layers over this store.
 fn three(store: &Arc<dyn Store>, on_error: OnError) -> Router {
-    let layer = |path| RateLimitLayer::from_rule(rule(path, on_error)).store(Arc::clone(store));
+    let layer =
+        |path| RateLimitLayer::from_rule(with_policy(path, on_error)).store(Arc::clone(store));
     let handler = get(async || "1").layer(layer("inner"));
     Router::new()
         .route("/", handler)
@@ -41,30 +42,42 @@ fn three(store: &Arc<dyn Store>, on_error: OnError) -> Router {
         .layer(layer("outer"))
 }
 
-fn bounded(far: &Far) -> Timeout<Far> {
-    Timeout::new(far.clone(), TIMEOUT)
+fn bounded(far: &Stub) -> Resilient<Stub> {
+    Resilient::bare(far.clone()).timeout(TIMEOUT)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_time_out_is_paid_once() {
-    let far = Far::new(HOUR);
+    let far = far(HOUR);
     let quarter = Share::of_processes(1);
     let local = || MemoryStore::new().tokio_clock();
     let stores: [(Arc<dyn Store>, OnError); 6] = [
         (Arc::new(bounded(&far)), OnError::Proceed),
         (
-            Arc::new(Fallback::new(bounded(&far), quarter).local(local())),
+            Arc::new(
+                Resilient::bare(bounded(&far))
+                    .fallback(quarter)
+                    .fallback_store(local()),
+            ),
             OnError::Fallback,
         ),
         (
-            Arc::new(Fallback::new(bounded(&far), quarter).local(local())),
+            Arc::new(
+                Resilient::bare(bounded(&far))
+                    .fallback(quarter)
+                    .fallback_store(local()),
+            ),
             OnError::Proceed,
         ),
         (
-            Arc::new(Timeout::new(
-                Fallback::new(bounded(&far), quarter).local(local()),
-                HOUR,
-            )),
+            Arc::new(
+                Resilient::bare(
+                    Resilient::bare(bounded(&far))
+                        .fallback(quarter)
+                        .fallback_store(local()),
+                )
+                .timeout(HOUR),
+            ),
             OnError::Fallback,
         ),
         (
@@ -85,10 +98,10 @@ async fn a_time_out_is_paid_once() {
     for (at, (store, on_error)) in stores.iter().enumerate() {
         let app = three(store, *on_error);
         for _ in 0..3 {
-            let (began, asked) = (Instant::now(), far.asked().len());
+            let (began, asked) = (Instant::now(), far.takes().len());
             assert_eq!(send(&app, "/").await.status(), StatusCode::OK, "store {at}");
             assert_eq!(began.elapsed(), TIMEOUT, "store {at}");
-            assert_eq!(far.asked().len() - asked, 1, "store {at}: one question");
+            assert_eq!(far.takes().len() - asked, 1, "store {at}: one question");
         }
     }
 }
@@ -96,10 +109,10 @@ async fn a_time_out_is_paid_once() {
 /// Handles to one server that are not the same value.
 #[tokio::test(start_paused = true)]
 async fn stores_of_one_name_fail_together() {
-    let far = Far::new(HOUR);
+    let far = far(HOUR);
     let layer = |path| {
         let store = bounded(&far);
-        RateLimitLayer::from_rule(rule(path, OnError::Proceed)).store(store)
+        RateLimitLayer::from_rule(with_policy(path, OnError::Proceed)).store(store)
     };
     let handler = get(async || "1").layer(layer("inner"));
     let app = Router::new().route("/", handler).layer(layer("outer"));
@@ -118,7 +131,7 @@ async fn stores_of_one_name_fail_together() {
 /// Three slow answers are three decisions: there is no time-out for all of them together.
 #[tokio::test(start_paused = true)]
 async fn a_slow_store_is_asked_by_every_layer() {
-    let far = Far::new(Duration::from_millis(46));
+    let far = far(Duration::from_millis(46));
     let app = three(
         &(Arc::new(bounded(&far)) as Arc<dyn Store>),
         OnError::Respond,
@@ -135,15 +148,16 @@ async fn a_slow_store_is_asked_by_every_layer() {
         }
         assert_eq!(began.elapsed(), Duration::from_millis(3 * 46));
     }
-    assert_eq!(far.asked().len(), 15);
+    assert_eq!(far.takes().len(), 15);
 }
 
 /// What other middleware does meanwhile counts against nobody: after one time-out the store is
 /// asked again.
 #[tokio::test(start_paused = true)]
 async fn the_store_is_left_alone_for_one_time_out_at_most() {
-    let far = Far::new(HOUR);
-    let layer = |path| RateLimitLayer::from_rule(rule(path, OnError::Proceed)).store(bounded(&far));
+    let far = far(HOUR);
+    let layer =
+        |path| RateLimitLayer::from_rule(with_policy(path, OnError::Proceed)).store(bounded(&far));
     let slow = from_fn(async |request: Request, next: Next| {
         sleep(TIMEOUT * 2).await;
         next.run(request).await
@@ -156,13 +170,13 @@ async fn the_store_is_left_alone_for_one_time_out_at_most() {
     let began = Instant::now();
     assert_eq!(send(&app, "/").await.status(), StatusCode::OK);
     assert_eq!(began.elapsed(), TIMEOUT * 4);
-    assert_eq!(far.asked().len(), 2);
+    assert_eq!(far.takes().len(), 2);
 }
 
 /// The error callbacks of all layers are told, each once.
 #[tokio::test(start_paused = true)]
 async fn every_layer_gets_the_error() {
-    let far = Far::new(HOUR);
+    let far = far(HOUR);
     let told = Arc::new(AtomicUsize::new(0));
     let layer = |path| {
         let told = Arc::clone(&told);
@@ -189,7 +203,7 @@ async fn every_layer_gets_the_error() {
 /// The breaker counts a request of three layers once.
 #[tokio::test(start_paused = true)]
 async fn a_breaker_counts_one_failure() {
-    let far = Far::new(HOUR);
+    let far = far(HOUR);
     let store = Resilient::new(far.clone())
         .timeout(TIMEOUT)
         .failures(2)

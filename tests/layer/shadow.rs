@@ -3,33 +3,26 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::response::IntoResponse;
-use axum::routing::get as on_get;
 use futures_util::future::join_all;
 use http::StatusCode;
 use test_support::Redis;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::rule::Quotas;
 use tidegate::store::Charges;
 use tidegate::{
-    Algorithm, Decision, Denied, Failed, Header, Limits, MemoryStore, Quota, RateLimitLayer,
-    Recovery, RedisStore, Rule, Rules, Store,
+    Algorithm, Decision, Denied, Failed, Header, Limits, MemoryStore, Quota, Recovery, RedisStore,
+    Rule, Rules, Store,
 };
 
 use crate::{Stores, WINDOW, send, status};
 
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
-fn rule(max: u64) -> Rule {
-    Rule::new("a", [Quota::new(WINDOW, max).expect("valid")]).expect("valid")
-}
+use crate::helpers::{app, per_minute};
 
 fn limits(rule: Rule, store: &Arc<dyn Store>) -> Limits {
     Limits::new(Rules::from_iter([rule])).store(Arc::clone(store))
-}
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", on_get(|| async { "1" }).layer(layer))
 }
 
 fn counted(limits: &Limits) -> RuleSnapshot {
@@ -56,7 +49,7 @@ async fn counted_up_to(limits: &Limits, number: u64) -> RuleSnapshot {
 async fn a_shadow_rule_changes_nothing_and_counts_what_it_would_deny() {
     let stores = Stores::start().await;
     for store in &stores.all {
-        let limits = limits(rule(3).into_shadow(), store);
+        let limits = limits(per_minute("a", 3).into_shadow(), store);
         let layer = limits
             .layer("a")
             .wait(WINDOW)
@@ -92,8 +85,8 @@ async fn a_candidate_beside_a_rule_has_keys_of_its_own() {
         .iter()
         .flat_map(|store| Algorithm::ALL.map(|it| (store, it)))
     {
-        let candidate = rule(2).with_algorithm(algorithm);
-        let rule = rule(5)
+        let candidate = per_minute("a", 2).with_algorithm(algorithm);
+        let rule = per_minute("a", 5)
             .with_algorithm(algorithm)
             .with_prefix(format!("{algorithm:?}:"));
         let limits = limits(rule.with_shadow(candidate), store);
@@ -122,7 +115,7 @@ async fn a_candidate_beside_a_rule_has_keys_of_its_own() {
 #[tokio::test]
 async fn a_candidate_that_denies_is_charged_nothing() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let limits = limits(rule(100).with_shadow(rule(5)), &store);
+    let limits = limits(per_minute("a", 100).with_shadow(per_minute("a", 5)), &store);
     let cost = |head: &http::request::Parts| {
         head.uri
             .query()
@@ -146,7 +139,7 @@ async fn an_error_of_a_shadow_rule_costs_nobody_a_response() {
     let server = Redis::start();
     let redis = RedisStore::connect(&server.url).await.expect("runs");
     let redis: Arc<dyn Store> = Arc::new(redis.timeout(Duration::from_secs(5)));
-    let limits = limits(rule(1).into_shadow(), &redis);
+    let limits = limits(per_minute("a", 1).into_shadow(), &redis);
     let failing = |_: Failed| async { Recovery::Respond(StatusCode::IM_A_TEAPOT.into_response()) };
     let hanging = app(limits.layer("a").on_error(failing));
     server.signal("STOP");
@@ -173,7 +166,10 @@ async fn a_candidate_costs_no_round_trip() {
     let server = Redis::start();
     let redis = RedisStore::connect(&server.url).await.expect("runs");
     let redis: Arc<dyn Store> = Arc::new(redis.timeout(Duration::from_secs(20)));
-    let limits = limits(rule(1_000_000).with_shadow(rule(10)), &redis);
+    let limits = limits(
+        per_minute("a", 1_000_000).with_shadow(per_minute("a", 10)),
+        &redis,
+    );
     let app = app(limits.layer("a"));
     let calls = || {
         let info: String = redis::cmd("INFO")
@@ -233,4 +229,44 @@ fn in_a_file() {
     insta::assert_snapshot!(said("[rules.login.shadow]\nmax-count = 1"), @"line 6: rules.login.shadow.max-count: a max-count without a window, expected both");
     insta::assert_snapshot!(said("[rules.login.shadow]\nkey = \"peer-ip\""), @"line 6: rules.login.shadow.key: unknown field `key`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`");
     insta::assert_snapshot!(said("[rules.login.shadow]\nmax-count = -1\nwindow = \"1s\""), @"line 6: rules.login.shadow.max-count: found -1, expected a whole number, 0 or more");
+}
+
+/// After a reset, a candidate with the rule's quotas denies what the rule denies, and nothing else.
+/// So do the quotas of a plan.
+#[tokio::test]
+async fn a_reset_reaches_the_candidate_and_the_plans() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        let pro = Quotas::new([Quota::new(WINDOW, 4).expect("valid")]).expect("valid");
+        let rule = per_minute("a", 3)
+            .with_shadow(per_minute("a", 3))
+            .with_plan("pro", pro);
+        let limits = limits(rule.expect("valid"), store);
+        let reset = async || limits.reset("a", "alice").await.expect("an answer");
+        for _ in 0..2 {
+            for _ in 0..3 {
+                limits.check("a", "alice").await.expect("allowed");
+            }
+            assert!(reset().await);
+        }
+        for _ in 0..2 {
+            for _ in 0..4 {
+                let check = limits.check("a", "alice").plan("pro");
+                check.await.expect("allowed");
+            }
+            assert!(reset().await);
+        }
+        for number in 1..=4 {
+            let check = limits.check("a", "alice").await;
+            assert_eq!(check.is_ok(), number <= 3);
+        }
+        let denials = || counted(&limits).shadow_denials[0].1;
+        for _ in 0..2_000 {
+            if denials() > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(denials(), 1);
+    }
 }

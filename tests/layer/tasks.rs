@@ -1,4 +1,4 @@
-//! Twenty-four tasks that users have. Each is done with the code of its snippet in the guides, in a
+//! Twenty-five tasks that users have. Each is done with the code of its snippet in the guides, in a
 //! server on a socket, and counted on a real Redis. Two of them have no test here:
 //!
 //! - a gRPC server: `peers` and `unary` in tests/grpc, with tonic's own client. There is also the
@@ -25,6 +25,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use client::serve;
+use futures_util::future::join_all;
 use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
 use test_support::Redis;
@@ -34,7 +35,7 @@ use tidegate::metrics::DecisionOutcome;
 use tidegate::rule::{Plan, Quotas};
 use tidegate::store::Charges;
 use tidegate::{
-    ClientIp, Header, KeyExtractor, Limits, MatchedPath, PeerIp, Quota, RateLimitLayer, Rule,
+    ClientIp, Header, Key, KeyExtractor, Limits, MatchedPath, PeerIp, Quota, RateLimitLayer, Rule,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

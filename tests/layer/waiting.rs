@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get as on_get;
 use futures_util::future::{join_all, select};
 use http::{Request, Response, StatusCode};
 use tidegate::decision::Verdict;
@@ -16,16 +15,13 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::contract::Strict;
-use crate::stores::{Always, Far};
+use crate::helpers::app;
+use crate::stores::{always, far};
 use crate::{Stores, get, send, status, store_on};
 
 const SECOND: Duration = Duration::from_secs(1);
 const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", on_get(|| async { "1" }).layer(layer))
-}
 
 fn layer(store: impl Store) -> RateLimitLayer {
     RateLimitLayer::new("paced", SECOND, 2).store(store)
@@ -59,7 +55,7 @@ async fn burst(app: &Router, number: usize) -> Vec<(u128, StatusCode)> {
 /// Both with a store that answers at once and with one that has to be waited for.
 #[tokio::test(start_paused = true)]
 async fn requests_wait_as_long_as_it_can_help() {
-    for store in [paused() as Arc<dyn Store>, Arc::new(Far::new(SECOND / 100))] {
+    for store in [paused() as Arc<dyn Store>, Arc::new(far(SECOND / 100))] {
         let app = app(layer(store).wait(5 * SECOND / 2));
         let expected = [
             (0, OK),
@@ -90,7 +86,7 @@ async fn the_longest_wait_is_forever() {
     assert_eq!(answers.last(), Some(&(90, OK)));
     // Also where no instant is that late.
     for retry_after in [Duration::ZERO, Duration::MAX] {
-        let denies = || Always(Verdict::Denied { retry_after });
+        let denies = || always(Verdict::Denied { retry_after });
         let forever = self::app(layer(denies()).wait(Duration::MAX));
         assert!(timeout(60 * SECOND, status(&forever, "/")).await.is_err());
         let bounded = self::app(layer(denies()).wait(SECOND));
@@ -102,12 +98,12 @@ async fn the_longest_wait_is_forever() {
 /// One question when the request arrives, and one after its retry-after, marked as a repeat.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_asks_when_it_can_help() {
-    let store = Far::new(SECOND / 100);
+    let store = far(SECOND / 100);
     let app = app(layer(store.clone()).wait(5 * SECOND));
     for _ in 0..3 {
         assert_eq!(status(&app, "/").await, OK);
     }
-    let repeats: Vec<_> = store.asked().iter().map(Take::is_repeat).collect();
+    let repeats: Vec<_> = store.takes().iter().map(Take::is_repeat).collect();
     assert_eq!(repeats, [false, false, false, true]);
 }
 
@@ -154,7 +150,7 @@ async fn what_is_given_back_is_found_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn waiting_requests_use_the_quota() {
     const MAX: u64 = 400;
-    let layer = RateLimitLayer::new("paced", SECOND, MAX).store(Far::new(SECOND / 100));
+    let layer = RateLimitLayer::new("paced", SECOND, MAX).store(far(SECOND / 100));
     let app = app(layer.wait(2 * SECOND));
     let began = Instant::now();
     let mut requests = Vec::new();
@@ -239,7 +235,7 @@ async fn a_request_that_is_dropped_takes_nothing() {
 /// While it waits, a request leaves the inner service to others.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_holds_no_ready_instance() {
-    for store in [paused() as Arc<dyn Store>, Arc::new(Far::new(SECOND / 100))] {
+    for store in [paused() as Arc<dyn Store>, Arc::new(far(SECOND / 100))] {
         let mut service = ServiceBuilder::new()
             .layer(layer(store).key(tenant()).wait(60 * SECOND))
             .layer(ConcurrencyLimitLayer::new(1))

@@ -10,7 +10,6 @@ use http::Request;
 use redis::cmd;
 use test_support::Redis as Server;
 use tidegate::key::{Forwarding, Joined, PeerAddr};
-use tidegate::store::UnitLeases;
 use tidegate::warning::{Warning, WarningKind as Kind};
 use tidegate::{
     Algorithm, ClientIp, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RedisStore, Resilient,
@@ -19,25 +18,10 @@ use tidegate::{
 use tower::ServiceExt;
 
 use crate::WINDOW;
-
-fn rule(path: &str) -> Rule {
-    Rule::new(path, [Quota::new(WINDOW, 1_000_000).expect("valid")])
-        .expect("valid")
-        .with_algorithm(Algorithm::Gcra)
-}
+use crate::helpers::{app_of, roomy};
 
 fn limits(rules: impl IntoIterator<Item = Rule>) -> Limits {
     Limits::new(rules.into_iter().collect::<Rules>())
-}
-
-/// An app with a route for each of these paths.
-fn app(limits: &Limits, paths: &[&str]) -> Router {
-    paths.iter().fold(Router::new(), |app, path| {
-        app.route(
-            &format!("/{path}"),
-            get(async || "1").layer(limits.layer(path)),
-        )
-    })
 }
 
 async fn ask(app: &Router, path: &str, fields: &[(&str, &str)]) {
@@ -72,8 +56,8 @@ async fn the_peer_is_a_proxy() {
         "x-real-ip",
         "cf-connecting-ip",
     ] {
-        let limits = limits([rule("login").with_key(PeerIp)]);
-        let app = app(&limits, &["login"]);
+        let limits = limits([roomy("login").with_key(PeerIp)]);
+        let app = app_of(&limits, &["login"]);
         ask(&app, "/login", &[]).await;
         assert_eq!(limits.warnings(), []);
         for client in ["203.0.113.9", "secret"] {
@@ -98,21 +82,21 @@ async fn the_peer_is_a_part_of_the_key() {
     let method = |head: &http::request::Parts| Ok(tidegate::Key::from(head.method.as_str()));
     let shared: std::sync::Arc<dyn KeyExtractor> = std::sync::Arc::new(PeerIp);
     for rule in [
-        rule("login").with_key((method, PeerIp)),
-        rule("login").with_key(Joined::new([shared])),
-        rule("login").with_key(std::sync::Arc::new(PeerIp)),
-        rule("login").with_key(PeerIp.peer(|_| None)),
+        roomy("login").with_key((method, PeerIp)),
+        roomy("login").with_key(Joined::new([shared])),
+        roomy("login").with_key(std::sync::Arc::new(PeerIp)),
+        roomy("login").with_key(PeerIp.peer(|_| None)),
     ] {
         let limits = limits([rule]);
         ask(
-            &app(&limits, &["login"]),
+            &app_of(&limits, &["login"]),
             "/login",
             &[("forwarded", "for=1.2.3.4")],
         )
         .await;
         assert_eq!(kinds(&limits), [Kind::PeerIpBehindProxy]);
     }
-    let of_layer = limits([rule("login")]);
+    let of_layer = limits([roomy("login")]);
     let layer = of_layer.layer("login").key(PeerIp);
     let app = Router::new().route("/", get(async || "1").layer(layer));
     ask(&app, "/", &[("forwarded", "for=1.2.3.4")]).await;
@@ -129,8 +113,8 @@ async fn a_request_came_around_a_proxy() {
             "x-client",
         ),
     ] {
-        let limits = limits([rule("login").with_key(behind(field))]);
-        let app = app(&limits, &["login"]);
+        let limits = limits([roomy("login").with_key(behind(field))]);
+        let app = app_of(&limits, &["login"]);
         ask(&app, "/login", &[(name, "1.2.3.4, 5.6.7.8")]).await;
         ask(&app, "/login", &[(name, "9.9.9.9, 1.2.3.4, 5.6.7.8")]).await;
         assert_eq!(limits.warnings(), []);
@@ -165,8 +149,8 @@ async fn the_prefix_is_everybodys() {
         (std::sync::Arc::new(service), false),
     ];
     for (store, is_default) in stores {
-        let limits = limits([rule("login")]).store(store);
-        ask(&app(&limits, &["login"]), "/login", &[]).await;
+        let limits = limits([roomy("login")]).store(store);
+        ask(&app_of(&limits, &["login"]), "/login", &[]).await;
         let expected: &[Kind] = if is_default {
             &[Kind::DefaultPrefix]
         } else {
@@ -188,8 +172,8 @@ async fn redis_evicts() {
         let store = Resilient::redis(server.url.as_str(), "shop")
             .expect("an address")
             .timeout(WINDOW);
-        let limits = limits([rule("login")]).store(store);
-        ask(&app(&limits, &["login"]), "/login", &[]).await;
+        let limits = limits([roomy("login")]).store(store);
+        ask(&app_of(&limits, &["login"]), "/login", &[]).await;
         let expected: &[Kind] = if evicts { &[Kind::RedisEvicts] } else { &[] };
         assert_eq!(kinds(&limits), expected, "{policy} {memory}");
     }
@@ -211,8 +195,8 @@ async fn redis_does_not_say_whether_it_evicts() {
         let store = Resilient::redis(url, "shop")
             .expect("an address")
             .timeout(WINDOW);
-        let limits = limits([self::rule("login")]).store(store);
-        ask(&app(&limits, &["login"]), "/login", &[]).await;
+        let limits = limits([roomy("login")]).store(store);
+        ask(&app_of(&limits, &["login"]), "/login", &[]).await;
         assert_eq!(limits.warnings(), []);
     }
 }
@@ -224,7 +208,7 @@ async fn a_memory_store_is_nearly_full() {
     let quota = Quota::new(WINDOW, 5).expect("valid");
     let rule = Rule::new("p", [quota]).expect("valid").with_key(key);
     let limits = limits([rule]).store(MemoryStore::with_max_keys(10));
-    let app = app(&limits, &["p"]);
+    let app = app_of(&limits, &["p"]);
     for at in 0..8 {
         ask(&app, &format!("/p?{at}"), &[]).await;
     }
@@ -236,8 +220,8 @@ async fn a_memory_store_is_nearly_full() {
 /// Rules are made, layers are made, the first request comes: ten seconds later somebody is told.
 #[tokio::test(start_paused = true)]
 async fn rules_without_layers_and_layers_without_rules() {
-    let limits = limits([rule("login"), rule("signin"), rule("search")]);
-    let app = app(&limits, &["login", "sign-in"]);
+    let limits = limits([roomy("login"), roomy("signin"), roomy("search")]);
+    let app = app_of(&limits, &["login", "sign-in"]);
     let no_rule = only(&limits);
     assert_eq!(
         (no_rule.kind, no_rule.path.as_deref()),
@@ -299,7 +283,7 @@ async fn a_log_is_large() {
         (of(10_001, Algorithm::Gcra), false),
     ] {
         let limits = limits([rule]);
-        ask(&app(&limits, &["p"]), "/p", &[]).await;
+        ask(&app_of(&limits, &["p"]), "/p", &[]).await;
         let expected: &[Kind] = if is_large { &[Kind::LargeLog] } else { &[] };
         assert_eq!(kinds(&limits), expected);
     }
@@ -308,8 +292,8 @@ async fn a_log_is_large() {
 /// A check sees no response. Declared, its path is in use from the start.
 #[tokio::test]
 async fn checks() {
-    let of = |outcome: &str| rule("p").with_refund_on([outcome]).expect("valid");
-    let limits = limits([of("2xx"), rule("q")]);
+    let of = |outcome: &str| roomy("p").with_refund_on([outcome]).expect("valid");
+    let limits = limits([of("2xx"), roomy("q")]);
     assert!(limits.verify().is_err());
     limits.declare_checks(["p", "q"]);
     limits.verify().expect("both are in use");
@@ -326,27 +310,27 @@ async fn checks() {
 
 #[tokio::test]
 async fn a_lease_that_nobody_hands_out() {
-    let leased = rule("p").with_algorithm(Algorithm::SlidingWindow);
+    let leased = roomy("p").with_algorithm(Algorithm::SlidingWindow);
     let leased = leased.with_lease(Duration::from_millis(50)).expect("valid");
     let of = |limits: Limits| async move {
-        ask(&app(&limits, &["p"]), "/p", &[]).await;
+        ask(&app_of(&limits, &["p"]), "/p", &[]).await;
         kinds(&limits)
     };
     assert_eq!(of(limits([leased.clone()])).await, [Kind::UnusedLease]);
-    let store = || UnitLeases::new(MemoryStore::new());
+    let store = || Resilient::bare(MemoryStore::new());
     assert_eq!(of(limits([leased.clone()]).store(store())).await, []);
     assert_eq!(
         of(limits([leased]).store(Resilient::new(store()))).await,
         []
     );
-    assert_eq!(of(limits([rule("p")])).await, []);
+    assert_eq!(of(limits([roomy("p")])).await, []);
 }
 
 /// The first hundred requests are all looked at, then one of 64, and none after ten thousand.
 #[tokio::test]
 async fn later_requests_are_free() {
-    let limits = limits([rule("login").with_key(PeerIp)]);
-    let app = app(&limits, &["login"]);
+    let limits = limits([roomy("login").with_key(PeerIp)]);
+    let app = app_of(&limits, &["login"]);
     for _ in 0..100 {
         ask(&app, "/login", &[]).await;
     }
@@ -357,8 +341,8 @@ async fn later_requests_are_free() {
     ask(&app, "/login", &[("forwarded", "for=1.2.3.4")]).await;
     assert_eq!(kinds(&limits), [Kind::PeerIpBehindProxy]);
 
-    let limits = self::limits([rule("login").with_key(PeerIp)]);
-    let app = self::app(&limits, &["login"]);
+    let limits = self::limits([roomy("login").with_key(PeerIp)]);
+    let app = app_of(&limits, &["login"]);
     for _ in 0..10_000 {
         ask(&app, "/login", &[]).await;
     }
@@ -393,8 +377,8 @@ async fn a_panic_is_no_warning() {
             panic!("on purpose")
         }
     }
-    let limits = limits([rule("login").with_key(Panics)]);
-    ask(&app(&limits, &["login"]), "/login", &[]).await;
+    let limits = limits([roomy("login").with_key(Panics)]);
+    ask(&app_of(&limits, &["login"]), "/login", &[]).await;
     assert_eq!(limits.warnings(), []);
 }
 
@@ -403,8 +387,8 @@ async fn a_panic_is_no_warning() {
 #[tokio::test]
 async fn the_log_is_told_once() {
     let log = test_support::log::Log::start();
-    let limits = limits([rule("login").with_key(PeerIp)]);
-    let app = app(&limits, &["login", "other"]);
+    let limits = limits([roomy("login").with_key(PeerIp)]);
+    let app = app_of(&limits, &["login", "other"]);
     for _ in 0..50 {
         ask(&app, "/login", &[("x-forwarded-for", "203.0.113.9")]).await;
         ask(&app, "/other", &[]).await;

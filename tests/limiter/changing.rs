@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use crate::replace_rate;
+
 use test_support::limiter_monitor::{Monitor, pairs, split};
 use test_support::random::Random;
 use test_support::workers::{instructions, outputs, worker_command};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::lasts;
@@ -75,14 +77,13 @@ async fn change(
     let permits = RATES[random.below(4) as usize];
     let rate = Rate::overall(permits, interval)?;
     match random.below(6) {
-        0 => limiter.set(rate).await?,
-        1 => drop(limiter.update(rate).await?),
-        2 | 3 => drop(limiter.update_keeping(rate).await?),
+        0 | 1 => limiter.set_rate(rate).await?,
+        2 | 3 => drop(replace_rate(limiter, rate).await?),
         4 => drop(limiter.delete().await?),
         _ => drop(limiter.expire(interval / 4).await?),
     }
     sleep(interval.mul_f64(random.below(10) as f64 / 10.0)).await;
-    limiter.try_set(rate).await?;
+    limiter.try_set_rate(rate).await?;
     Ok(())
 }
 
@@ -243,7 +244,7 @@ async fn nothing_is_above_the_rate_between_changes() {
     let redis = crate::connect(&server).await;
     for number in 0..3 {
         let (limiter, interval) = limiter(&redis, number);
-        let set = limiter.try_set_rate(RateType::Overall, 10, interval);
+        let set = limiter.try_set_rate(Rate::overall(10, interval).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -27,7 +27,8 @@ async fn keys_are_lost_one_by_one() {
         } else {
             RateType::Overall
         };
-        let set = limiter.try_set_rate(kind, rate, Duration::from_millis(interval));
+        let set = limiter
+            .try_set_rate(Rate::new(kind, rate, Duration::from_millis(interval)).expect("valid"));
         assert!(set.await.expect("an answer"));
         let client = if is_alone {
             format!(":{}", redis.id())
@@ -96,7 +97,7 @@ async fn waiting_keeps_a_limiter_alive(on: LimiterBackend) {
     let interval = Duration::from_secs(1);
     let rate = Rate::overall(1, interval).expect("valid");
     let rate = rate.with_keep_alive(interval).expect("valid");
-    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
     let fair = limiter.clone().fair();
     let waits = (0..3).map(|_| fair.acquire(1));
     for waited in futures_util::future::join_all(waits).await {
@@ -151,4 +152,38 @@ async fn whatever_belongs_to_it_expires_with_it() {
     sleep(Duration::from_millis(30 + 3 * 50 + 1_100)).await;
     let names: Vec<String> = connection.keys("*").expect("names");
     assert_eq!(names, [""; 0]);
+}
+
+/// What a lost key held may be what a client releases: later grants stay in its place, or the
+/// interval after the loss would hold more than the rate.
+#[tokio::test]
+async fn a_release_after_a_loss_frees_no_later_grant() {
+    let server = test_support::Redis::start();
+    let redis = connect(&server).await;
+    let mut connection = server.connection();
+    let limiter = limiter(&redis, 10, 3_600_000).await;
+    let available = async || limiter.available_permits().await.expect("an answer");
+    assert!(limiter.try_acquire(4).await.expect("an answer"));
+    let _: () = connection.del("{partner}:permits").expect("is gone");
+    assert!(limiter.try_acquire(3).await.expect("an answer"));
+    assert!(limiter.try_acquire(3).await.expect("an answer"));
+
+    // The four that were granted first are not there to come back.
+    assert_eq!(limiter.release(4).await.expect("an answer"), 0);
+    assert_eq!(available().await, 0);
+    // Of six, the four before the loss and two later ones.
+    assert_eq!(limiter.release(6).await.expect("an answer"), 2);
+    assert_eq!(available().await, 2);
+    assert_eq!(limiter.release(100).await.expect("an answer"), 4);
+    assert_eq!(available().await, 6, "what was lost counts on");
+
+    // Before the loss is noticed, too.
+    limiter.delete().await.expect("an answer");
+    let limiter = self::limiter(&redis, 10, 3_600_000).await;
+    assert!(limiter.try_acquire(4).await.expect("an answer"));
+    let _: () = connection.del("{partner}:permits").expect("is gone");
+    assert_eq!(limiter.release(4).await.expect("an answer"), 0);
+    assert!(limiter.try_acquire(6).await.expect("an answer"));
+    assert_eq!(limiter.release(4).await.expect("an answer"), 0);
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
 }

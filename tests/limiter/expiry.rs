@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use redis::Commands;
-use tidegate::limiter::{
-    LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter, RateType,
-};
+use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
 use tokio::time::sleep;
 
-use crate::{connect, limiter, on_both};
+use crate::{connect, limiter, on_both, replace_rate};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -39,7 +37,7 @@ async fn a_rate_that_is_forgotten_refills_nothing(on: LimiterBackend) {
     let unknown = limiter.try_acquire(1).await.map_err(|error| error.kind());
     assert_eq!(unknown, Err(LimiterErrorKind::UnknownLimiter));
     let set = limiter
-        .try_set_rate(RateType::Overall, 3, 60 * SECOND)
+        .try_set_rate(Rate::overall(3, 60 * SECOND).expect("valid"))
         .await;
     assert!(set.expect("an answer"));
     assert!(
@@ -63,7 +61,7 @@ async fn a_longer_rate_counts_nothing_that_had_expired(on: LimiterBackend) {
     sleep(Duration::from_millis(220)).await;
     forget(&limiter).await;
     let longer = Rate::overall(10, 10 * SECOND).expect("valid");
-    assert!(limiter.try_set(longer).await.expect("an answer"));
+    assert!(limiter.try_set_rate(longer).await.expect("an answer"));
     assert_eq!(limiter.available_permits().await.expect("an answer"), 10);
     assert!(limiter.try_acquire(10).await.expect("an answer"));
 }
@@ -73,13 +71,13 @@ async fn a_kept_alive_rate_leaves_no_counts(on: LimiterBackend) {
     let interval = Duration::from_millis(100);
     let rate = Rate::overall(10, interval).expect("valid");
     let rate = rate.with_keep_alive(interval).expect("valid");
-    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
     assert!(limiter.try_acquire(10).await.expect("an answer"));
     while limiter.exists().await.expect("an answer") {
         sleep(Duration::from_millis(5)).await;
     }
     let longer = Rate::overall(10, 60 * SECOND).expect("valid");
-    assert!(limiter.try_set(longer).await.expect("an answer"));
+    assert!(limiter.try_set_rate(longer).await.expect("an answer"));
     assert!(limiter.try_acquire(10).await.expect("an answer"));
 }
 
@@ -100,12 +98,12 @@ async fn what_had_expired_counts_for_no_client_again() {
     for [one, other] in two_clients(&server).await {
         let rate = Rate::per_client(10, Duration::from_millis(200)).expect("valid");
         let longer = Rate::per_client(10, 60 * SECOND).expect("valid");
-        assert!(one.try_set(rate).await.expect("an answer"));
+        assert!(one.try_set_rate(rate).await.expect("an answer"));
         for limiter in [&one, &other] {
             assert!(limiter.try_acquire(10).await.expect("an answer"));
         }
         sleep(Duration::from_millis(220)).await;
-        assert!(one.update_keeping(longer).await.expect("an answer"));
+        assert!(replace_rate(&one, longer).await.expect("an answer"));
         for limiter in [&one, &other] {
             let available = limiter.available_permits().await;
             assert_eq!(available.expect("an answer"), 10);
@@ -113,12 +111,12 @@ async fn what_had_expired_counts_for_no_client_again() {
             assert!(!limiter.try_acquire(1).await.expect("an answer"));
         }
         forget(&one).await;
-        assert!(one.try_set(longer).await.expect("an answer"));
+        assert!(one.try_set_rate(longer).await.expect("an answer"));
         for limiter in [&one, &other] {
             assert!(!limiter.try_acquire(1).await.expect("an answer"), "forgot");
         }
         assert!(one.delete().await.expect("an answer"));
-        assert!(one.try_set(longer).await.expect("an answer"));
+        assert!(one.try_set_rate(longer).await.expect("an answer"));
         for limiter in [&one, &other] {
             assert!(limiter.try_acquire(10).await.expect("an answer"), "deleted");
         }
@@ -133,7 +131,7 @@ async fn a_new_rate_has_an_expiry_of_its_own() {
     let limiter = limiter(&redis, 3, 1_000).await;
     assert!(limiter.expire(SECOND).await.expect("an answer"));
     limiter
-        .set_rate(RateType::Overall, 4, SECOND)
+        .set_rate(Rate::overall(4, SECOND).expect("valid"))
         .await
         .expect("is set");
     assert_eq!(lives(&mut server.connection(), &["partner"]), [-1]);

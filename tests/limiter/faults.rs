@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use redis::{Commands, cmd};
 use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter, RateType};
+use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -55,7 +55,8 @@ async fn ask_in_every_way(redis: &Redis) -> Vec<Answer> {
 async fn a_limiter_each(redis: &Redis) {
     for way in 0..7 {
         let limiter = RateLimiter::new(redis, format!("way {way}"));
-        let set = limiter.try_set_rate(RateType::Overall, 3, Duration::from_millis(300));
+        let set =
+            limiter.try_set_rate(Rate::overall(3, Duration::from_millis(300)).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
 }
@@ -141,7 +142,7 @@ async fn a_server_that_crashes_under_waiters() {
     assert!(reserved == unknown || is_store(&reserved), "{reserved:?}");
     let unknown = limiter.acquire(1).await.expect_err("an error").kind();
     assert_eq!(unknown, LimiterErrorKind::UnknownLimiter);
-    let set = limiter.try_set_rate(RateType::Overall, 1, Duration::from_millis(50));
+    let set = limiter.try_set_rate(Rate::overall(1, Duration::from_millis(50)).expect("valid"));
     assert!(set.await.expect("an answer"));
     limiter.acquire(1).await.expect("an answer");
 }
@@ -435,7 +436,8 @@ async fn a_reply_is_not_taken_for_that_to_another_call() {
     let used = RateLimiter::new(&redis, "used");
     let free = RateLimiter::new(&redis, "free");
     for limiter in [&used, &free] {
-        let set = limiter.try_set_rate(RateType::Overall, 1, Duration::from_secs(3_600));
+        let set =
+            limiter.try_set_rate(Rate::overall(1, Duration::from_secs(3_600)).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
     assert!(used.try_acquire(1).await.expect("an answer"));

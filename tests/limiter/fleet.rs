@@ -11,7 +11,7 @@ use test_support::limiter_monitor::Monitor;
 use test_support::random::Random;
 use test_support::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
-use tidegate::limiter::{RateLimiter, RateType};
+use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::connect;
@@ -126,7 +126,7 @@ async fn nothing_is_above_the_rate_and_nothing_is_left() {
     for limit in limits() {
         let limiter = RateLimiter::new(&redis, name(limit));
         let interval = Duration::from_millis(limit.1);
-        let set = limiter.try_set_rate(RateType::Overall, limit.0, interval);
+        let set = limiter.try_set_rate(Rate::overall(limit.0, interval).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
     let monitor = Monitor::start(&server.url);
@@ -200,7 +200,7 @@ async fn the_order_is_the_servers() {
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "fair");
     let interval = Duration::from_millis(100);
-    let set = limiter.try_set_rate(RateType::Overall, 5, interval);
+    let set = limiter.try_set_rate(Rate::overall(5, interval).expect("valid"));
     assert!(set.await.expect("an answer"));
     let mut connection = server.connection();
     redis::cmd("CONFIG")

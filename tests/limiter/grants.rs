@@ -5,11 +5,11 @@ use std::time::Duration;
 use test_support::limiter_monitor::Monitor;
 use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterBackend, LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::limiter::{LimiterBackend, LimiterErrorKind, Rate, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{connect, limiter, on_both};
+use crate::{connect, limiter, on_both, replace_rate};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -52,10 +52,10 @@ async fn callers_that_give_up_waste_nothing(on: LimiterBackend) {
 }
 
 async fn sleepers_hear_of_changes(on: LimiterBackend) {
-    for change in 0..4 {
+    for change in 0..3 {
         let limiter = RateLimiter::new(LimiterBackend::clone(&on), format!("limiter {change}"));
         let slow = Rate::overall(1, 60 * SECOND).expect("valid");
-        assert!(limiter.try_set(slow).await.expect("an answer"));
+        assert!(limiter.try_set_rate(slow).await.expect("an answer"));
         limiter.acquire(1).await.expect("an answer");
         let sleepers: Vec<_> = [limiter.clone(), limiter.clone().fair()]
             .into_iter()
@@ -64,16 +64,11 @@ async fn sleepers_hear_of_changes(on: LimiterBackend) {
         sleep(Duration::from_millis(50)).await;
         let fast = Rate::overall(1_000, SECOND).expect("valid");
         match change {
-            0 => limiter.set(fast).await.expect("an answer"),
-            1 => assert!(limiter.update_keeping(fast).await.expect("an answer")),
-            2 => {
-                let rate = RateType::Overall;
-                let update = limiter.update_rate(rate, 1_000, SECOND);
-                assert!(update.await.expect("an answer"));
-            }
+            0 => limiter.set_rate(fast).await.expect("an answer"),
+            1 => assert!(replace_rate(&limiter, fast).await.expect("an answer")),
             _ => {
                 let wider = Rate::overall(3, 60 * SECOND).expect("valid");
-                assert!(limiter.update_keeping(wider).await.expect("an answer"));
+                assert!(replace_rate(&limiter, wider).await.expect("an answer"));
                 assert_eq!(limiter.release(1).await.expect("an answer"), 1);
             }
         }
@@ -97,7 +92,7 @@ async fn sleepers_hear_of_others_changes_within_a_second() {
     let sleeper = tokio::spawn(async move { sleeper.acquire(1).await });
     sleep(Duration::from_millis(100)).await;
     let other = RateLimiter::new(&others, "partner");
-    let set = other.set_rate(RateType::Overall, 100, SECOND);
+    let set = other.set_rate(Rate::overall(100, SECOND).expect("valid"));
     set.await.expect("an answer");
     let woken = timeout(2 * SECOND, sleeper).await.expect("it heard of it");
     woken.expect("no panic").expect("an answer");
@@ -112,7 +107,7 @@ async fn too_many_permits_are_told_while_waiting(on: LimiterBackend) {
         .collect();
     sleep(Duration::from_millis(50)).await;
     let began = Instant::now();
-    let set = limiter.set_rate(RateType::Overall, 5, 60 * SECOND);
+    let set = limiter.set_rate(Rate::overall(5, 60 * SECOND).expect("valid"));
     set.await.expect("an answer");
     for waiting in waiting {
         let error = waiting.await.expect("no panic").expect_err("more than 5");
@@ -137,7 +132,7 @@ async fn a_permit_comes_back_once(on: LimiterBackend) {
 async fn a_permit_of_an_earlier_rate_does_not_come_back(on: LimiterBackend) {
     let limiter = limiter(on, 5, 60_000).await;
     let before = limiter.acquire_permit(3).await.expect("an answer");
-    let set = limiter.set_rate(RateType::Overall, 5, 60 * SECOND);
+    let set = limiter.set_rate(Rate::overall(5, 60 * SECOND).expect("valid"));
     set.await.expect("an answer");
     assert!(limiter.try_acquire(5).await.expect("an answer"));
     assert_eq!(before.release().await.expect("an answer"), 0);
@@ -209,7 +204,7 @@ async fn a_new_rate_forgets_nobody_who_waits() {
         })
         .collect();
     sleep(Duration::from_millis(100)).await;
-    let set = limiter.set_rate(RateType::Overall, 2, Duration::from_millis(300));
+    let set = limiter.set_rate(Rate::overall(2, Duration::from_millis(300)).expect("valid"));
     set.await.expect("an answer");
     let monitor = Monitor::start(&server.url);
     for waiting in waiting {
@@ -315,7 +310,7 @@ async fn sharing_begins_with_an_existing_rate() {
     };
     assert!(life("{partner}:value") > 0);
     let shared = RateLimiter::new(&redis, "partner").shared_with_redisson();
-    let set = shared.try_set_rate(RateType::Overall, 5, 60 * SECOND);
+    let set = shared.try_set_rate(Rate::overall(5, 60 * SECOND).expect("valid"));
     assert!(!set.await.expect("an answer"), "there is one");
     assert!(shared.try_acquire(1).await.expect("an answer"));
     assert_eq!(life("{partner}:value"), -1);
@@ -327,11 +322,11 @@ async fn how_it_is_kept_can_be_seen(on: LimiterBackend) {
     assert_eq!(limiter.is_shared().await.expect("an answer"), None);
     assert_eq!(limiter.remaining().await.expect("an answer"), None);
     let rate = Rate::overall(5, SECOND).expect("valid");
-    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
     assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
     assert_eq!(limiter.remaining().await.expect("an answer"), None);
     let kept = rate.with_keep_alive(60 * SECOND).expect("valid");
-    assert!(limiter.update(kept).await.expect("an answer"));
+    limiter.set_rate(kept).await.expect("an answer");
     let life = limiter.remaining().await.expect("an answer");
     let life = life.expect("it has a keep-alive time");
     assert!((50 * SECOND..=60 * SECOND).contains(&life), "{life:?}");
@@ -368,7 +363,7 @@ async fn a_clients_own_keys_expire() {
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let rate = Rate::per_client(5, 60 * SECOND).expect("valid");
-    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
     assert!(limiter.try_acquire(2).await.expect("an answer"));
     let mut connection = server.connection();
     let names: Vec<String> = redis::cmd("KEYS")
@@ -439,7 +434,9 @@ async fn fair_callers_of_a_client_wait_behind_its_own() {
     let limiters = [&one, &other].map(|redis| RateLimiter::new(redis, "each").fair());
     let [first, second] = &limiters;
     let hour = 3_600 * SECOND;
-    let set = first.try_set_rate(RateType::PerClient, 1, hour).await;
+    let set = first
+        .try_set_rate(Rate::per_client(1, hour).expect("valid"))
+        .await;
     assert!(set.expect("an answer"));
     assert!(first.try_acquire(1).await.expect("an answer"));
     let waiting: Vec<_> = (0..20)
@@ -452,13 +449,17 @@ async fn fair_callers_of_a_client_wait_behind_its_own() {
     let granted = timeout(5 * SECOND, second.acquire(1)).await;
     granted.expect("nobody is before it").expect("an answer");
 
-    let set = first.set_rate(RateType::Overall, 100, hour).await;
+    let set = first
+        .set_rate(Rate::overall(100, hour).expect("valid"))
+        .await;
     set.expect("an answer");
     for waiting in waiting {
         let granted = timeout(5 * SECOND, waiting).await.expect("all are free");
         granted.expect("no panic").expect("an answer");
     }
-    let set = first.set_rate(RateType::PerClient, 1, hour).await;
+    let set = first
+        .set_rate(Rate::per_client(1, hour).expect("valid"))
+        .await;
     set.expect("an answer");
     for limiter in &limiters {
         let granted = timeout(5 * SECOND, limiter.acquire(1)).await;

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::replace_rate;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tidegate::Redis;
@@ -45,7 +47,6 @@ enum Call {
     Remaining,
     TrySet(NewRate),
     Set(NewRate),
-    Update(NewRate),
     Keep(NewRate),
     Expire(u64),
     Delete,
@@ -111,7 +112,6 @@ fn call(kind: Kind, rate_type: RateType) -> BoxedStrategy<Call> {
         1 => Just(Call::Exists),
         4 => new_rate(kind, rate_type).prop_map(Call::TrySet),
         1 => new_rate(kind, rate_type).prop_map(Call::Set),
-        1 => new_rate(kind, rate_type).prop_map(Call::Update),
         4 => new_rate(kind, rate_type).prop_map(Call::Keep),
         1 => Just(Call::Delete),
     ];
@@ -407,10 +407,9 @@ async fn answer(limiter: &RateLimiter, call: &Call) -> Result<u64, LimiterError>
             let micros = remaining.map(|remaining| remaining.as_micros() as u64);
             micros.map_or(u64::MAX, |micros| micros.next_multiple_of(COARSE))
         }
-        Call::TrySet(new) => u64::from(by(new).try_set(new.rate).await?),
-        Call::Set(new) => by(new).set(new.rate).await.map(|()| 0)?,
-        Call::Update(new) => u64::from(by(new).update(new.rate).await?),
-        Call::Keep(new) => u64::from(by(new).update_keeping(new.rate).await?),
+        Call::TrySet(new) => u64::from(by(new).try_set_rate(new.rate).await?),
+        Call::Set(new) => by(new).set_rate(new.rate).await.map(|()| 0)?,
+        Call::Keep(new) => u64::from(replace_rate(&by(new), new.rate).await?),
         Call::Expire(micros) => u64::from(limiter.expire(Duration::from_micros(*micros)).await?),
         Call::Delete => u64::from(limiter.delete().await?),
     })

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
 
-use crate::{connect, limiter};
+use crate::{connect, limiter, replace_rate};
 
 type Grants = Vec<(Vec<u8>, f64)>;
 
@@ -33,7 +33,7 @@ async fn what_we_write_is_redissons() {
     let rate = Rate::overall(10, MINUTE).expect("valid");
     let rate = rate.with_keep_alive(2 * MINUTE).expect("valid");
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
-    limiter.try_set(rate).await.expect("is set");
+    limiter.try_set_rate(rate).await.expect("is set");
     let before = server_millis(&mut connection);
     assert!(limiter.try_acquire(3).await.expect("an answer"));
     let after = server_millis(&mut connection);
@@ -79,7 +79,9 @@ async fn names_with_braces_and_clients() {
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = RateLimiter::new(&redis, "a{b}c");
-    let set = limiter.try_set_rate(RateType::PerClient, 10, MINUTE).await;
+    let set = limiter
+        .try_set_rate(Rate::per_client(10, MINUTE).expect("valid"))
+        .await;
     assert!(set.expect("an answer"));
     assert!(limiter.try_acquire(1).await.expect("an answer"));
     let mut names: Vec<String> = connection.keys("*").expect("names");
@@ -199,7 +201,7 @@ async fn foreign_values_are_typed_errors() {
             "{field}"
         );
         limiter
-            .set(Rate::overall(5, MINUTE).expect("valid"))
+            .set_rate(Rate::overall(5, MINUTE).expect("valid"))
             .await
             .expect("mends it");
         let _: () = connection
@@ -209,7 +211,9 @@ async fn foreign_values_are_typed_errors() {
     let _: () = connection.hdel("partner", "type").expect("is gone");
     let unknown = Err(LimiterErrorKind::UnknownLimiter);
     assert_eq!(limiter.try_acquire(1).await.map_err(kind), unknown);
-    let set = limiter.try_set_rate(RateType::Overall, 5, MINUTE).await;
+    let set = limiter
+        .try_set_rate(Rate::overall(5, MINUTE).expect("valid"))
+        .await;
     assert!(set.expect("an answer"), "a half of a configuration is none");
     assert!(limiter.try_acquire(5).await.expect("an answer"));
 }
@@ -241,7 +245,7 @@ async fn a_new_rate_reaches_all_clients() {
         .each_ref()
         .map(|redis| RateLimiter::new(redis, "partner"));
     let set = limiters[0]
-        .try_set_rate(RateType::PerClient, 3, MINUTE)
+        .try_set_rate(Rate::per_client(3, MINUTE).expect("valid"))
         .await;
     assert!(set.expect("an answer"));
     for limiter in &limiters {
@@ -249,14 +253,14 @@ async fn a_new_rate_reaches_all_clients() {
         assert!(!limiter.try_acquire(1).await.expect("an answer"));
     }
     let rate = Rate::per_client(4, MINUTE).expect("valid");
-    limiters[0].update_keeping(rate).await.expect("an answer");
+    replace_rate(&limiters[0], rate).await.expect("an answer");
     for limiter in &limiters {
         assert_eq!(limiter.available_permits().await.expect("an answer"), 1);
         assert!(limiter.try_acquire(1).await.expect("an answer"));
         assert!(!limiter.try_acquire(1).await.expect("an answer"));
     }
     limiters[0]
-        .set_rate(RateType::PerClient, 4, MINUTE)
+        .set_rate(Rate::per_client(4, MINUTE).expect("valid"))
         .await
         .expect("is set");
     for limiter in &limiters {

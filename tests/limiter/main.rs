@@ -1,5 +1,6 @@
 //! The rate limiter: on real servers and in memory.
 
+mod attacks;
 #[allow(dead_code)]
 mod changing;
 mod dropped;
@@ -9,6 +10,10 @@ mod expiry;
 mod faults;
 mod fleet;
 mod grants;
+// Each binary uses a part of it.
+#[allow(dead_code)]
+#[path = "../helpers/mod.rs"]
+mod helpers;
 mod history;
 mod layout;
 mod outlasting;
@@ -22,15 +27,32 @@ mod waiting;
 use std::time::Duration;
 
 use tidegate::Redis;
-use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
+use tidegate::limiter::{
+    LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
+};
 
 /// A limiter with a rate for all.
 async fn limiter(on: impl Into<LimiterBackend>, permits: u64, millis: u64) -> RateLimiter {
     let limiter = RateLimiter::new(on, "partner");
     let interval = Duration::from_millis(millis);
-    let set = limiter.try_set_rate(RateType::Overall, permits, interval);
+    let set = limiter.try_set_rate(Rate::overall(permits, interval).expect("valid"));
     assert!(set.await.expect("an answer"), "the first writer wins");
     limiter
+}
+
+/// Replaces the rate as a process does that starts with another one: earlier grants still count.
+/// Returns whether there was a rate.
+async fn replace_rate(limiter: &RateLimiter, rate: Rate) -> Result<bool, LimiterError> {
+    if !limiter.exists().await? {
+        return Ok(false);
+    }
+    // It sets the rate, and is denied for ever.
+    let newer = limiter.clone().rate(rate);
+    match newer.try_acquire(Rate::MAX_PERMITS).await {
+        Err(error) if error.kind() == LimiterErrorKind::AboveRate => Ok(true),
+        Err(error) => Err(error),
+        Ok(is_granted) => panic!("{is_granted}, but it is more than any rate of a test"),
+    }
 }
 
 /// With a time-out that only a hanging server exceeds, not a busy machine.

@@ -9,7 +9,7 @@ use test_support::Redis as Server;
 use test_support::log::Log;
 use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
-use tidegate::limiter::{Generation, LimiterErrorKind, RateLimiter, RateType};
+use tidegate::limiter::{Generation, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -257,7 +257,7 @@ async fn an_outage_is_logged_once() {
     let redis = by_default(&server.url).await;
     let limiters = [limiter(&redis, 100, 60_000).await, {
         let other = RateLimiter::new(&redis, "other");
-        let set = other.try_set_rate(RateType::Overall, 100, HOUR);
+        let set = other.try_set_rate(Rate::overall(100, HOUR).expect("valid"));
         assert!(set.await.expect("an answer"));
         other
     }];

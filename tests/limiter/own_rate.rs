@@ -11,13 +11,12 @@ use test_support::limiter_monitor::Monitor;
 use test_support::workers::{instructions, start_worker};
 use tidegate::Redis;
 use tidegate::limiter::{
-    Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
-    RateType,
+    Generation, LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
 };
 use tidegate::test_util::ManualClock;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{connect, on_both};
+use crate::{connect, on_both, replace_rate};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -30,14 +29,12 @@ on_both!(
     a_rate_is_set_before_it_is_judged,
     a_deleted_rate_is_set_again,
     a_limiter_that_was_not_used_yet_is_full,
-    a_rate_that_makes_no_sense_is_told,
 );
 
 /// A limiter with a rate of so many permits in a minute.
 fn with(on: impl Into<LimiterBackend>, permits: u64) -> RateLimiter {
     let limiter = RateLimiter::new(on, "partner");
-    let limiter = limiter.rate(RateType::Overall, permits, MINUTE);
-    limiter.expect("a valid rate")
+    limiter.rate(Rate::overall(permits, MINUTE).expect("a valid rate"))
 }
 
 async fn stored(limiter: &RateLimiter) -> u64 {
@@ -46,7 +43,7 @@ async fn stored(limiter: &RateLimiter) -> u64 {
 }
 
 async fn set_by_hand(limiter: &RateLimiter, permits: u64) {
-    let set = limiter.set_rate(RateType::Overall, permits, MINUTE);
+    let set = limiter.set_rate(Rate::overall(permits, MINUTE).expect("valid"));
     set.await.expect("is set");
 }
 
@@ -59,7 +56,7 @@ async fn a_missing_rate_is_set(on: LimiterBackend) {
         let limiter = RateLimiter::new(on.clone(), format!("way {way}"));
         let rate = Rate::overall(3, MINUTE).expect("valid");
         let rate = rate.with_keep_alive(HOUR).expect("valid");
-        let limiter = limiter.with_rate(rate);
+        let limiter = limiter.rate(rate);
         let soon = Duration::from_secs(5);
         let granted = match way {
             0 => limiter.try_acquire(2).await,
@@ -98,7 +95,7 @@ async fn what_is_set_by_hand_later_stands(on: LimiterBackend) {
         assert!(take(&limiter, 5).await);
         assert_eq!(stored(&limiter).await, permits);
         let rate = Rate::overall(permits + 1, MINUTE).expect("valid");
-        assert!(limiter.update_keeping(rate).await.expect("an answer"));
+        assert!(replace_rate(&limiter, rate).await.expect("an answer"));
         assert!(take(&limiter, 1).await);
         assert_eq!(stored(&limiter).await, permits + 1);
     }
@@ -159,16 +156,6 @@ async fn a_limiter_that_was_not_used_yet_is_full(on: LimiterBackend) {
     assert_eq!(stored(&limiter).await, 0, "nothing was written");
 }
 
-async fn a_rate_that_makes_no_sense_is_told(on: LimiterBackend) {
-    let rate = |permits, interval| {
-        let limiter = RateLimiter::new(on.clone(), "partner");
-        let limiter: Result<_, LimiterError> = limiter.rate(RateType::Overall, permits, interval);
-        limiter.expect_err("an error").kind()
-    };
-    assert_eq!(rate(0, MINUTE), LimiterErrorKind::InvalidRate);
-    assert_eq!(rate(1, Duration::ZERO), LimiterErrorKind::InvalidRate);
-}
-
 /// In all generations; with the first process that uses it, a limiter is declared as shared.
 #[tokio::test]
 async fn generations_and_redisson() {
@@ -179,8 +166,7 @@ async fn generations_and_redisson() {
         for is_shared in [false, true] {
             let name = format!("{generation:?} {is_shared}");
             let limiter = RateLimiter::new(&redis, &*name).generation(generation);
-            let limiter = limiter.rate(RateType::Overall, 3, MINUTE);
-            let mut limiter = limiter.expect("a valid rate");
+            let mut limiter = limiter.rate(Rate::overall(3, MINUTE).expect("a valid rate"));
             if is_shared {
                 assert!(take(&limiter, 1).await);
                 limiter = limiter.shared_with_redisson();
@@ -241,7 +227,7 @@ async fn a_process_remembers_its_rate_while_it_may_need_it() {
     set_by_hand(&limiter, 6).await;
     for number in 0..300 {
         let other = RateLimiter::new(&redis, format!("other {number}"));
-        let other = other.rate(RateType::Overall, 1, MINUTE).expect("valid");
+        let other = other.rate(Rate::overall(1, MINUTE).expect("valid"));
         assert!(take(&other, 1).await);
     }
     assert!(take(&limiter, 1).await);
@@ -412,8 +398,7 @@ async fn worker_has_jobs() {
     let redis = Redis::connect_lazy(&*words[0]).expect("an address");
     let limiter = RateLimiter::new(&redis, "partner");
     let permits = words[1].parse().expect("a number");
-    let limiter = limiter.rate(RateType::Overall, permits, INTERVAL);
-    let limiter = limiter.expect("a valid rate");
+    let limiter = limiter.rate(Rate::overall(permits, INTERVAL).expect("a valid rate"));
     let jobs = (0..4_u64).map(|number| {
         let limiter = if number % 2 == 0 {
             limiter.clone()

@@ -170,7 +170,7 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let rate = Rate::overall(10, Duration::from_millis(400)).expect("valid");
-    limiter.try_set(rate).await.expect("is set");
+    limiter.try_set_rate(rate).await.expect("is set");
     let mut java = Java::connect(&server).await;
     let mut random = Random::new(1);
     assert!(limiter.try_acquire(1).await.expect("an answer"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use test_support::Redis;
 use test_support::random::Random;
-use tidegate::limiter::{LimiterBackend, RateLimiter, RateType};
+use tidegate::limiter::{LimiterBackend, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -62,7 +62,7 @@ impl Contest {
         let of =
             |process: &tidegate::Redis| RateLimiter::new(process, "partner").shared_with_redisson();
         let limiter = of(&redis[0]);
-        let set = limiter.try_set_rate(RateType::Overall, self.rate, self.interval);
+        let set = limiter.try_set_rate(Rate::overall(self.rate, self.interval).expect("valid"));
         assert!(set.await.expect("an answer"));
         let granted = Arc::new(Granted::default());
         let started = Instant::now();
@@ -180,7 +180,9 @@ async fn take_all(limiter: &RateLimiter) -> u64 {
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn set(limiter: &RateLimiter) {
-    let set = limiter.set_rate(RateType::Overall, 50, MINUTE).await;
+    let set = limiter
+        .set_rate(Rate::overall(50, MINUTE).expect("valid"))
+        .await;
     set.expect("an answer");
 }
 
@@ -227,7 +229,9 @@ async fn nothing_is_left_to_redisson_once_it_is_gone() {
     let server = Redis::start();
     let limiter = process(&server, false).await;
     let interval = Duration::from_millis(500);
-    let set = limiter.set_rate(RateType::Overall, 50, interval).await;
+    let set = limiter
+        .set_rate(Rate::overall(50, interval).expect("valid"))
+        .await;
     set.expect("an answer");
     let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
     java.acquire(10, &mut random).await.expect("permits");
@@ -294,7 +298,9 @@ async fn a_client_of_redisson_that_has_nothing_gets_its_first_permit() {
     }
     // A rate so low that a permit would be much of it.
     clock.set(28_000_000 * 60_000_000);
-    let rate = limiter().set_rate(RateType::Overall, 19, MINUTE).await;
+    let rate = limiter()
+        .set_rate(Rate::overall(19, MINUTE).expect("valid"))
+        .await;
     rate.expect("an answer");
     assert_eq!(take_all(&limiter()).await, 19);
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tidegate::limiter::{
-    Generation, LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType,
+    Generation, LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter,
 };
 
-use crate::{limiter, on_both};
+use crate::{limiter, on_both, replace_rate};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ on_both!(
     who_asks_for_nonsense_is_told_and_nothing_is_written,
     an_unknown_limiter_is_an_error,
     a_new_rate_clears,
-    an_updated_rate_keeps_when_asked,
+    a_rate_of_a_newer_process_keeps_the_counts,
     what_is_released_is_there_again_but_no_more,
     a_deleted_limiter_is_gone,
     rates_are_forgotten_when_told,
@@ -30,7 +30,9 @@ fn kind<T: std::fmt::Debug>(result: Result<T, LimiterError>) -> LimiterErrorKind
 
 async fn the_first_rate_wins(on: LimiterBackend) {
     let limiter = limiter(on, 3, 60_000).await;
-    let second = limiter.try_set_rate(RateType::PerClient, 5, SECOND).await;
+    let second = limiter
+        .try_set_rate(Rate::per_client(5, SECOND).expect("valid"))
+        .await;
     assert!(!second.expect("an answer"));
     let rate = limiter
         .stored_rate()
@@ -76,8 +78,8 @@ async fn who_asks_for_nonsense_is_told_and_nothing_is_written(on: LimiterBackend
         (1, Duration::ZERO),
         (1, Duration::MAX),
     ] {
-        let set = limiter.set_rate(RateType::Overall, permits, interval).await;
-        assert_eq!(kind(set), LimiterErrorKind::InvalidRate);
+        let rate = Rate::overall(permits, interval);
+        assert_eq!(kind(rate), LimiterErrorKind::InvalidRate);
     }
     let rate = Rate::overall(1, SECOND).expect("valid");
     let too_short = rate.with_keep_alive(Duration::from_millis(999));
@@ -96,10 +98,6 @@ async fn an_unknown_limiter_is_an_error(on: LimiterBackend) {
     assert_eq!(limiter.stored_rate().await.expect("an answer"), None);
     assert!(!limiter.exists().await.expect("an answer"));
     assert!(!limiter.expire(SECOND).await.expect("an answer"));
-    let updated = limiter.update_rate(RateType::Overall, 1, SECOND).await;
-    assert!(!updated.expect("an answer"));
-    let rate = Rate::overall(1, SECOND).expect("valid");
-    assert!(!limiter.update_keeping(rate).await.expect("an answer"));
     assert!(
         !limiter.exists().await.expect("an answer"),
         "nothing was written"
@@ -110,22 +108,22 @@ async fn a_new_rate_clears(on: LimiterBackend) {
     let limiter = limiter(on, 3, 60_000).await;
     assert!(limiter.try_acquire(3).await.expect("an answer"));
     limiter
-        .set_rate(RateType::Overall, 2, MINUTE)
+        .set_rate(Rate::overall(2, MINUTE).expect("valid"))
         .await
         .expect("is set");
     assert_eq!(limiter.available_permits().await.expect("an answer"), 2);
     assert!(limiter.try_acquire(2).await.expect("an answer"));
-    let updated = limiter.update_rate(RateType::PerClient, 4, MINUTE).await;
-    assert!(updated.expect("an answer"));
+    let set = limiter.set_rate(Rate::per_client(4, MINUTE).expect("valid"));
+    set.await.expect("is set");
     assert_eq!(limiter.available_permits().await.expect("an answer"), 4);
 }
 
-async fn an_updated_rate_keeps_when_asked(on: LimiterBackend) {
+async fn a_rate_of_a_newer_process_keeps_the_counts(on: LimiterBackend) {
     let limiter = limiter(on, 3, 60_000).await;
     assert!(limiter.try_acquire(2).await.expect("an answer"));
     for (permits, left) in [(10, 8), (1, 0), (2, 0), (3, 1)] {
         let rate = Rate::overall(permits, MINUTE).expect("valid");
-        assert!(limiter.update_keeping(rate).await.expect("an answer"));
+        assert!(replace_rate(&limiter, rate).await.expect("an answer"));
         assert_eq!(
             limiter.available_permits().await.expect("an answer"),
             left,
@@ -162,7 +160,9 @@ async fn a_deleted_limiter_is_gone(on: LimiterBackend) {
         kind(limiter.try_acquire(1).await),
         LimiterErrorKind::UnknownLimiter
     );
-    let set = limiter.try_set_rate(RateType::Overall, 2, MINUTE).await;
+    let set = limiter
+        .try_set_rate(Rate::overall(2, MINUTE).expect("valid"))
+        .await;
     assert!(set.expect("an answer"));
     assert_eq!(limiter.available_permits().await.expect("an answer"), 2);
 }
@@ -182,7 +182,7 @@ async fn rates_are_forgotten_when_told(on: LimiterBackend) {
     let rate = rate
         .with_keep_alive(Duration::from_millis(300))
         .expect("valid");
-    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
     assert_eq!(limiter.stored_rate().await.expect("an answer"), Some(rate));
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -198,7 +198,7 @@ async fn reads_change_nothing(on: LimiterBackend) {
     let rate = rate
         .with_keep_alive(Duration::from_millis(200))
         .expect("valid");
-    limiter.set(rate).await.expect("is set");
+    limiter.set_rate(rate).await.expect("is set");
     let until = tokio::time::Instant::now() + Duration::from_millis(230);
     while tokio::time::Instant::now() < until {
         let _ = limiter.available_permits().await;

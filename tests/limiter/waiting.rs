@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{join_all, select};
-use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
+use tidegate::limiter::{LimiterBackend, MemoryLimiters, Rate, RateLimiter};
 use tokio::time::{Instant, sleep};
 
 use crate::{limiter, on_both};
@@ -175,6 +175,6 @@ async fn clones_share_in_memory() {
     assert!(one.try_acquire(1).await.expect("an answer"));
     assert!(!other.try_acquire(1).await.expect("an answer"));
     let apart = RateLimiter::new(MemoryLimiters::default(), "partner");
-    let set = apart.try_set_rate(RateType::Overall, 1, Duration::from_secs(1));
+    let set = apart.try_set_rate(Rate::overall(1, Duration::from_secs(1)).expect("valid"));
     assert!(set.await.expect("an answer"));
 }

@@ -1,10 +1,15 @@
 //! Locks on real servers.
 
+mod attacks;
 mod basics;
 mod dropped;
 mod exclusive;
 mod handover;
 mod handover_fleet;
+// Each binary uses a part of it.
+#[allow(dead_code)]
+#[path = "../helpers/mod.rs"]
+mod helpers;
 mod mute;
 mod neighbours;
 mod network;

@@ -115,19 +115,20 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies.rs";
+const TALLIES: &str = "src/algorithm/counters.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
+const LOG_TRIM_LUA: &str = "lua/include/log_trim.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
 const GCRA_LUA: &str = "lua/gcra.lua";
 const FIXED_LUA: &str = "lua/fixed_window.lua";
 const DECIDE_LUA: &str = "lua/include/decide.lua";
 const ROW_LUA: &str = "lua/include/read_row.lua";
-const TALLIES_LUA: &str = "lua/include/tallies.lua";
+const COUNTERS_LUA: &str = "lua/include/counters.lua";
 
-const PERMITS: &str = "src/limiter/granted_permits.rs";
+const PERMITS: &str = "src/limiter/memory_limiter.rs";
 const PENDING: &str = "src/limiter/acquire_queue.rs";
-const UNWANTED: &str = "src/limiter/give_back_queue.rs";
+const BATCHER: &str = "src/limiter/batcher.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
@@ -136,12 +137,13 @@ const PERMITS_LUA: &str = "lua/include/permits.lua";
 const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
 const HELD: &str = "src/lock/held_lease.rs";
-const TURN: &str = "src/lock/subscriber/turn.rs";
-const WAITERS: &str = "src/lock/subscriber/wait_queue.rs";
+const TURN: &str = "src/connection/subscriber/turn.rs";
+const WAITERS: &str = "src/connection/subscriber/wait_queue.rs";
 
 const CLOCK: &str = "src/connection/server_clock.rs";
-const TAKE_CALL: &str = "src/connection/take_call.rs";
-const ANSWERS: &str = "src/connection/take_script.rs";
+const TAKE_CALL: &str = "src/store/redis/take_call.rs";
+const TAKE_SCRIPT: &str = "src/store/redis/take_script.rs";
+const CALLS: &str = "src/store/redis/calls.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
 const QUEUE: &str = "src/connection/queue.rs";
 const NODE: &str = "src/connection/node.rs";
@@ -149,7 +151,7 @@ const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/breaker.rs";
-const WRAPPER: &str = "src/store/wrapper.rs";
+const GUARDED: &str = "src/store/guarded.rs";
 const PERMIT: &str = "src/in_flight_counter.rs";
 const CONNECTION: &str = "src/connection/connection.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
@@ -157,9 +159,8 @@ const DENIAL: &str = "src/store/denial_cache.rs";
 const MARK: &str = "src/algorithm/lease_mark.rs";
 const LONGER_LUA: &str = "lua/include/longer.lua";
 const MARK_LUA: &str = "lua/include/mark_lease.lua";
-const KEY_LEASES: &str = "src/store/unit_leases/key_leases.rs";
-const UNIT_LEASES: &str = "src/store/unit_leases/mod.rs";
-const MOMENT: &str = "src/store/unit_leases/moment.rs";
+const KEY_LEASES: &str = "src/store/leases/key_leases.rs";
+const MOMENT: &str = "src/store/leases/moment.rs";
 const SHARE: &str = "src/rule/share.rs";
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -216,8 +217,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log",
         "dropped before it has left",
         LOG,
-        "let mut outside = self.entries.outside(now, window);",
-        "let mut outside = self.entries.outside(now, window / 2);",
+        "let outside = self.entries.outside(now, window);",
+        "let outside = self.entries.outside(now, window / 2);",
+    ),
+    mutant(
+        "log",
+        "what a longer window counts is dropped once there are newer units",
+        LOG,
+        "self.entries.merge_first(merged.min(outside - dropped));",
+        "self.entries.drop_first(merged.min(outside - dropped));",
+    ),
+    mutant(
+        "log",
+        "what a longer window counts is told apart for ever",
+        LOG,
+        "self.entries.merge_first(merged.min(outside - dropped));",
+        "let _ = merged.min(outside - dropped);",
+    ),
+    mutant(
+        "log",
+        "what a longer window needs is not given back",
+        LOG,
+        "        let units = units.min(self.behind(before));\n        match is_own",
+        "        let needed = long.map_or(0, |(long, _)| long.units);\n        let units = units.min(self.behind(before)).min(self.held().saturating_sub(needed));\n        match is_own",
     ),
     mutant(
         "log",
@@ -327,21 +349,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "tallies",
         "earlier quotas are not charged",
-        "src/algorithm/tallies.rs",
+        "src/algorithm/counters.rs",
         "for kept in &mut self.kept {\n            let lost",
         "for kept in self.kept.iter_mut().take(1) {\n            let lost",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
-        "src/algorithm/tallies.rs",
+        "src/algorithm/counters.rs",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
-        "src/algorithm/tallies.rs",
+        "src/algorithm/counters.rs",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            let states = states(",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
@@ -355,21 +377,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "plans",
         "other plans' quotas are not charged along",
-        "src/rule/rule.rs",
-        "        self.quotas = own.into_iter().chain(along).collect();",
-        "        self.quotas = own.into_iter().chain(along.into_iter().take(0)).collect();",
+        "src/rule/computed.rs",
+        "        quotas.extend(others.shared_counters(&quotas, algorithm));",
+        "        let _ = others.shared_counters(&quotas, algorithm);",
     ),
     mutant(
         "plans",
         "a quota that only counts denies",
-        "src/algorithm/tallies.rs",
+        "src/algorithm/counters.rs",
         "        let uses = &mut uses[..number_that_limit(quotas)];\n        let verdict",
         "        let uses = &mut uses[..quotas.len()];\n        let verdict",
     ),
     mutant(
         "plans",
         "a log forgets what a longer window of another plan needs",
-        "src/algorithm/counted_along.rs",
+        "src/algorithm/shared_counters.rs",
         "let is_beyond = window(all) > window(own) || max(all) > max(own);",
         "let is_beyond = max(all) > max(own);",
     ),
@@ -391,64 +413,57 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "plans in Lua",
         "a quota that only counts is answered",
         "lua/include/read_question.lua",
-        "        number_limiting = number_limiting % 128",
-        "        number_limiting = number_of_quotas",
+        "    rule_known, has_bound, expiry_text = rule_from,",
+        "    number_limiting = number_of_quotas\n    rule_known, has_bound, expiry_text = rule_from,",
     ),
     mutant(
         "plans in Lua",
         "a log keeps the window of its own quotas only",
-        "lua/sliding_log.lua",
-        "    if window > longest.window then\n      quota.window = window",
-        "    if false then\n      quota.window = window",
+        LOG_LUA,
+        "if window > longest.window then",
+        "if false then",
     ),
     mutant(
         "plans in calls",
-        "a key that stands in a call twice is read once",
-        "lua/include/read_values.lua",
-        "local values = #KEYS > 1 and not repeats and",
-        "local values = #KEYS > 1 and",
+        "a key that is named by two questions is read once",
+        GCRA_LUA,
+        "local values = kind ~= NAMES_TWICE and",
+        "local values =",
     ),
     mutant(
         "plans of requests",
         "an unknown plan is another plan",
         "src/rule/plans.rs",
-        "        at.ok().map(|at| &self.of_plans[at])",
-        "        self.of_plans.get(at.unwrap_or(0))",
+        "        let at = plans.binary_search_by(|plan| (*plan.name).cmp(name)).ok()?;",
+        "        let at = plans.binary_search_by(|plan| (*plan.name).cmp(name)).unwrap_or(0);",
     ),
     mutant(
         "plans of requests",
         "a plan has a candidate",
         "src/rule/plans.rs",
-        "        rule.shadow = rule.shadow.filter(|_| is_own);",
-        "        rule.shadow = rule.shadow.filter(|_| is_own || true);",
+        "        made.shadow = made.shadow.filter(|_| is_own);",
+        "        made.shadow = made.shadow.filter(|_| is_own || true);",
     ),
     mutant(
         "page",
         "a key is let through for ever",
-        "src/layer/keys_let_through.rs",
-        "until.is_some_and(|until| Instant::now() < until.end)",
-        "until.is_some_and(|until| Instant::now() < until.end || true)",
+        "src/layer/let_through_keys.rs",
+        "(!time.is_zero()).then_some(time)",
+        "(!time.is_zero() || true).then_some(time)",
     ),
     mutant(
         "page",
         "what an operator ends goes on",
-        "src/layer/keys_let_through.rs",
-        "            of_path.remove(&one.key);",
-        "            of_path.get(&one.key);",
+        "src/layer/let_through_keys.rs",
+        "        entries.remove(at);",
+        "        let _ = entries.get(at);",
     ),
     mutant(
         "page",
-        "a layer limits a key that is let through",
-        "src/layer/rate_limit.rs",
-        "            Ok(take) if settings.let_through(&take) => Action::Pass,",
-        "            Ok(take) if settings.let_through(&take) && false => Action::Pass,",
-    ),
-    mutant(
-        "page",
-        "a check limits a key that is let through",
-        "src/layer/check.rs",
-        "        if settings.let_through(&take) {",
-        "        if settings.let_through(&take) && false {",
+        "layers and checks limit a key that is let through",
+        "src/layer/decide.rs",
+        "        if self.lets_through(&take) {",
+        "        if self.lets_through(&take) && false {",
     ),
     mutant(
         "page",
@@ -468,8 +483,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "page",
         "a name of another site is believed",
         "src/page/guard.rs",
-        "    match is_own_name(&host) || page.lists(&host) {",
-        "    match is_own_name(&host) || page.lists(&host) || true {",
+        "    match is_own_name(origin.host()) {",
+        "    match is_own_name(origin.host()) || true {",
     ),
     mutant(
         "page",
@@ -488,7 +503,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "page",
         "a row is a hash that anybody can make",
-        "src/limits/monitor.rs",
+        "src/page/monitor.rs",
         "        hash.update(secret);\n        hash.update(path.len().to_be_bytes());",
         "        let _ = secret;",
     ),
@@ -496,8 +511,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "page, counts",
         "a new key is said to have been denied once",
         "src/metrics/limited_keys.rs",
-        "        (place.key.denials, place.key.error) = (fewest + 1, fewest);",
-        "        (place.key.denials, place.key.error) = (1, fewest);",
+        "        (place.key.denials, place.key.error) = (fewest, fewest);",
+        "        (place.key.denials, place.key.error) = (0, fewest);",
     ),
     mutant(
         "page, counts",
@@ -509,9 +524,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "page, counts",
         "a rule that becomes busy is shown with all that it counted",
-        "src/limits/rates.rs",
-        "                let before = match is_new(&one.path) {",
-        "                let before = match is_new(&one.path) || true {",
+        "src/page/rates.rs",
+        "                let before = match is_new(&now.path) {",
+        "                let before = match is_new(&now.path) || true {",
     ),
     mutant(
         "page",
@@ -538,8 +553,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "outcome",
         "a charge is given back twice",
         "src/store/charge.rs",
-        "if self.0.is_claimed.swap(true, Ordering::Relaxed) || units == 0 {",
-        "if self.0.is_claimed.swap(false, Ordering::Relaxed) || units == 0 {",
+        "if self.0.is_claimed.swap(true, Ordering::Relaxed) {",
+        "if self.0.is_claimed.swap(false, Ordering::Relaxed) {",
     ),
     mutant(
         "outcome",
@@ -559,8 +574,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "outcome",
         "what a layer answers is an outcome",
         "src/layer/outcome.rs",
-        "if response.extensions.get::<LayerResponse>().is_some() {",
-        "if false && response.extensions.get::<LayerResponse>().is_some() {",
+        "if let Some(LayerResponse(denial)) = response.extensions.get() {",
+        "if false && let Some(LayerResponse(denial)) = response.extensions.get() {",
+    ),
+    mutant(
+        "outcome",
+        "a denial of other limits gives back",
+        "src/layer/outcome.rs",
+        "return denial.as_ref().is_some_and(|it| it.refunds.is(&self.refunds));",
+        "return denial.is_some();",
+    ),
+    mutant(
+        "outcome",
+        "a refund wakes nobody who waits",
+        "src/metrics/open_charges.rs",
+        "self.change(hash, |count| count.wake_for(units));",
+        "",
+    ),
+    mutant(
+        "outcome",
+        "who waits looks all the time",
+        "src/metrics/open_charges.rs",
+        "self.next_look = Some(now + LOOK_EVERY);",
+        "self.next_look = None;",
+    ),
+    mutant(
+        "outcome",
+        "who leaves keeps what it was woken for",
+        "src/metrics/open_charges.rs",
+        "if state.is_some_and(|state| state.may_ask) {",
+        "if state.is_some_and(|state| state.may_ask && false) {",
     ),
     mutant(
         "outcome",
@@ -579,9 +622,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "outcome",
         "a lost refund is not counted",
-        "src/store/refund_queue.rs",
-        "        if !self.is_answered {\n            self.refund.lost();",
-        "        if self.is_answered {\n            self.refund.lost();",
+        "src/store/charge.rs",
+        "            counters.refund_lost();",
+        "            let _ = counters;",
     ),
     mutant(
         "outcome",
@@ -593,7 +636,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "refunds",
         "of many refunds some are taken for later ones",
-        "src/algorithm/given_back.rs",
+        "src/algorithm/refunded_ranges.rs",
         "let units = runs.remove(later).units;",
         "let units = runs.remove(later - 1).units;",
     ),
@@ -614,16 +657,37 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "refunds",
         "a reset leaves the receipts of its own instant",
-        "src/algorithm/tallies.rs",
+        "src/algorithm/counters.rs",
         "needed_until: now,\n                refundable_since: now.saturating_add(1),",
         "needed_until: now,\n                refundable_since: now,",
     ),
     mutant(
         "log, Lua",
+        "the usual case: `<` for `<=`",
+        LOG_LUA,
+        "oldest_stamp, oldest_stamp <= now - window",
+        "oldest_stamp, oldest_stamp < now - window",
+    ),
+    mutant(
+        "log, Lua",
+        "the usual case: what has left counts",
+        LOG_LUA,
+        "mark, _, first_base, _, _, first_stamp = unpack",
+        "mark, _, _, _, _, first_stamp = unpack",
+    ),
+    mutant(
+        "log, Lua",
+        "the usual case: an expiry is never set anew",
+        LOG_LUA,
+        "or floor(stamp / slice) ~= this_slice then",
+        "or stamp < 0 then",
+    ),
+    mutant(
+        "log, Lua",
         "`<` for `<=`",
         LOG_LUA,
-        "    if oldest_stamp <= now - window then\n",
-        "    if oldest_stamp < now - window then\n",
+        "if oldest_stamp <= now - window then\n",
+        "if oldest_stamp < now - window then\n",
     ),
     mutant(
         "log, Lua",
@@ -662,6 +726,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "sliding window, Lua",
+        "the usual case: `<` for `<=`",
+        WINDOW_LUA,
+        "    if of <= now - window then",
+        "    if of < now - window then",
+    ),
+    mutant(
+        "sliding window, Lua",
         "`<` for `<=`",
         WINDOW_LUA,
         "    if stamp <= latest or",
@@ -678,50 +749,57 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "gcra, Lua",
         "it drains while the clock is back",
         GCRA_LUA,
-        "return used_at(tally, charged_at > now and charged_at or now)",
-        "return used_at(tally, now)",
+        "return used_at(counter, charged_at > now and charged_at or now)",
+        "return used_at(counter, now)",
     ),
     mutant(
         "gcra, Lua",
-        "the usual key: one unit too many",
+        "the usual case: one unit too many",
         GCRA_LUA,
-        "if is_usual and units_now + charged <= limit then",
-        "if is_usual and units_now + charged <= limit + 1 then",
+        "cost * takes <= burst - used and takes",
+        "cost * takes <= burst - used + 1 and takes",
     ),
     mutant(
         "gcra, Lua",
-        "the usual key: a part of a pace drains twice",
+        "the usual case: a part of a pace drains twice",
         GCRA_LUA,
-        "start, units = start + paces * pace_micros, units - paces * pace_units + charged",
-        "start, units = now, units - paces * pace_units + charged",
+        "start, units, used = start + paces * pace_micros, units - paces * pace_units + charged",
+        "start, units, used = now, units - paces * pace_units + charged",
     ),
     mutant(
         "gcra, Lua",
-        "the usual key: an expiry is never set anew",
+        "the usual case: an expiry is never set anew",
         GCRA_LUA,
-        "if floor(last_charge / slice) == floor(now / slice) then",
-        "if last_charge >= 0 then",
+        "if raw and floor(last_charge / slice) == this_slice then",
+        "if raw then",
     ),
     mutant(
         "gcra, Lua",
         "doubles for what they cannot hold",
-        "lua/include/drain.lua",
+        "lua/include/bucket.lua",
         "if product < 9007199254740992 then",
         "if product < 1e300 then",
     ),
     mutant(
         "fixed window, Lua",
+        "the usual case: `<` for `<=`",
+        FIXED_LUA,
+        "if used == 0 or start + window <= now then",
+        "if used == 0 or start + window < now then",
+    ),
+    mutant(
+        "fixed window, Lua",
         "`<` for `<=`",
         FIXED_LUA,
-        "  if tally.start + tally.window <= now then return 0 end",
-        "  if tally.start + tally.window < now then return 0 end",
+        "  if counter.start + counter.window <= now then return 0 end",
+        "  if counter.start + counter.window < now then return 0 end",
     ),
     mutant(
         "fixed window, Lua",
         "a window that is over goes on",
         FIXED_LUA,
-        "if tally.units == 0 or tally.start + tally.window <= time then",
-        "if tally.units == 0 then",
+        "if counter.units == 0 or counter.start + counter.window <= time then",
+        "if counter.units == 0 then",
     ),
     mutant(
         "decisions, Lua",
@@ -740,16 +818,44 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "decisions, Lua",
         "the clock that went back is not followed",
-        TALLIES_LUA,
+        COUNTERS_LUA,
         "local went_back = last_charge > now\n",
         "local went_back = last_charge > now + 60000000\n",
     ),
     mutant(
         "decisions, Lua",
         "a new quota begins empty",
-        TALLIES_LUA,
+        COUNTERS_LUA,
         "      if most > 0 then\n          pour(",
         "      if most > 1e15 then\n          pour(",
+    ),
+    mutant(
+        "log, Lua",
+        "what a longer window counts is dropped once there are newer units",
+        LOG_LUA,
+        "      if merged then call('ZADD', key, edge, merged) end\n",
+        "",
+    ),
+    mutant(
+        "log, Lua",
+        "what becomes one entry has the units of the last of them",
+        LOG_TRIM_LUA,
+        "merged = pack(ENTRY, LOG_MARK, with, oldest_base, oldest_base",
+        "merged = pack(ENTRY, LOG_MARK, with, base, oldest_base",
+    ),
+    mutant(
+        "log, Lua",
+        "what a longer window counts is told apart for ever",
+        LOG_TRIM_LUA,
+        "if of and (of > oldest_stamp or is_beyond) then",
+        "if of and is_beyond then",
+    ),
+    mutant(
+        "log, Lua",
+        "sums may reach the modulus",
+        LOG_TRIM_LUA,
+        "local is_beyond = (total - oldest_base) % MODULUS > MAX_HELD",
+        "local is_beyond = false",
     ),
     mutant(
         "refunds, Lua",
@@ -776,8 +882,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "refunds, Lua",
         "what has left is given back",
         "lua/refund/sliding_window.lua",
-        "if stamp + tally.window <= now then return 0 end",
-        "if stamp + tally.window < now then return 0 end",
+        "if stamp + counter.window <= now then return 0 end",
+        "if stamp + counter.window < now then return 0 end",
     ),
     mutant(
         "refunds, Lua",
@@ -803,23 +909,23 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
-        "src/limiter/batcher.rs",
+        BATCHER,
         "        if self.is_armed {",
         "        if self.is_armed && self.grant.permits == 0 {",
     ),
     mutant(
         "limiter",
         "a place that was given up wakes nobody",
-        UNWANTED,
-        "Ok(permits) if permits > 0 || self.is_fair => {",
-        "Ok(permits) if permits > 0 => {",
+        BATCHER,
+        "Ok(permits) if permits > 0 || *is_fair => return",
+        "Ok(permits) if permits > 0 && (*is_fair || true) => return",
     ),
     mutant(
         "limiter",
         "a call has no deadline",
         FLIGHT,
-        "command.arg(clock.at(question.deadline.into_std()));",
-        "command.arg(clock.at(question.deadline.into_std()) * 2);",
+        "command.arg(clock.at(question.deadline.at.into_std()));",
+        "command.arg(clock.at(question.deadline.at.into_std()) * 2);",
     ),
     mutant(
         "limiter",
@@ -839,8 +945,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter, Lua",
         "others' permits are given back",
         LIMITER_RELEASE_LUA,
-        "if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then",
-        "if #member == 21 and released < wanted then",
+        "elseif #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then",
+        "elseif #member == 21 and released < wanted then",
     ),
     mutant(
         "limiter, Lua",
@@ -1006,16 +1112,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "bounds",
         "a repeat needs a permit",
-        WRAPPER,
-        "Asked::Take => take.is_repeat() || take.rule().is_shadow(),",
-        "Asked::Take => take.rule().is_shadow(),",
+        GUARDED,
+        "QuestionKind::Take => take.is_repeat() || take.rule().is_shadow(),",
+        "QuestionKind::Take => take.rule().is_shadow(),",
     ),
     mutant(
         "outcome",
         "a refund by outcome needs a permit",
-        WRAPPER,
-        "Asked::Change => take.is_unawaited(),",
-        "Asked::Change => false,",
+        GUARDED,
+        "QuestionKind::Change => take.is_unawaited(),",
+        "QuestionKind::Change => false,",
     ),
     mutant(
         "bounds",
@@ -1027,9 +1133,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "bounds",
         "a question is asked twice",
-        WRAPPER,
-        "let ask = |inner: &W::Inner, take: &Take| inner.take(take);",
-        "let ask = |inner: &W::Inner, take: &Take| (inner.take(take), inner.take(take)).1;",
+        GUARDED,
+        "self.call(take, QuestionKind::Take, S::take, move |take, answer| {",
+        "let ask = |inner: &S, take: &Take| (inner.take(take), inner.take(take)).1;\n        self.call(take, QuestionKind::Take, ask, move |take, answer| {",
     ),
     mutant(
         "bounds",
@@ -1244,23 +1350,23 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "leases",
         "what a fallback admits is held",
-        UNIT_LEASES,
+        KEY_LEASES,
         ".filter(|decision| decision.failure().is_none());",
         ".filter(|decision| decision.is_allowed());",
     ),
     mutant(
         "connection",
         "a call overtakes those that were asked before it",
-        "src/connection/flight.rs",
-        "self.calls.push(FlightCall::One(question, CallId::next()));",
-        "self.calls.insert(0, FlightCall::One(question, CallId::next()));",
+        CALLS,
+        "return self.calls.push(CountCall::own(question));",
+        "return self.calls.insert(0, CountCall::own(question));",
     ),
     mutant(
         "connection",
         "a take overtakes a refund of its key",
-        "src/connection/flight.rs",
-        "open.filter(|at| *at >= behind && !is_alone);",
-        "open.filter(|_| !is_alone);",
+        CALLS,
+        "open.filter(|at| *at >= behind && !is_alone)?;",
+        "open.filter(|_| !is_alone)?;",
     ),
     mutant(
         "connection",
@@ -1280,22 +1386,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "no deadline is sent",
         TAKE_CALL,
-        "None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),",
+        "None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),",
         "None => NO_DEADLINE,",
     ),
     mutant(
         "connection",
         "another call's reply is taken",
-        ANSWERS,
+        TAKE_SCRIPT,
         "if fields.integer::<8>()? != id {",
         "if fields.integer::<8>()? > id + (1 << 48) {",
     ),
     mutant(
         "connection",
         "a connection that gave another call's reply is kept",
-        "src/connection/flight.rs",
-        "        self.link.close();\n        let questions",
-        "        let questions",
+        FLIGHT,
+        "        self.link.close();\n        let message",
+        "        let message",
     ),
     mutant(
         "connection",
@@ -1307,9 +1413,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "a command without a script needs no check behind it",
-        "src/connection/flight.rs",
-        "if !question.is_script()))",
-        "if question.is_script() && !question.is_script()))",
+        FLIGHT,
+        "let needs_check = !self.calls.iter().all(C::is_numbered);",
+        "let needs_check = !self.calls.iter().all(|call| C::is_numbered(call) || true);",
     ),
     mutant(
         "connection",
@@ -1336,22 +1442,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a forbidden key is an error for all keys of its call",
         FLIGHT,
-        "options.is_alone |= is_shared && is_about_a_key(error);",
-        "options.is_alone |= !is_shared && is_about_a_key(error);",
+        "options.is_alone |= is_shared && is_about_a_key(&error);",
+        "options.is_alone |= !is_shared && is_about_a_key(&error);",
     ),
     mutant(
         "connection",
         "what was sent on a connection that broke is sent again",
         FLIGHT,
-        "questions.for_each(|question| question.fail(error.clone()));",
-        "questions.for_each(|question| match question.resends { 0..9 => self.endpoint.queue.push(Question { resends: question.resends + 1, ..question }), _ => question.fail(error.clone()) });",
+        "fail(self.calls.into_iter().flat_map(C::into_questions), &error);",
+        "for mut question in self.calls.into_iter().flat_map(C::into_questions) { question.resends += 1; match question.resends { 0..9 => self.carrier.endpoint.queue.push(question), _ => question.fail(error.clone()) } }",
     ),
     mutant(
         "connection",
         "the script's text is not sent behind ASKING",
         FLIGHT,
-        "options.has_text |= is_unknown_script(error);",
-        "options.has_text |= is_unknown_script(error) && !options.is_asking;",
+        "options.has_text |= is_unknown_script(&error);",
+        "options.has_text |= is_unknown_script(&error) && !options.is_asking;",
     ),
     mutant(
         "connection",
@@ -1371,8 +1477,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "dropped questions are sent",
         QUEUE,
-        "if question.deadline > now && question.is_wanted() {",
-        "if question.deadline > now {",
+        "if question.is_wanted() && question.has_time(now, &self.label.lag) {",
+        "if question.has_time(now, &self.label.lag) {",
     ),
     mutant(
         "connection",
@@ -1440,30 +1546,30 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "direct",
         "a lone take of a task without budget is overtaken",
-        "src/connection/node.rs",
-        "DirectFlight::new(unconstrained(flight))",
-        "DirectFlight::new(flight)",
+        "src/connection/direct.rs",
+        "unconstrained(flight).poll_unpin(cx)",
+        "flight.poll_unpin(cx)",
     ),
     mutant(
         "several",
         "a request pays for a time-out in each layer",
         "src/layer/outage.rs",
-        "known.find(|outage| outage.until > now && outage.is_of(&store))",
-        "known.find(|outage| outage.until > now && !outage.is_of(&store))",
+        "known.find(|outage| outage.until > now && outage.store == store)",
+        "known.find(|outage| outage.until > now && outage.store != store)",
     ),
     mutant(
         "several",
         "a store that failed once is never asked again in the same request",
         "src/layer/outage.rs",
-        "known.find(|outage| outage.until > now && outage.is_of(&store))",
-        "known.find(|outage| outage.until != now && outage.is_of(&store))",
+        "known.find(|outage| outage.until > now && outage.store == store)",
+        "known.find(|outage| outage.until != now && outage.store == store)",
     ),
     mutant(
         "several",
         "an error callback switches the fallback off",
         "src/layer/responder.rs",
-        "decision.failure().is_some() && callback.also_with_fallback()",
-        "decision.failure().is_some() && callback.also_with_fallback() | true",
+        "self.decision().is_some_and(is_fallback) && callback.also_with_fallback()",
+        "self.decision().is_some_and(is_fallback) && callback.also_with_fallback() | true",
     ),
     mutant(
         "several",
@@ -1475,7 +1581,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "several",
         "the name of the service is not in front of a changed count",
-        "src/connection/question.rs",
+        "src/store/redis/question.rs",
         "[&*self.prefix.service, &pieces.concat()].concat()",
         "[\"\", &pieces.concat()].concat()",
     ),
@@ -1497,8 +1603,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,
-        "() = reply_arrives(link, &self.shortest_timeout) => return self.keep(link),",
-        "() = reply_arrives(link, &self.shortest_timeout), if false => return self.keep(link),",
+        "() = link.inner.activity.not_silent(&self.shortest_timeout) => {",
+        "() = link.inner.activity.not_silent(&self.shortest_timeout), if false => {",
     ),
     mutant(
         "connection",

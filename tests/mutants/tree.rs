@@ -21,11 +21,27 @@ pub(crate) struct Mutated {
 /// Which tests, and how many histories each tries.
 type Tests = (&'static [&'static str], &'static str);
 const LAWS: Tests = (&["--test", "laws", "--", "--skip", "fuzz::"], "800");
-const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
+const HISTORIES: Tests = (
+    &["--test", "store", "history", "--", "--skip", "attacks::"],
+    "4000",
+);
 const LIMITER: Tests = (
     &[
-        "--test", "limiter", "--", "dropped", "evicted", "exact", "expiry", "grants", "history",
-        "layout", "surface", "waiting", "faults",
+        "--test",
+        "limiter",
+        "--",
+        "dropped",
+        "evicted",
+        "exact",
+        "expiry",
+        "grants",
+        "history",
+        "layout",
+        "surface",
+        "waiting",
+        "faults",
+        "--skip",
+        "attacks::",
     ],
     "400",
 );
@@ -43,6 +59,8 @@ const LOCK: Tests = (
         "network",
         "owners",
         "watchdog",
+        "--skip",
+        "attacks::",
     ],
     "0",
 );
@@ -58,6 +76,8 @@ const DEADLINE: Tests = (
         "clock",
         "--skip",
         "wrappers::",
+        "--skip",
+        "attacks::",
     ],
     "0",
 );
@@ -74,6 +94,8 @@ const CONNECTION: [Tests; 4] = [
             "outage",
             "--skip",
             "wrappers::",
+            "--skip",
+            "attacks::",
         ],
         "0",
     ),
@@ -86,10 +108,12 @@ const CONNECTION: [Tests; 4] = [
             "quiet",
             "resharding",
             "twice",
+            "--skip",
+            "attacks::",
         ],
         "0",
     ),
-    (&["--test", "attack", "--", "in_the_order_of_arrival"], "0"),
+    (&["--test", "store", "--", "in_the_order_of_arrival"], "0"),
 ];
 /// What bounds a store that fails: alone, and around a store, where who is never answered waits for
 /// ever.
@@ -109,11 +133,25 @@ const BOUNDS: Tests = (
 );
 
 /// Answers to gRPC requests.
-const GRPC: Tests = (&["--test", "layer", "--", "grpc"], "0");
+const GRPC: Tests = (
+    &["--test", "layer", "--", "grpc", "--skip", "attacks::"],
+    "0",
+);
 
 /// Takes that their callers send.
-const DIRECT: Tests = (&["--test", "store", "--", "direct", "flights"], "0");
-const LONE_ORDER: Tests = (&["--test", "attack", "--", "lone::order"], "0");
+const DIRECT: Tests = (
+    &[
+        "--test",
+        "store",
+        "--",
+        "direct",
+        "flights",
+        "--skip",
+        "attacks::",
+    ],
+    "0",
+);
+const LONE_ORDER: Tests = (&["--test", "store", "--", "attacks::lone::order"], "0");
 
 /// Several layers around one handler, and what a handler finds behind them.
 const SEVERAL: Tests = (
@@ -128,6 +166,8 @@ const SEVERAL: Tests = (
         "fields",
         "wrappers::layer",
         "wrappers::resilient",
+        "--skip",
+        "attacks::",
     ],
     "0",
 );
@@ -142,29 +182,54 @@ const SHORTCUTS: Tests = (
         "denial_cache",
         "unit_leases",
         "simulation",
+        "--skip",
+        "attacks::",
     ],
     "400",
 );
 
 /// What is given back by the outcome of a request, and by its handler.
-const OUTCOMES: Tests = (&["--test", "layer", "--", "outcomes", "charges"], "0");
+const OUTCOMES: Tests = (
+    &[
+        "--test",
+        "layer",
+        "--",
+        "outcomes",
+        "charges",
+        "--skip",
+        "attacks::",
+    ],
+    "0",
+);
 
 /// Takes under several rules in one call.
 const FLIGHTS_ALIKE: Tests = (&["--test", "store", "--", "flights_alike"], "0");
 
 /// Which quotas a request has.
-const PLANS: Tests = (&["--test", "layer", "--", "plans"], "0");
+const PLANS: Tests = (
+    &["--test", "layer", "--", "plans", "--skip", "attacks::"],
+    "0",
+);
 
 /// Who is shown, who is let through, and who may change something.
 const PAGE_COUNTS: Tests = (
-    &["--lib", "--", "limits::rates", "metrics::limited_keys"],
+    &["--lib", "--", "page::rates", "metrics::limited_keys"],
     "0",
 );
 const PAGE: Tests = (
-    &["--test", "layer", "--", "page::", "--skip", "web_app"],
+    &[
+        "--test",
+        "layer",
+        "--",
+        "page::",
+        "--skip",
+        "web_app",
+        "--skip",
+        "attacks::",
+    ],
     "0",
 );
-const PAGE_ATTACKS: Tests = (&["--test", "attack", "--", "page::"], "0");
+const PAGE_ATTACKS: Tests = (&["--test", "layer", "--", "attacks::page::"], "0");
 
 impl Tree {
     pub(crate) fn copy() -> Self {
@@ -249,7 +314,8 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
     if mutant.part.starts_with("limiter") || is_of(&["limiter", "permits"]) {
         return vec![LIMITER];
     }
-    if is_of(&["/lock"]) {
+    // Also of what lies below the lock: the subscriber of its channel.
+    if mutant.part.starts_with("lock") {
         return vec![LOCK];
     }
     match mutant.part {

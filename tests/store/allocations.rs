@@ -28,7 +28,7 @@ fn an_allowed_take_on_memory_allocates_nothing() {
         let (store, takes) = (MemoryStore::new(), takes(algorithm));
         let ask = || {
             for take in &takes {
-                let answer = store.take(take).now();
+                let answer = store.take(take).poll_now();
                 let decision = answer.expect("ready").expect("a decision");
                 assert!(decision.is_allowed());
             }

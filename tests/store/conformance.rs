@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::Redis;
-use tidegate::decision::Receipt;
 use tidegate::rule::Share;
-use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
+use tidegate::store::StoreFuture;
 use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{Decision, MemoryStore, Resilient, Store, StoreError, Take};
+use tidegate::{MemoryStore, Resilient, Store};
 
+use crate::helpers::stub::Stub;
 use crate::store_on;
 
 /// A store whose time the test moves, and what has to live as long as the store.
@@ -51,7 +51,7 @@ impl Context {
     /// Memory that does not answer at once, with all stores around it that there are.
     async fn wrapped() -> Self {
         let memory = Self::memory().await;
-        let wrapped = Resilient::new(Later(memory.store))
+        let wrapped = Resilient::new(later(memory.store))
             .timeout(60 * SECOND)
             .clock(memory.clock.clone())
             .fallback(Share::of_processes(2));
@@ -63,7 +63,7 @@ impl Context {
 
     /// The same store behind a cache whose denials never grow too old.
     fn cached(self) -> Self {
-        let cache = DenialCache::new(self.store).max_age(Duration::MAX);
+        let cache = Resilient::bare(self.store).denial_cache(Duration::MAX);
         Self {
             store: Arc::new(cache.clock(self.clock.clone())),
             ..self
@@ -81,9 +81,9 @@ impl Context {
     /// The whole share of a store that never answers.
     async fn fallback() -> Self {
         let clock = Self::clock();
-        let fallback = Fallback::new(Gone, Share::of_processes(1));
+        let fallback = Resilient::bare(Stub::down()).fallback(Share::of_processes(1));
         Self {
-            store: Arc::new(fallback.local(MemoryStore::new().clock(clock.clone()))),
+            store: Arc::new(fallback.fallback_store(MemoryStore::new().clock(clock.clone()))),
             clock,
             _server: None,
         }
@@ -102,66 +102,30 @@ impl conformance::Context for Context {
 }
 
 /// Has to be waited for.
-#[derive(Debug)]
-struct Later(Arc<dyn Store>);
-
-impl Store for Later {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let (store, take) = (Arc::clone(&self.0), take.clone());
-        StoreFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            store.take(&take).await
+fn later(store: Arc<dyn Store>) -> Stub {
+    let [takes, refunds, resets] = [0; 3].map(|_| Arc::clone(&store));
+    Stub::around(store)
+        .take_fn(move |_, take| {
+            let (store, take) = (Arc::clone(&takes), take.clone());
+            StoreFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                store.take(&take).await
+            })
         })
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (store, take, receipt) = (Arc::clone(&self.0), take.clone(), *receipt);
-        StoreFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            store.refund(&take, &receipt).await
+        .refund_fn(move |_, take, receipt| {
+            let (store, take, receipt) = (Arc::clone(&refunds), take.clone(), *receipt);
+            StoreFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                store.refund(&take, &receipt).await
+            })
         })
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        let (store, take) = (Arc::clone(&self.0), take.clone());
-        StoreFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            store.reset(&take).await
+        .reset_fn(move |_, take| {
+            let (store, take) = (Arc::clone(&resets), take.clone());
+            StoreFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                store.reset(&take).await
+            })
         })
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-}
-
-/// Never answers.
-#[derive(Debug)]
-struct Gone;
-
-impl Gone {
-    fn error() -> StoreError {
-        StoreError::new(StoreErrorKind::Unavailable, "gone")
-    }
-}
-
-impl Store for Gone {
-    fn take(&self, _: &Take) -> StoreFuture<Decision> {
-        StoreFuture::ready(Err(Self::error()))
-    }
-
-    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(Err(Self::error()))
-    }
-
-    /// There is nothing to forget.
-    fn reset(&self, _: &Take) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(false))
-    }
-
-    fn name(&self) -> String {
-        "gone".to_owned()
-    }
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::store::{CircuitBreaker, InFlight, StoreErrorKind, Timeout};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 use crate::flights::script_calls;
@@ -104,7 +104,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// `lua/include/reply_format.lua`.
 fn is_late(reply: &mut Vec<u8>) {
     const CLOCK: u64 = 1_900_000_000_000_000;
-    reply[..8].copy_from_slice(&CLOCK.to_le_bytes());
+    reply[..8].copy_from_slice(&CLOCK.to_be_bytes());
     reply[16] = 3;
     reply.truncate(19);
 }
@@ -208,11 +208,13 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
     let hasty = Arc::new((*patient).clone().timeout(short));
     let stores = [
         resilient(short),
-        Arc::new(Timeout::new(resilient(short), Duration::from_secs(20))),
-        Arc::new(Timeout::new(
-            CircuitBreaker::new(InFlight::new(Arc::clone(&patient), 9)),
-            short,
-        )),
+        Arc::new(Resilient::bare(resilient(short)).timeout(Duration::from_secs(20))),
+        Arc::new(
+            Resilient::bare(
+                Resilient::bare(Resilient::bare(Arc::clone(&patient)).in_flight(9)).failures(10),
+            )
+            .timeout(short),
+        ),
         Resilient::new(hasty)
             .timeout(Duration::from_secs(20))
             .build(),

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use proptest::prelude::*;
 use redis::{Connection, cmd};
 use test_support::Redis;
-use tidegate::algorithm::{Count, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::rule::Policy;
 use tidegate::store::StoreErrorKind;
@@ -133,7 +133,7 @@ fn rules(history: &History, algorithm: Algorithm) -> Vec<Arc<Rule>> {
         // Names of their own, since two quotas may have the same window here.
         let named = |(at, quota): (usize, &Quota)| Policy::new(&at.to_string(), *quota);
         let rule = Rule::with_policies("p", quotas.iter().enumerate().map(named));
-        let counting = Counting::from(algorithm).sub_windows(*sub_windows);
+        let counting = AlgorithmConfig::from(algorithm).sub_windows(*sub_windows);
         Arc::new(rule.expect("valid").with_algorithm(counting))
     };
     history.rules.iter().map(rule).collect()

@@ -15,7 +15,7 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 
 /// What a key may take, in bytes, and a store besides.
-const A_KEY: usize = 128;
+const A_KEY: usize = 144;
 const FIXED: usize = 256 * 1_024;
 
 /// In microseconds.
@@ -31,7 +31,7 @@ fn long() -> Option<u32> {
 }
 
 /// A quota whose units each count for a window, by every algorithm.
-fn rule(path: &str, algorithm: Algorithm, window: Duration) -> Arc<Rule> {
+fn bursting(path: &str, algorithm: Algorithm, window: Duration) -> Arc<Rule> {
     let quota = Quota::new(window, 1).expect("valid");
     let quota = quota.with_burst(2).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
@@ -61,7 +61,7 @@ struct Limited(Arc<Rule>);
 
 impl Limited {
     fn new(store: &MemoryStore, algorithm: Algorithm) -> Self {
-        let rule = rule("login", algorithm, Duration::from_secs(86_400));
+        let rule = bursting("login", algorithm, Duration::from_secs(86_400));
         for number in 0..LIMITED {
             let cost = if algorithm == Algorithm::Gcra { 2 } else { 1 };
             let take = Take::new(Arc::clone(&rule), key(number)).with_cost(cost);
@@ -105,7 +105,7 @@ fn send(algorithm: Algorithm, cap: usize, keys: u32, outcome: &mut Outcome) {
     let clock = ManualClock::default();
     let store = MemoryStore::with_max_keys(cap).clock(clock.clone());
     let limited = Limited::new(&store, algorithm);
-    let rule = rule("getId", algorithm, Duration::from_micros(WINDOW));
+    let rule = bursting("getId", algorithm, Duration::from_micros(WINDOW));
     for number in 0..keys {
         let now = u64::from(number) * WINDOW * 2 / (3 * cap as u64);
         clock.set(now);
@@ -171,7 +171,7 @@ fn threads_share_the_room() {
         made = Some((store, limited));
     });
     let (store, limited) = made.expect("was made");
-    let rule = rule("getId", Algorithm::SlidingLog, REAL_WINDOW);
+    let rule = bursting("getId", Algorithm::SlidingLog, REAL_WINDOW);
     let flood = |thread: u32| {
         for number in (thread..keys).step_by(THREADS as usize) {
             match ask(&store, &rule, key(number)) {

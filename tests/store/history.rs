@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use proptest::prelude::*;
 use test_support::Redis;
 use test_support::random::Random;
-use tidegate::algorithm::{Count, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::rule::{Policy, Quotas};
 use tidegate::test_util::ManualClock;
@@ -44,7 +44,7 @@ enum Step {
     /// From now on rules have such a lease, in milliseconds, or a shorter one.
     Lease(u64),
     /// From now on another algorithm, if the history is one of those that change it.
-    Algorithm(Counting),
+    Algorithm(AlgorithmConfig),
 }
 
 /// What is decided, from its beginning.
@@ -52,7 +52,7 @@ enum Step {
 struct History {
     quotas: Vec<Quota>,
     plans: Vec<Vec<Quota>>,
-    algorithm: Counting,
+    algorithm: AlgorithmConfig,
     keeps_algorithm: bool,
     steps: Vec<Step>,
 }
@@ -83,14 +83,14 @@ fn plans() -> impl Strategy<Value = Vec<Vec<Quota>>> {
     prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(quotas(), 1..3)]
 }
 
-fn counting() -> impl Strategy<Value = Counting> {
+fn counting() -> impl Strategy<Value = AlgorithmConfig> {
     prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(of)
 }
 
 /// An algorithm with some number of sub-windows.
-fn of(algorithm: Algorithm) -> impl Strategy<Value = Counting> {
+fn of(algorithm: Algorithm) -> impl Strategy<Value = AlgorithmConfig> {
     let sub_windows = prop::sample::select(vec![1, 2, 7, 64, 64, 64, 1_024]);
-    sub_windows.prop_map(move |number| Counting::from(algorithm).sub_windows(number))
+    sub_windows.prop_map(move |number| AlgorithmConfig::from(algorithm).sub_windows(number))
 }
 
 fn cost() -> impl Strategy<Value = u64> {
@@ -131,8 +131,37 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Reloads to and fro between a long window of few units, a short one that admits more, and a long
+/// one of many units, which finds all that was admitted.
+fn reloads() -> impl Strategy<Value = Vec<Step>> {
+    let quotas = |max: std::ops::Range<u64>, millis| {
+        let quota = (max, prop::sample::select(millis));
+        quota.prop_map(|(max, millis)| {
+            vec![Quota::new(Duration::from_millis(millis), max).expect("valid")]
+        })
+    };
+    let few = quotas(2..5, vec![5, 10, 20]);
+    let short = quotas(2..9, vec![1, 2]);
+    let many = quotas(8..40, vec![5, 10, 20, 50]);
+    let rules = (few, short, many).prop_map(|(few, short, many)| vec![few, short, many]);
+    rules.prop_flat_map(|rules| {
+        let most = rules[1][0].max().max(rules[2][0].max());
+        let first = Step::Quotas(rules[0].clone());
+        let reload = prop::sample::select(rules).prop_map(Step::Quotas);
+        let step = prop_oneof![
+            24 => prop_oneof![6 => 0..3_u64, 1 => Just(most)].prop_map(Step::Take),
+            12 => prop_oneof![Just(1_000), 500..3_000_u64].prop_map(Step::Wait),
+            3 => (0..20_usize, 1..3_u64).prop_map(|(which, units)| Step::Refund(which, units)),
+            6 => reload,
+            1 => step(),
+        ];
+        let steps = prop::collection::vec(step, 8..64);
+        steps.prop_map(move |steps| [first.clone()].into_iter().chain(steps).collect())
+    })
+}
+
 fn history(algorithm: Algorithm) -> impl Strategy<Value = History> {
-    let steps = prop::collection::vec(step(), 1..32);
+    let steps = prop_oneof![2 => prop::collection::vec(step(), 1..32), 1 => reloads()];
     let keeps_algorithm = prop::bool::weighted(0.7);
     let parts = (quotas(), plans(), of(algorithm), keeps_algorithm, steps);
     parts.prop_map(
@@ -179,7 +208,7 @@ impl Three {
         }
     }
 
-    fn question(&self, algorithm: Counting) -> Take {
+    fn question(&self, algorithm: AlgorithmConfig) -> Take {
         // Names of their own, since two quotas may have the same window here.
         let named = |quotas: &[Quota]| -> Vec<_> {
             let policies = quotas.iter().enumerate();
@@ -526,5 +555,57 @@ fn leases_end_alike_after_the_clock_went_back() {
         };
         let outcome = runtime.block_on(run_in_time(&redis, &history));
         outcome.expect("equal decisions");
+    }
+}
+
+/// 10 a day, for a moment 10 a second, then 15 a day: all that was admitted in the day counts.
+#[test]
+fn a_longer_window_that_comes_back_finds_what_was_admitted_meanwhile() {
+    let (day, few) = (86_400, [1; 20]);
+    let reloads = [(10, day), (10, 1), (15, day), (25, day)].map(|it| (it, &few[..]));
+    admitted_after_reloads(&reloads, &[10, 10, 0, 5]);
+}
+
+/// The same of more than sums can hold.
+#[test]
+fn a_longer_window_that_comes_back_finds_the_largest_quotas_used() {
+    let (day, all) = (86_400, Quota::MAX_UNITS);
+    for seconds in 4..8 {
+        let (one, whole) = ([1], [all]);
+        let mut reloads = vec![((1, day), &one[..])];
+        reloads.extend(vec![((all, 1), &whole[..]); seconds]);
+        reloads.push(((all, day), &one));
+        let mut admitted = vec![1; seconds + 1];
+        admitted.push(0);
+        admitted_after_reloads(&reloads, &admitted);
+    }
+}
+
+/// How many takes are admitted after each reload, by max and seconds of the new quota, with these
+/// costs. Two seconds later comes the next reload.
+fn admitted_after_reloads(reloads: &[((u64, u64), &[u64])], expected: &[usize]) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = Redis::start();
+    let redis = runtime.block_on(store_on(&server));
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        let history = History {
+            quotas: Vec::new(),
+            plans: Vec::new(),
+            algorithm: algorithm.into(),
+            keeps_algorithm: true,
+            steps: Vec::new(),
+        };
+        let mut three = Three::new(&redis, &history);
+        let admitted = reloads.iter().map(|((max, seconds), costs)| {
+            let quota = Quota::new(Duration::from_secs(*seconds), *max).expect("valid");
+            three.quotas = vec![quota];
+            let take = three.question(algorithm.into());
+            let decisions = runtime.block_on(three.take(&take, costs));
+            three.clock.set(three.clock.now() + 2_000_000);
+            let decisions = decisions.expect("equal decisions").into_iter();
+            decisions.filter(Decision::is_allowed).count()
+        });
+        let admitted: Vec<_> = admitted.collect();
+        assert_eq!(admitted, expected, "{algorithm:?}");
     }
 }

@@ -1,16 +1,24 @@
 //! The stores: what each one promises, what Redis holds, and what it costs.
 //!
 //! [`conformance`] is stamped on every store; [`history`] compares the stores with the algorithm
-//! alone; [`wrappers`] are stores around stores.
+//! alone; [`usual_case`] compares the two parts of each script of takes; [`wrappers`] are stores
+//! around stores.
 
 mod allocations;
+mod attacks;
+mod clock_steps;
 mod conformance;
 mod deadline;
 mod direct;
 mod flights;
 mod flights_alike;
 mod flood;
+// Each binary uses a part of it.
+#[allow(dead_code)]
+#[path = "../helpers/mod.rs"]
+mod helpers;
 mod history;
+mod lag;
 mod memory;
 mod outage;
 mod redb;
@@ -18,6 +26,7 @@ mod redis_keys;
 mod redis_url;
 mod simulation;
 mod unit_leases;
+mod usual_case;
 mod wrappers;
 
 use std::sync::Arc;

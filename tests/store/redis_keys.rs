@@ -395,43 +395,39 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let receipt = charged(&store, &take).await;
-    // A quota of 5 in 60,000,000 us, what the algorithm has to know of it besides, and the expiry.
-    let quota = r"\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00";
-    let besides = match algorithm {
+    // The mode of keys, where the records begin, and the rule: one quota that limits, no lease, an
+    // expiry of 67,500 ms, a slice of 3,750,000 us, and a quota of 5 in 60,000,000 us.
+    let mut rule = vec![1, 1, 0];
+    let numbers: &[u64] = match algorithm {
         // 64 sub-windows.
-        Algorithm::SlidingWindow => r"@\x00\x00\x00\x00\x00\x00",
+        Algorithm::SlidingWindow => &[64],
         // A burst of 5, a life of 60,000,000 us, and 1 in 12,000,000 us.
-        Algorithm::Gcra => concat!(
-            r"\x05\x00\x00\x00\x00\x00\x00",
-            r"\x00\x87\x93\x03\x00\x00\x00",
-            r"\x01\x00\x00\x00\x00\x00\x00",
-            r"\x00\x1b\xb7\x00\x00\x00\x00"
-        ),
-        _ => "",
+        Algorithm::Gcra => &[5, 60_000_000, 1, 12_000_000],
+        _ => &[],
     };
+    for number in [0, 67_500, 3_750_000, 5, 60_000_000].iter().chain(numbers) {
+        rule.extend(&number.to_be_bytes()[1..]);
+    }
+    let records = u8::try_from(4 + rule.len()).expect("short");
+    // Its rule begins at 4; one row, a cost of 1, one take, and the deadline.
+    let record = [0, 4, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1];
+    let question = [&[0, 0, records][..], &rule, &record].concat();
     let key = key_by(algorithm, "p");
-    // One quota, one row.
-    let begins = format!(r#""{key}" "\x01\x01\x00"#);
-    // 67,500 ms.
-    let ends = format!(r"{quota}{besides}\xac\a\x01\x00\x00\x00\x00");
-    // The cost, one take, and the deadline; the quota; then the call's mark, and nothing else.
-    let deadline = |asked: &str, cost: &str| {
-        let (_, rest) = asked.split_once(&begins).expect("the question");
-        let row = format!(r"{cost}\x00\x00\x00\x00\x00\x00\x01\x00");
-        let (row, mark) = rest
-            .strip_prefix(&row)
-            .and_then(|rest| rest.rsplit_once("\" \""))
-            .expect("a row and a mark");
-        let deadline = row.strip_suffix(&ends).expect("the quota and the expiry");
-        let mark: u64 = mark
-            .trim_end_matches('"')
-            .parse()
-            .expect("the last argument");
-        assert!(mark < 1 << 48, "{asked}");
-        number(&unescaped(deadline))
+    // The question, the number of the call, and nothing else.
+    let deadline = |asked: &str| {
+        let (_, rest) = asked.split_once(&format!(r#""{key}" ""#)).expect("the key");
+        let (asked_bytes, number_of_call) = rest.rsplit_once("\" \"").expect("two arguments");
+        let number_of_call = number_of_call.trim_end_matches('"').parse::<u64>();
+        assert!(number_of_call.expect("a number") < 1 << 48, "{asked}");
+        let bytes = unescaped(asked_bytes);
+        let deadline = bytes.strip_prefix(&question[..]).expect("the question");
+        assert_eq!(deadline.len(), 7, "{asked}");
+        deadline
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     };
     let asked = call();
-    let time_left = deadline(&asked, r"\x01") - receipt.stamp();
+    let time_left = deadline(&asked) - receipt.stamp();
     // A bit less than the time-out was left when it was charged.
     assert!((10_000_000..30_000_000).contains(&time_left), "{asked}");
 
@@ -471,15 +467,6 @@ fn unescaped(shown: &str) -> Vec<u8> {
         });
     }
     bytes
-}
-
-/// In 7 bytes, the smallest first.
-fn number(bytes: &[u8]) -> u64 {
-    assert_eq!(bytes.len(), 7, "{bytes:?}");
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |number, byte| 256 * number + u64::from(*byte))
 }
 
 /// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use test_support::Redis;
 use test_support::random::Random;
-use tidegate::decision::{Receipt, Source};
+use tidegate::decision::Source;
 use tidegate::rule::{RuleError, Share};
-use tidegate::store::{Fallback, StoreFuture, UnitLeases};
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
+use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::time::{Instant, sleep};
 
+use crate::helpers::stub::Stub;
 use crate::store_on;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,61 +35,15 @@ fn take(rule: &Arc<Rule>) -> Take {
     Take::new(Arc::clone(rule), Key::from("hot"))
 }
 
-/// A store behind a network, whose calls are counted.
-#[derive(Debug, Clone)]
-struct Remote {
-    inner: Arc<dyn Store>,
-    one_way: Duration,
-    calls: Arc<AtomicU64>,
-}
-
-impl Remote {
-    fn new(inner: Arc<dyn Store>, one_way: Duration) -> Self {
-        Self {
-            inner,
-            one_way,
-            calls: Arc::default(),
-        }
-    }
-
-    fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    fn travel<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
-    ) -> StoreFuture<T> {
-        let remote = self.clone();
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        StoreFuture::boxed(async move {
-            sleep(remote.one_way).await;
-            let answer = ask(&*remote.inner).await;
-            sleep(remote.one_way).await;
-            answer
-        })
-    }
-}
-
-impl Store for Remote {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let take = take.clone();
-        self.travel(move |store| store.take(&take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (take, receipt) = (take.clone(), *receipt);
-        self.travel(move |store| store.refund(&take, &receipt))
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        let take = take.clone();
-        self.travel(move |store| store.reset(&take))
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
+/// A store behind a network, and how many questions of any kind it was asked.
+fn remote(inner: Arc<dyn Store>, one_way: Duration) -> (Stub, Arc<AtomicU64>) {
+    let calls = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&calls);
+    let ways = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        (one_way, one_way)
+    };
+    (Stub::delayed(inner, ways), calls)
 }
 
 /// Grants, and the most of them in any window.
@@ -131,14 +85,14 @@ impl Grants {
 /// Processes that lease and some that do not, with bursts, pauses and costs, on one store.
 async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) {
     let redis: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
-    let remote = Remote::new(redis, Duration::from_micros(300));
+    let (remote, _) = remote(redis, Duration::from_micros(300));
     let rule = rule(max, algorithm);
     let of_lease = |lease| {
         let rule = rule.as_ref().clone().with_lease(lease);
         Arc::new(rule.expect("leases"))
     };
     let (without, shorter) = (of_lease(Duration::ZERO), of_lease(SHORT_LEASE / 2));
-    let leasing = [(); 3].map(|()| UnitLeases::new(remote.clone()).tokio_clock());
+    let leasing = [(); 3].map(|()| Resilient::bare(remote.clone()).tokio_clock());
     let mut grants = Grants::new(SECOND);
     let (mut random, mut leased, mut asked) = (Random::new(seed), 0, 0);
     let begin = Instant::now();
@@ -198,7 +152,7 @@ async fn a_lease_of_a_fixed_window_ends_with_it() {
     assert!(leased > asked / 20, "{leased} of {asked}");
     assert!(grants.most <= 4_000, "{}", grants.most);
 
-    let leases = UnitLeases::new(MemoryStore::new().tokio_clock()).tokio_clock();
+    let leases = Resilient::bare(MemoryStore::new().tokio_clock()).tokio_clock();
     let rule = rule(1_000, Algorithm::FixedWindow);
     // The window begins with the first take.
     for _ in 0..48 {
@@ -226,8 +180,8 @@ async fn a_lease_of_a_fixed_window_ends_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_hot_key_is_answered_from_leases() {
     let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let remote = Remote::new(redis, Duration::from_micros(300));
-    let leases = UnitLeases::new(remote.clone()).tokio_clock();
+    let (remote, calls) = remote(redis, Duration::from_micros(300));
+    let leases = Resilient::bare(remote).tokio_clock();
     let rule = rule(10_000_000, Algorithm::SlidingLog);
     let (mut leased, mut all) = (0_u64, 0_u64);
     for _ in 0..2_000 {
@@ -241,7 +195,8 @@ async fn a_hot_key_is_answered_from_leases() {
     }
     assert!(leased * 100 > all * 97, "{leased} of {all}");
     // Leases of 20 ms for 2 s, each a take and a refund, and takes while there was none.
-    assert!(remote.calls() < 700, "{} calls", remote.calls());
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls < 700, "{calls} calls");
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +207,7 @@ async fn what_is_not_used_is_given_back() {
         Algorithm::FixedWindow,
     ] {
         let store = Arc::new(MemoryStore::new().tokio_clock());
-        let leases = UnitLeases::new(store.clone()).tokio_clock();
+        let leases = Resilient::bare(store.clone()).tokio_clock();
         let rule = rule(10_000, algorithm);
         let mut granted = 0;
         for _ in 0..4 {
@@ -285,7 +240,7 @@ async fn leased_units_can_be_refunded() {
         Algorithm::FixedWindow,
     ] {
         let store = Arc::new(MemoryStore::new().tokio_clock());
-        let leases = UnitLeases::new(store.clone()).tokio_clock();
+        let leases = Resilient::bare(store.clone()).tokio_clock();
         let rule = rule(10_000, algorithm);
         let (mut granted, mut receipts) = (0, Vec::new());
         for number in 0..120 {
@@ -315,8 +270,8 @@ async fn leased_units_can_be_refunded() {
 #[tokio::test(start_paused = true)]
 async fn near_the_limit_takes_are_plain() {
     let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let remote = Remote::new(redis, Duration::from_micros(300));
-    let leases = UnitLeases::new(remote).tokio_clock();
+    let (remote, _) = remote(redis, Duration::from_micros(300));
+    let leases = Resilient::bare(remote).tokio_clock();
     let rule = rule(1_000, Algorithm::SlidingLog);
     let mut allowed = 0;
     for _ in 0..3_000 {
@@ -339,7 +294,7 @@ async fn near_the_limit_takes_are_plain() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_and_a_changed_rule_void_leases() {
     let store = Arc::new(MemoryStore::new().tokio_clock());
-    let leases = UnitLeases::new(store.clone()).tokio_clock();
+    let leases = Resilient::bare(store.clone()).tokio_clock();
     let large = rule(10_000, Algorithm::SlidingLog);
     let fill = async || {
         for _ in 0..100 {
@@ -375,108 +330,67 @@ async fn a_reset_and_a_changed_rule_void_leases() {
     );
 }
 
-/// A store that fails.
-#[derive(Debug)]
-struct Down;
-
-impl Store for Down {
-    fn take(&self, _: &Take) -> StoreFuture<Decision> {
-        StoreFuture::ready(Err(StoreError::new(
-            tidegate::store::StoreErrorKind::Unavailable,
-            "down",
-        )))
-    }
-
-    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
-        StoreFuture::ready(Ok(0))
-    }
-
-    fn reset(&self, _: &Take) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(false))
-    }
-
-    fn name(&self) -> String {
-        "down".to_owned()
-    }
-}
-
 /// The store forgets what it charged for it.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
     let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let remote = Remote::new(redis, Duration::from_millis(2));
-    let leases = UnitLeases::new(remote.clone()).tokio_clock();
+    let (remote, calls) = remote(redis, Duration::from_millis(2));
+    let leases = Resilient::bare(remote).tokio_clock();
     let take = take(&rule(10_000, Algorithm::SlidingLog));
     join_all((0..20).map(|_| leases.take(&take))).await;
-    let calls = remote.calls();
+    let before = calls.load(Ordering::Relaxed);
     let asked = leases.take(&take);
-    assert_eq!(remote.calls(), calls + 2, "a take and a lease");
+    let asked_store = calls.load(Ordering::Relaxed) - before;
+    assert_eq!(asked_store, 2, "a take and a lease");
     tokio::task::yield_now().await;
     let reset = leases.reset(&take);
     let (asked, reset) = tokio::join!(asked, reset);
     assert!(asked.expect("decides").is_allowed());
     reset.expect("forgotten");
     sleep(Duration::from_millis(1)).await;
-    let next = leases.take(&take).now();
-    assert!(next.is_err(), "it is not held: {next:?}");
+    let next = leases.take(&take).poll_now();
+    assert!(next.is_none(), "it is not held: {next:?}");
 }
 
 /// A fallback's units are this process's alone: to hold them for the fleet would be a lie.
 #[tokio::test(start_paused = true)]
 async fn what_a_fallback_admits_is_not_leased() {
-    let leases = UnitLeases::new(Fallback::new(Down, Share::of_processes(1))).tokio_clock();
+    let leases = Resilient::bare(Stub::down())
+        .fallback(Share::of_processes(1))
+        .tokio_clock();
     let rule = rule(10_000, Algorithm::SlidingLog);
     for _ in 0..500 {
         let decision = leases.take(&take(&rule)).await.expect("decides");
         assert_eq!(decision.source(), Source::Fallback);
         sleep(Duration::from_micros(200)).await;
     }
-    let leases = UnitLeases::new(Down).tokio_clock();
+    let leases = Resilient::bare(Stub::down()).tokio_clock();
     for _ in 0..500 {
         assert!(leases.take(&take(&rule)).await.is_err());
     }
 }
 
 /// A store that fails from now on.
-#[derive(Debug, Default)]
-struct Failing {
-    store: MemoryStore,
-    fails: std::sync::atomic::AtomicBool,
-}
-
-impl Store for Failing {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        match self.fails.load(Ordering::Relaxed) {
-            true => Down.take(take),
-            false => self.store.take(take),
-        }
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.store.refund(take, receipt)
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        self.store.reset(take)
-    }
-
-    fn name(&self) -> String {
-        "failing".to_owned()
-    }
+fn failing(fails: Arc<AtomicBool>) -> Stub {
+    Stub::in_memory().take_fn(move |memory, take| match fails.load(Ordering::Relaxed) {
+        true => Stub::down().take(take),
+        false => memory.take(take),
+    })
 }
 
 /// The demand is the fleet's, and the answer about the lease is a fallback's.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_a_fallback_answers_is_not_held() {
-    let failing = Arc::new(Failing::default());
-    let store = Fallback::new(Arc::clone(&failing), Share::of_processes(1));
-    let leases = UnitLeases::new(store).tokio_clock();
+    let fails = Arc::<AtomicBool>::default();
+    let store = failing(Arc::clone(&fails));
+    let store = Resilient::bare(store).fallback(Share::of_processes(1));
+    let leases = store.tokio_clock();
     let take = take(&rule(10_000, Algorithm::SlidingLog));
     for _ in 0..8 {
         let decision = leases.take(&take).await.expect("decides");
         assert_eq!(decision.source(), Source::Local);
     }
-    failing.fails.store(true, Ordering::Relaxed);
+    fails.store(true, Ordering::Relaxed);
     for _ in 0..3 {
         let decision = leases.take(&take).await.expect("decides");
         assert_eq!(decision.source(), Source::Fallback);
@@ -496,7 +410,7 @@ async fn on_redis() {
         .expect("leases");
     let rule = Arc::new(rule);
     let tasks = (0..3).map(|_| {
-        let leases = UnitLeases::new(redis.clone());
+        let leases = Resilient::bare(redis.clone());
         let rule = Arc::clone(&rule);
         tokio::spawn(async move {
             let (mut allowed, mut leased) = (0_u64, 0_u64);

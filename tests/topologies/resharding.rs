@@ -219,7 +219,9 @@ async fn several_keys_of_a_moving_slot() {
     let begun = Instant::now();
     let rate = async || {
         let overall = tidegate::limiter::RateType::Overall;
-        limiter.try_set_rate(overall, 100, hour).await
+        limiter
+            .try_set_rate(tidegate::limiter::Rate::new(overall, 100, hour).expect("valid"))
+            .await
     };
     // Connecting to the node may take a busy machine longer than questions wait for it.
     while let Err(error) = rate().await {

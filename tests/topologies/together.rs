@@ -64,7 +64,7 @@ async fn limiter_and_lock(url: &str, name: &str) {
     let (here, there) = (handle(url).await, handle(url).await);
     let limiter = RateLimiter::new(&here, name);
     limiter
-        .try_set_rate(tidegate::limiter::RateType::Overall, 5, HOUR)
+        .try_set_rate(tidegate::limiter::Rate::overall(5, HOUR).expect("valid"))
         .await
         .expect("a rate");
     let mut granted = 0;
@@ -249,7 +249,7 @@ async fn braces_in_names() {
     let error = error.to_string();
     assert!(error.contains("several slots of the cluster"), "{error}");
     let error = RateLimiter::new(&redis, "a{b")
-        .try_set_rate(tidegate::limiter::RateType::Overall, 1, HOUR)
+        .try_set_rate(tidegate::limiter::Rate::overall(1, HOUR).expect("valid"))
         .await;
     let error = error.expect_err("two slots").to_string();
     assert!(error.contains("several slots of the cluster"), "{error}");
@@ -290,7 +290,7 @@ async fn no_permit_is_granted_twice() {
     let cluster = Cluster::start(&Plan::default());
     let redis = handle(&cluster.url()).await;
     let limiter = RateLimiter::new(&redis, "limiter");
-    let set = limiter.try_set_rate(tidegate::limiter::RateType::Overall, 1_000, HOUR);
+    let set = limiter.try_set_rate(tidegate::limiter::Rate::overall(1_000, HOUR).expect("valid"));
     set.await.expect("a rate");
     let node = &cluster.nodes[cluster.owner("limiter")];
     let ask = async || limiter.try_acquire(1).await.map(drop);

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use tidegate::Redis;
-use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, RateLimiter, RateType};
+use tidegate::limiter::{
+    LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType,
+};
 use tidegate::lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
 use tidegate::test_util::ManualClock;
 
@@ -73,23 +75,25 @@ impl Calls {
             None => (&self.redis).into(),
         };
         let limiter = RateLimiter::new(on, name).shared_with_redisson();
-        let kind = || match numbers[0] {
-            0 => RateType::Overall,
-            _ => RateType::PerClient,
+        let rate = || {
+            let kind = match numbers[0] {
+                0 => RateType::Overall,
+                _ => RateType::PerClient,
+            };
+            Rate::new(kind, numbers[1], millis(numbers[2])).expect("valid")
         };
         Ok(match call {
-            "trySetRate" => yes(limiter
-                .try_set_rate(kind(), numbers[1], millis(numbers[2]))
-                .await?),
+            "trySetRate" => yes(limiter.try_set_rate(rate()).await?),
             "setRate" => {
-                limiter
-                    .set_rate(kind(), numbers[1], millis(numbers[2]))
-                    .await?;
+                limiter.set_rate(rate()).await?;
                 ok()
             }
             "updateRate" => {
-                let updated = limiter.update_rate(kind(), numbers[1], millis(numbers[2]));
-                yes(updated.await?)
+                let exists = limiter.exists().await?;
+                if exists {
+                    limiter.set_rate(rate()).await?;
+                }
+                yes(exists)
             }
             "tryAcquire" => yes(limiter.try_acquire(numbers[0]).await?),
             "tryAcquireFor" => yes(limiter

@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::Redis;
 use test_support::limiter_monitor::{Grants, Monitor};
 use test_support::workers::number;
-use tidegate::limiter::{RateLimiter, RateType};
+use tidegate::limiter::{Rate, RateLimiter};
 
 use super::fleet::Language::{Java, Rust};
 use super::fleet::{Language, Process};
@@ -42,7 +42,8 @@ async fn saturate(fleet: &'static [Language], rate: u64, interval: u64) -> (u64,
         true => limiter.shared_with_redisson(),
         false => limiter,
     };
-    let set = limiter.try_set_rate(RateType::Overall, rate, Duration::from_millis(interval));
+    let set =
+        limiter.try_set_rate(Rate::overall(rate, Duration::from_millis(interval)).expect("valid"));
     assert!(set.await.expect("an answer"));
     let monitor = Monitor::start(&server.url);
     let url = server.url.clone();
@@ -109,7 +110,8 @@ fn share(fleet: &[Language]) -> [u64; 3] {
         let redis = tidegate::Redis::connect(&server.url).await;
         let redis = redis.expect("a running server");
         let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
-        let set = limiter.try_set_rate(RateType::Overall, 50, Duration::from_millis(200));
+        let set =
+            limiter.try_set_rate(Rate::overall(50, Duration::from_millis(200)).expect("valid"));
         assert!(set.await.expect("an answer"));
     });
     let lasts = if is_long() { 20_000 } else { 5_000 };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use test_support::Redis;
-use tidegate::limiter::{RateLimiter, RateType};
+use tidegate::limiter::{Rate, RateLimiter, RateType};
 
 use super::calls::{Calls, logged};
 use super::fleet::Language::{Java, Rust};
@@ -279,7 +279,8 @@ async fn calls_at_random() {
         .expect("a running server");
     for (name, kind, permits, millis) in RATES {
         let limiter = RateLimiter::new(&redis, name).shared_with_redisson();
-        let set = limiter.try_set_rate(kind, permits, Duration::from_millis(millis));
+        let set = limiter
+            .try_set_rate(Rate::new(kind, permits, Duration::from_millis(millis)).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
     let locks = Locks::watch(&server.url);

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::UnitLeases;
-use tidegate::{Quota, RedisStore, Rule, Store, Take};
+use tidegate::{Quota, RedisStore, Resilient, Rule, Store, Take};
 
 /// How a process of the fleet asks for units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +87,7 @@ impl Role {
         let store = RedisStore::connect(url).await.expect("a running server");
         let store = store.timeout(Duration::from_secs(20));
         match self {
-            Self::Leases => Arc::new(UnitLeases::new(store)),
+            Self::Leases => Arc::new(Resilient::bare(store)),
             _ => Arc::new(store),
         }
     }

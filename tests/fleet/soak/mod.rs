@@ -129,7 +129,7 @@ async fn nothing_breaks_and_nothing_grows() {
     let started = Instant::now();
     let mut gauges = Vec::new();
     // The promise is a second. A short run is one among many tests on a busy machine.
-    let may_take = Duration::from_secs(if seconds < 600 { 10 } else { 1 });
+    let may_take = Duration::from_secs(if seconds < 600 { 60 } else { 1 });
     for fault in FAULTS.iter().cycle() {
         sleep(PERIOD - LASTS - Duration::from_secs(1)).await;
         if started.elapsed() > Duration::from_secs(u64::from(seconds)) {
@@ -175,7 +175,8 @@ async fn nothing_breaks_and_nothing_grows() {
         assert_eq!(ledger.violations, Vec::<String>::new());
         // What a busy machine adds is not the store's.
         let slowest = *shared.slowest.lock().expect("nobody panics");
-        assert!(slowest < TIMEOUT + Duration::from_secs(1), "{slowest:?}");
+        let may_add = Duration::from_secs(if seconds < 600 { 5 } else { 1 });
+        assert!(slowest < TIMEOUT + may_add, "{slowest:?}");
     }
 
     shared.is_over.store(true, Ordering::Relaxed);

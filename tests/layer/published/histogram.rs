@@ -5,7 +5,7 @@ use std::thread;
 use tidegate::metrics::LATENCY_BUCKETS;
 
 use super::exposition::Exposition;
-use super::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
+use super::{app, exporter, limits, per_hour, published, published_to, redis_store, send_many};
 
 const HISTOGRAM: &str = "tidegate_store_duration_seconds";
 
@@ -21,7 +21,7 @@ fn count(text: &Exposition) -> Option<f64> {
 #[tokio::test]
 async fn the_exporter_has_the_buckets_of_the_snapshot() {
     let (store, _server) = redis_store().await;
-    let limits = limits([rule("getId", 100)]).store(store);
+    let limits = limits([per_hour("getId", 100)]).store(store);
     send_many(&app(limits.layer("getId")), 50).await;
 
     let text = published(&limits);
@@ -44,7 +44,7 @@ async fn the_exporter_has_the_buckets_of_the_snapshot() {
 
 #[tokio::test]
 async fn answers_that_are_there_at_once_have_no_histogram() {
-    let limits = limits([rule("getId", 100)]);
+    let limits = limits([per_hour("getId", 100)]);
     send_many(&app(limits.layer("getId")), 2).await;
     assert_eq!(count(&published(&limits)), None);
 }
@@ -53,7 +53,7 @@ async fn answers_that_are_there_at_once_have_no_histogram() {
 async fn publications_at_the_same_time_count_nothing_twice() {
     const REQUESTS: usize = 500;
     let (store, _server) = redis_store().await;
-    let limits = limits([rule("getId", 10_000)]).store(store);
+    let limits = limits([per_hour("getId", 10_000)]).store(store);
     let app = app(limits.layer("getId"));
     let recorder = exporter().build_recorder();
     let requests = tokio::spawn(async move { send_many(&app, REQUESTS).await });

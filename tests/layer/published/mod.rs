@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
 use exposition::Exposition;
 use http::{Request, StatusCode};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use test_support::Redis;
 use tidegate::metrics::LATENCY_BUCKETS;
-use tidegate::{Limits, Quota, RateLimitLayer, RedisStore, Rule};
+use tidegate::{Limits, RedisStore, Rule};
 use tower::ServiceExt;
+
+use crate::helpers::{app, per_hour};
 
 const MAX_DELAY: Duration = Duration::from_secs(20);
 
@@ -44,15 +45,6 @@ fn published_to(recorder: &PrometheusRecorder, limits: &Limits) -> Exposition {
 
 fn limits<const N: usize>(rules: [Rule; N]) -> Limits {
     Limits::new(rules)
-}
-
-fn rule(path: &str, max: u32) -> Rule {
-    Rule::new(path, [Quota::per_hour(max)]).expect("a valid rule")
-}
-
-/// An app whose only route is `/`.
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", get(|| async { "1" }).layer(layer))
 }
 
 async fn send(app: &Router, request: Request<Body>) -> StatusCode {

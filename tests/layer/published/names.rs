@@ -9,13 +9,13 @@ use tidegate::rule::Quotas;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Limits, Quota};
 
-use super::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
+use super::{app, exporter, limits, per_hour, published, published_to, redis_store, send_many};
 
 const DOCS: &str = include_str!("../../../docs/metrics.md");
 
 #[test]
 fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
-    let limits = limits([rule("getId", 5)]);
+    let limits = limits([per_hour("getId", 5)]);
     let _layer = limits.layer("getId");
     let text = published(&limits);
     for outcome in DecisionOutcome::ALL {
@@ -48,7 +48,7 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
 
 #[test]
 fn rules_that_no_layer_uses_have_no_series() {
-    let limits = limits([rule("used", 5), rule("unused", 5)]);
+    let limits = limits([per_hour("used", 5), per_hour("unused", 5)]);
     let _layer = limits.layer("used");
     let text = published(&limits);
     assert!(text.series_with("rule", "used") > 0);
@@ -57,13 +57,13 @@ fn rules_that_no_layer_uses_have_no_series() {
 
 #[tokio::test]
 async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
-    let limits = limits([rule("stays", 5), rule("goes", 5)]);
+    let limits = limits([per_hour("stays", 5), per_hour("goes", 5)]);
     let _layer = limits.layer("stays");
     let app = app(limits.layer("goes"));
     send_many(&app, 2).await;
     let both = limits.rules().load();
 
-    let stays = rule("stays", 5);
+    let stays = per_hour("stays", 5);
     limits.rules().replace([stays].into_iter().collect());
     send_many(&app, 3).await;
     let text = published(&limits);
@@ -83,9 +83,9 @@ async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
 /// The type and the labels of each metric, by its name.
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
-    let shadow = rule("getId", 1);
+    let shadow = per_hour("getId", 1);
     let pro = Quotas::new([Quota::per_second(5)]).expect("valid");
-    let with_plan = rule("getId", 5).with_plan("pro", pro).expect("valid");
+    let with_plan = per_hour("getId", 5).with_plan("pro", pro).expect("valid");
     let limits = limits([with_plan.with_shadow(shadow)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
@@ -160,7 +160,7 @@ async fn the_names_are_those_that_prometheus_recommends() {
 #[tokio::test]
 async fn an_exporter_that_corrects_names_changes_none() {
     let (store, _server) = redis_store().await;
-    let limits = limits([rule("getId", 5)]).store(store);
+    let limits = limits([per_hour("getId", 5)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let corrected = exporter().with_recommended_naming(true).build_recorder();
     let corrected = published_to(&corrected, &limits);

@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use metrics_util::MetricKindMask;
 
 use super::exposition::Exposition;
-use super::{app, exporter, limits, published_to, redis_store, rule, send_many};
+use super::{app, exporter, limits, per_hour, published_to, redis_store, send_many};
 
 /// Waits until the exporter shows this number of decisions about the rule.
 async fn until(prometheus: &PrometheusHandle, decisions: f64) -> Exposition {
@@ -33,7 +33,7 @@ async fn until(prometheus: &PrometheusHandle, decisions: f64) -> Exposition {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_second_whenever_a_recorder_comes_and_as_long_as_a_layer_lives() {
     let (store, _server) = redis_store().await;
-    let limits = limits([rule("late", 100)]).store(store);
+    let limits = limits([per_hour("late", 100)]).store(store);
     let app = app(limits.layer("late"));
     limits.publish_metrics_every_second();
     limits.clone().publish_metrics_every_second();
@@ -79,7 +79,7 @@ async fn an_idle_timeout_drops_removed_rules_and_nothing_else() {
     const IDLE: Duration = Duration::from_millis(300);
     let exporter = exporter().idle_timeout(MetricKindMask::ALL, Some(IDLE));
     let recorder = exporter.build_recorder();
-    let limits = limits([rule("stays", 5), rule("goes", 5)]);
+    let limits = limits([per_hour("stays", 5), per_hour("goes", 5)]);
     let stays = app(limits.layer("stays"));
     let _goes = limits.layer("goes");
     send_many(&stays, 2).await;
@@ -87,7 +87,7 @@ async fn an_idle_timeout_drops_removed_rules_and_nothing_else() {
 
     limits
         .rules()
-        .replace([rule("stays", 5)].into_iter().collect());
+        .replace([per_hour("stays", 5)].into_iter().collect());
     assert!(published_to(&recorder, &limits).series_with("rule", "goes") > 0);
     tokio::time::sleep(IDLE * 2).await;
     let text = published_to(&recorder, &limits);

@@ -10,7 +10,7 @@ use tidegate::rule::{OnError, Policy, Share};
 use tidegate::store::Charges;
 use tidegate::{Header, MemoryStore, Quota, Resilient, Rule};
 
-use super::{app, limits, published, redis_store, rule, send, send_many};
+use super::{app, limits, per_hour, published, redis_store, send, send_many};
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
@@ -47,7 +47,7 @@ async fn decisions_are_counted_by_outcome_and_source_and_denials_by_quota() {
 
 #[tokio::test]
 async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
-    let limits = limits([rule("export", 100).with_cost(4)]);
+    let limits = limits([per_hour("export", 100).with_cost(4)]);
     let refund = |charges: Charges| async move {
         charges
             .refund()
@@ -73,7 +73,7 @@ async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
 async fn what_shadow_rules_would_deny_stands_apart() {
     let stricter = Policy::new("stricter", Quota::per_hour(1));
     let stricter = Rule::with_policies("login", [stricter]).expect("valid");
-    let limits = limits([rule("login", 4).with_shadow(stricter)]);
+    let limits = limits([per_hour("login", 4).with_shadow(stricter)]);
     assert_eq!(send_many(&app(limits.layer("login")), 5).await, 4);
 
     let text = published(&limits);
@@ -94,7 +94,7 @@ async fn what_shadow_rules_would_deny_stands_apart() {
 #[tokio::test]
 async fn errors_of_shadow_rules_stand_apart() {
     let full = Arc::new(MemoryStore::with_max_keys(0));
-    let limits = limits([rule("tried", 1).into_shadow()]).store(full);
+    let limits = limits([per_hour("tried", 1).into_shadow()]).store(full);
     assert_eq!(send_many(&app(limits.layer("tried")), 3).await, 3);
     let text = published(&limits);
     let tried = [("rule", "tried")];
@@ -105,8 +105,8 @@ async fn errors_of_shadow_rules_stand_apart() {
 #[tokio::test]
 async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
     let full = Arc::new(MemoryStore::with_max_keys(0));
-    let admitted = rule("admitted", 1).with_on_error(OnError::Proceed);
-    let limits = limits([rule("answered", 1), admitted, rule("keyed", 1)]).store(full);
+    let admitted = per_hour("admitted", 1).with_on_error(OnError::Proceed);
+    let limits = limits([per_hour("answered", 1), admitted, per_hour("keyed", 1)]).store(full);
     assert_eq!(send_many(&app(limits.layer("answered")), 3).await, 0);
     assert_eq!(send_many(&app(limits.layer("admitted")), 2).await, 2);
     let keyed = app(limits.layer("keyed").key(Header::new(TENANT)));
@@ -134,7 +134,7 @@ async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
 async fn a_fallback_decides_with_a_source_of_its_own() {
     let (store, mut server) = redis_store().await;
     let store = Resilient::new(store).fallback(Share::of_processes(2));
-    let limits = limits([rule("getId", 100)]).store(store.build());
+    let limits = limits([per_hour("getId", 100)]).store(store.build());
     let app = app(limits.layer("getId"));
     assert_eq!(send_many(&app, 2).await, 2);
     server.kill();
@@ -198,7 +198,7 @@ async fn requests_without_a_rule_are_counted_together() {
 
 #[tokio::test]
 async fn labels_have_no_keys_and_no_uris() {
-    let limits = limits([rule("api", 2).with_key(Header::new(TENANT))]);
+    let limits = limits([per_hour("api", 2).with_key(Header::new(TENANT))]);
     let app = axum::Router::new()
         .route("/{secret}", get(|| async { "1" }))
         .layer(limits.layer("api"));

@@ -222,3 +222,58 @@ async fn what_the_log_says() {
     let words = ["WARN", "getId", "number=1", "enabled = false"];
     assert!(words.iter().all(|word| kept.contains(word)), "{kept}");
 }
+
+/// What the file says for all rules reaches a rule that is only kept, and leaves it again.
+#[tokio::test]
+async fn a_kept_rule_follows_the_switches_of_the_file() {
+    let service = Service::start();
+    let reload = async |switches: &str, max: Option<u64>| {
+        service.write(format!("{switches}\n{}", only("search", 7)));
+        service.limits.reload(&service.file).expect("valid");
+        assert_eq!(service.limits.status().kept_rules, ["getId"]);
+        service.check_one("/getId", max).await;
+        let is_shadow = switches.starts_with("shadow = true");
+        let now = service.limits.rules().load();
+        let rule = now.iter().find(|rule| rule.path() == "getId");
+        assert_eq!(rule.map(|rule| rule.is_shadow()), Some(is_shadow));
+    };
+    reload("", Some(5)).await;
+    for switches in [
+        "shadow = true",
+        "enabled = false",
+        "[exempt]\npaths = [\"/getId\"]",
+        "[exempt]\nmethods = [\"GET\"]",
+        "shadow = true\nenabled = false",
+    ] {
+        reload(switches, None).await;
+        reload(switches, None).await;
+        reload("", Some(5)).await;
+    }
+    reload("[exempt]\npaths = [\"/other\"]", Some(5)).await;
+}
+
+/// A switch in a rule's own table stays with it, whatever the file says for all rules.
+#[tokio::test]
+async fn a_kept_rule_keeps_its_own_switches() {
+    let own = |switch: &str| {
+        let begin = format!("[rules.getId]\n{switch}\n");
+        rules(5).replacen("[rules.getId]\n", &begin, 1)
+    };
+    for switch in [
+        "shadow = true",
+        "enabled = false",
+        "exempt = { methods = [\"GET\"] }",
+    ] {
+        let service = Service::with_text(&own(switch));
+        for of_file in ["", "shadow = true", "[exempt]\npaths = [\"/a\"]", ""] {
+            service.write(format!("{of_file}\n{}", only("search", 7)));
+            service.limits.reload(&service.file).expect("valid");
+            service.check_one("/getId", None).await;
+        }
+    }
+    // The switches that the first file had for all rules are gone with it.
+    let service = Service::with_text(&format!("shadow = true\n{}", own("shadow = false")));
+    service.write(only("search", 7));
+    service.limits.reload(&service.file).expect("valid");
+    service.check_one("/getId", Some(5)).await;
+}

@@ -4,7 +4,8 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Service, app, quota, rules, settle};
+use super::{Service, quota, rules, settle};
+use crate::helpers::app_of;
 
 /// One change of the file. `seed` decides which: whole, cut off, empty, broken, gone.
 fn change(service: &Service, seed: usize) {
@@ -58,7 +59,7 @@ async fn a_thousand_changes_reloaded_under_load() {
     let clients: Vec<_> = ["/getId", "/search"]
         .into_iter()
         .map(|path| {
-            let app = app(&service.limits);
+            let app = app_of(&service.limits, &["getId", "search"]);
             tokio::spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let max = quota(&app, path).await;

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
 use http::StatusCode;
 use tempfile::TempDir;
 use tidegate::Limits;
 
+use crate::helpers::app_of;
 use crate::send;
 
 /// Two readings that confirm each other take 2.25 s at most.
@@ -56,7 +56,7 @@ impl Service {
 
     fn of(folder: TempDir, file: PathBuf) -> Self {
         let limits = Limits::from_file(&file).expect("valid");
-        let app = app(&limits);
+        let app = app_of(&limits, &["getId", "search"]);
         Self {
             folder,
             file,
@@ -122,13 +122,6 @@ impl Service {
         let status = self.limits.status();
         assert_eq!(status.failures, failures + 1, "{:?}", status.error);
     }
-}
-
-fn app(limits: &Limits) -> Router {
-    let route = |path| get(async || "").layer(limits.layer(path));
-    Router::new()
-        .route("/getId", route("getId"))
-        .route("/search", route("search"))
 }
 
 async fn settle() {

@@ -6,7 +6,8 @@ use tidegate::Limits;
 use tidegate::live::WatchError;
 use tokio::runtime::{Builder, Handle};
 
-use super::{SETTLED, Service, app, quota, rules, settle};
+use super::{SETTLED, Service, quota, rules, settle};
+use crate::helpers::app_of;
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -145,7 +146,7 @@ async fn rules_of_code_are_replaced_by_the_file() {
     let status = limits.status();
     assert_eq!((status.version, status.content_hash), (1, None));
     let service = Service::start();
-    let app = app(&limits);
+    let app = app_of(&limits, &["getId", "search"]);
     assert_eq!(quota(&app, "/getId").await, None);
     limits.watch(&service.file).expect("a runtime");
     settle().await;

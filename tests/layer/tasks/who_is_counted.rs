@@ -157,13 +157,17 @@ async fn a_route_and_a_method() {
     let redis = Redis::start();
     let limits =
         Limits::new([per_minute("write", 1), per_minute("api", 3)]).store(store_on(&redis).await);
-    let notes = get(async || "notes").merge(post(async || "noted").layer(limits.layer("write")));
+    let notes =
+        get(async || "notes").merge(post(async || "noted").route_layer(limits.layer("write")));
     let app = Router::new()
         .route("/notes", notes)
         .route("/others", get(async || "others"))
         .route_layer(limits.layer("api").key((MatchedPath, Method, PeerIp)));
     let client = serve(app).await;
 
+    // What no handler answers is not a POST.
+    assert_eq!(client.status("PUT /notes", &[]).await, 405);
+    assert_eq!(counted(&limits, "write"), (0, 0));
     assert_eq!(client.status("POST /notes", &[]).await, 200);
     client
         .send("POST /notes", &[], "")
@@ -180,7 +184,7 @@ async fn a_route_and_a_method() {
         200
     );
     assert_eq!(counted(&limits, "write"), (1, 1));
-    assert_eq!(counted(&limits, "api"), (7, 1));
+    assert_eq!(counted(&limits, "api"), (8, 1));
 }
 
 #[tokio::test]

@@ -65,10 +65,76 @@ async fn a_login_by_the_user_name_in_the_body() {
     assert_eq!(counted(&limits, "login"), (2, 2));
 }
 
+/// A refusal that a handler returns is a denial of the same limits, as that of an inner layer is.
+#[tokio::test]
+async fn a_refused_check_in_a_handler_gives_back() -> Outcome {
+    async fn login(State(limits): State<Limits>) -> Result<(), Refused> {
+        limits.check("account", "alice").await?;
+        Ok(())
+    }
+    async fn by_hand(State(limits): State<Limits>) -> StatusCode {
+        match limits.check("account", "alice").await {
+            Ok(_) => StatusCode::OK,
+            Err(_) => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+    let redis = Redis::start();
+    let outer = per_minute("outer", 10).with_refund_on(["5xx"])?;
+    let limits = Limits::new([outer, per_minute("account", 0)]);
+    let limits = limits.store(store_on(&redis).await);
+    let app = Router::new()
+        .route("/login", post(login))
+        .route("/by-hand", post(by_hand))
+        .route_layer(limits.layer("outer"))
+        .with_state(limits.clone());
+    let client = serve(app).await;
+    let left = async || {
+        assert!(limits.flush(BOUND).await);
+        let left = limits
+            .peek("outer", Key::default())
+            .await
+            .expect("an answer");
+        left.expect("a rule").remaining()
+    };
+    assert_eq!(client.status("POST /login", &[]).await, 429);
+    assert_eq!(left().await, 10, "it is given back");
+    assert_eq!(client.status("POST /by-hand", &[]).await, 429);
+    assert_eq!(
+        left().await,
+        9,
+        "a status of the handler's own stays charged"
+    );
+    Ok(())
+}
+
+/// They travel together: the first question departs, and the second flight carries the others.
+#[tokio::test]
+async fn several_checks_at_once() -> Outcome {
+    let redis = Redis::start();
+    let limits = Limits::new([per_minute("mail", 1)]).store(store_on(&redis).await);
+    let users: Vec<_> = (0..50).map(|number| format!("user-{number}")).collect();
+    let ask = async || {
+        let checks = users.iter().map(|user| limits.check("mail", user.as_str()));
+        join_all(checks.map(IntoFuture::into_future)).await
+    };
+    assert!(ask().await.iter().all(Result::is_ok));
+    assert!(ask().await.iter().all(Result::is_err));
+    assert_eq!(counted(&limits, "mail"), (50, 50));
+    let statistics: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut redis.connection())?;
+    let calls = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
+        .and_then(|line| line.split(',').next()?.parse::<u32>().ok());
+    assert!(calls.is_some_and(|calls| calls <= 8), "{calls:?}");
+    Ok(())
+}
+
 #[cfg(feature = "limiter")]
 #[tokio::test]
 async fn a_job_that_may_call_a_partner() -> Outcome {
-    use tidegate::limiter::{RateLimiter, RateType};
+    use tidegate::limiter::{Rate, RateLimiter};
 
     let redis = Redis::start();
     let api = serve(Router::new().route("/", get(async || "1"))).await;
@@ -77,7 +143,7 @@ async fn a_job_that_may_call_a_partner() -> Outcome {
     let mut processes = Vec::new();
     for _ in 0..2 {
         let redis = tidegate::Redis::connect(&*redis.url).await?;
-        let partner = RateLimiter::new(&redis, "partner").rate(RateType::Overall, 5, window)?;
+        let partner = RateLimiter::new(&redis, "partner").rate(Rate::overall(5, window)?);
         processes.push((redis, partner));
     }
     for call in 0..8 {

@@ -22,7 +22,7 @@ fn json(app: &App, path: &str) -> Value {
 }
 
 /// What the page of the limits says of a rule. It knows none before its first second.
-fn rule(app: &App, path: &str) -> Option<Value> {
+fn shown_rule(app: &App, path: &str) -> Option<Value> {
     let mut view = json(app, "/limits/api/now");
     let rules = view["rules"].as_array_mut().expect("a list").iter_mut();
     let mut of_path = rules.filter(|rule| rule["rule"] == path);
@@ -33,7 +33,7 @@ fn rule(app: &App, path: &str) -> Option<Value> {
 fn rule_with(app: &App, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     let started = Instant::now();
     loop {
-        let rule = rule(app, path);
+        let rule = shown_rule(app, path);
         if let Some(rule) = rule.as_ref().filter(|rule| is_wanted(rule)) {
             return rule.clone();
         }

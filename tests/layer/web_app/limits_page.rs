@@ -7,9 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use serde_json::json;
 use test_support::Redis;
+use tidegate::rule::Quotas;
 use tidegate::{Header, Limits, Page, Quota, Rule};
 use tokio::net::TcpListener;
 
@@ -204,20 +209,80 @@ fn a_key_is_looked_up_and_reset() {
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_second_process_comes_and_goes() {
     let server = Redis::start();
-    let first = App::start(&[("REDIS_URL", &server.url)]);
+    let start = |name| App::start(&[("REDIS_URL", &server.url), ("HOSTNAME", name)]);
+    let first = start("web-1");
     let browser = open(&first);
     browser.wait_for("#fleet-sum", SOON, |text| text.starts_with("one process"));
-    let second = App::start(&[("REDIS_URL", &server.url)]);
+    let second = start("web-2");
     let three = Duration::from_secs(3);
     let took = browser.wait_for("#fleet-sum", three, |text| text.starts_with("2 processes"));
     println!("the second process is seen after {took:?}");
     assert_eq!(browser.count("#processes article"), 2);
     assert_eq!(browser.count("#processes .this"), 1);
+    let name = "#processes article:not(.this) h3";
+    browser.wait_for(name, SOON, |text| text.starts_with("web-2"));
+    assert!(
+        browser
+            .text("#facts")
+            .starts_with("Shown by process web-1 (")
+    );
     second.stop("-KILL");
     let ten = Duration::from_secs(10);
     let took = browser.wait_for("#fleet-sum", ten, |text| text.starts_with("one process"));
     println!("the killed process is gone after {took:?}");
     assert_eq!(browser.count("#processes article"), 1);
+    browser.check_log();
+}
+
+/// A client that writes to Redis may claim that a process has any name.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn names_of_other_processes_are_never_markup() {
+    let server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url)]);
+    let browser = open(&app);
+    let script = "<img src=x onerror='window.isRun = 1'>\u{202e}".repeat(200);
+    let facts = json!({
+        "started_ago_s": 1e300, "name": script, "content_hash": script, "version": u64::MAX,
+        "allowed_per_s": u64::MAX, "last_error": {"kind": script, "ago_s": 1e300},
+        "warnings": [script],
+    });
+    let row = json!([script, script, 3, 0, 1e300, 1e300, u64::MAX, script]);
+    let text = json!({"facts": facts, "limited": [row]});
+    let mut connection = server.connection();
+    let prefix = "{web_app:CurrentLimiter:~fleet}";
+    let exists: bool =
+        redis::Commands::exists(&mut connection, format!("{prefix}:processes")).expect("an answer");
+    assert!(exists, "the app has another name");
+    let process = "<b>zorro</b>";
+    let began = Instant::now();
+    // Within the time in which a process has to say something again.
+    while !browser.text("#limited-rows").contains("onerror") {
+        assert!(began.elapsed() < SOON);
+        let now = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .expect("a clock");
+        redis::pipe()
+            .set_ex(format!("{prefix}:process:{process}"), text.to_string(), 60)
+            .zadd(
+                format!("{prefix}:processes"),
+                process,
+                now.as_millis() as u64,
+            )
+            .exec(&mut connection)
+            .expect("is written");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let name = browser.text("#processes article:not(.this) h3");
+    assert!(name.starts_with("<img src=x onerror"), "{name}");
+    assert!(name.contains("\\u{202e}") && name.len() < 100, "{name}");
+    for (width, height) in [(400, 800), (1280, 900)] {
+        browser.resize(width, height);
+        let whole = browser.run("return document.documentElement.scrollWidth");
+        assert!(whole.as_u64() <= Some(width.into()), "{whole}");
+    }
+    assert!(browser.run("return window.isRun").is_null());
+    assert_eq!(browser.count("main img, main b:not([id]) b, main i img"), 0);
     browser.check_log();
 }
 
@@ -289,17 +354,28 @@ fn names_are_never_markup() {
     }
 }
 
-/// A page of limits in this process, of the rule "search" for users. Returns where it is.
+/// A page of limits in this process, of the rule "search" for users, of whom some have the plan
+/// "pro". Returns where it is.
 fn serve(page: fn(Page) -> Page) -> String {
+    serve_behind(page, |page| page)
+}
+
+/// The same, behind what is put around the page.
+fn serve_behind(page: fn(Page) -> Page, guard: fn(Router) -> Router) -> String {
     let (tell, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
+            let pro = Quotas::new([Quota::per_minute(2)]).expect("quotas");
             let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-            let limits = Limits::new([rule]).key(Header::new("x-user"));
+            let rule = rule.with_plan("pro", pro).expect("a plan");
+            let limits = Limits::new([rule])
+                .key(Header::new("x-user"))
+                .plan(|head| head.headers.get("x-plan")?.to_str().ok())
+                .process_name("<i>web</i>-7");
             let app = Router::new()
                 .route("/search", get("found").layer(limits.layer("search")))
-                .nest_service("/limits", page(limits.page()).router());
+                .nest_service("/limits", guard(page(limits.page()).router()));
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
             tell.send(address.to_string()).expect("is heard");
@@ -310,12 +386,167 @@ fn serve(page: fn(Page) -> Page) -> String {
 }
 
 fn search(address: &str) -> String {
+    search_as(address, "x-user: alice")
+}
+
+/// A search with these fields, and its status.
+fn search_as(address: &str, fields: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("a server");
-    let head = "GET /search HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx-user: alice\r\n\r\n";
+    let head =
+        format!("GET /search HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("text");
     answer[9..12].to_owned()
+}
+
+/// A browser keeps the user and the password of an address, and fetches from no such address.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn an_address_may_have_credentials() {
+    let authenticated = |page: Router| {
+        page.layer(axum::middleware::from_fn(
+            async |request: Request, next: Next| {
+                // "operator:secret" in base64.
+                let wanted = "Basic b3BlcmF0b3I6c2VjcmV0";
+                match request.headers().get("authorization") {
+                    Some(given) if given == wanted => next.run(request).await,
+                    _ => (
+                        StatusCode::UNAUTHORIZED,
+                        [("www-authenticate", "Basic realm=\"limits\"")],
+                    )
+                        .into_response(),
+                }
+            },
+        ))
+    };
+    let address = serve_behind(Page::allow_changes, authenticated);
+    for path in ["/limits/", "/limits"] {
+        let browser = Browser::open(&format!("http://operator:secret@{address}{path}"));
+        browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
+        (0..5).for_each(|_| drop(search(&address)));
+        browser.click("#limited-rows tr:first-child button:nth-of-type(2)");
+        browser.click("#confirm-do");
+        browser.wait_for("#said", SOON, |text| text.starts_with("Reset"));
+        browser.click("nav a[href=\"#now\"]");
+        browser.check_log();
+    }
+}
+
+/// The table of who is limited: the plan, the denials of the last seconds, and a filter.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn rows_are_filtered_and_have_a_plan() {
+    let address = serve(|page| page.allow_changes().show_keys());
+    let browser = Browser::open(&format!("http://{address}/limits"));
+    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
+    let row = "#limited-rows tr:first-child";
+    let cell = |name: &str| format!("{row} [data-label=\"{name}\"]");
+    let is_shown = |selector: &str| {
+        let selector = json!(selector);
+        browser.run(&format!(
+            "return document.querySelector({selector}).checkVisibility()"
+        ))
+    };
+    (0..4).for_each(|_| drop(search(&address)));
+    browser.wait_for(row, SOON, |text| text.contains("alice"));
+    assert_eq!(is_shown("th.plan"), false, "nobody has a plan");
+    (0..12).for_each(|_| drop(search_as(&address, "x-user: bob\r\nx-plan: pro")));
+    browser.wait_for(&cell("Plan"), SOON, |text| text == "pro");
+    assert_eq!(is_shown("th.plan"), true);
+    browser.wait_for(&cell("Denials/s"), SOON, |text| text == "2");
+    browser.wait_for(&cell("Denials/s"), 2 * SOON, |text| text == "0");
+    let plan_of_alice = "#limited-rows tr:nth-child(2) [data-label=Plan]";
+    assert_eq!(browser.text(plan_of_alice), "–");
+
+    let keys = |wanted: &[&str]| {
+        let found = browser.run(
+            "return [...document.querySelectorAll('#limited-rows bdi')].map((it) => it.textContent)",
+        );
+        assert_eq!(found, json!(wanted));
+    };
+    let filter = |text: &str| {
+        browser.run("document.querySelector('#filter').value = ''");
+        browser.write("#filter", text);
+    };
+    keys(&["bob", "alice"]);
+    for (text, wanted) in [
+        ("ALI", &["alice"][..]),
+        ("search b", &["bob"]),
+        ("pro", &["bob"]),
+        (" ", &["bob", "alice"]),
+        ("login", &[]),
+    ] {
+        filter(text);
+        keys(wanted);
+    }
+    assert_eq!(
+        browser.text("#nobody"),
+        "None of these 2 keys matches the filter."
+    );
+    assert_eq!(browser.text("#limited-count"), "2");
+    filter("e");
+    for width in [360, 400, 768, 910, 1_280] {
+        browser.resize(width, 900);
+        let whole = browser.run("return document.documentElement.scrollWidth");
+        assert!(whole.as_u64() <= Some(width.into()), "{width}: {whole}");
+    }
+    // It stays while the page looks again, and the row that is left can be helped.
+    filter("alice");
+    std::thread::sleep(Duration::from_secs(2));
+    keys(&["alice"]);
+    browser.click(&button("#limited-rows", "let through", "alice"));
+    browser.click("#confirm-do");
+    browser.wait_for("#let-through-rows", SOON, |text| text.contains("alice"));
+    filter("bob");
+    assert_eq!(browser.count("#let-through-rows tr"), 0);
+    // "look" asks for the plan of the row.
+    browser.click(&button("#limited-rows", "look", "bob").replace('…', ""));
+    browser.wait_for("#key-name", SOON, |text| text.ends_with("plan pro"));
+    browser.check_log();
+}
+
+/// Where rects overlap, one of them covers the other.
+const COVERED: &str = "const said = document.querySelector('#said').getBoundingClientRect(); \
+    const overlaps = (it) => { const rect = it.getBoundingClientRect(); \
+      return rect.width > 0 && rect.left < said.right && rect.right > said.left \
+        && rect.top < said.bottom && rect.bottom > said.top; }; \
+    return [...document.querySelectorAll('tr, button, a, input, h2, article, .pill, h1')] \
+      .filter((it) => it.checkVisibility() && overlaps(it)).map((it) => it.outerHTML.slice(0, 80))";
+
+/// What was done is said beside everything else, and nothing moves for it.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn what_is_said_covers_nothing() {
+    let app = App::start(&[]);
+    for number in 0..12 {
+        flood(&app, &format!("{}-{number}", "x".repeat(40)), 7);
+    }
+    let browser = open(&app);
+    browser.wait_for("#limited-count", SOON, |text| text == "12");
+    let height = "return document.querySelector('header').offsetHeight";
+    for (width, screen) in [(1280, 700), (400, 700), (360, 640)] {
+        browser.resize(width, screen);
+        browser.wait_for("#said", 3 * SOON, str::is_empty);
+        let before = browser.run(height);
+        browser.run("scrollTo(0, 0)");
+        browser.click("#limited-rows tr:first-child button:nth-of-type(2)");
+        browser.click("#confirm-do");
+        browser.wait_for("#said", SOON, |text| !text.is_empty());
+        assert_eq!(browser.run(height), before, "{width}");
+        let seen = "const rect = document.querySelector('#said').getBoundingClientRect(); \
+                    return rect.top >= 0 && rect.bottom <= innerHeight && rect.width > 100 \
+                      && rect.height >= 15";
+        assert_eq!(browser.run(seen), true, "{width}");
+        assert_eq!(browser.run(COVERED), json!([]), "{width}");
+        // Wherever the page is scrolled to, it is in the header, which has its own place.
+        browser.run("scrollTo(0, document.body.scrollHeight)");
+        let inside = "const said = document.querySelector('#said').getBoundingClientRect(); \
+                      const head = document.querySelector('header').getBoundingClientRect(); \
+                      return said.top >= head.top && said.bottom <= head.bottom";
+        assert_eq!(browser.run(inside), true, "{width}");
+    }
+    browser.check_log();
 }
 
 /// A page that shows no keys helps a key by its hash.
@@ -423,7 +654,7 @@ fn it_fits_the_screen() {
         ));
         browser.click("#confirm-do");
         browser.wait_for("#let-through-rows", SOON, |text| text.contains("acme"));
-        for (width, height) in [(360, 740), (400, 800), (768, 1024), (1280, 900)] {
+        for (width, height) in [(360, 740), (400, 800), (768, 1024), (910, 900), (1280, 900)] {
             browser.resize(width, height);
             let overflow = browser.run(
                 "const limit = document.documentElement.clientWidth; \
@@ -453,11 +684,13 @@ fn screenshots() {
     };
     let server = Redis::start();
     // The page shows the name of the file as it is given here.
-    let settings = [
-        ("REDIS_URL", &*server.url),
-        ("LIMITS", "examples/limits.toml"),
-    ];
-    let apps = [(); 3].map(|()| App::start(&settings));
+    let apps = ["web-1", "web-2", "web-3"].map(|name| {
+        App::start(&[
+            ("REDIS_URL", &server.url),
+            ("LIMITS", "examples/limits.toml"),
+            ("HOSTNAME", name),
+        ])
+    });
     let browser = open(&apps[0]);
     browser.hide_scroll_bars();
     browser.resize(1280, 1400);

@@ -53,7 +53,7 @@ impl Shown {
     }
 }
 
-fn rule(path: &str, max: u64) -> String {
+fn rule_table(path: &str, max: u64) -> String {
     // A string of JSON is one of TOML.
     let path = serde_json::Value::from(path);
     format!("[rules.{path}]\nmax-count = {max}\nwindow = \"10s\"\n")
@@ -62,7 +62,7 @@ fn rule(path: &str, max: u64) -> String {
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_burst_is_shown_as_denied_within_two_seconds() {
-    let shown = Shown::begin(&(rule("getId", 5) + &rule("other", 5)));
+    let shown = Shown::begin(&(rule_table("getId", 5) + &rule_table("other", 5)));
     let (browser, count) = (&shown.browser, |name| {
         card("getId", &format!("[data-count={name}]"))
     });
@@ -84,7 +84,7 @@ fn a_burst_is_shown_as_denied_within_two_seconds() {
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn requests_of_other_clients_are_shown() {
-    let shown = Shown::begin(&rule("getId", 5));
+    let shown = Shown::begin(&rule_table("getId", 5));
     (0..9).for_each(|_| drop(shown.app.get("/getId")));
     let denied = card("getId", "[data-count=denied]");
     shown
@@ -99,14 +99,14 @@ fn requests_of_other_clients_are_shown() {
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn an_edited_file_changes_what_is_shown_without_a_reload_of_the_page() {
-    let shown = Shown::begin(&rule("getId", 5));
+    let shown = Shown::begin(&rule_table("getId", 5));
     let (browser, words) = (&shown.browser, card("getId", ".words"));
     shown.wait_for(&words, MAX_EDIT, "5 in any 10 seconds");
     browser.click(&card("getId", "[data-fire=\"20\"]"));
     shown.wait_for(&card("getId", "[data-count=denied]"), MAX_EDIT, "15");
     browser.run("window.isTheSame = true");
 
-    shown.write(&(rule("getId", 7) + &rule("added", 3)));
+    shown.write(&(rule_table("getId", 7) + &rule_table("added", 3)));
     let took = shown.wait_for(&words, MAX_EDIT, "7 in any 10 seconds");
     println!("the new limit is shown after {took:?}");
     shown.wait_for("#version", MAX_EDIT, "version 2");
@@ -119,13 +119,13 @@ fn an_edited_file_changes_what_is_shown_without_a_reload_of_the_page() {
     browser.click(&card("added", "[data-fire=\"5\"]"));
     shown.wait_for(&card("added", "[data-count=denied]"), MAX_EDIT, "2");
 
-    shown.write(&rule("added", 3));
+    shown.write(&rule_table("added", 3));
     shown.wait_for("#notes", MAX_EDIT, "kept, because routes use them: getId.");
     assert!(browser.text(&words).contains("7 in any"));
 
-    shown.write(&(rule("getId", 7) + "enabled = false\n"));
+    shown.write(&(rule_table("getId", 7) + "enabled = false\n"));
     shown.wait_for(&words, MAX_EDIT, "switched off: 7 in any 10 seconds");
-    shown.write(&format!("enabled = false\n{}", rule("getId", 7)));
+    shown.write(&format!("enabled = false\n{}", rule_table("getId", 7)));
     shown.wait_for("#notes", MAX_EDIT, "Limiting is disabled");
     assert_eq!(browser.run("return window.isTheSame"), true);
     browser.check_log();
@@ -177,7 +177,7 @@ fn plans_and_outcomes() {
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_broken_file_is_explained_and_the_old_limit_stays() {
-    let shown = Shown::begin(&rule("getId", 5));
+    let shown = Shown::begin(&rule_table("getId", 5));
     let (browser, words) = (&shown.browser, card("getId", ".words"));
     shown.wait_for(&words, MAX_EDIT, "5 in any 10 seconds");
 
@@ -192,7 +192,7 @@ fn a_broken_file_is_explained_and_the_old_limit_stays() {
 
     std::fs::remove_file(shown.file()).expect("is removed");
     shown.wait_for("#notes .bad", MAX_EDIT, "No such file");
-    shown.write(&rule("getId", 6));
+    shown.write(&rule_table("getId", 6));
     shown.wait_for(&words, MAX_EDIT, "6 in any 10 seconds");
     assert_eq!(browser.text("#notes"), "");
     browser.check_log();
@@ -211,7 +211,7 @@ fn text_from_the_file_is_never_markup() {
         "constructor",
         "a\nb\\c",
     ];
-    let shown = Shown::begin(&paths.map(|path| rule(path, 1)).concat());
+    let shown = Shown::begin(&paths.map(|path| rule_table(path, 1)).concat());
     let browser = &shown.browser;
     browser.wait_for("#cards", MAX_EDIT, |text| text.contains("__proto__"));
     let headings = browser.run(
@@ -241,7 +241,7 @@ fn text_from_the_file_is_never_markup() {
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_server_that_is_gone_is_said_and_its_successor_is_shown() {
-    let shown = Shown::begin(&rule("getId", 5));
+    let shown = Shown::begin(&rule_table("getId", 5));
     let Shown {
         folder,
         app,
@@ -256,7 +256,7 @@ fn a_server_that_is_gone_is_said_and_its_successor_is_shown() {
     browser.wait_for("#server", MAX_EDIT, |text| text == "no answer");
 
     let file = folder.path().join("limits.toml");
-    std::fs::write(&file, rule("getId", 8)).expect("is written");
+    std::fs::write(&file, rule_table("getId", 8)).expect("is written");
     let file = file.to_str().expect("a path of text");
     let _app = App::start(&[("LIMITS", file), ("PORT", &port)]);
     browser.wait_for("#server", MAX_EDIT, |text| text == "server answers");

@@ -4,17 +4,17 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::poll_immediate;
-use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
-use tidegate::{MemoryStore, Quota, Rule, Store, StoreError};
+use tidegate::store::StoreErrorKind as Kind;
+use tidegate::{MemoryStore, Quota, Resilient, Rule, Store, StoreError};
 use tokio::time::{Instant, sleep};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, kind, take, take_of};
 
 /// A breaker that has just opened, around a store that does this.
-pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore) {
+pub(crate) async fn open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {
     let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(flaky.clone()).failures(3);
+    let store = Resilient::bare(flaky.clone()).failures(3);
     for _ in 0..3 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
@@ -26,7 +26,7 @@ pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore)
 #[tokio::test(start_paused = true)]
 async fn ten_failures_in_a_row_open_it() {
     let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(flaky.clone());
+    let store = Resilient::bare(flaky.clone()).failures(10);
     for _ in 0..10 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
@@ -52,7 +52,7 @@ async fn ten_failures_in_a_row_open_it() {
 #[tokio::test(start_paused = true)]
 async fn one_dead_key_does_not_hold_it_open() {
     for kind in [Kind::Timeout, Kind::Unavailable, Kind::Protocol] {
-        let store = CircuitBreaker::new(FlakyStore::new(Mode::IsDeadFor(kind))).failures(3);
+        let store = Resilient::bare(FlakyStore::new(Mode::IsDeadFor(kind))).failures(3);
         let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
         for _ in 0..3 {
             let error = store.take(&dead).await.expect_err("dead");
@@ -70,7 +70,7 @@ async fn one_dead_key_does_not_hold_it_open() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_without_end_is_one_of_a_day() {
     let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(flaky.clone()).failures(1);
+    let store = Resilient::bare(flaky.clone()).failures(1);
     let store = store.probe_every(Duration::MAX);
     assert_eq!(kind(&store).await, Kind::Timeout);
     flaky.set(Mode::Works);
@@ -100,7 +100,7 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
         for kind in kinds {
             for mode in [Mode::Fails(*kind), Mode::FailsAtOnce(*kind)] {
                 let flaky = FlakyStore::new(mode);
-                let store = CircuitBreaker::new(flaky).failures(3);
+                let store = Resilient::bare(flaky).failures(3);
                 for _ in 0..3 {
                     assert_eq!(failure(&store).await.kind(), *kind);
                 }
@@ -114,7 +114,7 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = CircuitBreaker::new(flaky.clone()).failures(3);
+    let store = Resilient::bare(flaky.clone()).failures(3);
     let fail_twice = async || {
         flaky.set(Mode::Fails(Kind::Timeout));
         assert_eq!(kind(&store).await, Kind::Timeout);
@@ -137,7 +137,7 @@ async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
 #[tokio::test(start_paused = true)]
 async fn answers_at_once_are_counted() {
     let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::OutOfMemory));
-    let store = CircuitBreaker::new(flaky.clone()).failures(3);
+    let store = Resilient::bare(flaky.clone()).failures(3);
     for _ in 0..3 {
         let answer = at_once(&store, &take()).expect("at once");
         assert_eq!(answer.expect_err("fails").kind(), Kind::OutOfMemory);
@@ -208,7 +208,7 @@ async fn a_wrong_key_is_an_answer() {
 #[tokio::test(start_paused = true)]
 async fn late_answers_change_nothing() {
     let flaky = FlakyStore::new(Mode::Holds);
-    let store = CircuitBreaker::new(flaky.clone()).failures(3);
+    let store = Resilient::bare(flaky.clone()).failures(3);
     let one = take();
     let mut early = Box::pin(store.take(&one));
     assert!(poll_immediate(&mut early).await.is_none());
@@ -239,7 +239,7 @@ async fn late_answers_change_nothing() {
 #[tokio::test]
 async fn open_answers_take_no_time() {
     let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = CircuitBreaker::new(flaky).failures(1);
+    let store = Resilient::bare(flaky).failures(1);
     assert_eq!(kind(&store).await, Kind::Timeout);
     let take = take();
     let mut times: Vec<_> = (0..100_000)
@@ -258,11 +258,11 @@ async fn open_answers_take_no_time() {
 /// Around a store that never fails it is not noticed.
 #[tokio::test]
 async fn closed_passes_everything_on() {
-    let store = CircuitBreaker::new(MemoryStore::new());
+    let store = Resilient::bare(MemoryStore::new()).failures(10);
     assert!(at_once(&store, &take()).is_some());
     let decision = ask(&store, &take()).await;
     let receipt = decision.receipt().expect("charged");
     assert_eq!(store.refund(&take(), &receipt).await.expect("an answer"), 1);
-    let store = CircuitBreaker::new(FlakyStore::new(Mode::Works));
+    let store = Resilient::bare(FlakyStore::new(Mode::Works)).failures(10);
     assert!(at_once(&store, &take()).is_none());
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
+use tidegate::Resilient;
+use tidegate::store::StoreErrorKind as Kind;
 use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 
@@ -73,7 +74,7 @@ fn it_outlives_the_runtime_that_it_opened_in() {
     drop(first);
     let second = runtime().expect("a runtime");
     second.block_on(async {
-        sleep(CircuitBreaker::<FlakyStore>::DEFAULT_PROBE_EVERY).await;
+        sleep(Duration::from_millis(100)).await;
         assert!(ask(&store, &take()).await.is_allowed());
         assert!(ask(&store, &take()).await.is_allowed());
     });
@@ -85,7 +86,7 @@ fn it_outlives_the_runtime_that_it_opened_in() {
 fn without_a_runtime_a_request_finds_out() {
     let pause = Duration::from_millis(500);
     let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = CircuitBreaker::new(flaky.clone())
+    let store = Resilient::bare(flaky.clone())
         .failures(2)
         .probe_every(pause);
     let kind = || {

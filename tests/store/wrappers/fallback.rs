@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate::decision::{Source, Verdict};
 use tidegate::rule::{OnError, Share};
-use tidegate::store::{Fallback, StoreErrorKind as Kind};
+use tidegate::store::StoreErrorKind as Kind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
@@ -12,11 +12,16 @@ use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, ask, quota, rule, take_of};
 
 /// A fallback whose own time stands still.
-fn fallback(flaky: &FlakyStore, share: Share) -> (Fallback<FlakyStore>, ManualClock) {
+fn fallback(flaky: &FlakyStore, share: Share) -> (Resilient<FlakyStore>, ManualClock) {
     let clock = ManualClock::default();
     clock.set(1_000_000_000_777);
     let local = MemoryStore::new().clock(clock.clone());
-    (Fallback::new(flaky.clone(), share).local(local), clock)
+    (
+        Resilient::bare(flaky.clone())
+            .fallback(share)
+            .fallback_store(local),
+        clock,
+    )
 }
 
 fn gone() -> FlakyStore {
@@ -266,7 +271,9 @@ async fn a_reset_forgets_here_and_inside() {
 #[tokio::test]
 async fn its_memory_is_bounded() {
     let flaky = gone();
-    let store = Fallback::new(flaky, Share::of_processes(1)).max_keys(2);
+    let store = Resilient::bare(flaky)
+        .fallback(Share::of_processes(1))
+        .fallback_keys(2);
     let rule = Arc::new(rule(quota(10, 60 * SECOND)));
     for (name, expected) in [
         ("a", None),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::poll_immediate;
-use tidegate::Store;
 use tidegate::decision::Receipt;
-use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
+use tidegate::store::StoreErrorKind as Kind;
+use tidegate::{Resilient, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::open;
@@ -15,7 +15,7 @@ use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 /// A breaker whose next request is the one that finds out.
-async fn half_open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore) {
+async fn half_open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {
     let (store, flaky) = open(mode).await;
     sleep(130 * MILLISECOND).await;
     assert_eq!((flaky.looked(), flaky.asked()), (1, 0));
@@ -88,7 +88,7 @@ async fn one_that_is_dropped_makes_room_for_another() {
 #[tokio::test(start_paused = true)]
 async fn an_earlier_one_that_is_dropped_changes_nothing() {
     let flaky = FlakyStore::new(Mode::Holds);
-    let store = CircuitBreaker::new(flaky.clone()).failures(1);
+    let store = Resilient::bare(flaky.clone()).failures(1);
     let one = take();
     let early = store.take(&one);
     flaky.set(Mode::Fails(Kind::Timeout));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, poll_immediate};
 use tidegate::decision::Receipt;
-use tidegate::store::{InFlight, StoreErrorKind};
-use tidegate::{MemoryStore, Store};
+use tidegate::store::StoreErrorKind;
+use tidegate::{MemoryStore, Resilient, Store};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
@@ -13,7 +13,7 @@ use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 #[tokio::test(start_paused = true)]
 async fn what_is_too_much_is_shed_at_once() {
     let flaky = FlakyStore::new(Mode::Slow(SECOND));
-    let store = InFlight::new(flaky.clone(), 3);
+    let store = Resilient::bare(flaky.clone()).in_flight(3);
     let began = tokio::time::Instant::now();
     let answers = (0..10).map(|_| async {
         let take = take();
@@ -42,7 +42,7 @@ async fn what_is_too_much_is_shed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_permit_back() {
     let flaky = FlakyStore::new(Mode::Hangs);
-    let store = InFlight::new(flaky.clone(), 3);
+    let store = Resilient::bare(flaky.clone()).in_flight(3);
     let one = take();
     let receipt = Receipt::new(1, 1, 1);
     for round in 0..99 {
@@ -81,7 +81,7 @@ async fn a_first_question_needs_a_permit() {
     let receipt = Receipt::new(1, 1, 1);
     for mode in [Mode::Memory, Mode::Works] {
         let flaky = FlakyStore::new(mode);
-        let store = InFlight::new(flaky.clone(), 0);
+        let store = Resilient::bare(flaky.clone()).in_flight(0);
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
         let refund = store.refund(&take(), &receipt).await;
         let refused = refund.expect_err("it needs one, too").kind();
@@ -89,7 +89,7 @@ async fn a_first_question_needs_a_permit() {
         assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0));
     }
 
-    let store = InFlight::new(MemoryStore::new(), 1);
+    let store = Resilient::bare(MemoryStore::new()).in_flight(1);
     for _ in 0..3 {
         let answer = at_once(&store, &take()).expect("at once");
         assert!(answer.expect("the permit is free again").is_allowed());
@@ -101,7 +101,7 @@ async fn a_first_question_needs_a_permit() {
 #[tokio::test(start_paused = true)]
 async fn a_repeat_never_needs_a_permit() {
     let flaky = FlakyStore::new(Mode::Hangs);
-    let store = InFlight::new(flaky.clone(), 1);
+    let store = Resilient::bare(flaky.clone()).in_flight(1);
     let again = take().repeat();
     let first = store.take(&take());
     let repeats: Vec<_> = (0..10).map(|_| store.take(&again)).collect();
@@ -110,7 +110,7 @@ async fn a_repeat_never_needs_a_permit() {
     drop((first, repeats));
     assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
 
-    let none = InFlight::new(MemoryStore::new(), 0);
+    let none = Resilient::bare(MemoryStore::new()).in_flight(0);
     assert!(ask(&none, &again).await.is_allowed());
 }
 
@@ -118,7 +118,7 @@ async fn a_repeat_never_needs_a_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_bound_on_many_threads() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = InFlight::new(flaky.clone(), 8);
+    let store = Resilient::bare(flaky.clone()).in_flight(8);
     let tasks = (0..64).map(|_| {
         let (store, flaky) = (store.clone(), flaky.clone());
         tokio::spawn(async move {

@@ -5,36 +5,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
 use tidegate::decision::Source;
 use tidegate::key::KeyError;
 use tidegate::rule::{OnError, Share};
-use tidegate::store::{Fallback, StoreErrorKind as Kind};
+use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{
     Decision, ErrorCallbackChain, FailOpen, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer,
-    Recovery, Store, StoreError,
+    Recovery, Resilient, Store, StoreError,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, quota, rule};
+use crate::helpers::app_at;
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {
     let local = MemoryStore::new().tokio_clock();
-    Arc::new(Fallback::new(FlakyStore::new(mode), Share::of_processes(2)).local(local))
+    Arc::new(
+        Resilient::bare(FlakyStore::new(mode))
+            .fallback(Share::of_processes(2))
+            .fallback_store(local),
+    )
 }
 
 /// A layer that lets one through.
 fn layer(mode: Mode) -> RateLimitLayer {
     RateLimitLayer::new("p", 10 * SECOND, 2).store(half(mode))
-}
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", get(|| async { "handled" }).layer(layer))
 }
 
 async fn send(app: &Router, path: &str) -> Response<Body> {
@@ -59,7 +59,7 @@ const GONE: [Mode; 2] = [Mode::FailsAtOnce(Kind::Timeout), Mode::Fails(Kind::Tim
 #[tokio::test]
 async fn the_fallback_answers_and_the_response_shows_the_rules_own_policy() {
     for mode in GONE {
-        let app = app(layer(mode));
+        let app = app_at("/", layer(mode));
         let response = send(&app, "/").await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["ratelimit-policy"], "\"p\";q=2;w=10");
@@ -95,7 +95,7 @@ async fn a_rule_says_what_becomes_of_it() {
             let limits = Limits::from_toml(toml).expect("valid").store(store);
             let mut answers = Vec::new();
             for path in ["unsaid", "fallback", "respond", "proceed"] {
-                let app = app(limits.layer(path));
+                let app = app_at("/", limits.layer(path));
                 answers.extend([status(&app).await, status(&app).await]);
             }
             assert_eq!(answers, expected);
@@ -122,7 +122,8 @@ async fn callbacks_hear_why_a_fallback_answered() {
     for mode in GONE {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
-        let app = app(
+        let app = app_at(
+            "/",
             layer(mode).on_error(AlsoWithFallback(move |failed: Failed| {
                 assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
                 assert_eq!(
@@ -147,22 +148,25 @@ async fn callbacks_hear_why_a_fallback_answered() {
 async fn callbacks_may_answer_in_place_of_a_fallback() {
     for mode in GONE {
         let respond = AlsoWithFallback(async |_: Failed| "a callback");
-        let respond = app(layer(mode).on_error(respond));
+        let respond = app_at("/", layer(mode).on_error(respond));
         assert_eq!(text(&respond).await, "a callback");
         assert_eq!(text(&respond).await, "a callback");
         let proceed = AlsoWithFallback(async |_: Failed| Recovery::Proceed);
-        let proceed = app(layer(mode).on_error(proceed));
+        let proceed = app_at("/", layer(mode).on_error(proceed));
         for _ in 0..5 {
             let response = send(&proceed, "/").await;
             assert_eq!(response.status(), StatusCode::OK);
             assert!(!response.headers().contains_key("ratelimit"), "no decision");
         }
         let other = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a callback");
-        let other = app(layer(mode).on_error(other));
+        let other = app_at("/", layer(mode).on_error(other));
         assert_eq!((status(&other).await, status(&other).await), (200, 429));
         let panics = async |_: Failed| -> Recovery { panic!("oops") };
         let panics = AlsoWithFallback(panics);
-        assert_eq!(status(&app(layer(mode).on_error(panics))).await, 500);
+        assert_eq!(
+            status(&app_at("/", layer(mode).on_error(panics))).await,
+            500
+        );
     }
 }
 
@@ -181,10 +185,10 @@ async fn callbacks_answer_only_where_no_fallback_has_decided() {
             layer(mode).on_error(FailOpen),
             layer(mode).on_error(Problem),
         ] {
-            let app = app(layer);
+            let app = app_at("/", layer);
             assert_eq!((status(&app).await, status(&app).await), (200, 429));
         }
-        let app = app(layer(mode).on_error(quiet()));
+        let app = app_at("/", layer(mode).on_error(quiet()));
         assert_eq!(
             text(&app).await,
             "the other",
@@ -204,7 +208,7 @@ async fn a_request_that_waits_is_told_of_once() {
             counter.fetch_add(1, Ordering::Relaxed);
             async { Recovery::Propagate }
         }));
-        let app = app(layer.wait(60 * SECOND));
+        let app = app_at("/", layer.wait(60 * SECOND));
         let began = tokio::time::Instant::now();
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
         assert_eq!(statuses, (200, 200, 200));
@@ -218,7 +222,7 @@ async fn a_request_that_waits_is_told_of_once() {
 async fn a_request_that_waits_in_vain_is_denied() {
     for mode in GONE {
         let layer = layer(mode).on_error(async |_: Failed| Recovery::Propagate);
-        let app = app(layer.wait(9 * SECOND).max_waiting(1));
+        let app = app_at("/", layer.wait(9 * SECOND).max_waiting(1));
         assert_eq!(status(&app).await, 200);
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
         assert_eq!(statuses, (429, 429, 429));
@@ -243,12 +247,12 @@ async fn every_failure_has_a_kind() {
         let layer =
             RateLimitLayer::new("p", SECOND, 1).store(Arc::new(FlakyStore::new(Mode::Fails(kind))));
         assert_eq!(
-            text(&app(layer.on_error(say))).await,
+            text(&app_at("/", layer.on_error(say))).await,
             format!("Store({kind:?})")
         );
     }
     let keyed = RateLimitLayer::new("p", SECOND, 1).key(PeerIp);
-    assert_eq!(text(&app(keyed.on_error(say))).await, "Key(Server)");
+    assert_eq!(text(&app_at("/", keyed.on_error(say))).await, "Key(Server)");
 
     let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(std::fmt::Error) });
     let inner = RateLimitLayer::new("p", SECOND, 1)

@@ -50,7 +50,7 @@ async fn ask(store: &dyn Store, take: &Take) -> Decision {
 
 /// The answer, if it is there before the future is polled.
 fn at_once(store: &dyn Store, take: &Take) -> Option<Result<Decision, StoreError>> {
-    store.take(take).now().ok()
+    store.take(take).poll_now()
 }
 
 async fn failure(store: &dyn Store) -> StoreError {

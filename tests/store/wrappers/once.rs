@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate::decision::Receipt;
 use tidegate::rule::Share;
-use tidegate::store::{
-    CircuitBreaker, DenialCache, Fallback, InFlight, StoreErrorKind as Kind, StoreFuture, Timeout,
-};
-use tidegate::{Decision, MemoryStore, Resilient, Store, StoreError, Take};
+use tidegate::store::{StoreErrorKind as Kind, StoreFuture};
+use tidegate::{Resilient, Store, StoreError};
 
 use super::{SECOND, take};
+use crate::helpers::stub::Stub;
 
 /// How the store inside answers.
 #[derive(Debug, Clone, Copy)]
@@ -46,68 +45,62 @@ impl Answer {
     }
 }
 
-/// Counts the calls. Clones share the counts.
-#[derive(Debug, Clone)]
-struct Counting {
-    memory: Arc<MemoryStore>,
-    answer: Answer,
-    takes: Arc<AtomicUsize>,
-    refunds: Arc<AtomicUsize>,
-}
+/// The calls of `take`, and of `refund` and `reset`.
+#[derive(Debug, Clone, Default)]
+struct Calls([Arc<AtomicUsize>; 2]);
 
-impl Counting {
-    fn new(answer: Answer) -> Self {
-        Self {
-            memory: Arc::default(),
-            answer,
-            takes: Arc::default(),
-            refunds: Arc::default(),
-        }
+impl Calls {
+    fn count(&self, kind: usize) {
+        self.0[kind].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The calls of `take` and of `refund`.
-    fn calls(&self) -> (usize, usize) {
-        let calls = [&self.takes, &self.refunds].map(|calls| calls.load(Ordering::Relaxed));
+    fn so_far(&self) -> (usize, usize) {
+        let calls = self.0.each_ref().map(|calls| calls.load(Ordering::Relaxed));
         calls.into()
     }
 }
 
-impl Store for Counting {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.takes.fetch_add(1, Ordering::Relaxed);
-        let decided = self.memory.take(take).now();
-        let decision = decided.expect("memory is ready");
-        self.answer.give(decision.expect("there is room"))
-    }
-
-    fn refund(&self, _: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.refunds.fetch_add(1, Ordering::Relaxed);
-        self.answer.give(receipt.units())
-    }
-
-    fn reset(&self, _: &Take) -> StoreFuture<bool> {
-        self.refunds.fetch_add(1, Ordering::Relaxed);
-        self.answer.give(true)
-    }
-
-    fn name(&self) -> String {
-        "counting".to_owned()
-    }
+/// A store that answers so, and its calls.
+fn counting(answer: Answer) -> (Stub, Calls) {
+    let calls = Calls::default();
+    let [takes, refunds, resets] = [(); 3].map(|()| calls.clone());
+    let store = Stub::in_memory()
+        .take_fn(move |memory, take| {
+            takes.count(0);
+            let decided = memory.take(take).poll_now();
+            let decision = decided.expect("memory is ready");
+            answer.give(decision.expect("there is room"))
+        })
+        .refund_fn(move |_, _, receipt| {
+            refunds.count(1);
+            answer.give(receipt.units())
+        })
+        .reset_fn(move |_, _| {
+            resets.count(1);
+            answer.give(true)
+        });
+    (store, calls)
 }
 
-type Wrap = fn(Counting) -> Arc<dyn Store>;
+type Wrap = fn(Stub) -> Arc<dyn Store>;
 
 /// Each wrapper alone, and all of them.
 const WRAPPERS: [(&str, Wrap); 7] = [
     ("Arc", |store| Arc::new(Arc::new(store))),
-    ("Timeout", |store| Arc::new(Timeout::new(store, SECOND))),
-    ("InFlight", |store| Arc::new(InFlight::new(store, 1))),
-    ("CircuitBreaker", |store| {
-        Arc::new(CircuitBreaker::new(store))
+    ("Timeout", |store| {
+        Arc::new(Resilient::bare(store).timeout(SECOND))
     }),
-    ("DenialCache", |store| Arc::new(DenialCache::new(store))),
+    ("InFlight", |store| {
+        Arc::new(Resilient::bare(store).in_flight(1))
+    }),
+    ("CircuitBreaker", |store| {
+        Arc::new(Resilient::bare(store).failures(10))
+    }),
+    ("DenialCache", |store| {
+        Arc::new(Resilient::bare(store).denial_cache(SECOND / 10))
+    }),
     ("Fallback", |store| {
-        Arc::new(Fallback::new(store, Share::of_processes(2)))
+        Arc::new(Resilient::bare(store).fallback(Share::of_processes(2)))
     }),
     ("Resilient", |store| {
         let store = Resilient::new(store).timeout(SECOND).in_flight(1);
@@ -119,24 +112,24 @@ const WRAPPERS: [(&str, Wrap); 7] = [
 async fn the_store_inside_is_asked_once() {
     for (name, wrap) in WRAPPERS {
         for answer in ANSWERS {
-            let inner = Counting::new(answer);
-            let store = wrap(inner.clone());
-            let has_decision = !answer.fails || store.has_fallback();
+            let (inner, calls) = counting(answer);
+            let store = wrap(inner);
+            let has_decision = !answer.fails || store.capabilities().has_fallback;
             for asked in 1..=3 {
                 let question = store.take(&take());
-                assert_eq!(inner.calls(), (asked, 0), "{name}: immediately");
+                assert_eq!(calls.so_far(), (asked, 0), "{name}: immediately");
                 assert_eq!(question.await.is_ok(), has_decision, "{name} {answer:?}");
-                assert_eq!(inner.calls(), (asked, 0), "{name} {answer:?}");
+                assert_eq!(calls.so_far(), (asked, 0), "{name} {answer:?}");
             }
             let again = store.take(&take().repeat());
             assert_eq!(again.await.is_ok(), has_decision);
-            assert_eq!(inner.calls(), (4, 0), "{name} {answer:?}: a repeat");
+            assert_eq!(calls.so_far(), (4, 0), "{name} {answer:?}: a repeat");
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             assert_eq!(refund.await.is_ok(), !answer.fails);
-            assert_eq!(inner.calls(), (4, 1), "{name} {answer:?}: a refund");
+            assert_eq!(calls.so_far(), (4, 1), "{name} {answer:?}: a refund");
             let reset = store.reset(&take());
             assert_eq!(reset.await.ok(), (!answer.fails).then_some(true));
-            assert_eq!(inner.calls(), (4, 2), "{name} {answer:?}: a reset");
+            assert_eq!(calls.so_far(), (4, 2), "{name} {answer:?}: a reset");
         }
     }
 }
@@ -146,11 +139,11 @@ async fn the_store_inside_is_asked_once() {
 async fn what_is_ready_inside_is_ready_outside() {
     for (name, wrap) in WRAPPERS {
         for answer in ANSWERS {
-            let store = wrap(Counting::new(answer));
-            let is_ready = store.take(&take()).now().is_ok();
+            let store = wrap(counting(answer).0);
+            let is_ready = store.take(&take()).poll_now().is_some();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
-            let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
-            let is_ready = refund.now().is_ok();
+            let mut refund = store.refund(&take(), &Receipt::new(1, 1, 1));
+            let is_ready = refund.poll_now().is_some();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
         }
     }
@@ -160,11 +153,11 @@ async fn what_is_ready_inside_is_ready_outside() {
 #[tokio::test]
 async fn a_dropped_question_was_asked_once() {
     for (name, wrap) in WRAPPERS {
-        let inner = Counting::new(Answer::of(false, false));
-        let store = wrap(inner.clone());
+        let (inner, calls) = counting(Answer::of(false, false));
+        let store = wrap(inner);
         for asked in 1..=3 {
             drop(store.take(&take()));
-            assert_eq!(inner.calls(), (asked, 0), "{name}");
+            assert_eq!(calls.so_far(), (asked, 0), "{name}");
         }
     }
 }

@@ -30,7 +30,7 @@ async fn the_defaults() {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
     assert_eq!(kind(&store).await, Kind::Unavailable);
-    assert!(!store.has_fallback());
+    assert!(!store.capabilities().has_fallback);
     assert_eq!(store.name(), "flaky");
 }
 
@@ -49,7 +49,7 @@ async fn each_part_can_be_set_and_switched_off() {
 
     flaky.set(Mode::Fails(Kind::ReadOnly));
     let store = bare.clone().fallback(Share::of_processes(4)).build();
-    assert!(store.has_fallback());
+    assert!(store.capabilities().has_fallback);
     for _ in 0..20 {
         let decision = ask(&store, &take()).await;
         let failure = decision.failure().expect("it is from the fallback");
@@ -178,7 +178,7 @@ mod on_redis {
             .expect("a server");
         assert_eq!(remaining(&store, &take_of("login", None)).await, 1);
         let both = store.clone().processes(2);
-        assert!(both.has_fallback() && !store.has_fallback());
+        assert!(both.capabilities().has_fallback && !store.capabilities().has_fallback);
         assert_eq!(remaining(&both, &take_of("login", None)).await, 0);
         server.kill();
         let lost = store

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use test_support::Redis;
 use tidegate::decision::Receipt;
-use tidegate::store::{StoreErrorKind, Timeout};
-use tidegate::{MemoryStore, Store};
+use tidegate::store::StoreErrorKind;
+use tidegate::{MemoryStore, Resilient, Store};
 use tokio::time::Instant;
 
 use super::flaky_store::Mode;
@@ -17,7 +17,7 @@ const BOUND: Duration = Duration::from_millis(20);
 #[tokio::test(start_paused = true)]
 async fn an_answer_comes_in_time_or_not_at_all() {
     let flaky = FlakyStore::new(Mode::Hangs);
-    let store = Timeout::new(flaky.clone(), BOUND);
+    let store = Resilient::bare(flaky.clone()).timeout(BOUND);
     let began = Instant::now();
     let error = failure(&store).await;
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -36,9 +36,32 @@ async fn an_answer_comes_in_time_or_not_at_all() {
     assert_eq!(failure(&store).await.kind(), StoreErrorKind::Timeout);
 }
 
+/// A process that comes to the deadline late gives its lateness back, once the time-out in all.
+#[tokio::test(start_paused = true)]
+async fn who_comes_late_waits_longer() {
+    let flaky = FlakyStore::new(Mode::Hangs);
+    let store = Resilient::bare(flaky.clone()).timeout(BOUND);
+    for (late, more) in [(8 * MILLISECOND, 8 * MILLISECOND), (SECOND, BOUND)] {
+        let sleeps = || async {
+            tokio::task::yield_now().await;
+            tokio::time::advance(BOUND + late).await;
+        };
+        let began = Instant::now();
+        let (error, ()) = tokio::join!(failure(&store), sleeps());
+        assert_eq!(error.kind(), StoreErrorKind::Timeout);
+        assert_eq!(began.elapsed(), BOUND + late + more);
+
+        flaky.set(Mode::Slow(BOUND + late + more - MILLISECOND));
+        let take = take();
+        let (decision, ()) = tokio::join!(ask(&store, &take), sleeps());
+        assert!(decision.is_allowed());
+        flaky.set(Mode::Hangs);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_answers_at_once_needs_no_time() {
-    let store = Timeout::new(MemoryStore::new(), Duration::ZERO);
+    let store = Resilient::bare(MemoryStore::new()).timeout(Duration::ZERO);
     assert!(at_once(&store, &take()).is_some());
     assert!(ask(&store, &take()).await.is_allowed());
 }
@@ -47,7 +70,7 @@ async fn what_answers_at_once_needs_no_time() {
 #[tokio::test]
 async fn redis_is_told_as_well() {
     let server = Redis::start();
-    let store = Timeout::new(store_on(&server).await, BOUND);
+    let store = Resilient::bare(store_on(&server).await).timeout(BOUND);
     assert!(
         format!("{store:?}").contains("timeout: Some(20ms)"),
         "{store:?}"

@@ -1,6 +1,7 @@
 //! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
 
 pub mod cluster;
+pub mod full_log;
 pub mod limiter_monitor;
 pub mod log;
 pub mod process;

@@ -2,11 +2,12 @@
 
 use super::delayed::Delayed;
 use super::*;
+use tidegate::Resilient;
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_told_until_it_is_over() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
     let take = take_of(rule(quota(3, 10 * SECOND))).with_cost(2);
     let denied = deny(&store, &take).await;
     assert_eq!((denied.source(), flaky.asked()), (Source::Local, 2));
@@ -32,7 +33,7 @@ async fn a_denial_is_told_until_it_is_over() {
 async fn the_round_trip_is_on_the_callers_side() {
     let (there, back) = (30 * MILLISECOND, 20 * MILLISECOND);
     let delayed = Delayed::new(there, back);
-    let store = DenialCache::new(delayed.clone()).max_age(Duration::MAX);
+    let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
     let take = take_of(rule(quota(1, 10 * SECOND)));
     deny(&store, &take).await;
     let mut cached = 0;
@@ -58,7 +59,7 @@ async fn the_round_trip_is_on_the_callers_side() {
 #[tokio::test(start_paused = true)]
 async fn only_the_same_question_is_answered() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone());
+    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::from_millis(100));
     let rule = Arc::new(rule(quota(10, 600 * SECOND)));
     let of = |key: &str| Take::new(Arc::clone(&rule), Key::from(key));
     let take = of("alice").with_cost(4);
@@ -90,7 +91,7 @@ async fn only_the_same_question_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn never_is_told_again() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
     let take = take_of(rule(quota(3, SECOND))).with_cost(4);
     let never = deny(&store, &take).await;
     tokio::time::advance(3_600 * SECOND).await;
@@ -105,7 +106,7 @@ async fn never_is_told_again() {
 
 #[tokio::test(start_paused = true)]
 async fn several_quotas() {
-    let store = DenialCache::new(FlakyStore::new(Mode::Works)).max_age(Duration::MAX);
+    let store = Resilient::bare(FlakyStore::new(Mode::Works)).denial_cache(Duration::MAX);
     let quotas = [quota(2, 10 * SECOND), quota(9, 60 * SECOND)];
     let take = take_of(Rule::new("p", quotas).expect("valid"));
     let denied = deny(&store, &take).await;
@@ -120,15 +121,15 @@ async fn several_quotas() {
 #[tokio::test(start_paused = true)]
 async fn a_fallback_is_asked_again() {
     use tidegate::rule::Share;
-    use tidegate::store::{Fallback, StoreErrorKind};
+    use tidegate::store::StoreErrorKind;
 
     let flaky = FlakyStore::new(Mode::Fails(StoreErrorKind::Unavailable));
-    let store = Fallback::new(flaky.clone(), Share::of_processes(1));
-    let store = DenialCache::new(store);
+    let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(1));
+    let store = Resilient::bare(store).denial_cache(Duration::from_millis(100));
     let take = scarce();
     for _ in 0..3 {
         assert_eq!(deny(&store, &take).await.source(), Source::Fallback);
     }
-    assert!(store.has_fallback());
+    assert!(store.capabilities().has_fallback);
     assert_eq!(store.name(), "flaky");
 }

@@ -2,16 +2,19 @@
 
 use allocation_counter::measure;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore};
+use tidegate::{Algorithm, MemoryStore, Resilient};
 
 use super::*;
 
 /// A cache around a store whose time stands still, and a rule that never admits a second take.
-fn cached(max_keys: usize) -> (DenialCache<MemoryStore>, Arc<Rule>) {
+fn cached(max_keys: usize) -> (Resilient<MemoryStore>, Arc<Rule>) {
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_777);
     let memory = MemoryStore::with_max_keys(1_000_000).clock(clock.clone());
-    let store = DenialCache::new(memory).max_keys(max_keys).clock(clock);
+    let store = Resilient::bare(memory)
+        .denial_cache(Duration::from_millis(100))
+        .denial_cache_keys(max_keys)
+        .clock(clock);
     (store, Arc::new(rule(quota(0, 600 * SECOND))))
 }
 
@@ -34,7 +37,8 @@ fn a_cached_denial_allocates_nothing() {
         for algorithm in Algorithm::ALL {
             let rule = Rule::new("p", quotas.iter().copied()).expect("valid");
             let rule = Arc::new(rule.with_algorithm(algorithm));
-            let store = DenialCache::new(MemoryStore::new());
+            let store =
+                Resilient::bare(MemoryStore::new()).denial_cache(Duration::from_millis(100));
             let take = Take::new(rule, key(7));
             let ask = || at_once(&store, &take).expect("memory").expect("room");
             (0..3).for_each(|_| drop(ask()));
@@ -50,7 +54,7 @@ fn a_cached_denial_allocates_nothing() {
 #[test]
 fn a_flood_of_keys_is_bounded_and_leaves_the_others() {
     const KEYS: u32 = 100_000;
-    for max_keys in [100, DenialCache::<MemoryStore>::DEFAULT_MAX_KEYS] {
+    for max_keys in [100, 10_000] {
         let (mut questions, mut asked) = (0, 0);
         let allocated = measure(|| {
             let (store, rule) = cached(max_keys);
@@ -96,7 +100,7 @@ fn most_of_the_room_is_used() {
 /// None of the callers asks, on whatever thread.
 #[test]
 fn threads_share_a_denial() {
-    let store = DenialCache::new(MemoryStore::new()).max_age(Duration::MAX);
+    let store = Resilient::bare(MemoryStore::new()).denial_cache(Duration::MAX);
     let take = scarce();
     assert_ne!(
         at_once(&store, &take)

@@ -1,6 +1,6 @@
 //! Refunds, resets and changed rules: of this process, which are seen at once, and of others.
 
-use tidegate::MemoryStore;
+use tidegate::{MemoryStore, Resilient};
 use tokio::time::advance;
 
 use super::delayed::Delayed;
@@ -9,7 +9,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
     let take = scarce();
     let other_cost = take.clone().with_cost(2);
     let changed = Take::new(Arc::new(Rule::clone(take.rule())), take.key().clone());
@@ -48,7 +48,7 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
     ];
     for (denial, refund) in orders {
         let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
-        let store = DenialCache::new(delayed.clone()).max_age(Duration::MAX);
+        let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
         let take = scarce();
         let receipt = ask(&store, &take).await.receipt().expect("charged");
         let begin = |(asked, decided, heard): (u32, u32, u32)| {
@@ -85,7 +85,7 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_refund_ends() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone());
+    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::from_millis(100));
     let take = scarce();
     let receipt = ask(&store, &take).await.receipt().expect("charged");
     flaky.set(Mode::Hangs);
@@ -103,7 +103,8 @@ async fn a_dropped_refund_ends() {
 #[tokio::test(start_paused = true)]
 async fn what_another_process_frees_is_seen_in_time() {
     let server = Arc::new(MemoryStore::new().tokio_clock());
-    let [here, there] = [(); 2].map(|()| DenialCache::new(Arc::clone(&server)));
+    let [here, there] = [(); 2]
+        .map(|()| Resilient::bare(Arc::clone(&server)).denial_cache(Duration::from_millis(100)));
     for gap in [MILLISECOND, 30 * MILLISECOND, 150 * MILLISECOND] {
         let take = scarce();
         let receipt = ask(&there, &take).await.receipt().expect("charged");
@@ -133,7 +134,7 @@ async fn what_another_process_frees_is_seen_in_time() {
 /// A quota that was raised counts at once where the rule is replaced.
 #[tokio::test(start_paused = true)]
 async fn a_changed_rule_asks() {
-    let store = DenialCache::new(MemoryStore::new().tokio_clock()).max_age(Duration::MAX);
+    let store = Resilient::bare(MemoryStore::new().tokio_clock()).denial_cache(Duration::MAX);
     let take = scarce();
     deny(&store, &take).await;
     assert!(is_cached(&ask(&store, &take).await));

@@ -101,7 +101,7 @@ async fn a_denied_flood_costs_redis_twenty_calls_a_second_at_most() {
 async fn the_retry_after_is_true_on_redis() {
     let server = Redis::start();
     let redis = store_on(&server).await;
-    let store = DenialCache::new(redis).max_age(Duration::MAX);
+    let store = Resilient::bare(redis).denial_cache(Duration::MAX);
     let take = take_of(rule(quota(1, 200 * MILLISECOND)));
     assert!(ask(&store, &take).await.is_allowed());
     for pause in [1, 50, 100, 150, 190] {

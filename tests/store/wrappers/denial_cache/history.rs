@@ -6,11 +6,12 @@ use proptest::prelude::*;
 use test_support::random::config;
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Store};
+use tidegate::{Algorithm, MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep_until};
 
 use super::delayed::Delayed;
 use super::*;
+use crate::helpers::stub::Stub;
 
 fn quota_of(window: u64) -> impl Strategy<Value = Quota> {
     let max = prop_oneof![4 => 1..8_u64, 1 => Just(0_u64)];
@@ -71,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A store behind a cache, and a second one that is asked everything itself.
 struct Twins {
     clock: ManualClock,
-    cached: DenialCache<MemoryStore>,
+    cached: Resilient<MemoryStore>,
     bare: MemoryStore,
     answered_by_cache: usize,
 }
@@ -81,7 +82,7 @@ impl Twins {
         let clock = ManualClock::default();
         clock.set(1_800_000_000_000_777);
         let inner = MemoryStore::new().clock(clock.clone());
-        let cached = DenialCache::new(inner).max_age(max_age);
+        let cached = Resilient::bare(inner).denial_cache(max_age);
         Self {
             cached: cached.clock(clock.clone()),
             bare: MemoryStore::new().clock(clock.clone()),
@@ -155,11 +156,7 @@ fn number_of_histories() -> u32 {
 
 #[test]
 fn cached_verdicts_are_the_stores_own() {
-    let ages = [
-        100 * MICROSECOND,
-        DenialCache::<MemoryStore>::DEFAULT_MAX_AGE,
-        Duration::MAX,
-    ];
+    let ages = [100 * MICROSECOND, Duration::from_millis(100), Duration::MAX];
     let history = (
         prop::sample::select(Algorithm::ALL.to_vec()),
         prop::sample::select(ages.to_vec()),
@@ -218,7 +215,7 @@ fn call() -> impl Strategy<Value = Call> {
 
 struct Fleet {
     delayed: Delayed,
-    store: DenialCache<Delayed>,
+    store: Resilient<Stub>,
     rule: Arc<Rule>,
     began: Instant,
 }
@@ -242,9 +239,10 @@ impl Fleet {
             return Ok(0);
         };
         let take = Take::new(Arc::clone(&self.rule), Key::default()).with_cost(cost);
-        let told = match self.store.take(&take).now() {
-            Ok(told) => told.expect("decided"),
-            Err(pending) => {
+        let mut pending = self.store.take(&take);
+        let told = match pending.poll_now() {
+            Some(told) => told.expect("decided"),
+            None => {
                 let receipt = pending.await.expect("decided").receipt();
                 if let (What::TakeAndRefund(_), Some(receipt)) = (&call.what, receipt) {
                     self.store.refund(&take, &receipt).await.expect("answers");
@@ -284,7 +282,7 @@ fn cached_verdicts_are_the_stores_own_over_a_network() {
         let outcomes = runtime.expect("a runtime").block_on(async {
             let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
             let fleet = Fleet {
-                store: DenialCache::new(delayed.clone()).max_age(max_age),
+                store: Resilient::bare(delayed.store.clone()).denial_cache(max_age),
                 delayed,
                 rule: rule_of(&quotas[0], algorithm),
                 began: Instant::now(),

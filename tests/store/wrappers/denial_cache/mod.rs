@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::decision::Source;
-use tidegate::store::DenialCache;
 use tidegate::{Decision, Key, Quota, Rule, Store, Take};
 
 use super::flaky_store::{FlakyStore, Mode};

@@ -9,21 +9,21 @@ use tokio::time::advance;
 use super::delayed::Delayed;
 use super::*;
 
-const MAX_AGE: Duration = DenialCache::<FlakyStore>::DEFAULT_MAX_AGE;
+const MAX_AGE: Duration = Duration::from_millis(100);
 /// When one caller asks again.
 const DUE: Duration = Duration::from_millis(75);
 
 /// A cache with a denial, and the store inside, whose takes from now on are held.
-async fn denied(take: &Take) -> (DenialCache<FlakyStore>, FlakyStore) {
+async fn denied(take: &Take) -> (Resilient<FlakyStore>, FlakyStore) {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone());
+    let store = Resilient::bare(flaky.clone()).denial_cache(MAX_AGE);
     deny(&store, take).await;
     flaky.asked();
     flaky.set(Mode::Holds);
     (store, flaky)
 }
 
-async fn callers(store: &DenialCache<FlakyStore>, take: &Take, number: usize) -> usize {
+async fn callers(store: &Resilient<FlakyStore>, take: &Take, number: usize) -> usize {
     let answers = (0..number).map(|_| at_once(store, take));
     answers.filter(Option::is_some).count()
 }
@@ -92,7 +92,7 @@ async fn a_caller_that_fails_to_ask_voids_the_denial() {
 async fn a_later_denial_replaces_an_earlier_one() {
     for (way_back, later_way_back) in [(2, 9), (9, 1)] {
         let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
-        let store = DenialCache::new(delayed.clone()).max_age(Duration::MAX);
+        let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
         let one = take_of(rule(quota(2, 600 * SECOND)));
         let both = one.clone().with_cost(2);
         ask(&store, &one).await;
@@ -127,8 +127,12 @@ async fn a_later_denial_replaces_an_earlier_one() {
 async fn it_can_be_switched_off() {
     let flaky = FlakyStore::new(Mode::Works);
     let off: [Arc<dyn Store>; 5] = [
-        Arc::new(DenialCache::new(flaky.clone()).max_age(Duration::ZERO)),
-        Arc::new(DenialCache::new(flaky.clone()).max_keys(0)),
+        Arc::new(Resilient::bare(flaky.clone()).denial_cache(Duration::ZERO)),
+        Arc::new(
+            Resilient::bare(flaky.clone())
+                .denial_cache(MAX_AGE)
+                .denial_cache_keys(0),
+        ),
         Resilient::new(flaky.clone()).denial_cache(None).build(),
         Resilient::new(flaky.clone())
             .denial_cache(Duration::ZERO)
@@ -150,7 +154,9 @@ async fn it_can_be_switched_off() {
         flaky.asked();
     }
     for keys in [1, 3, 8, 9] {
-        let store = DenialCache::new(flaky.clone()).max_keys(keys);
+        let store = Resilient::bare(flaky.clone())
+            .denial_cache(MAX_AGE)
+            .denial_cache_keys(keys);
         deny(&store, &take).await;
         assert!(is_cached(&ask(&store, &take).await));
     }

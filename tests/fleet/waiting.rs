@@ -1,0 +1,316 @@
+//! Two processes whose requests wait for units that others give back.
+//!
+//! The quotas are of ten hours, so units come back by refunds and settlements alone. Each burst is
+//! as large as what a queue would serve within the patience. `TIDEGATE_WAITING=10000` makes it so
+//! many requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::StatusCode;
+use test_support::Redis;
+use test_support::workers::{instructions, number, outputs, start_worker};
+use tidegate::store::{Charges, StoreFuture};
+use tidegate::{Header, Limits, MemoryStore, Quota, Rule, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, sleep_until};
+use tower::ServiceExt;
+
+use crate::helpers::stub::Stub;
+use crate::{MACHINE, store};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+const HOLD: Duration = Duration::from_millis(300);
+const MAX: u64 = 10;
+/// Of one key: they are served after 0, 300, .. 1,500 ms.
+const BURST: u64 = 6 * MAX;
+/// Until the next burst.
+const ROUND: Duration = Duration::from_millis(3_500);
+/// Questions in a second for a key that waits, beside first ones and grants: ten.
+const RATE: f64 = 12.0;
+/// The same where another process may take the units that woke a request. On a busy machine they
+/// come back one after the other, up to 33 in a second.
+const RATE_OF_TWO: f64 = 33.0;
+
+/// Counts the repeated questions that were denied.
+fn counting(store: Arc<dyn Store>, denied: Arc<AtomicU64>) -> Stub {
+    Stub::around(store).take_fn(move |store, take| {
+        let answer = store.take(take);
+        if !take.is_repeat() {
+            return answer;
+        }
+        let denied = Arc::clone(&denied);
+        StoreFuture::boxed(async move {
+            let decision = answer.await?;
+            let is_denied = !decision.is_allowed();
+            denied.fetch_add(u64::from(is_denied), Ordering::Relaxed);
+            Ok(decision)
+        })
+    })
+}
+
+fn requests() -> u64 {
+    let requests = std::env::var("TIDEGATE_WAITING").ok();
+    requests.map_or(1_200, |text| text.parse().expect("a number"))
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    served: u64,
+    denied: u64,
+    /// In milliseconds.
+    slowest: u64,
+    /// Repeated questions that were denied.
+    vain: u64,
+    /// For how long a key waited, of all keys and rounds, in milliseconds.
+    waited: u64,
+}
+
+fn limits(how: &str, store: impl Store) -> Limits {
+    let quota = Quota::new(Duration::from_secs(36_000), MAX).expect("valid");
+    let rule = Rule::new("p", [quota]).expect("valid");
+    let rule = match how {
+        "settles" => rule.with_settling(true),
+        _ => rule.with_refund_on(["2xx"]).expect("valid"),
+    };
+    Limits::new([rule]).store(store).key(Header::new("x-key"))
+}
+
+fn waiting_app(limits: &Limits, how: &str) -> Router {
+    let settles = how == "settles";
+    let handler = move |request: Request| async move {
+        let charges = settles.then(|| Charges::from_extensions(request.extensions()));
+        sleep(HOLD).await;
+        if let Some(charges) = charges {
+            charges.settle(0).await.expect("an answer");
+        }
+    };
+    let layer = limits.layer("p").wait(PATIENCE).max_waiting(10_000);
+    Router::new().route("/", get(handler).layer(layer))
+}
+
+/// So many requests: in each round a burst of each of four keys.
+async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) -> Seen {
+    const KEYS: u64 = 4;
+    let vain = Arc::new(AtomicU64::new(0));
+    let limits = limits(how, counting(store, Arc::clone(&vain)));
+    let app = waiting_app(&limits, how);
+    let of_key = BURST / processes;
+    let rounds = requests.div_ceil(KEYS * of_key);
+    let began = Instant::now();
+    let mut seen = Seen::default();
+    for round in 0..rounds {
+        sleep_until(began + ROUND * u32::try_from(round).expect("few")).await;
+        let keys = (0..KEYS).map(|key| {
+            let asked: Vec<_> = (0..of_key)
+                .map(|_| {
+                    let request = Request::get("/").header("x-key", key);
+                    let request = request.body(Body::empty()).expect("valid");
+                    let app = app.clone();
+                    tokio::spawn(async move {
+                        let began = Instant::now();
+                        let answer = app.oneshot(request).await.expect("axum does not fail");
+                        (answer.status(), began.elapsed())
+                    })
+                })
+                .collect();
+            join_all(asked)
+        });
+        for answers in join_all(keys).await {
+            let mut of_key = Duration::ZERO;
+            for answer in answers {
+                let (status, after) = answer.expect("no panic");
+                match status {
+                    StatusCode::OK => {
+                        seen.served += 1;
+                        of_key = of_key.max(after.saturating_sub(HOLD));
+                    }
+                    StatusCode::TOO_MANY_REQUESTS => {
+                        seen.denied += 1;
+                        of_key = of_key.max(after);
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+            let millis = u64::try_from(of_key.as_millis()).expect("short");
+            seen.slowest = seen.slowest.max(millis);
+            seen.waited += millis;
+        }
+    }
+    assert!(limits.flush(PATIENCE).await);
+    let snapshot = limits.snapshot();
+    assert_eq!(
+        (snapshot.rules[0].waiting, snapshot.rules[0].refunds_lost),
+        (0, 0)
+    );
+    seen.vain = vain.load(Ordering::Relaxed);
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "is started by another test"]
+async fn worker_waits() {
+    let Some(words) = instructions() else { return };
+    let requests = words[2].parse().expect("a number");
+    let seen = run(&words[1], store(&words[0]).await, requests, 2).await;
+    println!(
+        "\nserved {}\ndenied {}\nslowest {}\nvain {}\nwaited {}",
+        seen.served, seen.denied, seen.slowest, seen.vain, seen.waited
+    );
+}
+
+fn check(what: &str, seen: &Seen, most: f64) {
+    let rate = seen.vain as f64 * 1_000.0 / seen.waited.max(1) as f64;
+    println!("{what}: {seen:?}, {rate:.1} questions a second for a key that waits");
+    assert_eq!(seen.denied, 0, "{what}");
+    assert!(rate <= most, "{what}: {rate}");
+}
+
+#[test]
+fn two_processes_deny_nobody_whom_units_reach() {
+    let _machine = MACHINE.blocking_lock();
+    for how in ["settles", "refunds"] {
+        let server = Redis::start();
+        let instructions = format!("{} {how} {}", server.url, requests() / 2);
+        let workers = (0..2).map(|_| start_worker("waiting::worker_waits", &instructions));
+        for output in outputs(workers.collect()) {
+            let of = |what| number(&output, what);
+            let seen = Seen {
+                served: of("served "),
+                denied: of("denied "),
+                slowest: of("slowest "),
+                vain: of("vain "),
+                waited: of("waited "),
+            };
+            check(how, &seen, RATE_OF_TWO);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_process_denies_nobody_whom_units_reach() {
+    for how in ["settles", "refunds"] {
+        let store = Arc::new(MemoryStore::new().tokio_clock());
+        let seen = run(how, store, requests(), 1).await;
+        check(how, &seen, RATE);
+        // By a queue it is 1.5 s.
+        assert!(seen.slowest < 1_600, "{seen:?}");
+    }
+}
+
+/// One connection that sends request after request until then; how many were served and denied.
+async fn connection(address: std::net::SocketAddr, until: Instant) -> (u64, u64) {
+    let mut stream = TcpStream::connect(address).await.expect("a server");
+    stream.set_nodelay(true).expect("TCP");
+    let (mut served, mut denied) = (0, 0);
+    let mut buffer = vec![0; 4_096];
+    while Instant::now() < until {
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\nx-key: k\r\n\r\n";
+        stream.write_all(request).await.expect("is sent");
+        let read = stream.read(&mut buffer).await.expect("an answer");
+        let answer = String::from_utf8_lossy(&buffer[..read]);
+        match &answer[..12] {
+            "HTTP/1.1 200" => served += 1,
+            "HTTP/1.1 429" => {
+                denied += 1;
+                assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+                sleep(Duration::from_millis(20)).await;
+            }
+            _ => panic!("{answer}"),
+        }
+    }
+    (served, denied)
+}
+
+/// Ten connections and five units, with and without a second rule: with `.wait` nobody is denied.
+/// Without it the fields say 1. Nothing stays charged.
+async fn ten_connections(store: Arc<dyn Store>, wait: bool, rules: usize) {
+    let seconds = std::env::var("TIDEGATE_WAITING_SECONDS").ok();
+    let seconds = seconds.map_or(2, |text| text.parse().expect("a number"));
+    let paths = &["account", "address"][..rules];
+    let rule = |path: &&str| {
+        let quota = Quota::new(Duration::from_secs(60), 5).expect("valid");
+        let rule = Rule::new(path, [quota]).expect("valid");
+        rule.with_refund_on(["2xx"]).expect("valid")
+    };
+    let rules: tidegate::Rules = paths.iter().map(rule).collect();
+    let limits = Limits::new(rules)
+        .store(Arc::clone(&store))
+        .key(Header::new("x-key"));
+    let handler = get(|| async { sleep(Duration::from_millis(20)).await });
+    let app = paths
+        .iter()
+        .fold(Router::new().route("/", handler), |app, path| {
+            let layer = limits.layer(path);
+            app.layer(if wait { layer.wait(PATIENCE) } else { layer })
+        });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let connections = (0..10).map(|_| tokio::spawn(connection(address, until)));
+    let (mut served, mut denied) = (Vec::new(), 0);
+    for connection in join_all(connections).await {
+        let (ok, not) = connection.expect("no panic");
+        served.push(ok);
+        denied += not;
+    }
+    let name = store.name();
+    println!("{name}, wait {wait}, {paths:?}: served {served:?}, denied {denied}");
+    assert!(
+        !wait || denied == 0,
+        "{name}: {denied} denied, served {served:?}"
+    );
+    assert!(limits.flush(PATIENCE).await);
+    for rule in limits.snapshot().rules {
+        assert_eq!((rule.waiting, rule.refunds_lost), (0, 0), "{}", rule.path);
+    }
+    for path in paths {
+        let key = tidegate::Key::default().with("k");
+        let left = limits.peek(path, key).await.expect("an answer");
+        assert_eq!(left.map(|it| it.remaining()), Some(5), "{path}");
+    }
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_connections_in_memory() {
+    let _machine = MACHINE.lock().await;
+    for (wait, rules) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
+        ten_connections(Arc::new(MemoryStore::new()), wait, rules).await;
+    }
+}
+
+#[tokio::test]
+async fn ten_connections_in_a_runtime_of_one_thread() {
+    let _machine = MACHINE.lock().await;
+    for rules in [1, 2] {
+        ten_connections(Arc::new(MemoryStore::new()), true, rules).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_connections_on_redis() {
+    let _machine = MACHINE.lock().await;
+    for rules in [1, 2] {
+        let server = Redis::start();
+        ten_connections(store(&server.url).await, true, rules).await;
+    }
+}
+
+/// The same without `.wait`.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_connections_on_redis_that_do_not_wait() {
+    let _machine = MACHINE.lock().await;
+    for rules in [1, 2] {
+        let server = Redis::start();
+        ten_connections(store(&server.url).await, false, rules).await;
+    }
+}

@@ -1,0 +1,126 @@
+//! A store that is far away from its caller: messages take time, and are lost if the test says so.
+//! It counts what it is asked.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::decision::Receipt;
+use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::{Decision, Store, StoreError, Take};
+use tokio::time::sleep;
+
+use crate::helpers::millis;
+
+/// What becomes of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Answered,
+    /// It never arrives; the caller hears of it after the two ways.
+    QuestionLost,
+    /// The answer is lost.
+    ReplyLost,
+    /// Nobody ever hears of it.
+    Silence,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Distant {
+    inner: Arc<dyn Store>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Milliseconds there, and back.
+    ways: (AtomicU64, AtomicU64),
+    takes: Mutex<Fate>,
+    refunds: Mutex<Fate>,
+    asked: AtomicUsize,
+}
+
+impl Distant {
+    pub(crate) fn new(inner: impl Store) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            shared: Arc::new(Shared {
+                ways: Default::default(),
+                takes: Mutex::new(Fate::Answered),
+                refunds: Mutex::new(Fate::Answered),
+                asked: Default::default(),
+            }),
+        }
+    }
+
+    /// The ways there and back, in milliseconds.
+    pub(crate) fn ways(self, there: u64, back: u64) -> Self {
+        self.set_ways(there, back);
+        self
+    }
+
+    pub(crate) fn set_ways(&self, there: u64, back: u64) {
+        self.shared.ways.0.store(there, Ordering::Relaxed);
+        self.shared.ways.1.store(back, Ordering::Relaxed);
+    }
+
+    pub(crate) fn takes_are(&self, fate: Fate) {
+        *self.shared.takes.lock().expect("no panic") = fate;
+    }
+
+    pub(crate) fn refunds_are(&self, fate: Fate) {
+        *self.shared.refunds.lock().expect("no panic") = fate;
+    }
+
+    /// Calls of `take` so far.
+    pub(crate) fn asked(&self) -> usize {
+        self.shared.asked.load(Ordering::Relaxed)
+    }
+
+    fn send<T: Send + 'static>(
+        &self,
+        fate: Fate,
+        ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let load = |way: &AtomicU64| millis(way.load(Ordering::Relaxed));
+        let (there, back) = (load(&self.shared.ways.0), load(&self.shared.ways.1));
+        let inner = Arc::clone(&self.inner);
+        if there + back == Duration::ZERO && fate == Fate::Answered {
+            return ask(&*inner);
+        }
+        StoreFuture::boxed(async move {
+            sleep(there).await;
+            let lost = || StoreError::new(StoreErrorKind::Timeout, "lost");
+            let answer = match fate {
+                Fate::Answered => ask(&*inner).await,
+                Fate::QuestionLost => Err(lost()),
+                Fate::ReplyLost => ask(&*inner).await.and(Err(lost())),
+                Fate::Silence => std::future::pending().await,
+            };
+            sleep(back).await;
+            answer
+        })
+    }
+}
+
+impl Store for Distant {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
+        let (take, fate) = (take.clone(), *self.shared.takes.lock().expect("no panic"));
+        self.send(fate, move |inner| inner.take(&take))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (take, receipt) = (take.clone(), *receipt);
+        let fate = *self.shared.refunds.lock().expect("no panic");
+        self.send(fate, move |inner| inner.refund(&take, &receipt))
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let take = take.clone();
+        self.send(Fate::Answered, move |inner| inner.reset(&take))
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}

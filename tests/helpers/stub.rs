@@ -1,0 +1,231 @@
+//! A store around another one, of which a test replaces what it wants to.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::decision::Receipt;
+use tidegate::store::{Capabilities, Condition, Fleet, StoreErrorKind, StoreFuture};
+use tidegate::{Decision, MemoryStore, Store, StoreError, Take};
+use tokio::time::sleep;
+
+type TakeFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync;
+type RefundFn = dyn Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync;
+type ResetFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync;
+type CapabilitiesFn = dyn Fn(&dyn Store) -> Capabilities + Send + Sync;
+type ConditionFn = dyn Fn(&dyn Store) -> Condition + Send + Sync;
+
+/// Answers as the store within, except where the test says otherwise.
+#[derive(Clone)]
+pub(crate) struct Stub {
+    inner: Arc<dyn Store>,
+    take: Arc<TakeFn>,
+    refund: Arc<RefundFn>,
+    reset: Arc<ResetFn>,
+    capabilities: Arc<CapabilitiesFn>,
+    condition: Arc<ConditionFn>,
+    fleet: Option<Arc<dyn Fleet>>,
+    name: Option<&'static str>,
+    /// `None`: it does not remember its takes.
+    asked: Option<Arc<Mutex<Vec<Take>>>>,
+}
+
+impl Stub {
+    pub(crate) fn around(inner: impl Store) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            take: Arc::new(|inner, take| inner.take(take)),
+            refund: Arc::new(|inner, take, receipt| inner.refund(take, receipt)),
+            reset: Arc::new(|inner, take| inner.reset(take)),
+            capabilities: Arc::new(|_| Capabilities::default()),
+            condition: Arc::new(|_| Condition::default()),
+            fleet: None,
+            name: None,
+            asked: None,
+        }
+    }
+
+    /// Remembers its takes.
+    pub(crate) fn listening(inner: impl Store) -> Self {
+        Self::around(inner).recording()
+    }
+
+    /// Remembers its takes, and answers some of them by itself. `None` leaves the answer to the
+    /// store within.
+    pub(crate) fn answering(
+        inner: impl Store,
+        answer: impl Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync + 'static,
+    ) -> Self {
+        Self::listening(inner)
+            .take_fn(move |inner, take| answer(take).unwrap_or_else(|| inner.take(take)))
+    }
+
+    /// Every question takes these ways, there and back; they are asked for at each question.
+    pub(crate) fn delayed(
+        inner: Arc<dyn Store>,
+        ways: impl Fn() -> (Duration, Duration) + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let [for_refunds, for_resets] = [ways.clone(), ways.clone()];
+        let [refunded, reset] = [Arc::clone(&inner), Arc::clone(&inner)];
+        Self::around(Arc::clone(&inner))
+            .take_fn(move |_, take| {
+                let take = take.clone();
+                travel(&inner, ways(), move |inner| inner.take(&take))
+            })
+            .refund_fn(move |_, take, receipt| {
+                let (take, receipt) = (take.clone(), *receipt);
+                let refund = move |inner: &dyn Store| inner.refund(&take, &receipt);
+                travel(&refunded, for_refunds(), refund)
+            })
+            .reset_fn(move |_, take| {
+                let take = take.clone();
+                travel(&reset, for_resets(), move |inner| inner.reset(&take))
+            })
+    }
+
+    /// Around a memory store of its own.
+    pub(crate) fn in_memory() -> Self {
+        Self::around(MemoryStore::new())
+    }
+
+    /// Decides nothing.
+    pub(crate) fn down() -> Self {
+        let error = || StoreError::new(StoreErrorKind::Unavailable, "down");
+        Self::in_memory()
+            .take_fn(move |_, _| StoreFuture::ready(Err(error())))
+            .refund_fn(move |_, _, _| StoreFuture::ready(Err(error())))
+    }
+
+    pub(crate) fn take_fn(
+        self,
+        take: impl Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync + 'static,
+    ) -> Self {
+        let take = Arc::new(take);
+        Self { take, ..self }
+    }
+
+    pub(crate) fn refund_fn(
+        self,
+        refund: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
+    ) -> Self {
+        let refund = Arc::new(refund);
+        Self { refund, ..self }
+    }
+
+    pub(crate) fn reset_fn(
+        self,
+        reset: impl Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync + 'static,
+    ) -> Self {
+        let reset = Arc::new(reset);
+        Self { reset, ..self }
+    }
+
+    /// Default: it can nothing but count.
+    pub(crate) fn capabilities_fn(
+        self,
+        capabilities: impl Fn(&dyn Store) -> Capabilities + Send + Sync + 'static,
+    ) -> Self {
+        let capabilities = Arc::new(capabilities);
+        Self {
+            capabilities,
+            ..self
+        }
+    }
+
+    /// Default: in good health.
+    pub(crate) fn condition_fn(
+        self,
+        condition: impl Fn(&dyn Store) -> Condition + Send + Sync + 'static,
+    ) -> Self {
+        let condition = Arc::new(condition);
+        Self { condition, ..self }
+    }
+
+    /// Default: the processes share nothing.
+    pub(crate) fn with_fleet(self, fleet: impl Fleet) -> Self {
+        let fleet: Option<Arc<dyn Fleet>> = Some(Arc::new(fleet));
+        Self { fleet, ..self }
+    }
+
+    /// Default: it does not remember its takes.
+    pub(crate) fn recording(self) -> Self {
+        let asked = Some(Arc::default());
+        Self { asked, ..self }
+    }
+
+    /// The takes so far, also those of clones.
+    ///
+    /// # Panics
+    ///
+    /// If it does not remember them.
+    pub(crate) fn takes(&self) -> Vec<Take> {
+        let asked = self.asked.as_ref().expect("it is recording");
+        asked.lock().expect("no panic").clone()
+    }
+
+    /// How many takes of this kind it was asked.
+    pub(crate) fn asked(&self, is_meant: impl Fn(&Take) -> bool) -> usize {
+        self.takes().iter().filter(|take| is_meant(take)).count()
+    }
+
+    /// Default: the name of the store within.
+    pub(crate) fn named(self, name: &'static str) -> Self {
+        let name = Some(name);
+        Self { name, ..self }
+    }
+}
+
+impl fmt::Debug for Stub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stub")
+    }
+}
+
+impl Store for Stub {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        if let Some(asked) = &self.asked {
+            asked.lock().expect("no panic").push(take.clone());
+        }
+        (self.take)(&*self.inner, take)
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        (self.refund)(&*self.inner, take, receipt)
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        (self.reset)(&*self.inner, take)
+    }
+
+    fn name(&self) -> String {
+        self.name
+            .map_or_else(|| self.inner.name(), ToOwned::to_owned)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (self.capabilities)(&*self.inner)
+    }
+
+    fn condition(&self) -> Condition {
+        (self.condition)(&*self.inner)
+    }
+
+    fn fleet(&self) -> Option<Arc<dyn Fleet>> {
+        self.fleet.clone()
+    }
+}
+
+/// A question that takes these ways, there and back.
+pub(crate) fn travel<T: Send + 'static>(
+    inner: &Arc<dyn Store>,
+    (there, back): (Duration, Duration),
+    ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
+) -> StoreFuture<T> {
+    let inner = Arc::clone(inner);
+    StoreFuture::boxed(async move {
+        sleep(there).await;
+        let answer = ask(&*inner).await;
+        sleep(back).await;
+        answer
+    })
+}

@@ -1,0 +1,943 @@
+//! Counters are added once: what they say agrees with what clients saw, whatever clients, callbacks
+//! and stores do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use test_support::Redis;
+use test_support::proxy::Mode;
+use test_support::random;
+use tidegate::callback::AlsoWithFallback;
+use tidegate::decision::{QuotaState, Source, Verdict};
+use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::rule::{OnError, Policy, Share};
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::{
+    Decision, Denied, Failed, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Resilient,
+    Rule, Rules, Store, StoreError,
+};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{advance, sleep, timeout};
+use tower::ServiceExt;
+
+use crate::helpers::stub::Stub;
+use crate::helpers::{HOUR, PATIENT, TIMEOUT, app, behind, connect, millis};
+
+use DecisionOutcome::{Allowed, Never, ShadowDenied};
+
+const WINDOW: Duration = Duration::from_secs(10);
+
+fn limited(path: &str, max: u64, window: Duration) -> Rule {
+    let quota = Quota::new(window, max).expect("a valid quota");
+    Rule::new(path, [quota]).expect("a valid rule")
+}
+
+fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
+    Limits::new(Rules::from_iter(rules)).store(store)
+}
+
+async fn send(app: &Router, target: &str) -> Response<Body> {
+    let request = Request::get(target).body(Body::empty()).expect("valid");
+    app.clone().oneshot(request).await.expect("no error")
+}
+
+async fn status(app: &Router, target: &str) -> u16 {
+    send(app, target).await.status().as_u16()
+}
+
+fn of(limits: &Limits, path: &str) -> RuleSnapshot {
+    let snapshot = limits.snapshot();
+    snapshot.rule(path).expect("a layer uses it").clone()
+}
+
+/// The requests that were decided about, whatever became of them.
+fn decided(rule: &RuleSnapshot) -> u64 {
+    let outcomes = DecisionOutcome::ALL.into_iter();
+    outcomes.map(|outcome| rule.decisions(outcome)).sum()
+}
+
+fn errors(rule: &RuleSnapshot) -> u64 {
+    rule.errors().map(|(_, number)| number).sum()
+}
+
+/// The number at this place of the query, as in `/?1,20`.
+fn number(head: &Parts, at: usize) -> u64 {
+    let query = head.uri.query().unwrap_or_default();
+    let number = query.split(',').nth(at).expect("a number");
+    number.parse().expect("a number")
+}
+
+/// A degrade callback that tells denials of this layer apart.
+fn tell(layer: u16) -> impl Fn(Denied) -> std::future::Ready<StatusCode> {
+    move |denied| {
+        let never = denied.decision.verdict() == Verdict::Never;
+        let status = layer + u16::from(never);
+        std::future::ready(StatusCode::from_u16(status).expect("a status"))
+    }
+}
+
+const OUTER: u16 = 450;
+const INNER: u16 = 460;
+
+/// Two layers of one path around a third one, asked by many at once, with costs from 0 to the
+/// largest number, and charges that are refunded by several callers at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_and_counters_agree() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let quick = Policy::new("quick", Quota::new(HOUR, 700).expect("valid"));
+    let daily = Policy::new("daily", Quota::new(24 * HOUR, 900).expect("valid"));
+    let outer = Rule::with_policies("outer", [quick, daily]).expect("valid");
+    let limits = limits([outer, limited("inner", 300, HOUR)], store);
+    let inner = limits.layer("inner").cost(|head| number(head, 1));
+    let inner = inner.degrade(tell(INNER));
+    let nested = || {
+        let outer = limits.layer("outer").cost(|head| number(head, 0));
+        app(inner.clone()).layer(outer.degrade(tell(OUTER)))
+    };
+    let mut clients = JoinSet::new();
+    for seed in 0..32 {
+        let app = nested();
+        clients.spawn(async move {
+            let mut random = fastrand::Rng::with_seed(random::seed(seed));
+            let costs = [0, 1, 1, 2, 3, 11, 701, u64::MAX];
+            // Requests and their costs by status; refunds and their units by path.
+            let mut seen = HashMap::<u16, [u64; 3]>::new();
+            let mut refunded = HashMap::<String, [u64; 2]>::new();
+            for _ in 0..40 {
+                let (a, b) = (*random.choice(&costs).expect("some"), random.u64(0..5));
+                let b = if b == 4 { u64::MAX } else { b };
+                let response = send(&app, &format!("/?{a},{b}")).await;
+                let status = response.status().as_u16();
+                let entry = seen.entry(status).or_default();
+                entry[0] += 1;
+                entry[1] += if (OUTER..INNER).contains(&status) {
+                    0
+                } else {
+                    a
+                };
+                entry[2] += if status == 200 { b } else { 0 };
+                let charges = Charges::from_extensions(response.extensions());
+                for charge in charges.iter().filter(|_| random.u8(..) < 90) {
+                    let asked = (0..3).map(|_| {
+                        let charge = charge.clone();
+                        tokio::spawn(async move { charge.refund().await.expect("an answer") })
+                    });
+                    for asked in asked.collect::<Vec<_>>() {
+                        let units = asked.await.expect("no panic");
+                        let path = charge.take().rule().path().to_owned();
+                        let entry = refunded.entry(path).or_default();
+                        entry[0] += u64::from(units > 0);
+                        entry[1] += units;
+                    }
+                }
+            }
+            (seen, refunded)
+        });
+    }
+    let (mut seen, mut refunded) = (HashMap::<u16, [u64; 3]>::new(), HashMap::new());
+    for (one, back) in clients.join_all().await {
+        for (status, numbers) in one {
+            let sum = seen.entry(status).or_default();
+            (0..3).for_each(|at| sum[at] += numbers[at]);
+        }
+        for (path, numbers) in back {
+            let sum: &mut [u64; 2] = refunded.entry(path).or_default();
+            (0..2).for_each(|at| sum[at] += numbers[at]);
+        }
+    }
+    let seen = |status| seen.get(&status).copied().unwrap_or_default();
+    let (outer, inner) = (of(&limits, "outer"), of(&limits, "inner"));
+    let through = [200, INNER, INNER + 1].map(seen);
+    assert!(through.iter().all(|numbers| numbers[0] > 0) && seen(OUTER)[0] > 0);
+    let counted = |rule: &RuleSnapshot| {
+        [Allowed, DecisionOutcome::Denied, Never, ShadowDenied]
+            .map(|outcome| rule.decisions_by(outcome, Source::Redis))
+    };
+    let outer_allowed = through.iter().map(|numbers| numbers[0]).sum();
+    let expected = [outer_allowed, seen(OUTER)[0], seen(OUTER + 1)[0], 0];
+    assert_eq!(counted(&outer), expected);
+    let expected = [seen(200)[0], seen(INNER)[0], seen(INNER + 1)[0], 0];
+    assert_eq!(counted(&inner), expected);
+    let units: u64 = through.iter().map(|numbers| numbers[1]).sum();
+    assert_eq!(outer.units, units);
+    assert_eq!(inner.units, seen(200)[2]);
+    for rule in [&outer, &inner] {
+        let expected = refunded[&*rule.path];
+        assert_eq!([rule.refunds, rule.refunded_units], expected);
+        assert_eq!((errors(rule), rule.waiting, rule.proceeded), (0, 0, 0));
+        assert_eq!(rule.latency.count(), decided(rule), "one answer each");
+    }
+    // Denials by quota: those without room, so each denial has one, and the first is tighter.
+    let denials = &outer.denials;
+    assert_eq!([&*denials[0].0, &*denials[1].0], ["quick", "daily"]);
+    let denied = outer.decisions(DecisionOutcome::Denied) + outer.decisions(Never);
+    assert!(
+        denials[0].1 <= denied && denials[1].1 <= denied,
+        "{denials:?}"
+    );
+    assert!(
+        denials[0].1 + denials[1].1 >= denied,
+        "{denials:?} of {denied}"
+    );
+    assert_eq!(limits.snapshot().unmatched, 0);
+}
+
+/// Dropped at every point: before the first poll, while Redis is asked, while it waits, in the
+/// handler. A dropped request may be uncounted, but never counted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_dropped_at_every_point() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let shadow = limited("a", 20, millis(500));
+    let rule = limited("a", 40, millis(500)).with_shadow(shadow);
+    let limits = limits([rule], store);
+    let runs = Arc::new(AtomicU64::new(0));
+    let counting = Arc::clone(&runs);
+    let handler = async move || {
+        counting.fetch_add(1, Ordering::Relaxed);
+        sleep(millis(3)).await;
+    };
+    let layer = limits.layer("a").wait(millis(300)).max_waiting(64);
+    let app = Router::new().route("/", get(handler).layer(layer));
+    let mut clients = JoinSet::new();
+    for seed in 0..40 {
+        let app = app.clone();
+        clients.spawn(async move {
+            let mut random = fastrand::Rng::with_seed(random::seed(seed));
+            let mut heard = [0_u64; 2];
+            for _ in 0..60 {
+                // Some leave after 320 ms: on a busy machine nobody is answered in 20 ms.
+                let longer = random.u32(0..5);
+                let patience = Duration::from_micros(random.u64(0..20_000) << longer);
+                let answer = timeout(patience, status(&app, "/")).await;
+                match answer {
+                    Ok(200) => heard[0] += 1,
+                    Ok(429) => heard[1] += 1,
+                    Ok(other) => panic!("{other}"),
+                    Err(_) => {}
+                }
+            }
+            heard
+        });
+    }
+    const REQUESTS: u64 = 40 * 60;
+    let heard = clients.join_all().await.into_iter();
+    let heard = heard.fold([0, 0], |a, b| [a[0] + b[0], a[1] + b[1]]);
+    let a = of(&limits, "a");
+    assert_eq!(a.waiting, 0, "all have gone");
+    let (allowed, denied) = (a.decisions(Allowed), a.decisions(DecisionOutcome::Denied));
+    let runs = runs.load(Ordering::Relaxed);
+    assert!(
+        heard[0] <= runs && runs <= allowed,
+        "{heard:?} {runs} {a:?}"
+    );
+    assert!(heard[1] <= denied, "{heard:?} {a:?}");
+    assert!(allowed + denied + errors(&a) <= REQUESTS, "{a:?}");
+    assert!(a.waited <= REQUESTS && a.waited > 0, "{a:?}");
+    assert_eq!(a.units, allowed);
+    // Candidates are asked at most once for each request, and answer after it, if at all.
+    eventually(|| {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+            < 20
+    })
+    .await;
+    let a = of(&limits, "a");
+    assert!(a.decisions(ShadowDenied) <= REQUESTS, "{a:?}");
+    assert_eq!(a.shadow_denials[0].1, a.decisions(ShadowDenied));
+}
+
+/// Waits in real time until this is true.
+async fn eventually(mut is_true: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < PATIENT);
+        sleep(millis(5)).await;
+    }
+}
+
+/// One request that waits, of a rule of one request in ten seconds.
+struct Waiter {
+    limits: Limits,
+    layer: RateLimitLayer,
+    request: JoinHandle<u16>,
+}
+
+impl Waiter {
+    async fn start(
+        store: impl Store,
+        layer: impl FnOnce(RateLimitLayer) -> RateLimitLayer,
+    ) -> Self {
+        let limits = limits([limited("a", 1, WINDOW)], store);
+        let layer = layer(limits.layer("a").wait(HOUR));
+        let app = app(layer.clone());
+        assert_eq!(status(&app, "/").await, 200);
+        let request = tokio::spawn(async move { status(&app, "/").await });
+        sleep(millis(100)).await;
+        let waiter = Self {
+            limits,
+            layer,
+            request,
+        };
+        waiter.check(1);
+        waiter
+    }
+
+    /// The requests that wait. Both ways of reading agree.
+    fn check(&self, waiting: u64) {
+        let (a, same) = (of(&self.limits, "a"), self.layer.snapshot());
+        assert_eq!((a.waiting, a.waited), (waiting, 1));
+        assert_eq!(same.expect("a rule").waiting, waiting);
+    }
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::new().tokio_clock()
+}
+
+/// Answers repeated questions in this way.
+fn repeats(answer: fn() -> StoreFuture<Decision>) -> Stub {
+    Stub::answering(memory(), move |take| take.is_repeat().then(answer))
+}
+
+fn refused() -> StoreError {
+    StoreError::new(StoreErrorKind::Refused, "a test refuses")
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_an_abort() {
+    let waiter = Waiter::start(memory(), |layer| layer).await;
+    waiter.request.abort();
+    sleep(millis(1)).await;
+    waiter.check(0);
+    assert_eq!(decided(&of(&waiter.limits, "a")), 1);
+    // Its store hangs.
+    let hangs = repeats(|| StoreFuture::boxed(std::future::pending()));
+    let waiter = Waiter::start(hangs, |layer| layer).await;
+    sleep(HOUR / 2).await;
+    waiter.check(1);
+    waiter.request.abort();
+    sleep(millis(1)).await;
+    waiter.check(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_an_error_or_a_panic() {
+    let store = repeats(|| StoreFuture::ready(Err(refused())));
+    let mut waiter = Waiter::start(store, |layer| layer).await;
+    assert_eq!((&mut waiter.request).await.expect("no panic"), 503);
+    waiter.check(0);
+    let a = of(&waiter.limits, "a");
+    assert_eq!(
+        (a.store_errors(StoreErrorKind::Refused), decided(&a)),
+        (1, 1)
+    );
+
+    // The error callback panics.
+    let store = repeats(|| StoreFuture::boxed(async { Err(refused()) }));
+    let panics = async |_: Failed| -> Recovery { panic!("an error callback of a test") };
+    let mut waiter = Waiter::start(store, |layer| layer.on_error(panics)).await;
+    assert_eq!((&mut waiter.request).await.expect("no panic"), 500);
+    waiter.check(0);
+    assert_eq!(errors(&of(&waiter.limits, "a")), 1);
+
+    // The store panics, when it is asked and when it answers.
+    for store in [
+        repeats(|| panic!("a store of a test")),
+        repeats(|| StoreFuture::boxed(async { panic!("a store of a test") })),
+    ] {
+        let mut waiter = Waiter::start(store, |layer| layer).await;
+        let answer = (&mut waiter.request).await;
+        assert!(answer.is_err() || answer.is_ok_and(|status| status >= 500));
+        waiter.check(0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_a_callback_or_a_handler_panicked() {
+    // It is denied for good once its next chance comes after its time.
+    let panics = async |_: Denied| -> StatusCode { panic!("a degrade callback of a test") };
+    let short = |layer: RateLimitLayer| layer.degrade(panics).wait(WINDOW + millis(500));
+    let mut waiter = Waiter::start(memory(), short).await;
+    // Somebody else takes what is free.
+    let layer = waiter.layer.clone().wait(HOUR);
+    let other = app(layer.degrade(async |_: Denied| StatusCode::OK));
+    while !waiter.request.is_finished() {
+        status(&other, "/").await;
+        sleep(millis(1)).await;
+    }
+    let answer = (&mut waiter.request).await.expect("no panic");
+    assert!(answer == 500 || answer == 200, "{answer}");
+    assert_eq!(of(&waiter.limits, "a").waiting, 0);
+
+    let limits = limits([limited("a", 1, WINDOW)], memory());
+    let layer = limits.layer("a").wait(HOUR);
+    let handler = async || -> &'static str { panic!("a handler of a test") };
+    let panicking = Router::new().route("/", get(handler).layer(layer.clone()));
+    assert_eq!(status(&app(layer), "/").await, 200);
+    let request = tokio::spawn(async move { status(&panicking, "/").await });
+    assert!(request.await.is_err());
+    let a = of(&limits, "a");
+    assert_eq!((a.waiting, a.waited, a.decisions(Allowed)), (0, 1, 2));
+}
+
+/// Whatever becomes of the rule while a request waits.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_rules_were_replaced() {
+    let rule = limited("a", 1, WINDOW);
+    let replacements = [
+        Rules::default(),
+        Rules::from_iter([rule.clone()]).enabled(false),
+        Rules::from_iter([rule.clone().into_shadow()]),
+        Rules::from_iter([limited("a", 0, WINDOW)]),
+        Rules::from_iter([limited("a", 900, WINDOW)]),
+        Rules::from_iter([rule.clone().with_algorithm(tidegate::Algorithm::Gcra)]),
+        Rules::from_iter([rule.clone().with_shadow(limited("a", 0, WINDOW))]),
+    ];
+    for rules in replacements {
+        let mut waiter = Waiter::start(memory(), |layer| layer).await;
+        waiter.limits.rules().replace(rules);
+        // It is decided by the rule that it began with.
+        assert_eq!((&mut waiter.request).await.expect("no panic"), 200);
+        waiter
+            .limits
+            .rules()
+            .replace(Rules::from_iter([rule.clone()]));
+        waiter.check(0);
+        assert_eq!(of(&waiter.limits, "a").decisions(Allowed), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_after_layers_limits_and_runtimes_are_gone() {
+    let waiter = Waiter::start(memory(), |layer| layer).await;
+    let Waiter {
+        limits,
+        layer,
+        request,
+    } = waiter;
+    drop(layer);
+    assert_eq!(request.await.expect("no panic"), 200);
+    assert_eq!(of(&limits, "a").waiting, 0);
+
+    let Waiter {
+        limits,
+        layer,
+        request,
+    } = Waiter::start(memory(), |layer| layer).await;
+    drop(limits);
+    assert_eq!(request.await.expect("no panic"), 200);
+    assert_eq!(layer.snapshot().expect("a rule").waiting, 0);
+}
+
+#[test]
+fn nobody_waits_after_the_runtime_is_gone() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let waiter = runtime.block_on(Waiter::start(memory(), |layer| layer));
+    drop(runtime);
+    waiter.check(0);
+}
+
+/// The largest cost is never charged, and a cost of 0 takes nothing away.
+#[tokio::test]
+async fn costs_of_nothing_and_of_everything() {
+    let largest = Quota::MAX_UNITS;
+    let limits = limits([limited("a", largest, HOUR)], MemoryStore::new());
+    let app = app(limits.layer("a").cost(|head| number(head, 0)));
+    for _ in 0..300 {
+        assert_eq!(status(&app, "/?0").await, 200);
+        assert_eq!(status(&app, &format!("/?{}", u64::MAX)).await, 429);
+    }
+    let a = of(&limits, "a");
+    assert_eq!((a.units, a.near_limit), (0, 0));
+    assert_eq!((a.decisions(Allowed), a.decisions(Never)), (300, 300));
+    assert_eq!(a.denials, [("a".to_owned(), 300)]);
+    assert_eq!(status(&app, &format!("/?{largest}")).await, 200);
+    let a = of(&limits, "a");
+    assert_eq!((a.units, a.near_limit), (largest, 1));
+}
+
+/// What a store of somebody else may answer: no quotas, or other quotas.
+#[tokio::test]
+async fn decisions_that_do_not_fit_the_rule() {
+    let states = |number: usize| {
+        let state = QuotaState::new(u64::MAX, Duration::MAX);
+        (0..number).map(move |_| state)
+    };
+    let verdicts = [
+        Verdict::Allowed,
+        Verdict::Denied {
+            retry_after: Duration::MAX,
+        },
+        Verdict::Never,
+    ];
+    for quotas in [0, 1, 3, 40] {
+        for verdict in verdicts {
+            let decision = Decision::new(verdict, Source::Other, 1, states(quotas));
+            let store = Stub::answering(MemoryStore::new(), move |_| {
+                Some(StoreFuture::ready(Ok(decision.clone())))
+            });
+            let rule = limited("a", 2, HOUR).with_shadow(limited("a", 1, HOUR));
+            let limits = limits([rule], store);
+            let app = app(limits.layer("a").wait(millis(10)));
+            let expected = if verdict == Verdict::Allowed {
+                200
+            } else {
+                429
+            };
+            assert_eq!(status(&app, "/").await, expected);
+            let a = of(&limits, "a");
+            let shadow = a.decisions(ShadowDenied);
+            assert_eq!(decided(&a) - shadow, 1, "{quotas} {verdict:?}: {a:?}");
+            assert_eq!((a.waiting, errors(&a)), (0, 0));
+        }
+    }
+}
+
+/// Every request that reaches the handler was allowed or proceeded, every other one was denied or
+/// failed; whichever callbacks, policies and fallbacks there are.
+#[tokio::test]
+async fn every_request_is_counted_by_one_outcome() {
+    #[derive(Debug, Clone, Copy)]
+    enum Said {
+        Proceed,
+        Propagate,
+        Respond,
+        Panic,
+    }
+    let policies = [
+        None,
+        Some(OnError::Respond),
+        Some(OnError::Proceed),
+        Some(OnError::Fallback),
+    ];
+    let said = [
+        None,
+        Some(Said::Proceed),
+        Some(Said::Propagate),
+        Some(Said::Respond),
+        Some(Said::Panic),
+    ];
+    let cases = policies.into_iter().flat_map(|policy| {
+        let said = said.into_iter();
+        said.flat_map(move |said| [(policy, said, false), (policy, said, true)])
+    });
+    let mut wrong = Vec::new();
+    for (policy, said, has_fallback) in cases {
+        let case = format!("{policy:?} {said:?} {has_fallback}");
+        let failing = Stub::answering(MemoryStore::new(), |_| {
+            Some(StoreFuture::boxed(async { Err(refused()) }))
+        });
+        let store: Arc<dyn Store> = match has_fallback {
+            true => Arc::new(Resilient::bare(failing).fallback(Share::of_processes(1))),
+            false => Arc::new(failing),
+        };
+        let mut rule = limited("a", 2, HOUR);
+        if let Some(policy) = policy {
+            rule = rule.with_on_error(policy);
+        }
+        let limits = limits([rule], store);
+        let denied = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&denied);
+        let mut layer = limits.layer("a").degrade(move |_: Denied| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            async { StatusCode::TOO_MANY_REQUESTS }
+        });
+        if let Some(said) = said {
+            layer = layer.on_error(AlsoWithFallback(move |_: Failed| async move {
+                match said {
+                    Said::Proceed => Recovery::Proceed,
+                    Said::Propagate => Recovery::Propagate,
+                    Said::Respond => Recovery::Respond(Response::new(Body::empty())),
+                    Said::Panic => panic!("an error callback of a test"),
+                }
+            }));
+        }
+        let handled = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&handled);
+        let handler = async move || {
+            counting.fetch_add(1, Ordering::Relaxed);
+        };
+        let app = Router::new().route("/", get(handler).layer(layer));
+        for _ in 0..5 {
+            send(&app, "/").await;
+        }
+        let a = of(&limits, "a");
+        let (handled, denied) = (
+            handled.load(Ordering::Relaxed),
+            denied.load(Ordering::Relaxed),
+        );
+        let counted = [
+            a.decisions(Allowed) + a.proceeded,
+            a.decisions(DecisionOutcome::Denied),
+        ];
+        if counted != [handled, denied] {
+            wrong.push(format!("{case}: {counted:?}, not {handled} and {denied}"));
+        }
+        assert_eq!(a.store_errors(StoreErrorKind::Refused), 5, "{case}: {a:?}");
+        assert_eq!(errors(&a), 5, "{case}: {a:?}");
+        assert_eq!(a.units, a.decisions(Allowed), "{case}");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A refund that fails is not counted; the one that works is, once, whoever asks, and also after
+/// the request, the layer and the rule are gone.
+#[tokio::test]
+async fn refunds_that_fail_or_come_late() {
+    let server = Redis::start();
+    let proxy = behind(&server, Duration::ZERO).await;
+    let store = connect(&proxy.url, millis(100)).await;
+    let limits = limits([limited("a", 9, HOUR)], store);
+    let app = app(limits.layer("a").cost(|_| 3));
+    let charges = loop {
+        let response = send(&app, "/").await;
+        let charges = Charges::from_extensions(response.extensions());
+        if !charges.is_empty() {
+            break charges;
+        }
+    };
+    proxy.all(Mode::Hold);
+    assert!(charges.refund().await.is_err());
+    for _ in 0..3 {
+        assert_eq!(charges.refund().await.expect("no question"), 0, "only once");
+    }
+    let a = of(&limits, "a");
+    assert_eq!((a.refunds, a.refunded_units), (0, 0));
+    assert_eq!(errors(&a), 0, "no request failed: {a:?}");
+    proxy.all(Mode::Pass);
+    let again: Charges = charges.iter().cloned().collect();
+    drop(app);
+    limits.rules().replace(Rules::default());
+    let mut back = 0;
+    let began = std::time::Instant::now();
+    while began.elapsed() < PATIENT {
+        if let (Ok(one), Ok(other)) = (charges.refund().await, again.refund().await) {
+            back += one + other;
+            break;
+        }
+    }
+    limits
+        .rules()
+        .replace(Rules::from_iter([limited("a", 9, HOUR)]));
+    let a = of(&limits, "a");
+    // One that failed may have been executed: then nobody knows of its units.
+    assert_eq!(a.refunded_units, back);
+    assert_eq!(a.refunds, u64::from(back > 0));
+    assert!(back == 0 || back == 3);
+}
+
+/// A rule whose quotas get new names again and again does not fill the memory, and its snapshot has
+/// the names of today.
+#[test]
+fn names_that_change_all_the_time() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().expect("a runtime");
+    let limits = limits([limited("a", 0, HOUR)], memory());
+    let app = app(limits.layer("a"));
+    let mut rounds = 0..;
+    let mut replace = |times: usize| {
+        for round in rounds.by_ref().take(times) {
+            let name = format!("{round}-{}", "n".repeat(500));
+            let quota = Quota::new(HOUR, 0).expect("valid");
+            let rule = Rule::with_policies("a", [Policy::new(&name, quota)]).expect("valid");
+            let rule = rule.clone().with_shadow(rule);
+            limits.rules().replace(Rules::from_iter([rule]));
+            assert_eq!(runtime.block_on(status(&app, "/")), 429);
+            let a = of(&limits, "a");
+            assert_eq!(a.denials, [(name.clone(), 1)]);
+            assert_eq!(a.shadow_denials, [(name, 1)]);
+        }
+    };
+    replace(1_000);
+    let memory = allocation_counter::measure(|| replace(4_000));
+    let bytes = memory.bytes_current;
+    assert!(bytes < 500_000, "{bytes} bytes for 4,000 names");
+}
+
+/// More paths than are remembered: each layer goes on to limit and to count.
+#[tokio::test]
+async fn ten_thousand_and_one_paths() {
+    let paths: Vec<_> = (0..10_050).map(|number| format!("p{number:05}")).collect();
+    let rules = paths.iter().map(|path| limited(path, 1, HOUR));
+    let limits = limits(rules, MemoryStore::new());
+    let layers: Vec<_> = paths.iter().map(|path| limits.layer(path)).collect();
+    for (path, layer) in paths.iter().zip(&layers).skip(9_900) {
+        let app = app(layer.clone());
+        assert_eq!(status(&app, "/").await, 200, "{path}");
+        assert_eq!(status(&app, "/").await, 429, "{path}");
+        let counted = layer.snapshot().expect("a rule");
+        assert_eq!(counted.path, *path);
+        let outcomes = [Allowed, DecisionOutcome::Denied].map(|it| counted.decisions(it));
+        assert_eq!(outcomes, [1, 1], "{path}");
+        assert_eq!(counted.denials, [(path.clone(), 1)]);
+    }
+    let snapshot = limits.snapshot();
+    let rules = snapshot.rules;
+    assert!((10_000..=10_050).contains(&rules.len()), "{}", rules.len());
+    assert!(rules.is_sorted_by_key(|rule| &rule.path));
+    assert!(limits.paths_without_rule().is_empty());
+}
+
+/// Which of many quotas denied? Those without room, whatever their order is in each round. Some
+/// have no room at all, the others have much.
+async fn moving_quotas(do_some_leave: bool) {
+    let names: Vec<_> = (0..16).map(|number| format!("q{number}")).collect();
+    let mut random = fastrand::Rng::with_seed(random::seed(7));
+    let limits = limits([limited("a", 1, WINDOW)], memory());
+    let app = app(limits.layer("a"));
+    let mut expected = HashMap::<String, u64>::new();
+    for round in 0..200 {
+        let max = |random: &mut fastrand::Rng| if random.bool() { 0 } else { 1_000_000 };
+        let mut policies: Vec<_> = names
+            .iter()
+            .map(|name| (name.clone(), max(&mut random)))
+            .collect();
+        random.shuffle(&mut policies);
+        if do_some_leave {
+            policies.truncate(random.usize(1..=16));
+        }
+        let quotas = policies.iter().enumerate().map(|(at, (name, max))| {
+            let window = WINDOW + millis(at as u64);
+            Policy::new(name, Quota::new(window, *max).expect("valid"))
+        });
+        let rule = Rule::with_policies("a", quotas).expect("valid");
+        limits.rules().replace(Rules::from_iter([rule]));
+        let full: Vec<_> = policies.iter().filter(|(_, max)| *max == 0).collect();
+        let status = status(&app, "/").await;
+        assert_eq!(status, if full.is_empty() { 200 } else { 429 });
+        for (name, _) in full {
+            *expected.entry(name.clone()).or_default() += 1;
+        }
+        let now = |name: &str| expected.get(name).copied().unwrap_or_default();
+        let wanted = policies.iter().map(|(name, _)| (name.clone(), now(name)));
+        let wanted: Vec<_> = wanted.collect();
+        assert_eq!(of(&limits, "a").denials, wanted, "round {round}");
+        advance(2 * WINDOW).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn denials_keep_their_names_while_quotas_move() {
+    moving_quotas(false).await;
+}
+
+/// As when an edit of the file is taken back: numbers only grow.
+#[tokio::test(start_paused = true)]
+async fn denials_keep_their_names_while_quotas_come_and_go() {
+    moving_quotas(true).await;
+}
+
+/// Names that no header field could hold are counted under the name that the rule shows.
+#[tokio::test]
+async fn odd_names_of_quotas_and_paths() {
+    let odd = [
+        "\u{0}\n\"\\",
+        "é 漢",
+        "%41",
+        "a~shadow",
+        "  ",
+        "{a}:*",
+        "=;,",
+        "",
+    ];
+    for (path, name) in odd.into_iter().flat_map(|a| odd.map(|b| (a, b))) {
+        let policy = Policy::new(name, Quota::new(HOUR, 0).expect("valid"));
+        let Ok(rule) = Rule::with_policies(path, [policy]) else {
+            assert_eq!(path, "");
+            continue;
+        };
+        let shown = rule.policies()[0].name().to_owned();
+        let limits = limits([rule], MemoryStore::new());
+        assert_eq!(status(&app(limits.layer(path)), "/").await, 429);
+        let a = of(&limits, path);
+        assert_eq!((&*a.path, &*a.denials), (path, &[(shown, 1)][..]));
+    }
+}
+
+/// The latency is that of the store, in its bucket, also of answers that are errors.
+#[tokio::test]
+async fn latency_through_a_slow_network() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let limits = limits([limited("a", 3, HOUR)], store.clone());
+    let app = app(limits.layer("a"));
+    let began = std::time::Instant::now();
+    for _ in 0..10 {
+        send(&app, "/").await;
+    }
+    let took = began.elapsed();
+    let a = of(&limits, "a");
+    let latency = &a.latency;
+    assert_eq!((latency.count(), decided(&a)), (10, 10));
+    assert!(latency.sum() >= 10 * millis(20), "{latency:?}");
+    assert!(latency.sum() <= took, "{latency:?} in {took:?}");
+    let mut longest = Duration::ZERO;
+    let (mut count, mut sum) = (0, Duration::ZERO);
+    for bucket in latency.buckets() {
+        let at_most = bucket.at_most.unwrap_or(Duration::MAX);
+        assert!(at_most > longest, "{latency:?}");
+        assert!(bucket.sum <= at_most.saturating_mul(bucket.count as u32));
+        assert!(bucket.sum >= longest * bucket.count as u32, "{latency:?}");
+        assert!(bucket.count == 0 || at_most >= millis(20), "{latency:?}");
+        (count, sum) = (count + bucket.count, sum + bucket.sum);
+        longest = at_most;
+    }
+    assert_eq!((count, sum), (latency.count(), latency.sum()));
+
+    // A store that does not answer is given up, and that took its time-out.
+    let limits = self::limits([limited("a", 3, HOUR)], store.timeout(TIMEOUT));
+    let app = self::app(limits.layer("a"));
+    proxy.all(Mode::Hold);
+    assert_eq!(status(&app, "/").await, 503);
+    let a = of(&limits, "a");
+    assert_eq!((a.latency.count(), errors(&a)), (1, 1));
+    assert!(a.latency.sum() >= TIMEOUT);
+}
+
+/// Two orders of the same quotas in turns, while threads are denied by one or the other: no denial
+/// is lost, and none is told of the wrong quota.
+#[test]
+fn denials_while_rules_are_replaced() {
+    let rule = |full: &str, free: &str| {
+        let of = |name: &str, max, window| {
+            Policy::new(name, Quota::new(window, max).expect("a valid quota"))
+        };
+        let policies = [of(full, 0, HOUR), of(free, 1_000_000, 2 * HOUR)];
+        Rules::from_iter([Rule::with_policies("a", policies).expect("valid")])
+    };
+    let limits = Limits::new(rule("x", "y"));
+    let is_over = AtomicU64::new(0);
+    let seen = std::thread::scope(|scope| {
+        let clients = (0..3).map(|_| {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                let runtime = runtime.expect("a runtime");
+                let mut seen = [0_u64; 2];
+                let by = |denied: Denied| {
+                    let name = denied.rule.policies()[0].name().to_owned();
+                    async move { (StatusCode::TOO_MANY_REQUESTS, [("x-by", name)]) }
+                };
+                let app = app(limits.layer("a").degrade(by));
+                for _ in 0..4_000 {
+                    let response = runtime.block_on(send(&app, "/"));
+                    seen[usize::from(response.headers()["x-by"] == "y")] += 1;
+                }
+                seen
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        scope.spawn(|| {
+            while is_over.load(Ordering::Relaxed) == 0 {
+                limits.rules().replace(rule("y", "x"));
+                limits.rules().replace(rule("x", "y"));
+            }
+        });
+        let seen = clients
+            .into_iter()
+            .map(|client| client.join().expect("no panic"));
+        let seen = seen.fold([0, 0], |a, b| [a[0] + b[0], a[1] + b[1]]);
+        is_over.store(1, Ordering::Relaxed);
+        seen
+    });
+    assert!(seen.iter().all(|number| *number > 0), "{seen:?}");
+    // Numbers of what denied last are shown under today's names.
+    limits.rules().replace(rule("x", "y"));
+    let a = of(&limits, "a");
+    assert_eq!(a.decisions(Never), 12_000);
+    let expected = [("x".to_owned(), seen[0]), ("y".to_owned(), seen[1])];
+    assert_eq!(a.denials, expected);
+}
+
+/// Callbacks, extractors and costs that read the counters and replace the rules themselves.
+#[tokio::test]
+async fn callbacks_that_read_and_replace() {
+    let limits = limits([limited("a", 3, HOUR)], MemoryStore::new());
+    let busy = {
+        let limits = limits.clone();
+        move || {
+            let _ = (limits.snapshot(), limits.paths_without_rule());
+            limits
+                .rules()
+                .replace(Rules::from_iter([limited("a", 3, HOUR)]));
+            let _ = limits.layer("a").snapshot();
+        }
+    };
+    let (in_key, in_cost, in_exempt, in_callback) =
+        (busy.clone(), busy.clone(), busy.clone(), busy);
+    let layer = limits
+        .layer("a")
+        .key(move |_: &Parts| {
+            in_key();
+            Ok(tidegate::Key::default())
+        })
+        .cost(move |_| {
+            in_cost();
+            1
+        })
+        .exempt(move |_| {
+            in_exempt();
+            false
+        })
+        .degrade(move |_: Denied| {
+            in_callback();
+            async { StatusCode::TOO_MANY_REQUESTS }
+        });
+    let app = app(layer);
+    for _ in 0..100 {
+        send(&app, "/").await;
+    }
+    let a = of(&limits, "a");
+    assert_eq!(
+        [Allowed, DecisionOutcome::Denied].map(|it| a.decisions(it)),
+        [3, 97]
+    );
+    assert_eq!(a.denials, [("a".to_owned(), 97)]);
+}
+
+/// Layers are made, rules replaced and all is read from many threads: nothing blocks for ever.
+#[test]
+#[cfg(feature = "config")]
+fn everything_at_once() {
+    let limits = limits([limited("a", 3, HOUR)], MemoryStore::new());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for thread in 0..4 {
+        let (limits, sender) = (limits.clone(), sender.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let runtime = runtime.expect("a runtime");
+            for round in 0..400 {
+                let path = format!("{thread}-{}", round % 50);
+                let app = app(limits.layer(&path));
+                runtime.block_on(send(&app, "/"));
+                let rules = [limited("a", round, HOUR), limited(&path, round, HOUR)];
+                match (round + thread) % 4 {
+                    0 => limits.rules().replace(rules.into_iter().collect()),
+                    1 => drop(limits.snapshot()),
+                    2 => drop(limits.paths_without_rule()),
+                    _ => drop(limits.status()),
+                }
+            }
+            sender.send(()).expect("is awaited");
+        });
+    }
+    for _ in 0..4 {
+        receiver.recv_timeout(3 * PATIENT).expect("no thread hangs");
+    }
+    let versions = limits.status().version;
+    assert_eq!(versions, 401, "each replacement is a version");
+}

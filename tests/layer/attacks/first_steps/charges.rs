@@ -1,0 +1,361 @@
+//! Charges behind every switch: the handler runs, finds what its layers charged, and gives back
+//! exactly that, once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::StatusCode;
+use test_support::Redis as Server;
+use test_support::proxy::{Mode, Proxy};
+use test_support::random::Random;
+use tidegate::callback::AlsoWithFallback;
+use tidegate::decision::Source;
+use tidegate::rule::OnError;
+use tidegate::store::Charges;
+use tidegate::{
+    Decision, FailOpen, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Rules,
+    Store, Take,
+};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use super::eventually;
+use crate::helpers::{HOUR, PATIENT, millis, per_hour};
+
+async fn send(app: &Router, uri: &str) -> Response {
+    let request = Request::get(uri).body(Body::empty()).expect("valid");
+    app.clone().oneshot(request).await.expect("never fails")
+}
+
+async fn text(response: Response) -> String {
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await;
+    String::from_utf8(bytes.expect("a body").to_vec()).expect("text")
+}
+
+/// Rules at random: everything that an operator may turn.
+fn turned(random: &mut Random) -> Rules {
+    let mut rules = Rules::default();
+    for path in ["outer", "middle", "inner"] {
+        let mut one = per_hour(path, 1_000_000).with_cost(1 + random.below(3));
+        match random.below(8) {
+            0 => continue,
+            1 => one = one.into_shadow(),
+            2 => one = one.with_cost(0),
+            3 => one = one.with_shadow(per_hour(path, 0)),
+            4 => one = one.with_on_error(OnError::Proceed),
+            _ => {}
+        }
+        rules.insert(one);
+        if random.below(6) == 0 {
+            rules.disable(path);
+        }
+    }
+    let is_enabled = random.below(8) != 0;
+    rules.enabled(is_enabled)
+}
+
+/// An operator turns every switch while requests run, also between two layers of one request. No
+/// handler is down, and what each gives back is what its layers charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn switches_turn_while_requests_run() {
+    let server = Server::start();
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let limits = Limits::new(turned(&mut Random::new(1))).store(store.clone());
+    let handler = async |charges: Charges, same: Charges| {
+        assert_eq!(charges.len(), same.len());
+        let charged: u64 = charges.iter().map(|one| one.receipt().units()).sum();
+        let middle = charges.of("middle").refund().await.expect("an answer");
+        let both = join_all([charges.refund(), same.refund(), charges.of("x").refund()]).await;
+        let back: u64 = both.into_iter().map(|one| one.expect("an answer")).sum();
+        assert_eq!(middle + back, charged, "law 15");
+        assert_eq!(charges.refund().await.expect("an answer"), 0);
+        charges.len().to_string()
+    };
+    let exempt = |head: &http::request::Parts| head.uri.query().is_some();
+    let meddles = {
+        let (rules, random) = (limits.rules().clone(), Arc::new(Mutex::new(Random::new(2))));
+        from_fn(move |request: Request, next: Next| {
+            let mut random = random.lock().expect("no panic");
+            if random.below(4) == 0 {
+                rules.replace(turned(&mut random));
+            }
+            drop(random);
+            next.run(request)
+        })
+    };
+    let app = Router::new()
+        .route(
+            "/",
+            get(handler).layer(limits.layer("inner").exempt(exempt)),
+        )
+        .layer(meddles.clone())
+        .layer(limits.layer("middle"))
+        .layer(meddles)
+        .layer(limits.layer("outer").exempt(exempt))
+        .layer(limits.layer("no rule"));
+    let (charged, empty) = (AtomicU64::new(0), AtomicU64::new(0));
+    let clients = (0..8).map(async |client| {
+        for at in 0..150 {
+            let uri = if (client + at) % 7 == 0 {
+                "/?exempt"
+            } else {
+                "/"
+            };
+            let response = send(&app, uri).await;
+            assert_eq!(response.status(), StatusCode::OK, "law 16");
+            let outside = Charges::from_extensions(response.extensions());
+            let left = outside.refund().await.expect("an answer");
+            assert_eq!(left, 0, "it was given back inside");
+            let count: u64 = text(response).await.parse().expect("a number");
+            assert_eq!(outside.len() as u64, count);
+            let of = if count == 0 { &empty } else { &charged };
+            of.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    join_all(clients).await;
+    assert!(charged.into_inner() > 100 && empty.into_inner() > 20);
+    for path in ["outer", "middle", "inner"] {
+        for one in [
+            per_hour(path, 1_000_000),
+            per_hour(path, 1_000_000).into_shadow(),
+        ] {
+            let is_shadow = one.is_shadow();
+            let take = Take::new(one.into(), Key::default());
+            let left = store.peek(&take).await.expect("a decision").remaining();
+            // Shadows keep what they count.
+            assert!(is_shadow || left == 1_000_000, "{path}: {left}");
+        }
+    }
+}
+
+/// Where an error lets the request through, in every way, the handler finds charges that are empty.
+#[tokio::test]
+async fn requests_that_pass_without_a_decision() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server");
+    proxy.all(Mode::BlackHole);
+    let proceed = || per_hour("p", 5).with_on_error(OnError::Proceed);
+    let layer = |rule| RateLimitLayer::from_rule(rule).store(store.clone());
+    let no_key = per_hour("p", 5)
+        .with_key(|_: &http::request::Parts| Err(tidegate::key::KeyError::server("none")));
+    let layers = [
+        layer(proceed()),
+        layer(proceed()).wait(Duration::MAX),
+        layer(per_hour("p", 5)).on_error(FailOpen),
+        layer(per_hour("p", 5)).on_error(AlsoWithFallback(FailOpen)),
+        layer(per_hour("p", 5).into_shadow()),
+        layer(no_key.into_shadow()),
+        layer(proceed()).cost(|_| 0),
+        layer(proceed()).exempt(|_| true),
+        layer(proceed()).cost(|_| u64::MAX),
+    ];
+    for (at, layer) in layers.into_iter().enumerate() {
+        for twice in [false, true] {
+            let handler = async |charges: Charges, same: Charges| {
+                assert_eq!(same.refund().await.expect("an answer"), 0);
+                assert_eq!(charges.of("p").refund().await.expect("an answer"), 0);
+                charges.len().to_string()
+            };
+            let mut app = Router::new().route("/", get(handler).layer(layer.clone()));
+            if twice {
+                app = app.layer(layer.clone());
+            }
+            let response = send(&app, "/").await;
+            assert_eq!(response.status(), StatusCode::OK, "layer {at}");
+            assert_eq!(text(response).await, "0", "layer {at}");
+        }
+    }
+}
+
+/// Code outside of the layers finds charges on the response where something was charged.
+#[tokio::test]
+async fn charges_on_the_response() {
+    let layers = [
+        RateLimitLayer::from_rule(per_hour("p", 5)),
+        RateLimitLayer::from_rule(per_hour("p", 5)).exempt(|_| true),
+        RateLimitLayer::from_rule(per_hour("p", 5)).cost(|_| 0),
+        RateLimitLayer::from_rule(per_hour("p", 5).into_shadow()),
+        Limits::new(Rules::default()).layer("p"),
+    ];
+    let found = layers.map(async |layer| {
+        let app = Router::new().route("/", get(async || "1").layer(layer));
+        let response = send(&app, "/").await;
+        Charges::from_extensions(response.extensions()).len()
+    });
+    let found = join_all(found).await;
+    assert_eq!(found, [1, 0, 0, 0, 0]);
+}
+
+/// The fallback charges while Redis hangs. What it charged is given back to it, and nothing of
+/// Redis's counts is.
+#[tokio::test]
+async fn what_a_fallback_charged_goes_back_there() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server");
+    let store = store.timeout(millis(150)).processes(1).denial_cache(None);
+    let refunds = Arc::new(AtomicBool::new(false));
+    let gives = Arc::clone(&refunds);
+    let handler = get(async move |charges: Charges| {
+        if gives.load(Ordering::Relaxed) {
+            let back = charges.refund().await.expect("an answer");
+            assert_eq!(back, charges.len() as u64);
+            assert_eq!(charges.refund().await.expect("an answer"), 0);
+        }
+        charges.len().to_string()
+    });
+    let layer = |path, max| RateLimitLayer::from_rule(per_hour(path, max)).store(store.clone());
+    let app = Router::new()
+        .route("/", handler.layer(layer("inner", 4)))
+        .layer(layer("outer", 100));
+    let source = |response: &Response| {
+        let decision = Decision::from_extensions(response.extensions());
+        decision.map(Decision::source)
+    };
+    eventually("Redis decides", async || {
+        source(&send(&app, "/").await) == Some(Source::Redis)
+    })
+    .await;
+    let inner = Take::new(per_hour("inner", 4).into(), Key::default());
+    let before = store.peek(&inner).await.expect("a decision").remaining();
+    proxy.all(Mode::Hold);
+    refunds.store(true, Ordering::Relaxed);
+    for _ in 0..20 {
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::OK, "all came back");
+        assert_eq!(source(&response), Some(Source::Fallback));
+        assert_eq!(text(response).await, "2");
+    }
+    refunds.store(false, Ordering::Relaxed);
+    for at in 0..6 {
+        let status = send(&app, "/").await.status();
+        assert_eq!(status == StatusCode::OK, at < 4, "{at}: {status}");
+    }
+    proxy.all(Mode::Pass);
+    eventually("Redis decides", async || {
+        let state = store.peek(&inner).await.expect("a decision");
+        state.source() == Source::Redis
+    })
+    .await;
+    // What arrives late is refused: Redis has neither charged nor given back.
+    let after = store.peek(&inner).await.expect("a decision").remaining();
+    assert_eq!(after, before);
+}
+
+/// The reply is lost: Redis has charged, and nobody knows. Nothing is given back, and no unit of
+/// somebody else's.
+#[tokio::test]
+async fn a_charge_whose_reply_was_lost() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server");
+    let store = store.timeout(millis(300)).failures(None);
+    let handler = get(async |charges: Charges| {
+        let back = charges.refund().await.expect("an answer");
+        format!("{} {back}", charges.len())
+    });
+    let limit = per_hour("p", 10).with_on_error(OnError::Proceed);
+    let take = Take::new(limit.clone().into(), Key::default());
+    let layer = RateLimitLayer::from_rule(limit).store(store.clone());
+    let app = Router::new()
+        .route("/", handler.layer(layer.clone()))
+        .layer(layer);
+    assert_eq!(text(send(&app, "/").await).await, "2 2");
+    let other = store.take(&take).await.expect("a decision");
+    assert!(other.is_allowed());
+    // It answers, and its answers are lost.
+    proxy.all(Mode::LoseReplies(usize::MAX));
+    assert_eq!(text(send(&app, "/").await).await, "0 0");
+    proxy.all(Mode::Pass);
+    let left = async || store.peek(&take).await.map(|state| state.remaining()).ok();
+    eventually("Redis decides", async || left().await.is_some()).await;
+    let left = left().await.expect("a decision");
+    assert!((7..=9).contains(&left), "{left}");
+    let receipt = other.receipt().expect("it was charged");
+    assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);
+}
+
+/// The inner layer denies, or fails: what the outer ones charged is on the response, and goes back
+/// once, whoever asks.
+#[tokio::test]
+async fn the_outer_charges_of_a_denied_request() {
+    let server = Server::start();
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());
+    let outer = per_hour("outer", 10).with_cost(3);
+    let no_key = per_hour("x", 1)
+        .with_key(|_: &http::request::Parts| Err(tidegate::key::KeyError::absent("none")));
+    for (inner, status) in [
+        (per_hour("denies", 0), StatusCode::TOO_MANY_REQUESTS),
+        (no_key, StatusCode::BAD_REQUEST),
+    ] {
+        let app = Router::new()
+            .route("/", get(async || "1").layer(of(&inner)))
+            .layer(of(&outer));
+        let responses = join_all((0..3).map(|_| send(&app, "/"))).await;
+        for response in responses {
+            assert_eq!(response.status(), status);
+            let charges = Charges::from_extensions(response.extensions());
+            assert_eq!(charges.len(), 1);
+            let asked = (0..20).map(|_| charges.refund());
+            let back: u64 = join_all(asked).await.into_iter().flatten().sum();
+            assert_eq!(back, 3);
+        }
+        let take = Take::new(outer.clone().into(), Key::default());
+        let left = store.peek(&take).await.expect("a decision").remaining();
+        assert_eq!(left, 10);
+    }
+}
+
+/// Requests that waited, and requests that were aborted while they waited, are charged once or not
+/// at all.
+#[tokio::test]
+async fn requests_that_wait_are_charged_once() {
+    let server = Server::start();
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let second = Quota::new(Duration::from_secs(1), 2).expect("valid");
+    let slow = Rule::new("slow", [second]).expect("valid");
+    let large = per_hour("large", 1_000);
+    let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());
+    let handler = get(async |charges: Charges| {
+        assert_eq!(charges.len(), 2);
+        assert_eq!(charges.of("slow").len(), 1);
+        assert_eq!(charges.of("large").refund().await.expect("an answer"), 1);
+    });
+    let app = Router::new()
+        .route("/", handler.layer(of(&slow).wait(HOUR)))
+        .layer(of(&large));
+    let waits = (0..8).map(|_| send(&app, "/"));
+    let aborted: Vec<_> = (0..8)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move { send(&app, "/").await })
+        })
+        .collect();
+    sleep(millis(50)).await;
+    aborted.iter().for_each(tokio::task::JoinHandle::abort);
+    for response in join_all(waits).await {
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+    let take = Take::new(large.into(), Key::default());
+    let left = store.peek(&take).await.expect("a decision").remaining();
+    // Who left has paid outside, as the docs say, and nobody else has.
+    assert!((992..=1_000).contains(&left), "{left}");
+    let memory = MemoryStore::new();
+    assert!(memory.is_empty());
+}

@@ -1,0 +1,770 @@
+//! Jobs whose limiter carries its rate: Redis pauses, forgets, hangs and lies, and meanwhile old
+//! processes are replaced by new ones. Each `Redis` handle is a process of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis as Server;
+use test_support::limiter_monitor::Monitor;
+use test_support::proxy::{Mode, Proxy};
+use test_support::random::Random;
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter};
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::eventually;
+use crate::helpers::{HOUR, behind, millis, run};
+
+const INTERVAL: Duration = millis(300);
+const MICROS: u64 = 300_000;
+
+/// A process with the default time-out, as most have it.
+async fn process(url: &str) -> Redis {
+    Redis::connect(url).await.expect("a running server")
+}
+
+fn with(on: impl Into<LimiterBackend>, permits: u64, interval: Duration) -> RateLimiter {
+    let limiter = RateLimiter::new(on, "job");
+    limiter.rate(Rate::overall(permits, interval).expect("a valid rate"))
+}
+
+async fn stored(limiter: &RateLimiter) -> Option<u64> {
+    let rate = limiter.stored_rate().await.ok()??;
+    Some(rate.permits())
+}
+
+async fn goes_on(limiter: &RateLimiter, permits: u64) {
+    let granted = timeout(Duration::from_secs(30), limiter.acquire(permits)).await;
+    granted.expect("in time").expect("it goes on");
+}
+
+/// How often this command was executed, also by scripts.
+fn calls(server: &Server, command: &str) -> u64 {
+    let stats: redis::InfoDict = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let stat: Option<String> = stats.get(&format!("cmdstat_{command}"));
+    let stat = stat.unwrap_or_default();
+    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// An old process is used for the first time while the network holds its calls up, and meanwhile a
+/// new one has set its rate. The late calls must not bring the old rate back for good.
+#[tokio::test]
+async fn a_first_use_that_arrives_late() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let old = process(&proxy.url).await;
+    let old = with(&old, 10, INTERVAL);
+    let new = process(&server.url).await;
+    proxy.all(Mode::Hold);
+    let waiting = old.clone();
+    let waiting = tokio::spawn(async move { waiting.acquire(1).await });
+    sleep(millis(500)).await;
+    let new = with(&new, 20, INTERVAL);
+    goes_on(&new, 1).await;
+    assert_eq!(stored(&new).await, Some(20));
+    sleep(millis(500)).await;
+    proxy.all(Mode::Pass);
+    let granted = timeout(Duration::from_secs(20), waiting).await;
+    granted
+        .expect("it goes on")
+        .expect("no panic")
+        .expect("it goes on");
+    for _ in 0..5 {
+        goes_on(&old, 1).await;
+        goes_on(&new, 1).await;
+    }
+    assert_eq!(stored(&new).await, Some(20), "the new one was made last");
+}
+
+/// The same where Redis stands still while both are made: the one made last wins, in whatever order
+/// Redis reads their sockets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_are_made_while_redis_stands_still() {
+    for round in 0..6 {
+        let server = Server::start();
+        let handles = [process(&server.url).await, process(&server.url).await];
+        let [first, second] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        server.signal("STOP");
+        let mut waiting = JoinSet::new();
+        let mut start = |handle: usize, permits| {
+            let limiter = with(&handles[handle], permits, INTERVAL);
+            let waits = limiter.clone();
+            waiting.spawn(async move { waits.acquire(1).await });
+            limiter
+        };
+        let old = start(first, 10);
+        sleep(millis(700)).await;
+        let new = start(second, 20);
+        sleep(millis(600)).await;
+        server.signal("CONT");
+        for granted in timeout(Duration::from_secs(20), waiting.join_all())
+            .await
+            .expect("they go on")
+        {
+            granted.expect("it goes on");
+        }
+        for _ in 0..3 {
+            goes_on(&old, 1).await;
+            goes_on(&new, 1).await;
+        }
+        drop(old);
+        goes_on(&new, 1).await;
+        assert_eq!(stored(&new).await, Some(20), "round {round}");
+    }
+}
+
+/// A process of the fleet: a few jobs that never end.
+struct Process {
+    jobs: JoinSet<()>,
+}
+
+impl Process {
+    fn start(redis: &Redis, permits: u64, granted: &Arc<AtomicU64>) -> Self {
+        let limiter = with(redis, permits, INTERVAL);
+        let mut jobs = JoinSet::new();
+        for at in 0..4_u64 {
+            let granted = Arc::clone(granted);
+            let limiter = if at % 2 == 0 {
+                limiter.clone()
+            } else {
+                limiter.clone().fair()
+            };
+            jobs.spawn(async move {
+                loop {
+                    limiter.acquire(1 + at / 2).await.expect("it goes on");
+                    granted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        Self { jobs }
+    }
+
+    /// Ends it as a crash would.
+    async fn end(mut self) {
+        let ended = self.jobs.try_join_next();
+        assert!(ended.is_none(), "a job has ended: {ended:?}");
+        self.jobs.shutdown().await;
+    }
+}
+
+/// Four processes are replaced one by one, at random moments, by such with another rate, higher or
+/// lower. Redis pauses, hangs up and loses its data meanwhile. No interval is above the higher rate,
+/// the one that spans a loss at most twice, and in the end the new rate stands.
+async fn a_deploy(seed: u64, old: u64, new: u64) {
+    let mut random = Random::new(seed);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let granted = Arc::new(AtomicU64::new(0));
+    let mut handles = Vec::new();
+    for _ in 0..8 {
+        handles.push(process(&proxy.url).await);
+    }
+    let all = Monitor::start(&server.url);
+    let mut segment = Monitor::start(&server.url);
+    let most = old.max(new);
+    let check = |segment: Monitor| {
+        let fullest = segment.grants(&server.url).remove("{job}:permits");
+        let fullest = fullest.map_or(0, |grants| grants.fullest(MICROS));
+        assert!(fullest <= most, "seed {seed}: {fullest} in an interval");
+    };
+    let mut olds: Vec<_> = handles[..4]
+        .iter()
+        .map(|redis| Process::start(redis, old, &granted))
+        .collect();
+    let mut news = Vec::new();
+    sleep(millis(400)).await;
+    let mut last_loss = Instant::now();
+    while !olds.is_empty() {
+        match random.below(6) {
+            0 if last_loss.elapsed() > INTERVAL * 3 => {
+                check(segment);
+                run(&server, "FLUSHALL");
+                segment = Monitor::start(&server.url);
+                last_loss = Instant::now();
+            }
+            1 => {
+                server.signal("STOP");
+                sleep(millis(100 + random.below(900))).await;
+                server.signal("CONT");
+            }
+            2 => proxy.present(Mode::Reset),
+            3 => run(&server, "SCRIPT FLUSH"),
+            _ => {}
+        }
+        sleep(millis(random.below(300))).await;
+        if news.len() < 4 && (random.is(50) || news.len() + olds.len() < 4) {
+            news.push(Process::start(&handles[4 + news.len()], new, &granted));
+        } else if !news.is_empty() && random.is(50) {
+            olds.remove(random.below(olds.len() as u64) as usize)
+                .end()
+                .await;
+        }
+    }
+    let before = granted.load(Ordering::Relaxed);
+    eventually("the jobs go on", async || {
+        granted.load(Ordering::Relaxed) > before + 10
+    })
+    .await;
+    sleep(INTERVAL * 2).await;
+    let look = RateLimiter::new(&handles[0], "job");
+    eventually("a rate", async || stored(&look).await.is_some()).await;
+    assert_eq!(stored(&look).await, Some(new), "seed {seed}: the new rate");
+    for process in news {
+        process.end().await;
+    }
+    check(segment);
+    let all = all.grants(&server.url).remove("{job}:permits");
+    let all = all.expect("grants");
+    let fullest = all.fullest(MICROS);
+    assert!(fullest <= 2 * most, "seed {seed}: {fullest} over a loss");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deploys_at_random_to_a_higher_rate() {
+    for seed in 0..4 {
+        a_deploy(seed, 10, 20).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deploys_at_random_to_a_lower_rate() {
+    for seed in 10..14 {
+        a_deploy(seed, 16, 5).await;
+    }
+}
+
+/// Redis loses its data, and an old process is first to set its rate again. What a new process waits
+/// for is above that rate, and not above its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_lowers_no_rate_under_who_waits() {
+    let server = Server::start();
+    let old = with(&process(&server.url).await, 10, INTERVAL);
+    goes_on(&old, 1).await;
+    let new = with(&process(&server.url).await, 20, INTERVAL);
+    goes_on(&new, 1).await;
+    let (greedy, modest) = (new.clone(), old.clone());
+    let served = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&served);
+    let big = tokio::spawn(async move {
+        loop {
+            if let Err(error) = greedy.acquire(15).await {
+                return error.to_string();
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let small = tokio::spawn(async move {
+        loop {
+            if let Err(error) = modest.try_acquire(1).await {
+                return error.to_string();
+            }
+            sleep(millis(2)).await;
+        }
+    });
+    for _ in 0..12 {
+        sleep(millis(230)).await;
+        run(&server, "FLUSHALL");
+    }
+    let before = served.load(Ordering::Relaxed);
+    small.abort();
+    eventually("the big one is served", async || {
+        big.is_finished() || served.load(Ordering::Relaxed) > before + 2
+    })
+    .await;
+    assert!(!big.is_finished(), "{:?}", big.await);
+    assert_eq!(stored(&new).await, Some(20));
+}
+
+/// Ten thousand wait while Redis stands still for five seconds and comes back empty. Half of them
+/// leave meanwhile: they cost the others nothing, and no permit.
+async fn a_crowd_over_an_outage(is_fair: bool) {
+    const RATE: u64 = 2_000;
+    let mut server = Server::start();
+    let redis = process(&server.url).await;
+    let limiter = with(&redis, RATE, INTERVAL);
+    let limiter = if is_fair { limiter.fair() } else { limiter };
+    goes_on(&limiter, RATE).await;
+    server.signal("STOP");
+    let acquire = |limiter: &RateLimiter| {
+        let limiter = limiter.clone();
+        async move { limiter.acquire(1).await }
+    };
+    let mut stay = JoinSet::new();
+    let mut leave = JoinSet::new();
+    for _ in 0..5_000 {
+        stay.spawn(acquire(&limiter));
+        leave.spawn(acquire(&limiter));
+    }
+    sleep(Duration::from_secs(2)).await;
+    drop(leave);
+    sleep(Duration::from_secs(3)).await;
+    server.signal("CONT");
+    server.kill();
+    server.restart();
+    let monitor = Monitor::start(&server.url);
+    let began = Instant::now();
+    let served = timeout(Duration::from_secs(60), stay.join_all()).await;
+    for answer in served.expect("all are served") {
+        answer.expect("it goes on");
+    }
+    println!("{:?} for 5,000", began.elapsed());
+    let grants = monitor.grants(&server.url);
+    let fullest = grants["{job}:permits"].fullest(MICROS);
+    assert!(fullest <= RATE, "{fullest} in an interval");
+    let calls = calls(&server, "evalsha");
+    let intervals = began.elapsed().as_millis() as u64 / 300 + 1;
+    assert!(
+        calls < 500 + 200 * intervals,
+        "{calls} calls in {intervals} intervals"
+    );
+    sleep(INTERVAL * 2).await;
+    let free = limiter.available_permits().await.expect("an answer");
+    assert_eq!(free, RATE, "nobody is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_crowd_over_an_outage() {
+    a_crowd_over_an_outage(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fair_crowd_over_an_outage() {
+    a_crowd_over_an_outage(true).await;
+}
+
+/// Callers leave at every moment of an outage. They were granted nothing, and leave no task.
+#[tokio::test]
+async fn callers_that_leave_during_an_outage() {
+    let server = Server::start();
+    let redis = process(&server.url).await;
+    let limiter = with(&redis, 5, HOUR);
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    sleep(millis(300)).await;
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let before = tasks.num_alive_tasks();
+    server.signal("STOP");
+    let mut random = Random::new(77);
+    for _ in 0..60 {
+        let callers = (0..20).map(|at| {
+            let limiter = limiter.clone();
+            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            let stays = millis(random.below(60));
+            async move {
+                match at % 4 {
+                    0 | 1 => drop(timeout(stays, limiter.acquire(1)).await),
+                    2 => drop(timeout(stays, limiter.acquire_permit(1)).await),
+                    _ => drop(timeout(stays, limiter.try_acquire_for(1, HOUR)).await),
+                }
+            }
+        });
+        join_all(callers).await;
+    }
+    server.signal("CONT");
+    let free = async || limiter.available_permits().await.ok();
+    let began = Instant::now();
+    while free().await != Some(4) || tasks.num_alive_tasks() > before {
+        let (free, tasks) = (free().await, tasks.num_alive_tasks());
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{free:?} are free, {tasks} tasks, {before} before"
+        );
+        sleep(millis(50)).await;
+    }
+}
+
+/// Old and new processes work side by side for a long time: nobody writes a rate any more.
+#[tokio::test]
+async fn old_and_new_processes_do_not_fight() {
+    let server = Server::start();
+    let mut all = Vec::new();
+    for at in 0..6_u64 {
+        let limiter = with(&process(&server.url).await, 100_000 + at % 2, INTERVAL);
+        sleep(millis(3)).await;
+        all.push(limiter);
+    }
+    let round = async || {
+        let granted = join_all(all.iter().map(|limiter| limiter.try_acquire(1))).await;
+        assert!(granted.iter().all(|granted| matches!(granted, Ok(true))));
+    };
+    for is_lost in [false, true, true] {
+        if is_lost {
+            run(&server, "FLUSHALL");
+        }
+        for _ in 0..5 {
+            round().await;
+        }
+        let before = (calls(&server, "evalsha"), calls(&server, "hset"));
+        for _ in 0..100 {
+            round().await;
+        }
+        let after = (calls(&server, "evalsha"), calls(&server, "hset"));
+        assert_eq!(after.1, before.1, "somebody writes");
+        assert_eq!(after.0 - before.0, 600, "one call for each acquire");
+        assert_eq!(stored(&all[0]).await, Some(100_001));
+    }
+}
+
+/// Two limiters of one process with different rates, used at the same time by many tasks, while the
+/// rate is lost again and again: one of them stands, and nobody fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_rates_in_one_process() {
+    let server = Server::start();
+    let redis = process(&server.url).await;
+    let early = with(&redis, 50, INTERVAL);
+    let late = with(&redis, 60, INTERVAL);
+    let mut jobs = JoinSet::new();
+    for at in 0..20 {
+        let limiter = [&early, &late][at % 2].clone();
+        jobs.spawn(async move {
+            loop {
+                limiter.acquire(1).await.expect("it goes on");
+            }
+        });
+    }
+    for _ in 0..8 {
+        sleep(millis(200)).await;
+        run(&server, "FLUSHALL");
+    }
+    sleep(millis(700)).await;
+    let before = calls(&server, "hset");
+    sleep(millis(900)).await;
+    assert_eq!(stored(&late).await, Some(60), "the one made last");
+    assert!(calls(&server, "hset") - before < 5, "they take turns");
+    assert!(jobs.try_join_next().is_none(), "a job has ended");
+}
+
+/// A rate that is forgotten while nobody works: whoever comes then, old or new, goes on, and the new
+/// rate stands once a new process is there again.
+#[tokio::test]
+async fn a_rate_that_is_kept_alive() {
+    let server = Server::start();
+    let rate = |permits| {
+        let rate = Rate::overall(permits, millis(100)).expect("valid");
+        rate.with_keep_alive(millis(200)).expect("valid")
+    };
+    let of = |redis: &Redis, permits| RateLimiter::new(redis, "job").rate(rate(permits));
+    let old = of(&process(&server.url).await, 4);
+    goes_on(&old, 1).await;
+    let new = of(&process(&server.url).await, 8);
+    goes_on(&new, 1).await;
+    for round in 0..4 {
+        eventually("it is forgotten", async || stored(&old).await.is_none()).await;
+        let order = if round % 2 == 0 {
+            [&old, &new]
+        } else {
+            [&new, &old]
+        };
+        for limiter in order {
+            goes_on(limiter, 4).await;
+        }
+        // However long the two took: the one made last was used last, or stood before.
+        goes_on(&new, 8).await;
+        let set = new.stored_rate().await.expect("an answer");
+        assert_eq!(set, Some(rate(8)), "round {round}");
+        goes_on(&old, 4).await;
+        assert_ne!(stored(&old).await, Some(4), "round {round}");
+    }
+}
+
+/// What the first process has declared is not taken back by the next one that declares nothing, nor
+/// lost with the data: counts of a shared limiter have no expiry.
+#[tokio::test]
+async fn a_deploy_declares_that_redisson_uses_it() {
+    let server = Server::start();
+    let old = with(&process(&server.url).await, 5, HOUR);
+    goes_on(&old, 1).await;
+    assert_eq!(old.is_shared().await.expect("an answer"), Some(false));
+    // The same rate: only the declaration is new.
+    let new = with(&process(&server.url).await, 5, HOUR).shared_with_redisson();
+    goes_on(&new, 1).await;
+    for is_lost in [false, true] {
+        if is_lost {
+            run(&server, "FLUSHALL");
+            goes_on(&old, 1).await;
+        }
+        for limiter in [&new, &old, &new] {
+            assert!(limiter.try_acquire(1).await.is_ok());
+        }
+        let shared = new.is_shared().await.expect("an answer");
+        assert_eq!(shared, Some(true), "lost {is_lost}");
+    }
+}
+
+/// A budget for each client, changed by a deploy, over a pause and a loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_for_each_client() {
+    let server = Server::start();
+    let of = |redis: &Redis, permits| {
+        let limiter = RateLimiter::new(redis, "job");
+        limiter.rate(Rate::per_client(permits, INTERVAL).expect("valid"))
+    };
+    let mut jobs = JoinSet::new();
+    let mut work = |limiter: RateLimiter| {
+        for at in 0..4 {
+            let limiter = limiter.clone();
+            let limiter = if at == 0 { limiter.fair() } else { limiter };
+            jobs.spawn(async move {
+                loop {
+                    limiter.acquire(1).await.expect("it goes on");
+                }
+            });
+        }
+    };
+    let check = |monitor: Monitor, most: u64, clients: usize| {
+        let grants = monitor.grants(&server.url);
+        let fullest: Vec<_> = grants.values().map(|one| one.fullest(MICROS)).collect();
+        assert!(fullest.iter().all(|one| *one <= most), "{fullest:?}");
+        assert!(fullest.len() >= clients, "{fullest:?}");
+    };
+    let monitor = Monitor::start(&server.url);
+    let first = process(&server.url).await;
+    work(of(&first, 5));
+    work(of(&process(&server.url).await, 5));
+    sleep(millis(900)).await;
+    server.signal("STOP");
+    sleep(millis(1_500)).await;
+    server.signal("CONT");
+    sleep(millis(1_500)).await;
+    check(monitor, 5, 2);
+    let monitor = Monitor::start(&server.url);
+    let last = of(&process(&server.url).await, 8);
+    work(last.clone());
+    sleep(millis(900)).await;
+    assert_eq!(stored(&last).await, Some(8));
+    check(monitor, 8, 3);
+    run(&server, "FLUSHALL");
+    let monitor = Monitor::start(&server.url);
+    sleep(millis(1_500)).await;
+    assert_eq!(stored(&last).await, Some(8));
+    check(monitor, 8, 3);
+    assert!(jobs.try_join_next().is_none(), "a job has ended");
+}
+
+/// Settings at their ends, with Redis and without.
+#[tokio::test]
+async fn settings_at_their_ends() {
+    let server = Server::start();
+    let redis = process(&server.url).await;
+    let limiter = with(&redis, 2, HOUR);
+    assert!(
+        limiter
+            .try_acquire_for(1, Duration::MAX)
+            .await
+            .expect("granted")
+    );
+    assert!(
+        limiter
+            .try_acquire_for(1, Duration::ZERO)
+            .await
+            .expect("granted")
+    );
+    assert!(
+        !limiter
+            .try_acquire_for(1, Duration::ZERO)
+            .await
+            .expect("an answer")
+    );
+    for permits in [3, u64::MAX] {
+        let error = limiter.acquire(permits).await.expect_err("above the rate");
+        assert_eq!(error.kind(), LimiterErrorKind::AboveRate);
+    }
+    let error = limiter.acquire(0).await.expect_err("nothing");
+    assert_eq!(error.kind(), LimiterErrorKind::NoPermits);
+
+    // A time-out of nothing never gets an answer, and one without an end waits for its own.
+    let hasty = with(redis.clone().timeout(Duration::ZERO), 2, HOUR);
+    let waits = timeout(millis(400), hasty.acquire(1)).await;
+    assert!(waits.is_err(), "it goes on: {waits:?}");
+    let calls = calls(&server, "evalsha");
+    assert!(calls < 100, "at a bounded pace: {calls}");
+    let began = Instant::now();
+    let answer = hasty.try_acquire_for(1, millis(150)).await;
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let kind = answer.expect_err("no answer").kind();
+    assert_eq!(kind, LimiterErrorKind::Store(StoreErrorKind::Timeout));
+    let endless = RateLimiter::new(redis.clone().timeout(Duration::MAX), "endless");
+    let endless = endless.rate(Rate::overall(1, HOUR).expect("valid"));
+    assert!(endless.try_acquire(1).await.expect("an answer"));
+
+    server.signal("STOP");
+    let began = Instant::now();
+    let answer = limiter.try_acquire_for(1, millis(600)).await;
+    let took = began.elapsed();
+    let kind = answer.expect_err("no answer").kind();
+    assert!(
+        matches!(
+            kind,
+            LimiterErrorKind::Store(StoreErrorKind::Timeout | StoreErrorKind::Unavailable)
+        ),
+        "{kind:?}"
+    );
+    assert!(
+        took >= millis(590) && took < Duration::from_secs(3),
+        "{took:?}"
+    );
+    let again = limiter.clone();
+    let waits = tokio::spawn(async move { again.try_acquire_for(1, Duration::MAX).await });
+    sleep(millis(700)).await;
+    assert!(!waits.is_finished());
+    server.signal("CONT");
+    // Both permits are granted for an hour: it waits on.
+    sleep(millis(700)).await;
+    assert!(!waits.is_finished());
+    waits.abort();
+}
+
+/// A permit from before the loss gives back nothing of what others were granted after it.
+#[tokio::test]
+async fn permits_from_before_the_loss() {
+    let server = Server::start();
+    let (mine, other) = (process(&server.url).await, process(&server.url).await);
+    let (mine, other) = (with(&mine, 3, HOUR), with(&other, 3, HOUR));
+    let permit = mine.acquire_permit(2).await.expect("granted");
+    run(&server, "FLUSHALL");
+    assert!(other.try_acquire(3).await.expect("granted"));
+    assert_eq!(permit.release().await.expect("an answer"), 0);
+    assert_eq!(mine.release(3).await.expect("an answer"), 0);
+    assert!(!mine.try_acquire(1).await.expect("an answer"), "law 15");
+    assert_eq!(other.release(3).await.expect("an answer"), 3);
+}
+
+/// A proxy loses one reply while several calls are under way, so that those behind it are shifted.
+/// That breaks a connection, and ends no job.
+#[tokio::test]
+async fn a_reply_is_lost_under_a_job() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(4)).await;
+    let redis = process(&proxy.url).await;
+    let limiter = with(&redis, 200, millis(20));
+    let mut jobs = JoinSet::new();
+    for at in 0..6 {
+        let limiter = limiter.clone();
+        // Callers that want other numbers travel in other calls.
+        jobs.spawn(async move {
+            loop {
+                limiter.acquire(1 + at).await?;
+            }
+        });
+    }
+    for round in 0..10 {
+        sleep(millis(200)).await;
+        proxy.present(Mode::LoseReplies(1));
+        sleep(millis(200)).await;
+        let ended: Option<Result<Result<(), LimiterError>, _>> = jobs.try_join_next();
+        assert!(ended.is_none(), "round {round}: a job has ended: {ended:?}");
+    }
+}
+
+/// The replies to the first calls of a process are lost one after the other: it is charged once.
+#[tokio::test]
+async fn the_first_replies_are_lost() {
+    for lost in 1..5 {
+        let server = Server::start();
+        let proxy = Proxy::start(&server.url).await;
+        let redis = process(&proxy.url).await;
+        let limiter = with(&redis, 5, HOUR);
+        proxy.present(Mode::LoseReplies(lost));
+        goes_on(&limiter, 1).await;
+        eventually("only one is charged", async || {
+            limiter.available_permits().await.ok() == Some(4)
+        })
+        .await;
+    }
+}
+
+/// A replica for a while, a name that holds something else, evictions of the rate alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_other_troubles() {
+    let (server, master) = (Server::start(), Server::start());
+    let redis = process(&server.url).await;
+    let limiter = with(&redis, 5, millis(100));
+    let served = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&served);
+    let waits = limiter.clone();
+    let job = tokio::spawn(async move {
+        loop {
+            if let Err(error) = waits.acquire(1).await {
+                return error;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let goes_on = async |what: &str| {
+        let before = served.load(Ordering::Relaxed);
+        eventually(what, async || {
+            assert!(!job.is_finished(), "{what}: the job has ended");
+            served.load(Ordering::Relaxed) > before + 7
+        })
+        .await;
+    };
+    goes_on("at first").await;
+    server.follow(&master.url);
+    sleep(millis(1_500)).await;
+    run(&server, "REPLICAOF NO ONE");
+    goes_on("after it was a replica").await;
+    for _ in 0..20 {
+        run(&server, "DEL job");
+        sleep(millis(30)).await;
+    }
+    goes_on("after the rate was evicted").await;
+    run(&server, "DEL {job}:value {job}:permits");
+    goes_on("after the counts were evicted").await;
+    run(&server, "DEBUG SLEEP 0.7");
+    goes_on("after a slow command").await;
+    run(&server, "SET job text");
+    let error = timeout(Duration::from_secs(20), job).await;
+    let error = error.expect("it ends").expect("no panic");
+    let wrong_type = LimiterErrorKind::Store(StoreErrorKind::WrongType);
+    assert!(
+        error.kind() == LimiterErrorKind::Malformed || error.kind() == wrong_type,
+        "{error}"
+    );
+}
+
+/// The server's clock steps while callers wait: they go on, and the new rate stands.
+#[tokio::test]
+async fn the_clock_steps_under_who_waits() {
+    let server = Server::start();
+    let clock = ManualClock::default();
+    let second = 1_000_000;
+    clock.set(1_800_000_000 * second);
+    let backend = async || {
+        let redis = process(&server.url).await;
+        LimiterBackend::redis_with_clock(&redis, clock.clone())
+    };
+    let (old, new) = (backend().await, backend().await);
+    let old = with(old, 3, Duration::from_secs(1));
+    goes_on(&old, 3).await;
+    // The clock stands still, and the one made last has to be so by this clock.
+    clock.set(clock.now() + second / 2);
+    let new = with(new, 6, Duration::from_secs(1));
+    assert!(new.try_acquire(3).await.expect("an answer"), "3 more");
+    let waiting: Vec<_> = [&old, &new]
+        .map(|limiter| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.acquire(1).await })
+        })
+        .into();
+    for step in [-5_i64, 3, -3_600, 4_000] {
+        sleep(millis(100)).await;
+        let now = clock.now() as i64 + step * second as i64;
+        clock.set(now as u64);
+    }
+    for waits in waiting {
+        let granted = timeout(Duration::from_secs(20), waits).await;
+        granted
+            .expect("served")
+            .expect("no panic")
+            .expect("granted");
+    }
+    assert_eq!(stored(&new).await, Some(6));
+}

@@ -1,0 +1,655 @@
+//! Warnings: each once, whoever asks, and never anything of a request, a key, a password or a URL.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use test_support::Redis as Server;
+use test_support::proxy::{FlightFault, Mode, Part, Proxy};
+use test_support::random::Random;
+use tidegate::key::{Forwarding, KeyError, PeerAddr};
+use tidegate::rule::Share;
+use tidegate::store::{Capabilities, Condition};
+use tidegate::warning::{Warning, WarningKind as Kind};
+use tidegate::{
+    Algorithm, ClientIp, Header, Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RedisStore,
+    Resilient, Rule, Rules, Store, Take,
+};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use super::eventually;
+use crate::helpers::stub::Stub;
+use crate::helpers::{HOUR, PATIENT, millis, roomy, run};
+use test_support::full_log::Log;
+
+/// What no warning may show.
+const MARK: &str = "s3cret";
+
+fn limits(rules: impl IntoIterator<Item = Rule>) -> Limits {
+    Limits::new(rules.into_iter().collect::<Rules>())
+}
+
+fn catch_all(limits: &Limits, path: &str) -> Router {
+    let handler = get(async || "1").layer(limits.layer(path));
+    Router::new().route("/{*rest}", handler)
+}
+
+fn request(fields: &[(&str, &[u8])]) -> Request<Body> {
+    let peer: SocketAddr = "10.0.0.7:1".parse().expect("an address");
+    let mut request = Request::get(format!("/{MARK}?{MARK}")).extension(PeerAddr(peer));
+    for (name, value) in fields {
+        request = request.header(*name, HeaderValue::from_bytes(value).expect("a value"));
+    }
+    request.body(Body::empty()).expect("valid")
+}
+
+async fn ask(app: &Router, fields: &[(&str, &[u8])]) -> StatusCode {
+    let response = app.clone().oneshot(request(fields)).await;
+    response.expect("never fails").status()
+}
+
+fn kinds(limits: &Limits) -> Vec<Kind> {
+    let warnings = limits.warnings();
+    warnings.iter().map(|warning| warning.kind).collect()
+}
+
+/// Whatever clients send, whatever the URL and the password are: warnings and the log name paths,
+/// settings and fields.
+#[tokio::test]
+async fn nothing_of_a_request_is_shown() {
+    let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    run(
+        &server,
+        &format!("ACL SETUSER {MARK}user on >{MARK}word ~* &* +@all"),
+    );
+    let url = server
+        .url
+        .replace("//", &format!("//{MARK}user:{MARK}word@"));
+    let log = Log::start();
+    let values: Vec<Vec<u8>> = vec![
+        MARK.into(),
+        format!("for={MARK};by={MARK}").into(),
+        [MARK.as_bytes(), b"\xff\xfe"].concat(),
+        MARK.repeat(9_000).into(),
+        format!("{MARK}, ").repeat(200).into(),
+        b"".to_vec(),
+    ];
+    let fields = [
+        "x-forwarded-for",
+        "forwarded",
+        "x-real-ip",
+        "cf-connecting-ip",
+        "via",
+    ];
+    let bare = RedisStore::connect(&*url).await.expect("a server");
+    let safe = Resilient::redis(&*url, "shop").expect("an address");
+    let stores: [Arc<dyn Store>; 3] = [
+        Arc::new(bare.timeout(PATIENT)),
+        Arc::new(safe.timeout(PATIENT)),
+        Arc::new(MemoryStore::with_max_keys(4)),
+    ];
+    let secret = || Header::new("x-forwarded-for").secret();
+    let keys: [fn(Rule) -> Rule; 3] = [
+        |rule| rule.with_key(PeerIp),
+        |rule| rule.with_key((ClientIp::behind_hops(2), PeerIp)),
+        |rule| rule.with_key(ClientIp::behind_hops(9).field(Forwarding::XForwardedFor)),
+    ];
+    let mut found = 0;
+    for store in stores {
+        for key in keys {
+            let limits = limits([key(roomy("login")), roomy("keyed").with_key(secret())]);
+            let limits = limits.store(Arc::clone(&store));
+            let apps = [catch_all(&limits, "login"), catch_all(&limits, "keyed")];
+            for value in &values {
+                for name in fields {
+                    for app in &apps {
+                        let lines = [(name, &value[..]), (name, value)];
+                        ask(app, &lines).await;
+                    }
+                }
+            }
+            let warnings = limits.warnings();
+            found += warnings.len();
+            let text = format!("{warnings:?} {:?}", limits.verify());
+            let shown = warnings.iter().map(ToString::to_string).collect::<String>();
+            for text in [text, shown] {
+                assert!(!text.contains(MARK) && !text.contains("redis://"), "{text}");
+                assert!(!text.contains("10.0.0.7"), "{text}");
+            }
+        }
+    }
+    assert!(found >= 9, "{found}");
+    let warned: Vec<_> = log.lines_of(tracing::Level::WARN);
+    assert!(warned.len() >= 6, "{warned:#?}");
+    assert!(
+        warned.iter().all(|line| !line.contains(MARK)),
+        "{warned:#?}"
+    );
+}
+
+/// Eight threads with a runtime each see the same mistakes at the same time: the list and the log
+/// have each once, and what no layer uses is told once after ten seconds.
+#[test]
+fn eight_threads_find_the_same() {
+    let log = Log::start();
+    let used = roomy("login").with_key(PeerIp);
+    let limits = limits([used, roomy("unused one"), roomy("unused two")]);
+    let app = catch_all(&limits, "login");
+    let _other = limits.layer("no rule");
+    let barrier = Arc::new(Barrier::new(8));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (app, limits) = (app.clone(), limits.clone());
+            let barrier = Arc::clone(&barrier);
+            std::thread::spawn(move || {
+                let log = Log::start();
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_all().build().expect("a runtime");
+                barrier.wait();
+                let requests = async |number| {
+                    for _ in 0..number {
+                        ask(&app, &[("x-forwarded-for", b"s3cret")]).await;
+                        let _ = limits.warnings();
+                        let _layer = limits.layer("no rule either");
+                    }
+                };
+                runtime.block_on(requests(50));
+                barrier.wait();
+                runtime.block_on(async {
+                    sleep(Duration::from_secs(11)).await;
+                    requests(50).await;
+                });
+                log.lines_of(tracing::Level::WARN)
+            })
+        })
+        .collect();
+    let told = threads.into_iter();
+    let told = told.flat_map(|thread| thread.join().expect("no panic"));
+    let mut lines: Vec<_> = told.collect();
+    lines.extend(log.lines_of(tracing::Level::WARN));
+    for (word, kind) in [
+        ("PeerIp", Kind::PeerIpBehindProxy),
+        ("\"no rule\"", Kind::NoRule),
+        ("\"no rule either\"", Kind::NoRule),
+        ("\"unused one\"", Kind::UnusedRule),
+        ("\"unused two\"", Kind::UnusedRule),
+    ] {
+        let told = lines.iter().filter(|line| line.contains(word)).count();
+        let listed = limits
+            .warnings()
+            .iter()
+            .filter(|it| it.kind == kind)
+            .count();
+        assert_eq!(told, 1, "{word}: {lines:#?}");
+        assert!(listed >= 1, "{word}: {:?}", limits.warnings());
+    }
+    assert_eq!(kinds(&limits).len(), 5);
+}
+
+/// The runtime of the first request ends before ten seconds have passed, and others serve on: the
+/// log is told nevertheless.
+#[test]
+fn the_runtime_of_the_first_request_ends() {
+    let limits = limits([roomy("login"), roomy("unused")]);
+    let app = catch_all(&limits, "login");
+    let log = Log::start();
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime
+            .enable_all()
+            .start_paused(false)
+            .build()
+            .expect("a runtime")
+    };
+    runtime().block_on(ask(&app, &[]));
+    runtime().block_on(async {
+        for _ in 0..13 {
+            ask(&app, &[]).await;
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+    assert_eq!(kinds(&limits), [Kind::UnusedRule]);
+    let lines = log.lines_of(tracing::Level::WARN);
+    let told = lines
+        .iter()
+        .filter(|line| line.contains("\"unused\""))
+        .count();
+    assert_eq!(told, 1, "{lines:#?}");
+}
+
+/// A layer over memory needs no runtime, and no timer: neither do its warnings.
+#[test]
+fn without_a_runtime() {
+    let check = |run: &dyn Fn(&Router)| {
+        let limits = limits([roomy("login").with_key(PeerIp), roomy("unused")]);
+        let app = catch_all(&limits, "login");
+        run(&app);
+        assert_eq!(kinds(&limits), [Kind::PeerIpBehindProxy]);
+    };
+    check(&|app| {
+        futures_util::FutureExt::now_or_never(async {
+            let status = ask(app, &[("forwarded", b"for=1.2.3.4")]).await;
+            assert_eq!(status, StatusCode::OK);
+        })
+        .expect("it is ready at once");
+    });
+    check(&|app| {
+        let log = Log::start();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.build().expect("a runtime without a timer");
+        runtime.block_on(async {
+            let before = tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks();
+            let app = app.clone();
+            let asks = async move { ask(&app, &[("forwarded", b"for=1.2.3.4")]).await };
+            let status = tokio::spawn(asks).await.expect("no panic");
+            assert_eq!(status, StatusCode::OK);
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            let after = tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks();
+            assert_eq!(after, before);
+        });
+        drop(log.text());
+    });
+}
+
+/// Many limits are made, used and dropped: no task, no key extractor and no store stays.
+#[tokio::test]
+async fn limits_that_are_dropped() {
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let before = (tasks.num_alive_tasks(), threads());
+    let token = Arc::new(());
+    let mut held = Vec::new();
+    for at in 0..500 {
+        let mine = Arc::clone(&token);
+        let key = move |_: &http::request::Parts| {
+            let _ = &mine;
+            Ok(Key::default())
+        };
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::with_max_keys(10));
+        let limits = limits([roomy("login").with_key(key), roomy("unused")]);
+        let limits = limits.store(Arc::clone(&store));
+        let app = catch_all(&limits, "login");
+        let _none = limits.layer("no rule");
+        ask(&app, &[("forwarded", b"for=1.2.3.4")]).await;
+        let _ = limits.warnings();
+        held.push(Arc::downgrade(&store));
+        if at % 2 == 0 {
+            // The layer lives on for a while.
+            let layer = limits.layer("login");
+            drop((limits, app));
+            drop(layer);
+        }
+    }
+    eventually("all is dropped", async || {
+        Arc::strong_count(&token) == 1
+            && held.iter().all(|store| store.strong_count() == 0)
+            && tasks.num_alive_tasks() <= before.0
+    })
+    .await;
+    // Other tests have threads of their own.
+    assert!(threads() < before.1 + 200, "{} threads", threads());
+}
+
+fn some_warning() -> Warning {
+    let mut fields = HeaderMap::new();
+    fields.insert("forwarded", HeaderValue::from_static("for=1.2.3.4"));
+    PeerIp.warning(&fields).expect("behind a proxy")
+}
+
+/// Makes a warning of the fields.
+struct Lies<F>(F);
+
+impl<F: Fn(&HeaderMap) -> Option<Warning> + Send + Sync + 'static> KeyExtractor for Lies<F> {
+    fn extract(&self, _: &http::request::Parts) -> Result<Key, KeyError> {
+        Ok(Key::default())
+    }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        (self.0)(fields)
+    }
+}
+
+/// An extractor of one's own has another warning for each request: one for each kind and path is
+/// listed and logged, and never more than a thousand.
+#[tokio::test]
+async fn an_extractor_that_lies() {
+    let number = AtomicU64::new(0);
+    let names = Lies(move |_: &HeaderMap| {
+        let mut warning = some_warning();
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        warning.name = Some(format!("field {number}").into());
+        Some(warning)
+    });
+    let log = Log::start();
+    let of_names = limits([roomy("login").with_key(names)]);
+    let app_of_names = catch_all(&of_names, "login");
+    for _ in 0..100 {
+        ask(&app_of_names, &[]).await;
+    }
+    let warnings = of_names.warnings();
+    assert_eq!(
+        warnings.len(),
+        1,
+        "one for each kind and path: {warnings:#?}"
+    );
+    assert_eq!(log.lines_of(tracing::Level::WARN).len(), 1);
+
+    let number = Arc::new(AtomicU64::new(0));
+    let rules = (0..60).map(|at| {
+        let number = Arc::clone(&number);
+        let paths = Lies(move |_: &HeaderMap| {
+            let mut warning = some_warning();
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            warning.path = Some(format!("path {number}\nINFO forged").into());
+            Some(warning)
+        });
+        roomy(&format!("p{at}")).with_key(paths)
+    });
+    let of_paths = limits(rules);
+    for at in 0..60 {
+        let app = catch_all(&of_paths, &format!("p{at}"));
+        for _ in 0..100 {
+            ask(&app, &[]).await;
+        }
+    }
+    assert!(
+        of_paths.warnings().len() <= 1_000,
+        "{}",
+        of_paths.warnings().len()
+    );
+    let lines = log.lines();
+    let warned = lines
+        .iter()
+        .filter(|line| line.starts_with(" WARN"))
+        .count();
+    assert!(warned <= 1_000, "{warned}");
+    let forged = lines.iter().find(|line| line.starts_with("INFO forged"));
+    assert_eq!(forged, None);
+}
+
+/// An extractor that asks for the warnings while it is asked for one: no deadlock.
+#[test]
+fn an_extractor_that_asks_back() {
+    let cell: Arc<OnceLock<Limits>> = Arc::default();
+    let asks = Arc::clone(&cell);
+    let asks = Lies(move |_: &HeaderMap| {
+        let limits = asks.get()?;
+        let _ = limits.warnings();
+        let _ = limits.verify();
+        let _layer = limits.layer("another");
+        Some(some_warning())
+    });
+    let limits = limits([roomy("login").with_key(asks)]);
+    let _ = cell.set(limits.clone());
+    let app = catch_all(&limits, "login");
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let status = futures_util::FutureExt::now_or_never(ask(&app, &[]));
+        let _ = done.send(status);
+    });
+    let status = is_done.recv_timeout(Duration::from_secs(20));
+    assert_eq!(status.expect("no deadlock"), Some(StatusCode::OK));
+    assert!(kinds(&limits).contains(&Kind::PeerIpBehindProxy));
+}
+
+/// A store whose warnings a test makes.
+fn warns(warnings: impl Fn() -> Vec<Warning> + Send + Sync + 'static) -> Stub {
+    Stub::in_memory()
+        .named("warns")
+        .capabilities_fn(|_| {
+            let mut capabilities = Capabilities::default();
+            capabilities.timeout = Some(millis(123));
+            capabilities
+        })
+        .condition_fn(move |_| {
+            let mut condition = Condition::default();
+            condition.warnings = warnings();
+            condition
+        })
+}
+
+/// A store that panics when it is asked for its warnings.
+#[tokio::test]
+async fn a_store_that_panics() {
+    let panics = limits([roomy("login").with_key(PeerIp)]).store(warns(|| panic!("on purpose")));
+    let app_of_panics = catch_all(&panics, "login");
+    for at in 0..3 {
+        let app = app_of_panics.clone();
+        let asks = async move { ask(&app, &[("forwarded", b"for=1.2.3.4")]).await };
+        let status = tokio::spawn(asks).await;
+        let status = status.unwrap_or_else(|error| panic!("request {at} pays: {error}"));
+        assert_eq!(status, StatusCode::OK);
+    }
+    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics.warnings()));
+    println!("{asked:?}");
+    assert_eq!(ask(&app_of_panics, &[]).await, StatusCode::OK);
+    let _layer = panics.layer("no rule");
+}
+
+/// A store that has a hundred thousand warnings, and one that has the same one five times.
+#[tokio::test]
+async fn a_store_with_many_warnings() {
+    let many = limits([roomy("login")]).store(warns(|| {
+        let warnings = (0..100_000).map(|at| {
+            let mut warning = some_warning();
+            warning.path = Some(format!("p{at}").into());
+            warning
+        });
+        warnings.collect()
+    }));
+    assert_eq!(ask(&catch_all(&many, "login"), &[]).await, StatusCode::OK);
+    assert_eq!(many.warnings().len(), 1_000);
+    let twice = limits([roomy("login")]).store(warns(|| vec![some_warning(); 5]));
+    ask(&catch_all(&twice, "login"), &[]).await;
+    assert_eq!(twice.warnings().len(), 1);
+}
+
+/// Each store around another one passes its questions on.
+#[test]
+fn wrappers_pass_the_questions_on() {
+    let one = || warns(|| vec![some_warning()]);
+    let share = Share::of_processes(2);
+    let wrapped: [(&str, Arc<dyn Store>); 9] = [
+        ("Arc", Arc::new(Arc::new(one()))),
+        (
+            "Timeout",
+            Arc::new(Resilient::bare(one()).timeout(millis(123))),
+        ),
+        ("InFlight", Arc::new(Resilient::bare(one()).in_flight(9))),
+        (
+            "CircuitBreaker",
+            Arc::new(Resilient::bare(one()).failures(10)),
+        ),
+        (
+            "DenialCache",
+            Arc::new(Resilient::bare(one()).denial_cache(Duration::from_millis(100))),
+        ),
+        ("Fallback", Arc::new(Resilient::bare(one()).fallback(share))),
+        ("UnitLeases", Arc::new(Resilient::bare(one()))),
+        ("Resilient", Arc::new(Resilient::new(one()).processes(2))),
+        ("build", Resilient::new(one()).processes(2).build()),
+    ];
+    for (name, store) in wrapped {
+        assert_eq!(store.condition().warnings, [some_warning()], "{name}");
+        assert_eq!(store.capabilities().timeout, Some(millis(123)), "{name}");
+    }
+    let shorter = Resilient::bare(one()).timeout(millis(7));
+    assert_eq!(shorter.capabilities().timeout, Some(millis(7)));
+}
+
+/// The memory of a fallback fills while Redis is away, as any memory store does.
+#[tokio::test]
+async fn the_memory_of_a_fallback() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server");
+    let store = store.processes(2).fallback_keys(10);
+    proxy.all(Mode::BlackHole);
+    let path =
+        |head: &http::request::Parts| Ok(Key::from(head.headers["x-key"].to_str().expect("text")));
+    // A key that counts for an hour.
+    let rule = roomy("login").with_algorithm(Algorithm::SlidingLog);
+    let limits = limits([rule.with_key(path)]).store(store);
+    let app = catch_all(&limits, "login");
+    for at in 0..10 {
+        let status = ask(&app, &[("x-key", format!("k{at}").as_bytes())]).await;
+        assert_eq!(status, StatusCode::OK, "the fallback decides");
+    }
+    assert!(kinds(&limits).contains(&Kind::MemoryNearlyFull));
+}
+
+/// The question whether Redis evicts is answered wrongly, late, never or by an error: decisions stay
+/// right, and no reply is taken for another one.
+#[tokio::test]
+async fn the_question_for_evictions_goes_wrong() {
+    let faults = [
+        FlightFault::Lose(Part::All),
+        FlightFault::Replace(Part::All, "-ERR unknown command 's3cret'"),
+        FlightFault::Replace(Part::All, ":1"),
+        FlightFault::Replace(Part::All, "+maxmemory:s3cret"),
+        FlightFault::Replace(Part::All, "_"),
+    ];
+    for fault in faults {
+        let server = Server::start();
+        let proxy = Proxy::start_with_flights(&server.url).await;
+        proxy.break_flight(fault, "$4\r\nINFO", 0);
+        let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+        let store = store.timeout(PATIENT);
+        let rules = (0..4).map(|at| {
+            let quota = Quota::new(HOUR, 100 + at).expect("valid");
+            Arc::new(Rule::new(&format!("p{at}"), [quota]).expect("valid"))
+        });
+        let rules: Vec<_> = rules.collect();
+        let began = Instant::now();
+        // While the link is replaced there may be no decision.
+        let mut right = 0;
+        while right < 40 {
+            for (at, rule) in rules.iter().enumerate() {
+                let take = Take::new(Arc::clone(rule), Key::default()).with_cost(0);
+                match store.take(&take).await {
+                    Ok(state) => {
+                        assert_eq!(state.remaining(), 100 + at as u64, "{fault:?}");
+                        right += 1;
+                    }
+                    Err(error) => {
+                        println!("{fault:?}: {error}");
+                        sleep(millis(5)).await;
+                    }
+                }
+            }
+            assert!(began.elapsed() < PATIENT, "{fault:?}: {right}");
+        }
+        let text = format!("{:?}", store.condition().warnings);
+        assert!(!text.contains(MARK), "{text}");
+    }
+}
+
+/// A Redis begins to evict: it is asked once for each new link, and no more often.
+#[tokio::test]
+async fn a_redis_that_begins_to_evict() {
+    let server = Server::start();
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let store = store.connect().await.expect("a server");
+    let limits = limits([roomy("login")]).store(store.clone());
+    let app = catch_all(&limits, "login");
+    ask(&app, &[]).await;
+    assert_eq!(kinds(&limits), []);
+    run(&server, "CONFIG SET maxmemory 100mb");
+    run(&server, "CONFIG SET maxmemory-policy volatile-lru");
+    let log = Log::start();
+    let info = || {
+        let stats: redis::InfoDict = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut server.connection())
+            .expect("statistics");
+        let stat: Option<String> = stats.get("cmdstat_info");
+        let stat = stat.unwrap_or_default();
+        let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+        calls.map_or(0, |calls| calls.parse::<u64>().expect("a number"))
+    };
+    let before = info();
+    for _ in 0..5 {
+        run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+        eventually("it is connected again", async || {
+            let take = Take::new(roomy("again").into(), Key::default());
+            store
+                .take(&take)
+                .await
+                .is_ok_and(|it| it.failure().is_none())
+        })
+        .await;
+        for _ in 0..50 {
+            ask(&app, &[]).await;
+        }
+    }
+    eventually("it is known", async || {
+        kinds(&limits) == [Kind::RedisEvicts]
+    })
+    .await;
+    // The looks of this test are some of them.
+    let asked = info() - before;
+    assert!(asked <= 5 * 2 + 4, "{asked} times");
+    let lines = log.lines_of(tracing::Level::WARN);
+    let told = lines.iter().filter(|line| line.contains("evict")).count();
+    assert_eq!(told, 1, "{lines:#?}");
+}
+
+/// Rules are replaced, files are lost, layers are made and warnings are read at the same time.
+/// Nothing hangs, and what was verified stays so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_at_the_same_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let of = |path: &str| format!("[rules.{path}]\nmax-count = 5\nwindow = \"1h\"\n");
+    std::fs::write(&file, of("login") + &of("search")).expect("is written");
+    let limits = Limits::from_file(&file).expect("valid");
+    let app = catch_all(&limits, "login");
+    let _search = limits.layer("search");
+    limits.verify().expect("all fits");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let looks = {
+        let (limits, is_over) = (limits.clone(), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                limits.verify().expect("what was verified stays so");
+                assert!(limits.warnings().len() <= 1_000);
+                let _ = limits.paths_without_rule();
+            }
+        })
+    };
+    let asks = tokio::spawn(async move {
+        for _ in 0..3_000 {
+            ask(&app, &[("forwarded", b"for=1.2.3.4")]).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut random = Random::new(4);
+    for _ in 0..150 {
+        let text = match random.below(5) {
+            0 => of("login"),
+            1 => of("search"),
+            2 => format!("enabled = false\n{}", of("login")),
+            3 => "[rules.login]\nmax".to_owned(),
+            _ => of("login") + &of("search"),
+        };
+        std::fs::write(&file, text).expect("is written");
+        let _ = limits.reload(&file);
+        tokio::task::yield_now().await;
+    }
+    asks.await.expect("no panic");
+    is_over.store(true, Ordering::Relaxed);
+    looks.join().expect("no panic");
+}

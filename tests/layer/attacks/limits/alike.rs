@@ -1,0 +1,563 @@
+//! The contract of `Limits::check`: the same history, once through layers around an empty service
+//! and once through `check`, has equal decisions, counters and events.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::response::IntoResponse;
+use http::request::Parts;
+use tempfile::TempDir;
+use test_support::Redis;
+use test_support::random::Random;
+use tidegate::key::{Bearer, Cookie, Everyone};
+use tidegate::rule::Share;
+use tidegate::store::{Charge, Charges, StoreErrorKind, StoreFuture};
+use tidegate::test_util::ManualClock;
+use tidegate::{
+    ClientIp, Decision, Header, Headers, Key, KeyExtractor, Limits, MemoryStore, PeerIp,
+    RedisStore, Resilient, Rules, Store, StoreError,
+};
+use tokio::time::sleep;
+
+use super::*;
+use crate::helpers::stub::Stub;
+use crate::helpers::{PATIENT, millis};
+use test_support::full_log::Log;
+
+/// What the store does with the takes that it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Decides,
+    /// After a while.
+    Dawdles,
+    Fails(StoreErrorKind),
+    Hangs,
+    /// Only for rules that are not enforced.
+    FailsShadows,
+    HangsShadows,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Layer,
+    Check,
+}
+
+/// How the store is wrapped.
+#[derive(Debug, Clone, Copy)]
+enum Around {
+    Timeout,
+    Fallback,
+    Resilient,
+}
+
+const PATHS: [&str; 7] = ["a", "b", "c", "d", "e", "odd \"n\u{e4}me\"\n", "nobody's"];
+const TIMEOUT: Duration = millis(80);
+
+/// The key of each path as the file has it, and as code makes it.
+fn key_of(path: &str) -> (&'static str, Arc<dyn KeyExtractor>) {
+    let client = ClientIp::behind([]);
+    match path {
+        "a" => ("\"header:x-user\"", Arc::new(Header::new("x-user"))),
+        "b" => (
+            "\"header:x-user | client-ip\"",
+            Arc::new(Header::new("x-user").or(client)),
+        ),
+        "c" => (
+            "[\"client-ip\", \"cookie:sid | everyone\"]",
+            Arc::new((client, Cookie::new("sid").or(Everyone))),
+        ),
+        "d" => ("\"everyone\"", Arc::new(Everyone)),
+        "e" => ("\"bearer | peer-ip\"", Arc::new(Bearer.or(PeerIp))),
+        // Of `Limits`.
+        _ => ("", Arc::new(Header::new("x-user").or(Everyone))),
+    }
+}
+
+fn any_quota(random: &mut Random) -> String {
+    let max = [0, 1, 2, 3, 5, 8, 1_000][random.below(7) as usize];
+    let window = ["100ms", "1s", "10s", "1m"][random.below(4) as usize];
+    format!("max-count = {max}\nwindow = \"{window}\"\n")
+}
+
+fn any_count(random: &mut Random) -> String {
+    if random.is(25) {
+        let (one, two) = (random.below(6), random.below(9));
+        let name = if random.is(50) { ", name = \"n\"" } else { "" };
+        return format!(
+            "quotas = [{{ max-count = {one}, window = \"1s\" }}, \
+             {{ max-count = {two}, window = \"10s\"{name} }}]\n"
+        );
+    }
+    let mut text = any_quota(random);
+    let algorithm = ["sliding-log", "sliding-window", "gcra", "fixed-window"];
+    let algorithm = algorithm[random.below(4) as usize];
+    writeln!(text, "algorithm = \"{algorithm}\"").expect("a text");
+    text
+}
+
+/// The text of a file with some of the rules; sometimes it is none.
+fn any_file(random: &mut Random) -> String {
+    if random.is(8) {
+        return ["", "enabled = \"no\"", "[rules.a]\nmax-count = -1\n", "x"]
+            [random.below(4) as usize]
+            .to_owned();
+    }
+    let mut text = String::new();
+    if random.is(8) {
+        text.push_str("enabled = false\n");
+    }
+    if random.is(8) {
+        text.push_str("shadow = true\n");
+    }
+    text.push_str("[client-ip]\ntrusted = []\n");
+    for path in &PATHS[..6] {
+        if random.is(25) {
+            continue;
+        }
+        let name = path.replace('"', "\\\"").replace('\n', "\\n");
+        write!(text, "[rules.\"{name}\"]\n{}", any_count(random)).expect("a text");
+        let key = key_of(path).0;
+        if !key.is_empty() {
+            writeln!(text, "key = {key}").expect("a text");
+        }
+        for (percent, line) in [
+            (10, "enabled = false"),
+            (10, "shadow = true"),
+            (30, "cost = 2"),
+        ] {
+            if random.is(percent) {
+                writeln!(text, "{line}").expect("a text");
+            }
+        }
+        if random.is(60) {
+            let policy = ["respond", "fallback", "proceed"][random.below(3) as usize];
+            writeln!(text, "on-error = \"{policy}\"").expect("a text");
+        }
+        if random.is(30) {
+            let count = any_count(random);
+            write!(text, "[rules.\"{name}\".shadow]\n{count}").expect("a text");
+        }
+    }
+    text
+}
+
+struct Story {
+    side: Side,
+    limits: Limits,
+    mood: Arc<Mutex<Mood>>,
+    /// A clone for each take that the store has not answered.
+    under_way: Arc<()>,
+    /// Whether time passes only where the test waits.
+    is_paused: bool,
+    /// Whether the store may fail more than once, or in parts. Of such changes the log is told at most once a
+    /// second by the clock of the machine, so what it is told depends on how busy that is.
+    is_wild: bool,
+    has_failed: bool,
+    clock: ManualClock,
+    folder: TempDir,
+    layers: HashMap<&'static str, Wrapped>,
+    charges: Vec<Charge>,
+    log: Log,
+}
+
+fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>, under_way: &Arc<()>) -> Stub {
+    let (mood, behind) = (Arc::clone(mood), Arc::clone(&inner));
+    let under_way = Arc::clone(under_way);
+    Stub::answering(inner, move |take| {
+        let failure = |kind| {
+            let error = StoreError::new(kind, "the test's store is in a mood");
+            Some(StoreFuture::boxed(async { Err(error) }))
+        };
+        let hang = || Some(StoreFuture::boxed(std::future::pending()));
+        let is_shadow = take.rule().is_shadow();
+        let mood = *mood.lock().expect("no panic");
+        match mood {
+            Mood::Dawdles => {
+                let (answer, guard) = (behind.take(take), Arc::clone(&under_way));
+                Some(StoreFuture::boxed(async move {
+                    sleep(millis(3)).await;
+                    let answer = answer.await;
+                    drop(guard);
+                    answer
+                }))
+            }
+            Mood::Fails(kind) => failure(kind),
+            Mood::Hangs => hang(),
+            Mood::FailsShadows if is_shadow => failure(StoreErrorKind::WrongType),
+            Mood::HangsShadows if is_shadow => hang(),
+            _ => None,
+        }
+    })
+}
+
+impl Story {
+    fn begin(
+        side: Side,
+        seed: u64,
+        is_paused: bool,
+        inner: Arc<dyn Store>,
+        clock: ManualClock,
+    ) -> Self {
+        let around = around(seed);
+        let is_wild = seed.is_multiple_of(2) || !matches!(around, Around::Timeout);
+        let first = if is_paused {
+            Mood::Decides
+        } else {
+            Mood::Dawdles
+        };
+        let mood = Arc::new(Mutex::new(first));
+        let under_way = Arc::new(());
+        let moody = moody(inner, &mood, &under_way);
+        let timeout = if is_paused { TIMEOUT } else { PATIENT };
+        let local = MemoryStore::new().clock(clock.clone());
+        let store: Arc<dyn Store> = match around {
+            Around::Timeout => Arc::new(Resilient::bare(moody).timeout(timeout)),
+            Around::Fallback => {
+                let bounded = Resilient::bare(moody).timeout(timeout);
+                Arc::new(
+                    Resilient::bare(bounded)
+                        .fallback(Share::of_processes(1))
+                        .fallback_store(local),
+                )
+            }
+            Around::Resilient => {
+                let inner = Resilient::new(moody).timeout(timeout).failures(None);
+                let inner = inner.clock(clock.clone()).build();
+                Arc::new(
+                    Resilient::bare(inner)
+                        .fallback(Share::of_processes(2))
+                        .fallback_store(local),
+                )
+            }
+        };
+        let limits = Limits::new(Rules::default())
+            .store(store)
+            .headers(Headers::Draft7)
+            .key(key_of("").1);
+        Self {
+            side,
+            limits,
+            mood,
+            under_way,
+            is_paused,
+            is_wild,
+            has_failed: false,
+            clock,
+            folder: tempfile::tempdir().expect("a folder"),
+            layers: HashMap::new(),
+            charges: Vec::new(),
+            log: Log::start(),
+        }
+    }
+
+    /// A thing that happens, and all that can be told of it.
+    async fn step(&mut self, random: &mut Random) -> String {
+        let event = match random.below(100) {
+            0..70 => self.ask(random).await,
+            70..80 => {
+                let by = [1, 1_000, 50_000, 700_000, 11_000_000][random.below(5) as usize];
+                self.clock.set(self.clock.now() + by);
+                String::new()
+            }
+            80..84 => self.change_mood(random),
+            84..87 => self.reload(random),
+            87..94 => self.refund(random).await,
+            94..97 => self.look(random).await,
+            _ => format!("{:?}", self.limits.warnings()),
+        };
+        self.settle().await;
+        let mut log = timeless(&self.log.lines());
+        log.retain(|line| !self.is_wild || !line.trim_start().starts_with("WARN"));
+        if !self.is_paused {
+            // How often it is looked whether there is an answer, and which one is first.
+            log.retain(|line| !line.ends_with(": enter") && !line.ends_with(": exit"));
+            log.sort();
+        }
+        format!("{event}\n{log:#?}\n{}", self.counters())
+    }
+
+    /// Candidates that nobody waits for are answered afterwards.
+    async fn settle(&self) {
+        if self.is_paused {
+            return sleep(2 * TIMEOUT).await;
+        }
+        let begun = std::time::Instant::now();
+        while Arc::strong_count(&self.under_way) > 2 {
+            assert!(begun.elapsed() < PATIENT, "the store does not answer");
+            sleep(millis(1)).await;
+        }
+    }
+
+    fn change_mood(&mut self, random: &mut Random) -> String {
+        let moods = [
+            Mood::Decides,
+            Mood::Dawdles,
+            Mood::Fails(StoreErrorKind::Refused),
+            Mood::Fails(StoreErrorKind::Unavailable),
+            Mood::Hangs,
+            Mood::FailsShadows,
+            Mood::HangsShadows,
+        ];
+        // Real servers need time of their own, so nothing hangs there.
+        let moods = if self.is_paused {
+            &moods[..]
+        } else {
+            &moods[1..4]
+        };
+        let fails = |mood| !matches!(mood, Mood::Decides | Mood::Dawdles);
+        let mut mood = self.mood.lock().expect("no panic");
+        let next = moods[random.below(moods.len() as u64) as usize];
+        if !self.is_wild && self.has_failed && fails(next) {
+            return String::new();
+        }
+        self.has_failed |= fails(next);
+        *mood = next;
+        format!("{next:?}")
+    }
+
+    async fn ask(&mut self, random: &mut Random) -> String {
+        let path = PATHS[random.below(PATHS.len() as u64) as usize];
+        let mut fields = vec![("x-user", ["alice", "bob", PEER][random.below(3) as usize])];
+        if path == "b" && random.is(30) {
+            fields.clear();
+        }
+        if random.is(50) {
+            fields.push(("cookie", "sid=5e55i0n"));
+        }
+        if random.is(50) {
+            fields.push(("authorization", "Bearer t0ken"));
+        }
+        let cost = [0, 1, 1, 2, 3, 1_001, u64::MAX][random.below(7) as usize];
+        let cost = random.is(60).then_some(cost);
+        let said = match self.side {
+            Side::Layer => self.ask_layer(path, cost, request(&fields)).await,
+            Side::Check => self.ask_by_name(path, cost, request(&fields)).await,
+        };
+        format!("{path:?} {fields:?} {cost:?}: {said}")
+    }
+
+    async fn ask_layer(
+        &mut self,
+        path: &'static str,
+        cost: Option<u64>,
+        mut request: Request<Body>,
+    ) -> String {
+        #[derive(Clone, Copy)]
+        struct Cost(u64);
+
+        let limits = &self.limits;
+        // One for each path: each tells the log of failures by itself.
+        let layer = self.layers.entry(path).or_insert_with(|| {
+            let cost = |head: &Parts| head.extensions.get::<Cost>().expect("inserted").0;
+            wrap(limits.layer(path).cost(cost))
+        });
+        let rules = limits.rules().load();
+        let of_rule = || rules.get(path).map_or(1, |rule| rule.cost());
+        let cost = Cost(cost.unwrap_or_else(of_rule));
+        request.extensions_mut().insert(cost);
+        let response = send(layer, request).await;
+        if response.status() != 200 {
+            return format!("refused: {}", seen(response).await);
+        }
+        let decision = Decision::from_extensions(response.extensions()).cloned();
+        let charges = Charges::from_extensions(response.extensions());
+        assert!(charges.len() <= 1, "one layer: {charges:?}");
+        self.admitted(decision.as_ref(), charges.first())
+    }
+
+    async fn ask_by_name(
+        &mut self,
+        path: &str,
+        cost: Option<u64>,
+        request: Request<Body>,
+    ) -> String {
+        let key = key_of(path).1.extract(&request.into_parts().0);
+        let check = self.limits.check(path, key.expect("a key"));
+        let answer = match cost {
+            Some(cost) => check.cost(cost).await,
+            None => check.await,
+        };
+        match answer {
+            Ok(admitted) => self.admitted(admitted.decision.as_ref(), admitted.charge.as_ref()),
+            Err(refused) => {
+                assert_eq!(refused.rule().path(), path);
+                assert_ne!(refused.error().is_some(), refused.decision().is_some());
+                let response: Response<Body> = refused.into_response();
+                format!("refused: {}", seen(response).await)
+            }
+        }
+    }
+
+    fn admitted(&mut self, decision: Option<&Decision>, charge: Option<&Charge>) -> String {
+        self.charges.extend(charge.cloned());
+        let charge = charge.map(|charge| {
+            let take = charge.take();
+            (charge.receipt().units(), take.cost(), take.key().clone())
+        });
+        let decision = decision.map(|it| {
+            let failure = it.failure().map(ToString::to_string);
+            (it.verdict(), it.source(), it.quotas().to_vec(), failure)
+        });
+        format!("admitted: {decision:?} {charge:?}")
+    }
+
+    fn reload(&self, random: &mut Random) -> String {
+        let text = any_file(random);
+        if random.is(30) {
+            return match Rules::from_toml(&text) {
+                Ok(rules) => {
+                    self.limits.rules().replace(rules);
+                    format!("replaced: {text}")
+                }
+                Err(error) => error.to_string(),
+            };
+        }
+        let file = self.folder.path().join("limits.toml");
+        fs::write(&file, &text).expect("is written");
+        let answer = self.limits.reload(&file).map_err(|error| {
+            let folder = self.folder.path().display().to_string();
+            error.to_string().replace(&folder, "")
+        });
+        let kept = self.limits.status().kept_rules;
+        let verified = self.limits.verify();
+        format!("{text}\n{answer:?} {kept:?} {verified:?}")
+    }
+
+    async fn refund(&mut self, random: &mut Random) -> String {
+        if self.charges.is_empty() {
+            return String::new();
+        }
+        let number = random.below(self.charges.len() as u64) as usize;
+        let answer = self.charges[number].refund().await;
+        if random.is(50) {
+            self.charges.swap_remove(number);
+        }
+        format!("refunded: {answer:?}")
+    }
+
+    async fn look(&self, random: &mut Random) -> String {
+        let path = PATHS[random.below(PATHS.len() as u64) as usize];
+        let key = key_of(path)
+            .1
+            .extract(&request(&[("x-user", "bob")]).into_parts().0);
+        let key: Key = key.expect("a key");
+        if random.is(30) {
+            return format!("reset: {:?}", self.limits.reset(path, key).await);
+        }
+        let seen = self.limits.peek(path, key).await;
+        let seen = seen.map(|seen| seen.map(|it| (it.verdict(), it.quotas().to_vec())));
+        format!("peeked: {seen:?}")
+    }
+
+    /// All counters, without how long something took.
+    fn counters(&self) -> String {
+        let mut text = String::new();
+        let snapshot = self.limits.snapshot();
+        for rule in snapshot.rules {
+            let answers = rule.latency.count();
+            let counters = format!("{rule:?}");
+            let at = counters.find("latency:").expect("the last field");
+            let end = counters[at..]
+                .find("}])")
+                .map_or("", |end| &counters[at + end + 3..]);
+            writeln!(text, "{} {answers} {end}", &counters[..at]).expect("a text");
+        }
+        let rules = self.limits.paths_without_rule();
+        format!("{text}{} {rules:?}", snapshot.unmatched)
+    }
+}
+
+/// Lines of the log without times, and without the folder of the test.
+fn timeless(lines: &[String]) -> Vec<String> {
+    let timeless = |line: &String| {
+        let words = line.split(' ').filter(|word| {
+            !word.starts_with("time.busy=")
+                && !word.starts_with("time.idle=")
+                && !word.contains("limits.toml")
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    lines.iter().map(timeless).collect()
+}
+
+fn runtime(is_paused: bool) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(is_paused).build();
+    runtime.expect("a runtime")
+}
+
+fn around(seed: u64) -> Around {
+    [Around::Timeout, Around::Fallback, Around::Resilient][seed as usize % 3]
+}
+
+fn check_story(
+    seed: u64,
+    steps: usize,
+    is_paused: bool,
+    store: &dyn Fn(ManualClock) -> Arc<dyn Store>,
+) -> Vec<String> {
+    let [layer, check] = [Side::Layer, Side::Check].map(|side| {
+        runtime(is_paused).block_on(async {
+            let clock = ManualClock::default();
+            clock.set(1_800_000_000_000_777);
+            let mut story = Story::begin(side, seed, is_paused, store(clock.clone()), clock);
+            let mut random = Random::new(seed);
+            let mut told = Vec::with_capacity(steps);
+            for _ in 0..steps {
+                told.push(story.step(&mut random).await);
+            }
+            told
+        })
+    });
+    for (step, (layer, check)) in layer.iter().zip(&check).enumerate() {
+        let case = format!("seed {seed}, {:?}, step {step}", around(seed));
+        assert!(
+            layer == check,
+            "{case}:\n--- layer\n{layer}\n--- check\n{check}"
+        );
+    }
+    check
+}
+
+/// 10,000 requests, and all that can become of one.
+#[test]
+fn in_memory() {
+    let mut told = Vec::new();
+    for seed in 0..75 {
+        let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
+        told.extend(check_story(seed, 200, true, &store));
+    }
+    let of = |what: &str| told.iter().filter(|step| step.contains(what)).count();
+    let asked = of(": admitted: ") + of(": refused: ");
+    assert!(asked >= 10_000, "{asked}");
+    for (what, least) in [
+        ("Allowed, Local", 300),
+        ("Allowed, Fallback", 50),
+        ("admitted: None None", 300),
+        ("refused: 429", 100),
+        ("refused: 503", 20),
+        ("refunded: Ok(1)", 10),
+        ("reset: Ok(true)", 1),
+        ("Ok(()) [\"", 5),
+        (" WARN ", 10),
+    ] {
+        assert!(of(what) >= least, "{what}: {}", of(what));
+    }
+}
+
+/// The same on Redis, one side after the other.
+#[test]
+fn on_redis() {
+    let server = Redis::start();
+    for seed in 100..106 {
+        check_story(seed, 120, false, &|clock| {
+            crate::helpers::run(&server, "FLUSHALL");
+            let store = RedisStore::connect_lazy(&*server.url).expect("a runtime");
+            Arc::new(store.timeout(PATIENT).clock(clock))
+        });
+    }
+}

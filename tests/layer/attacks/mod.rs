@@ -1,0 +1,15 @@
+//! Attacks on what the layer and `Limits` promise, only through the public API. Each test names the
+//! law or the promise it attacks.
+
+mod counters;
+mod events;
+mod first_steps;
+mod keys;
+mod limits;
+mod outcomes;
+mod page;
+mod plans;
+mod reload;
+mod shadow;
+mod waiting;
+mod waiting_requests;

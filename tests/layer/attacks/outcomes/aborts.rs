@@ -1,0 +1,147 @@
+//! Clients that leave: before the head a request counts as failed; afterwards its outcome holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use http::Request;
+use test_support::Redis;
+use test_support::random::Random;
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
+
+use super::{ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
+use crate::helpers::{PATIENT, behind, connect, millis};
+
+/// A request that is dropped while its handler runs stays charged; one that is dropped unpolled was
+/// never charged.
+#[tokio::test]
+async fn dropped_before_the_head() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let limits = limits(of("a", 100, &["2xx"]), store);
+    let service = wrap(&limits.layer("a"));
+    for used in 1..=5 {
+        let slow = ask(&service, request(&[("x-how", "never")]));
+        assert!(timeout(millis(40), slow).await.is_err());
+        until(100 - used, async || left_of(&limits, "a", "x").await).await;
+    }
+    drop(service.clone().oneshot(request(&[])));
+    flushed(&limits).await;
+    sleep(millis(50)).await;
+    assert_eq!(left_of(&limits, "a", "x").await, 95);
+    assert_eq!(counted(&limits, "a"), (0, 0, 0));
+}
+
+/// The response is dropped at once, unread, and its body never asked for: the head was there.
+#[tokio::test]
+async fn dropped_after_the_head() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let limits = limits(of("a", 100, &["2xx"]), store);
+    let service = wrap(&limits.layer("a"));
+    for _ in 0..10 {
+        assert_eq!(send(&service, 200).await, 200);
+    }
+    flushed(&limits).await;
+    assert_eq!(left_of(&limits, "a", "x").await, 100);
+    assert_eq!(counted(&limits, "a"), (10, 10, 0));
+}
+
+/// Clients that leave at any instant, behind a server that takes its time: failures and those that
+/// left are charged, whoever had a good head is not, and nothing is over what was asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_at_any_instant() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let limits = limits(of("a", 100_000, &["2xx"]), store);
+    let service = wrap(&limits.layer("a"));
+    let (heads, failures) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks = (0..400_u64).map(|at| {
+        let (service, mut random) = (service.clone(), Random::new(at));
+        let (heads, failures) = (Arc::clone(&heads), Arc::clone(&failures));
+        tokio::spawn(async move {
+            let status = if random.is(30) { "500" } else { "200" };
+            let request = request(&[("x-sleep", "8"), ("x-status", status)]);
+            let answer = timeout(millis(random.below(40)), ask(&service, request)).await;
+            match answer {
+                Ok(200) => heads.fetch_add(1, Ordering::Relaxed),
+                Ok(_) => failures.fetch_add(1, Ordering::Relaxed),
+                Err(_) => 0,
+            };
+        })
+    });
+    join_all(tasks.collect::<Vec<_>>()).await;
+    flushed(&limits).await;
+    sleep(millis(50)).await;
+    let used = 100_000 - left_of(&limits, "a", "x").await;
+    let (heads, failures) = (
+        heads.load(Ordering::Relaxed),
+        failures.load(Ordering::Relaxed),
+    );
+    println!("{heads} good, {failures} failed, {used} stay charged");
+    let (refunds, units, lost) = counted(&limits, "a");
+    assert_eq!((refunds, lost), (units, 0));
+    // A head that was there as its client left may have been given back as well.
+    assert!(refunds >= heads, "{refunds} of {heads}");
+    assert!(used >= failures && used <= 400 - heads, "{used}");
+}
+
+/// Real connections that clients close during a slow handler, and an orderly shutdown in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_clients_close() {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let limits = limits(of("a", 1_000, &["2xx"]), store);
+    let slow = async |request: Request<axum::body::Body>| {
+        let slow = request.headers().contains_key("x-slow");
+        sleep(millis(if slow { 300 } else { 0 })).await;
+    };
+    let app = Router::new().route("/", get(slow).layer(limits.layer("a")));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = axum::serve(listener, app).with_graceful_shutdown(async {
+        stopped.await.ok();
+    });
+    let serving = tokio::spawn(async move { serving.await });
+    let call = async |fields: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("listens");
+        let text = format!("GET / HTTP/1.1\r\nhost: a\r\nx-key: x\r\n{fields}\r\n");
+        stream.write_all(text.as_bytes()).await.expect("sent");
+        stream
+    };
+    for _ in 0..8 {
+        let stream = call("x-slow: 1\r\n").await;
+        sleep(millis(30)).await;
+        drop(stream);
+    }
+    for _ in 0..8 {
+        let mut stream = call("connection: close\r\n").await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("read");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    // Clients that wait while the server is told to stop.
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(call("x-slow: 1\r\nconnection: close\r\n").await);
+    }
+    until(988, async || left_of(&limits, "a", "x").await).await;
+    stop.send(()).expect("it runs");
+    for mut stream in waiting {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("read");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    serving.await.expect("no panic").expect("served");
+    flushed(&limits).await;
+    assert_eq!(left_of(&limits, "a", "x").await, 992);
+}

@@ -1,0 +1,271 @@
+//! Text that an attacker chose stays text: in keys, paths, rules, plans, actors and files.
+
+use super::*;
+
+const SCRIPT: &str = "</script><script>alert('zorro')</script>\"'&\u{2028}\r\n";
+
+/// Every response, whatever it says, keeps the browser from running anything.
+#[track_caller]
+fn expect_safe(answer: &Answer, case: &str) {
+    let policy = answer.field("content-security-policy");
+    for directive in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'self'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ] {
+        assert!(policy.contains(directive), "{case}: {directive} {answer:?}");
+    }
+    assert!(!policy.contains("unsafe"), "{case}");
+    assert_eq!(answer.field("x-content-type-options"), "nosniff", "{case}");
+    if case.contains("/api/") && !answer.text.is_empty() {
+        let kind = answer.field("content-type");
+        assert!(kind.starts_with("application/json"), "{case}: {answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_response_forbids_scripts_from_elsewhere() {
+    let panicking = |page: Page| {
+        page.allow_changes()
+            .actor(|_| panic!("the actor is broken"))
+    };
+    let app = App::new(panicking);
+    let asked =
+        |method: &'static str, path: &'static str| (method, path.to_owned(), posted("x", "{}"));
+    let mut cases: Vec<_> = [
+        ("GET", "/limits"),
+        ("GET", "/limits/"),
+        ("HEAD", "/limits/"),
+        ("OPTIONS", "/limits/"),
+        ("GET", "/limits/style.css"),
+        ("GET", "/limits/page.js"),
+        ("GET", "/limits/nothing"),
+        ("GET", "/limits/api/now"),
+        ("GET", "/limits/api/now?after=x"),
+        ("HEAD", "/limits/api/now"),
+        ("OPTIONS", "/limits/api/now"),
+        ("POST", "/limits/api/now"),
+        ("GET", "/limits/api/nothing"),
+        ("GET", "/limits/api/reset"),
+        ("OPTIONS", "/limits/api/reset"),
+        ("POST", "/limits/api/reset"),
+        ("POST", "/limits/api/key"),
+        ("POST", "/limits/api/let-through"),
+        ("TRACE", "/limits/api/key"),
+        ("GET", "/limits/%00"),
+        ("DELETE", "/limits"),
+        ("POST", "/limits"),
+    ]
+    .into_iter()
+    .map(|(method, path)| asked(method, path))
+    .collect();
+    for body in ["{", "[]", "null", "\u{feff}{}"] {
+        cases.push(("POST", "/limits/api/key".to_owned(), posted("key", body)));
+    }
+    let let_through = json!({"rule": "search", "key": "alice", "seconds": 60}).to_string();
+    cases.push((
+        "POST",
+        "/limits/api/let-through".to_owned(),
+        posted("x", let_through),
+    ));
+    for (method, path, mut request) in cases {
+        *request.method_mut() = method.parse().expect("a method");
+        *request.uri_mut() = path.parse().expect("a path");
+        let answer = app.send(request).await;
+        expect_safe(&answer, &format!("{method} {path} {}", answer.status));
+    }
+    let tag = app.get("/limits/api/fleet").await.head["etag"].clone();
+    let mut request = empty(Method::GET, "/limits/api/fleet");
+    request.headers_mut().insert("if-none-match", tag);
+    let answer = app.send(request).await;
+    assert_eq!(answer.status, 304);
+    expect_safe(&answer, "304");
+}
+
+#[tokio::test(start_paused = true)]
+async fn script_in_rules_keys_plans_and_actors_stays_text() {
+    let rule = Rule::new(SCRIPT, [Quota::per_hour(2)]).expect("any path is a name");
+    let quotas = tidegate::rule::Quotas::new([Quota::per_hour(9)]).expect("quotas");
+    let rule = rule.with_plan(SCRIPT, quotas).expect("any plan is a name");
+    let limits = Limits::new([rule, hourly("search", 2)]);
+    let page = |page: Page| {
+        page.allow_changes()
+            .show_keys()
+            .actor(|_| Some(SCRIPT.to_owned()))
+    };
+    let app = App::of(limits, page);
+    sleep(Duration::from_millis(1_500)).await;
+    app.use_up("<script>alert('zorro')</script>").await;
+    for _ in 0..4 {
+        let _ = app.limits.check(SCRIPT, SCRIPT).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    let key = tidegate::Key::from(SCRIPT);
+    let body = json!({"rule": SCRIPT, "key": key.as_str(), "seconds": 60});
+    app.post("let-through", body).await.expect_ok("let through");
+    sleep(Duration::from_secs(2)).await;
+    let limited = app.view("limited").await;
+    let row = &limited["let_through"][0];
+    assert_eq!(
+        (&row["rule"], &row["key"]),
+        (&json!(SCRIPT), &json!(key.as_str()))
+    );
+    let by = row["by"].as_str().expect("an actor");
+    assert!(
+        by.chars().count() <= 100 && by.starts_with("</script>"),
+        "{by}"
+    );
+    assert_eq!(
+        limited["rows"].as_array().map(Vec::len),
+        Some(2),
+        "{limited}"
+    );
+    let body = json!({"rule": SCRIPT, "key": key.as_str(), "plan": SCRIPT});
+    app.post("key", body).await.expect_ok("a plan");
+    let unknown = json!({"rule": format!("{SCRIPT}x"), "key": SCRIPT});
+    for what in ["key", "reset"] {
+        let answer = app.post(what, &unknown).await;
+        answer.expect_refusal(what);
+        expect_safe(&answer, "/api/");
+    }
+    for view in GET_VIEWS {
+        let answer = app.get(&format!("/limits/api/{view}")).await;
+        expect_safe(&answer, "/api/");
+        answer.json();
+    }
+    for index in ["/limits", "/limits/"] {
+        let mut request = empty(Method::GET, index);
+        let agent = "<script>zorro</script>".parse().expect("a value");
+        request.headers_mut().insert("user-agent", agent);
+        let answer = app.send(request).await;
+        assert!(!answer.text.contains("zorro") && !answer.text.contains("alert("));
+    }
+}
+
+/// An actor's text is in the log and in the list; it is cut at 100 characters, also where a
+/// character has several bytes.
+#[tokio::test(start_paused = true)]
+async fn a_long_actor_is_cut() {
+    let app = App::new(|page| {
+        page.allow_changes()
+            .show_keys()
+            .actor(|_| Some("\u{1f30a}".repeat(100_000)))
+    });
+    app.let_through("alice", 60).await.expect_ok("let through");
+    let limited = app.view("limited").await;
+    let by = limited["let_through"][0]["by"].as_str().expect("an actor");
+    assert!(by.chars().count() <= 101, "{}", by.len());
+}
+
+/// The base is never another host, and nothing of the address breaks out of the attribute.
+#[tokio::test(start_paused = true)]
+async fn the_address_does_not_break_out_of_the_index() {
+    let page = Limits::new([hourly("search", 2)]).page();
+    let apps = ["/{a}", "/{a}/{b}", "/{a}/{b}/{c}"].map(|at| {
+        let page = page.clone();
+        let app = Router::new().nest_service(at, page.clone().router());
+        app.fallback_service(page.router())
+    });
+    for app in apps {
+        expect_no_way_out(&app).await;
+    }
+}
+
+async fn expect_no_way_out(app: &Router) {
+    for path in [
+        "//evil.example",
+        "//evil.example/",
+        "///evil.example",
+        "/\\evil.example",
+        "/\\/evil.example",
+        "/\\\\evil.example/",
+        "/javascript:alert(1)",
+        "/javascript:alert(1)//",
+        "/data:text/html,x",
+        "/x\"onload=\"alert(1)",
+        "/x'onload='alert(1)",
+        "/x%22%3E%3Cscript%3Ezorro%3C/script%3E",
+        "/x\"/zorro",
+        "/zorro\"{}|^`",
+        "/%2F%2Fevil.example",
+        "/%5Cevil.example",
+        "/https:evil.example",
+        "/https://evil.example",
+        "/..",
+        "/../..",
+        "/%2e%2e/",
+        "/.",
+        "/;",
+        "/?\"zorro",
+        "/x?<zorro>",
+        "/&quot;zorro",
+        "/%0a%0dzorro",
+        "/a/b/https:",
+        "/a//evil.example",
+    ] {
+        let Ok(uri) = path.parse::<http::Uri>() else {
+            continue;
+        };
+        let request = Request::get(uri).header("host", HOST).body(Body::empty());
+        let answer = send(app, request.expect("a request")).await;
+        assert!(answer.status < 500, "{path}: {answer:?}");
+        expect_safe(&answer, path);
+        if answer.status != 200 || !answer.text.contains("<base") {
+            continue;
+        }
+        let (before, rest) = answer.text.split_once("<base href=\"").expect("a base");
+        let (base, after) = rest.split_once('"').expect("it ends");
+        assert!(
+            after.starts_with('>') || after.starts_with(" />"),
+            "{path}: {base} {after:.40}"
+        );
+        assert!(
+            base.starts_with("./") && !base[2..].starts_with('/'),
+            "{path}: {base}"
+        );
+        assert!(
+            !base.contains(['<', '>', '\'', '\n', '\r']),
+            "{path}: {base}"
+        );
+        assert!(
+            !before.contains("zorro") && !after.contains("zorro"),
+            "{path}"
+        );
+    }
+}
+
+/// Whoever names himself writes no line of the log.
+#[tokio::test(start_paused = true)]
+async fn an_actor_forges_no_line_of_the_log() {
+    let log = test_support::full_log::Log::start();
+    let actor = "mallory\n WARN forged: alice did it\r\n\u{1b}[31mred\u{2028}";
+    let app = App::new(|page| page.allow_changes().actor(|_| Some(actor.to_owned())));
+    app.use_up("alice").await;
+    app.let_through("alice", 60).await.expect_ok("let through");
+    app.post("reset", json!({"rule": "search", "key": "alice"}))
+        .await
+        .expect_ok("reset");
+    let lines = log.lines();
+    let who: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("mallory"))
+        .collect();
+    println!("{lines:#?}");
+    assert_eq!(
+        who.len(),
+        2,
+        "both changes are logged with who did it: {lines:#?}"
+    );
+    let forged = lines
+        .iter()
+        .find(|line| line.trim_start().starts_with("WARN forged"));
+    assert_eq!(forged, None);
+    assert!(
+        !lines.iter().any(|line| line.contains('\u{1b}')),
+        "{lines:?}"
+    );
+}

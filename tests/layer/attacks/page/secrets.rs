@@ -1,0 +1,293 @@
+//! Without `show_keys` no response says whose request it was, where Redis is, or what a file is
+//! called: the views, and all that is refused.
+
+use std::sync::Arc;
+
+use super::*;
+
+/// No name on the page has this in it, and all that must be hidden has.
+const MARK: &str = "zorro";
+
+fn hides(answer: &Answer, case: &str, others: &[&str]) {
+    let text = answer.text.to_lowercase();
+    for hidden in [&[MARK][..], others].concat() {
+        assert!(
+            !text.contains(hidden),
+            "{case} shows {hidden}: {}",
+            answer.text
+        );
+    }
+    for (name, value) in &answer.head {
+        let value = String::from_utf8_lossy(value.as_bytes()).to_lowercase();
+        assert!(!value.contains(MARK), "{case}: {name} {value}");
+    }
+}
+
+/// All that a reader can ask, with what he may not read in the questions as well.
+async fn expect_hidden(app: &App, others: &[&str]) {
+    for view in GET_VIEWS {
+        let answer = app.get(&format!("/limits/api/{view}")).await;
+        assert_eq!(answer.status, 200, "{view}: {answer:?}");
+        hides(&answer, view, others);
+    }
+    for body in [
+        json!({"rule": "search", "key": "k3y-zorro"}),
+        json!({"rule": "search", "key": "k3y-zorro", "seconds": 60}),
+        json!({"rule": "search", "key": "k3y-zorro", "seconds": 99_999_999}),
+        json!({"rule": "search", "key": "k3y-zorro", "seconds": "x"}),
+        json!({"rule": "search", "key": "k3y-zorro", "plan": "nothing"}),
+        json!({"rule": "search", "key": "k3y-zorro", "row": "00000000000000000000000000000000"}),
+        json!({"rule": "search", "key": ["k3y-zorro"]}),
+        json!({"rule": "nothing", "key": "k3y-zorro"}),
+    ] {
+        for what in ["key", "let-through", "reset"] {
+            let answer = app.post(what, &body).await;
+            hides(&answer, &format!("{what} {body}"), others);
+        }
+    }
+    let limited = app.view("limited").await;
+    for row in limited["rows"].as_array().expect("rows") {
+        let body = json!({"rule": row["rule"], "row": row["row"]});
+        hides(&app.post("key", body).await, "by its row", others);
+    }
+}
+
+#[tokio::test]
+async fn without_show_keys_nothing_says_who_or_where() {
+    let mut server = Redis::start();
+    for command in [
+        "ACL SETUSER us3r-zorro on >s3cret-zorro ~* &* +@all",
+        "CONFIG SET maxmemory-policy allkeys-lru",
+        "CONFIG SET maxmemory 500000000",
+    ] {
+        crate::helpers::run(&server, command);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("zorro.toml");
+    let rules = |more: &str| {
+        let rules = format!(
+            "[rules.search]\nmax-count = 2\nwindow = \"1h\"\nkey = \"header:x-user\"\n{more}"
+        );
+        std::fs::write(&file, rules).expect("is written");
+    };
+    rules("");
+    let url = server.url.replace("//", "//us3r-zorro:s3cret-zorro@");
+    let port = server.url.rsplit(':').next().expect("a port").to_owned();
+    let port = format!(":{port}");
+    let others = [
+        &*port, "us3r", "s3cret", "act0r", ".toml", "/tmp", "redis://",
+    ];
+    let limits = Limits::from_file(&file)
+        .expect("valid")
+        .store(store(&url, "shop"));
+    limits.watch(&file).expect("in a runtime");
+    let page = |page: Page| {
+        page.allow_changes()
+            .actor(|_| Some("act0r-zorro".to_owned()))
+    };
+    let app = App::of(limits, page);
+    // A setter after a layer is a warning.
+    let _ = app.limits.layer("no-rule");
+    app.in_fleet().await;
+    app.use_up("k3y-zorro").await;
+    app.use_up("k3y zorro{}").await;
+    app.wait("limited", PATIENT, |it| {
+        it["rows"].as_array().map(Vec::len) == Some(2)
+    })
+    .await;
+    app.let_through("k3y-zorro", 60)
+        .await
+        .expect_ok("let through");
+    expect_hidden(&app, &others).await;
+    app.let_through("k3y-zorro", 60)
+        .await
+        .expect_ok("let through");
+    app.wait("limited", PATIENT, |it| {
+        it["let_through"].as_array().map(Vec::len) == Some(1)
+    })
+    .await;
+    let warned = |it: &Value| it["processes"][0]["warnings"] != json!([]);
+    let fleet = app.wait("fleet", PATIENT, warned).await;
+    println!("{fleet}");
+    expect_hidden(&app, &others).await;
+
+    // A file that is wrong.
+    rules("[rules.search.zorro]\nmax-count = \"zorro\"\n");
+    app.wait("now", PATIENT, |it| it["reload_failing"] == true)
+        .await;
+    expect_hidden(&app, &others).await;
+    // A file that is gone.
+    std::fs::remove_file(&file).expect("it was there");
+    sleep(Duration::from_secs(3)).await;
+    expect_hidden(&app, &others).await;
+
+    // The store refuses, with a text that names keys and users; then it is gone.
+    crate::helpers::run(&server, "ACL SETUSER us3r-zorro -@all");
+    for _ in 0..3 {
+        app.search("an0-zorro").await;
+        expect_hidden(&app, &others).await;
+        sleep(Duration::from_millis(700)).await;
+    }
+    crate::helpers::run(&server, "ACL SETUSER us3r-zorro >other");
+    crate::helpers::run(&server, "ACL SETUSER us3r-zorro <s3cret-zorro");
+    crate::helpers::run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+    for _ in 0..2 {
+        app.search("an0-zorro").await;
+        expect_hidden(&app, &others).await;
+        sleep(Duration::from_millis(700)).await;
+    }
+    server.kill();
+    for _ in 0..3 {
+        app.search("an0-zorro").await;
+        expect_hidden(&app, &others).await;
+        sleep(Duration::from_millis(700)).await;
+    }
+    let fleet = app.view("fleet").await;
+    println!("{fleet}");
+    assert!(fleet["processes"][0]["last_error"].is_object(), "{fleet}");
+}
+
+/// What other processes with `show_keys` know stays hidden here.
+#[tokio::test]
+async fn another_process_that_shows_keys_does_not_show_them_here() {
+    let server = Redis::start();
+    let hiding = App::on(&server, Page::allow_changes);
+    let showing = App::on(&server, |page| {
+        page.allow_changes()
+            .show_keys()
+            .actor(|_| Some("act0r-zorro".to_owned()))
+    });
+    hiding.in_fleet().await;
+    showing.in_fleet().await;
+    showing.use_up("k3y-zorro").await;
+    showing
+        .let_through("k3y-zorro", 60)
+        .await
+        .expect_ok("let through");
+    let one = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(1);
+    let hidden = hiding.wait("limited", PATIENT, one).await;
+    let shown = showing.wait("limited", PATIENT, one).await;
+    assert_eq!(shown["let_through"][0]["key"], "k3y-zorro");
+    assert_eq!(shown["let_through"][0]["by"], "act0r-zorro");
+    let list = |it: &Value| it["let_through"][0]["row"].clone();
+    assert_eq!(list(&hidden), list(&shown), "one service has one hash");
+    hiding
+        .wait("limited", PATIENT, |it| it["rows"] != json!([]))
+        .await;
+    expect_hidden(&hiding, &["act0r"]).await;
+}
+
+fn first_row(seen: &Value) -> String {
+    let row = seen["rows"][0]["row"].as_str();
+    row.expect("a row").to_owned()
+}
+
+async fn row_of(app: &App, key: &str) -> String {
+    let answer = app.post("key", json!({"rule": "search", "key": key})).await;
+    let answer = answer.expect_ok("look it up");
+    answer["row"].as_str().expect("a row").to_owned()
+}
+
+/// 128 bits that are kept in Redis and never shown.
+#[tokio::test]
+async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
+    let server = Redis::start();
+    let apps = [
+        App::on(&server, Page::allow_changes),
+        App::on(&server, Page::allow_changes),
+        App::of_service(&server.url, "other", Page::allow_changes),
+        App::new(Page::allow_changes),
+        App::new(Page::allow_changes),
+    ];
+    let mut rows = Vec::new();
+    for app in &apps {
+        app.wait("fleet", PATIENT, |it| it["redis_answers"] != false)
+            .await;
+        sleep(Duration::from_millis(1_200)).await;
+        app.use_up("alice").await;
+        let seen = app
+            .wait("limited", PATIENT, |it| it["rows"] != json!([]))
+            .await;
+        let row = first_row(&seen);
+        assert!(
+            row.len() == 32 && row.bytes().all(|it| it.is_ascii_hexdigit()),
+            "{row}"
+        );
+        assert_eq!(row, row_of(app, "alice").await);
+        assert_ne!(row, row_of(app, "bob").await);
+        rows.push(row);
+    }
+    assert_eq!(rows[0], rows[1], "two processes of a service");
+    let different: std::collections::BTreeSet<_> = rows.iter().collect();
+    assert_eq!(different.len(), 4, "{rows:?}");
+
+    // No value in Redis of the page is shown.
+    let mut admin = server.connection();
+    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut admin)
+        .expect("names");
+    let mut secrets = 0;
+    for name in &names {
+        println!("{}", String::from_utf8_lossy(name));
+        let dump: redis::RedisResult<Vec<u8>> = redis::cmd("GET").arg(name).query(&mut admin);
+        let Ok(value) = dump else { continue };
+        if value.len() != 16 {
+            continue;
+        }
+        secrets += 1;
+        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        for app in &apps {
+            for view in GET_VIEWS {
+                let text = app.get(&format!("/limits/api/{view}")).await.text;
+                assert!(!text.contains(&hex), "{view} shows the secret");
+            }
+        }
+    }
+    println!("{secrets} secrets that are plain values");
+}
+
+/// Two rules of one service: a key has another row under each.
+#[tokio::test(start_paused = true)]
+async fn a_row_belongs_to_its_rule() {
+    let app = App::of(
+        Limits::new([hourly("search", 2), hourly("login", 2)]),
+        Page::allow_changes,
+    );
+    app.use_up("alice").await;
+    let row = row_of(&app, "alice").await;
+    let login = app
+        .post("key", json!({"rule": "login", "key": "alice"}))
+        .await;
+    assert_ne!(login.expect_ok("look it up")["row"], json!(row));
+    // A row of one rule finds nothing under another.
+    for what in ["key", "reset", "let-through"] {
+        let body = json!({"rule": "login", "row": row, "seconds": 60});
+        app.post(what, body).await.expect_refusal(what);
+    }
+    assert_eq!(app.search("alice").await, 429);
+}
+
+/// Who has no name is nobody's business: `show_keys` is off for logs of nothing here, but the
+/// store's name is kept from the views as well.
+#[tokio::test]
+async fn the_store_is_named_by_kind() {
+    let server = Redis::start();
+    let url: Arc<str> = server.url.as_str().into();
+    let hiding = App::on(&server, |page| page);
+    let now = hiding.view("now").await;
+    assert_eq!(now["store"], "redis");
+    for hidden in ["store_name", "file", "reload_error"] {
+        assert!(now[hidden].is_null(), "{hidden}: {now}");
+    }
+    let address = url.trim_start_matches("redis://");
+    assert!(!now.to_string().contains(address));
+    let showing = App::on(&server, Page::show_keys);
+    let now = showing.view("now").await;
+    assert!(
+        now["store_name"]
+            .as_str()
+            .is_some_and(|it| it.contains(address)),
+        "{now}"
+    );
+}

@@ -1,0 +1,218 @@
+//! Stores that answer late or never, browsers that leave meanwhile, and many changes at once.
+
+use std::collections::HashSet;
+use std::future::pending;
+
+use tidegate::Key;
+use tidegate::store::{Fleet, FleetState, LetThrough, PeerReport, Report, StoreFuture};
+use tracing::{Instrument, info_span};
+
+use test_support::full_log::Log;
+
+use super::*;
+use crate::helpers::stub::Stub;
+
+/// What takes its time for whatever an operator asks.
+#[derive(Debug, Clone, Copy)]
+struct Slow {
+    /// `None`: it never answers.
+    pause: Option<Duration>,
+}
+
+impl Slow {
+    fn later<T: Send + 'static>(self, answer: StoreFuture<T>) -> StoreFuture<T> {
+        StoreFuture::boxed(async move {
+            match self.pause {
+                Some(pause) => sleep(pause).await,
+                None => pending().await,
+            }
+            answer.await
+        })
+    }
+
+    /// Its processes share a list.
+    fn store(self) -> Stub {
+        Stub::in_memory()
+            .named("slow")
+            .take_fn(move |memory, take| match take.cost() {
+                0 => self.later(memory.take(take)),
+                _ => memory.take(take),
+            })
+            .reset_fn(move |memory, take| self.later(memory.reset(take)))
+            .with_fleet(self)
+    }
+}
+
+impl Fleet for Slow {
+    fn report(&self, report: &Report) -> StoreFuture<FleetState> {
+        let state = FleetState {
+            secret: report.random,
+            version: 1,
+            let_through: None,
+        };
+        self.later(StoreFuture::ready(Ok(state)))
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<PeerReport>> {
+        StoreFuture::ready(Ok(Vec::new()))
+    }
+
+    fn let_through(&self, _: &LetThrough) -> StoreFuture<bool> {
+        self.later(StoreFuture::ready(Ok(true)))
+    }
+}
+
+fn slow_app(pause: impl Into<Option<Duration>>) -> App {
+    let slow = Slow {
+        pause: pause.into(),
+    };
+    let limits = Limits::new([hourly("search", 2)]).store(slow.store());
+    App::of(limits, Page::allow_changes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_ends_no_question_unanswered() {
+    let app = slow_app(None);
+    app.use_up("alice").await;
+    let alice = json!({"rule": "search", "key": "alice", "seconds": 60});
+    for what in ["key", "reset", "let-through"] {
+        let began = Instant::now();
+        let answer = app.post(what, &alice).await;
+        assert_eq!(answer.status, 503, "{what}: {answer:?}");
+        assert!(answer.json()["error"].is_string(), "{what}: {answer:?}");
+        assert!(began.elapsed() < PATIENT, "{what}: {:?}", began.elapsed());
+    }
+    sleep(Duration::from_secs(5)).await;
+    for view in GET_VIEWS {
+        app.view(view).await;
+    }
+    let fleet = app.view("fleet").await;
+    assert_eq!(fleet["redis_answers"], false, "{fleet}");
+    assert_eq!(fleet["complete"], false, "{fleet}");
+    assert_eq!(app.view("limited").await["of"], "process");
+    assert_eq!(app.search("bob").await, 200, "requests notice nothing");
+}
+
+/// What was asked for may be done by then, so it is done as a whole, and the log says so.
+#[tokio::test(start_paused = true)]
+async fn a_browser_that_leaves_leaves_no_change_unlogged() {
+    let log = Log::start();
+    let app = slow_app(Duration::from_secs(1));
+    app.use_up("alice").await;
+    for (what, said) in [
+        ("let-through", "a key is let through"),
+        ("reset", "the count of a key was reset"),
+    ] {
+        let body = json!({"rule": "search", "key": "alice", "seconds": 60});
+        let asked = app
+            .post(what, body)
+            .instrument(info_span!("request", id = 4711));
+        let left = tokio::time::timeout(Duration::from_millis(100), asked);
+        assert!(left.await.is_err(), "it is gone before the answer");
+        sleep(Duration::from_secs(2)).await;
+        let text = log.text();
+        let line = text.lines().find(|line| line.contains(said));
+        let line = line.unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(line.contains("request{id=4711}"), "{line}");
+    }
+    assert_eq!(app.used("alice").await, 0, "the count was reset");
+    assert_eq!(app.search("alice").await, 200);
+    assert_eq!(app.used("alice").await, 0, "it is let through");
+}
+
+/// Whoever was answered that it may not is right, too.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_may_have_been_made_is_logged() {
+    let log = Log::start();
+    let app = slow_app(None);
+    let alice = json!({"rule": "search", "key": "alice", "seconds": 60});
+    assert_eq!(app.post("let-through", &alice).await.status, 503);
+    assert!(log.text().contains("a key may be let through"));
+    assert_eq!(app.post("reset", &alice).await.status, 503);
+    assert!(
+        log.text()
+            .contains("the count of a key may have been reset")
+    );
+}
+
+/// In memory, where the process has the only list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_at_once_are_all_made() {
+    let app = App::new(|page| page.allow_changes().show_keys());
+    let asked: Vec<_> = (0..1_200)
+        .map(|at| {
+            let app = app.clone();
+            tokio::spawn(async move {
+                let name = format!("user{at}");
+                let status = app.let_through(&name, 600).await.status;
+                (status == 200).then_some(name)
+            })
+        })
+        .collect();
+    let mut accepted = HashSet::new();
+    for one in asked {
+        accepted.extend(one.await.expect("no panic"));
+    }
+    assert_eq!(accepted.len(), 1_000);
+    let listed = async |number: usize| {
+        let is_so = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(number);
+        app.wait("limited", PATIENT, is_so).await
+    };
+    for one in listed(1_000).await["let_through"]
+        .as_array()
+        .expect("a list")
+    {
+        let key = one["key"].as_str().expect("is shown");
+        assert!(accepted.contains(key), "{key} was refused");
+    }
+    // All of them end at once.
+    let asked = accepted.into_iter().map(|name| {
+        let app = app.clone();
+        tokio::spawn(async move { app.let_through(&name, 0).await.status })
+    });
+    for one in asked.collect::<Vec<_>>() {
+        assert_eq!(one.await.expect("no panic"), 200);
+    }
+    listed(0).await;
+}
+
+/// "Whether a request would pass": what lets it pass is not only what is left.
+#[tokio::test(start_paused = true)]
+async fn the_verdict_is_that_of_a_request() {
+    let file = "
+        [rules.search]\nmax-count = 1\nwindow = '1h'\n
+        [rules.shady]\nmax-count = 1\nwindow = '1h'\nshadow = true\n
+        [rules.off]\nmax-count = 0\nwindow = '1h'\nenabled = false";
+    let limits = Limits::from_toml(file).expect("valid");
+    let app = App::of(limits, Page::allow_changes);
+    let verdict = async |rule: &str| {
+        let body = json!({"rule": rule, "key": "alice"});
+        app.post("key", body).await.expect_ok(rule)["allowed"].clone()
+    };
+    assert_eq!(verdict("search").await, true);
+    for rule in ["search", "shady"] {
+        let _ = app.limits.check(rule, user("alice")).await;
+    }
+    assert_eq!(verdict("search").await, false);
+    assert_eq!(verdict("shady").await, true);
+    assert_eq!(verdict("off").await, true);
+    app.let_through("alice", 60).await.expect_ok("let through");
+    assert_eq!(verdict("search").await, true);
+}
+
+/// A client chooses the parts of a key: together they may look like an address, which stands for
+/// another key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_parts_look_like_an_address_is_that_row() {
+    let server = Redis::start();
+    let [here, there] = [0, 1].map(|_| App::on(&server, Page::allow_changes));
+    let key = Key::default().with("1").with("").with("2");
+    while there.limits.check("search", key.clone()).await.is_ok() {}
+    let seen = here
+        .wait("limited", PATIENT, |it| it["rows"] != json!([]))
+        .await;
+    let body = json!({"rule": "search", "row": seen["rows"][0]["row"]});
+    let answer = here.post("reset", body).await.expect_ok("by its row");
+    assert_eq!(answer, json!({"found": true}));
+    there.limits.check("search", key).await.expect("was reset");
+}

@@ -1,0 +1,906 @@
+//! Reloading attacked: what stands in the place of the file, how it comes and goes, and who else
+//! replaces the rules meanwhile. Whatever happens, the old rules stay or whole new ones apply.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, FileTimes, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tempfile::TempDir;
+use test_support::random;
+use tidegate::live::ReloadStatus;
+use tidegate::{Limits, Quota, RateLimitLayer, Rule, Rules};
+use tokio::runtime::{Builder, Handle};
+use tokio::time::sleep;
+
+use crate::helpers::{HOUR, PATIENT, millis};
+
+/// A change applies after 2.25 s at most.
+const SETTLED: Duration = Duration::from_millis(2_500);
+const LARGEST: u64 = 16 << 20;
+
+fn table(path: &str, max: u64) -> String {
+    format!("[rules.{path}]\nmax-count = {max}\nwindow = \"1h\"\n")
+}
+
+/// A file, the limits that began with it, and a layer for the rule `a`.
+struct Service {
+    folder: TempDir,
+    file: PathBuf,
+    limits: Limits,
+    _layer: RateLimitLayer,
+}
+
+impl Service {
+    fn start(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("limits.toml");
+        fs::write(&file, text).expect("is written");
+        let limits = Limits::from_file(&file).expect("valid");
+        let _layer = limits.layer("a");
+        Self {
+            folder,
+            file,
+            limits,
+            _layer,
+        }
+    }
+
+    async fn watched(text: &str) -> Self {
+        let service = Self::start(text);
+        service.limits.watch(&service.file).expect("a runtime");
+        settle().await;
+        service
+    }
+
+    fn write(&self, text: impl AsRef<[u8]>) {
+        fs::write(&self.file, text).expect("is written");
+    }
+
+    /// Writes another file, and renames it.
+    fn rename_over(&self, text: impl AsRef<[u8]>) {
+        let new = self.beside("new");
+        fs::write(&new, text).expect("is written");
+        fs::rename(&new, &self.file).expect("is renamed");
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn remove(&self) {
+        let file = &self.file;
+        let is_folder = fs::symlink_metadata(file).is_ok_and(|found| found.is_dir());
+        let _ = if is_folder {
+            fs::remove_dir(file)
+        } else {
+            fs::remove_file(file)
+        };
+    }
+
+    fn status(&self) -> ReloadStatus {
+        self.limits.status()
+    }
+
+    fn max(&self) -> Option<u64> {
+        max(&self.limits, "a")
+    }
+}
+
+/// The maximum that limits a path. `None` if nothing does.
+fn max(limits: &Limits, path: &str) -> Option<u64> {
+    let rules = limits.rules().load();
+    Some(rules.get(path)?.quotas()[0].max())
+}
+
+async fn settle() {
+    sleep(SETTLED).await;
+}
+
+fn make_fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo runs").success());
+}
+
+/// Each is refused, at once when it is called and by the watcher; the service is as it was, and
+/// follows the file again when there is one.
+#[tokio::test(start_paused = true)]
+async fn strange_things_in_the_place_of_the_file() {
+    type Make = fn(&Service);
+    let things: [(&str, Make); 12] = [
+        ("a link to itself", |it| {
+            symlink(&it.file, &it.file).expect("is linked")
+        }),
+        ("links in a circle", |it| {
+            let _ = fs::remove_file(it.beside("other"));
+            symlink(it.beside("other"), &it.file).expect("is linked");
+            symlink(&it.file, it.beside("other")).expect("is linked");
+        }),
+        ("a folder", |it| fs::create_dir(&it.file).expect("is made")),
+        ("a link to its folder", |it| {
+            symlink(".", &it.file).expect("is linked")
+        }),
+        ("a named pipe", |it| make_fifo(&it.file)),
+        ("a socket", |it| {
+            drop(UnixListener::bind(&it.file).expect("is bound"))
+        }),
+        ("zeros without end", |it| {
+            symlink("/dev/zero", &it.file).expect("is linked")
+        }),
+        ("nothing", |it| {
+            symlink("/dev/null", &it.file).expect("is linked")
+        }),
+        ("its own memory", |it| {
+            symlink("/proc/self/mem", &it.file).expect("is linked")
+        }),
+        ("a terabyte", |it| {
+            let file = File::create(&it.file).expect("is made");
+            file.set_len(1 << 40).expect("is sparse");
+        }),
+        ("a file as a folder", |it| {
+            fs::write(it.beside("plain"), "").expect("is written");
+            symlink("plain/limits.toml", &it.file).expect("is linked");
+        }),
+        ("a name that is too long", |it| {
+            symlink("n".repeat(3_000), &it.file).expect("is linked");
+        }),
+    ];
+    let service = Service::watched(&table("a", 5)).await;
+    let mut version = 1;
+    for (number, (name, make)) in things.into_iter().enumerate() {
+        service.remove();
+        make(&service);
+        let began = Instant::now();
+        let called = service.limits.reload(&service.file);
+        let failures = service.status().failures;
+        assert!(called.is_err(), "{name}");
+        settle().await;
+        settle().await;
+        assert!(began.elapsed() < PATIENT, "{name}: {:?}", began.elapsed());
+        let status = service.status();
+        let error = status.error.clone().unwrap_or_default();
+        assert!(error.contains("limits.toml"), "{name}: {error}");
+        assert!(error.len() < 1_000, "{name}: {error}");
+        assert!(status.failures <= failures + 1, "{name}: {status:?}");
+        assert_eq!((status.version, service.max().is_some()), (version, true));
+        service.remove();
+        service.write(table("a", 6 + number as u64));
+        settle().await;
+        version += 1;
+        let status = service.status();
+        assert_eq!((status.version, status.error), (version, None), "{name}");
+        assert_eq!(service.max(), Some(6 + number as u64), "{name}");
+        assert!(status.watched.is_some(), "{name}");
+    }
+}
+
+/// Bytes that are no TOML, or odd TOML: refused whole, or applied whole.
+#[tokio::test(start_paused = true)]
+async fn odd_bytes() {
+    let good = table("a", 9);
+    let with = |before: &[u8], after: &[u8]| [before, good.as_bytes(), after].concat();
+    let refused = [
+        ("NUL bytes", with(b"", b"\0\0\0")),
+        ("a NUL byte before", with(b"\0", b"")),
+        ("a lone carriage return", with(b"", b"# a\rb\n")),
+        ("half a character", with(b"# \xe6\xbc", b"")),
+        ("a surrogate", with(b"# \xed\xa0\x80\n", b"")),
+        ("too long a form", with(b"# \xc0\xaf\n", b"")),
+        (
+            "UTF-16",
+            good.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+        ),
+        ("binary", (0..=255).cycle().take(100_000).collect()),
+        ("a table twice", with(good.as_bytes(), b"")),
+        ("two documents", with(b"", b"---\n...\n")),
+        ("brackets", "[".repeat(1 << 20).into_bytes()),
+        (
+            "nested arrays",
+            with(b"", format!("x = {}", "[".repeat(200_000)).as_bytes()),
+        ),
+        (
+            "nested tables",
+            format!("a{} = 1", ".a".repeat(200_000)).into_bytes(),
+        ),
+        ("a long line", with(b"", "x".repeat(1 << 20).as_bytes())),
+        (
+            "a long number",
+            format!("[rules.a]\nmax-count = {}", "9".repeat(100_000)).into_bytes(),
+        ),
+    ];
+    let service = Service::watched(&table("a", 5)).await;
+    for (name, bytes) in refused {
+        service.write(&bytes);
+        let began = Instant::now();
+        assert!(service.limits.reload(&service.file).is_err(), "{name}");
+        settle().await;
+        assert!(
+            began.elapsed() < PATIENT,
+            "{name} took {:?}",
+            began.elapsed()
+        );
+        let status = service.status();
+        let error = status.error.clone().unwrap_or_default();
+        assert!(error.contains("limits.toml"), "{name}: {error}");
+        assert!(
+            error.len() < 2_000,
+            "{name}: {} bytes of an error",
+            error.len()
+        );
+        assert_eq!((status.version, service.max()), (1, Some(5)), "{name}");
+    }
+    let applied = [
+        ("CRLF", good.replace('\n', "\r\n").into_bytes()),
+        ("no line end", good.trim_end().as_bytes().to_vec()),
+        (
+            "comments",
+            with("# 漢 é \u{1f980}\n".repeat(1_000).as_bytes(), b"# end"),
+        ),
+        ("blanks", with(b"\n\n \t \n", b"\n\n\t")),
+    ];
+    for (number, (name, bytes)) in applied.into_iter().enumerate() {
+        service.write(bytes);
+        settle().await;
+        let status = service.status();
+        assert_eq!(
+            (status.version, status.error),
+            (number as u64 + 2, None),
+            "{name}"
+        );
+        assert_eq!(service.max(), Some(9), "{name}");
+    }
+    // Editors of some systems begin a file with it: either way, nothing in between.
+    service.write(with(b"\xef\xbb\xbf", b"").as_slice());
+    settle().await;
+    let status = service.status();
+    let versions = if status.error.is_none() { 6 } else { 5 };
+    assert_eq!((status.version, service.max()), (versions, Some(9)));
+}
+
+/// One thread puts a named pipe and a file in turns into the place: no reading hangs, whichever it
+/// finds when it looks, and when it opens.
+#[test]
+fn a_named_pipe_that_comes_and_goes() {
+    static READINGS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let readings = || {
+        READINGS
+            .each_ref()
+            .map(|number| number.load(Ordering::Relaxed))
+    };
+    let service = Service::start(&table("a", 5));
+    let (pipe, file) = (service.beside("pipe"), service.beside("file"));
+    make_fifo(&pipe);
+    fs::write(&file, table("a", 5)).expect("is written");
+    let (limits, path) = (service.limits.clone(), service.file.clone());
+    // A scope would wait for a thread that hangs.
+    std::thread::spawn(move || {
+        while !IS_OVER.load(Ordering::Relaxed) {
+            let outcome = usize::from(limits.reload(&path).is_ok());
+            READINGS[outcome].fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let link = service.beside("link");
+    let (mut last, mut since) = (readings(), Instant::now());
+    while readings().iter().any(|number| *number < 5_000) {
+        for target in [&pipe, &file] {
+            symlink(target, &link).expect("is linked");
+            fs::rename(&link, &service.file).expect("is renamed");
+        }
+        if readings() != last {
+            (last, since) = (readings(), Instant::now());
+        }
+        assert!(since.elapsed() < PATIENT, "a reading hangs after {last:?}");
+    }
+    IS_OVER.store(true, Ordering::Relaxed);
+    assert_eq!(service.max(), Some(5));
+}
+
+/// A call of `reload` that the file system does not answer holds up no watcher: the watched file
+/// applies, or the status says after ten seconds that it does not.
+#[test]
+fn a_call_that_hangs_holds_up_no_watcher() {
+    // Who opens a file with a lease waits for its holder, who does not hear of it here: 45 s.
+    const HOLD: &str = "import fcntl, signal, sys, time\n\
+        signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+        file = open(sys.argv[1], 'r+')\n\
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+        open(sys.argv[1] + '.held', 'w')\n\
+        time.sleep(60)\n";
+    let service = Service::start(&table("a", 5));
+    let mut holder = Command::new("python3");
+    let mut holder = holder
+        .args(["-c", HOLD])
+        .arg(&service.file)
+        .spawn()
+        .expect("python runs");
+    let began = Instant::now();
+    while !service.beside("limits.toml.held").exists() {
+        assert!(began.elapsed() < PATIENT, "the file is not held");
+        std::thread::sleep(millis(10));
+    }
+    let (limits, path) = (service.limits.clone(), service.file.clone());
+    std::thread::spawn(move || limits.reload(&path));
+    std::thread::sleep(millis(500));
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (max, status) = runtime.block_on(async {
+        let other = service.beside("other.toml");
+        fs::write(&other, table("a", 7)).expect("is written");
+        service.limits.watch(&other).expect("a runtime");
+        sleep(Duration::from_secs(15)).await;
+        (service.max(), service.status())
+    });
+    runtime.shutdown_background();
+    holder.kill().expect("is ours");
+    holder.wait().expect("has ended");
+    let is_seen = max == Some(7) || status.error.is_some();
+    assert!(is_seen, "{status:?}");
+}
+
+/// Two valid contents in turns, at every pace: the rules are one or the other, and what stays is in
+/// force after 2.25 s.
+#[tokio::test(start_paused = true)]
+async fn two_contents_in_turns() {
+    let service = Service::watched(&table("a", 5)).await;
+    for pause in [1, 10, 100, 200, 250, 300, 1_000, 2_000, 2_100, 2_250, 2_300] {
+        for turn in 0..40 {
+            let wanted = 7 + turn % 2;
+            match turn % 4 {
+                0 | 1 => service.rename_over(table("a", wanted)),
+                _ => service.write(table("a", wanted)),
+            }
+            sleep(millis(pause)).await;
+            let now = service.max().expect("limited");
+            assert!([5, 7, 8].contains(&now), "{now}");
+            if pause > 2_250 {
+                assert_eq!(now, wanted, "after {pause} ms");
+            }
+        }
+        settle().await;
+        assert_eq!(
+            (service.max(), service.status().error),
+            (Some(8), None),
+            "{pause}"
+        );
+    }
+}
+
+/// The time of the last write goes back, stays, or lies ahead: the content decides.
+#[tokio::test(start_paused = true)]
+async fn times_of_writes_that_mean_nothing() {
+    let set = |service: &Service, time: SystemTime| {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&service.file)
+            .expect("opens");
+        file.set_times(FileTimes::new().set_modified(time))
+            .expect("is set");
+    };
+    let start = SystemTime::now();
+    let times = [
+        SystemTime::UNIX_EPOCH,
+        start,
+        start,
+        start - HOUR,
+        start + 1_000 * HOUR,
+        start + 1_000 * HOUR,
+        SystemTime::UNIX_EPOCH,
+    ];
+    let service = Service::watched(&table("a", 5)).await;
+    for (number, time) in times.into_iter().enumerate() {
+        // As long as the content before.
+        let wanted = 6 - number as u64 % 2;
+        service.write(table("a", wanted));
+        set(&service, time);
+        settle().await;
+        assert_eq!(service.max(), Some(wanted), "{number}");
+        let version = service.status().version;
+        for other in times {
+            set(&service, other);
+            sleep(millis(700)).await;
+        }
+        settle().await;
+        let status = service.status();
+        assert_eq!(
+            (status.version, status.error),
+            (version, None),
+            "only the time"
+        );
+    }
+    // A time before 1970, where the file system has it.
+    set(&service, SystemTime::UNIX_EPOCH - HOUR);
+    settle().await;
+    assert_eq!(service.status().error, None);
+}
+
+/// A write in three parts within 200 ms, each part valid by itself, begun at every point between
+/// two readings: no part of it applies.
+#[tokio::test(start_paused = true)]
+async fn no_part_of_a_write_applies() {
+    let text = |max| [table("a", max), table("b", max), table("c", max)];
+    let service = Service::watched(&text(5).concat()).await;
+    let _layers = ["b", "c"].map(|path| service.limits.layer(path));
+    let all = || ["a", "b", "c"].map(|path| max(&service.limits, path));
+    let mut now = 5;
+    for offset in (0..2_300).step_by(30) {
+        sleep(millis(offset)).await;
+        let next = 5 + (now + 1) % 5;
+        let parts = text(next);
+        service.write(&parts[0]);
+        for part in &parts[1..] {
+            sleep(millis(95)).await;
+            assert_eq!(all(), [Some(now); 3], "at {offset}");
+            let file = OpenOptions::new().append(true).open(&service.file);
+            file.expect("opens")
+                .write_all(part.as_bytes())
+                .expect("is written");
+        }
+        for _ in 0..50 {
+            sleep(SETTLED / 50).await;
+            assert!(
+                all() == [Some(now); 3] || all() == [Some(next); 3],
+                "{:?}",
+                all()
+            );
+            assert_eq!(service.status().kept_rules, &[] as &[String], "at {offset}");
+        }
+        assert_eq!(all(), [Some(next); 3], "at {offset}");
+        now = next;
+    }
+}
+
+/// What the rules have to be after each step of a random story.
+struct Model {
+    /// The maximum of each rule, and whether it limits.
+    rules: BTreeMap<&'static str, (u64, bool)>,
+    is_enabled: bool,
+    version: u64,
+    applied: String,
+    kept: Vec<String>,
+}
+
+const PATHS: [&str; 5] = ["a", "b", "c", "unused", "other"];
+const USED: [&str; 3] = ["a", "b", "c"];
+
+impl Model {
+    /// The file has these rules.
+    fn apply(&mut self, text: String, rules: BTreeMap<&'static str, (u64, bool)>, enabled: bool) {
+        if text == self.applied {
+            return;
+        }
+        let is_kept = |path: &&'static str| USED.contains(path) && !rules.contains_key(path);
+        let kept: Vec<_> = self.rules.keys().copied().filter(is_kept).collect();
+        let old = kept.iter().map(|path| (*path, self.rules[path]));
+        let old: BTreeMap<_, _> = old.collect();
+        self.rules = rules.into_iter().chain(old).collect();
+        self.kept = kept.into_iter().map(str::to_owned).collect();
+        self.is_enabled = enabled;
+        self.version += 1;
+        self.applied = text;
+    }
+
+    fn check(&self, limits: &Limits, case: &str) {
+        for path in PATHS {
+            let wanted = self
+                .rules
+                .get(path)
+                .filter(|(_, limits)| *limits && self.is_enabled);
+            assert_eq!(
+                max(limits, path),
+                wanted.map(|(max, _)| *max),
+                "{path} {case}"
+            );
+        }
+        let status = limits.status();
+        assert_eq!(status.version, self.version, "{case}: {status:?}");
+        assert_eq!(status.kept_rules, self.kept, "{case}: {status:?}");
+    }
+}
+
+/// Rules come and go, are switched off and on, and the file is broken, empty or gone in between.
+async fn a_story(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(random::seed(seed));
+    let start = PATHS.map(|path| table(path, 1)).concat();
+    let service = Service::watched(&start).await;
+    let _layers = USED.map(|path| service.limits.layer(path));
+    let mut model = Model {
+        rules: PATHS.iter().map(|path| (*path, (1, true))).collect(),
+        is_enabled: true,
+        version: 1,
+        applied: start.clone(),
+        kept: Vec::new(),
+    };
+    let mut texts = Vec::new();
+    for step in 0..60 {
+        match random.u8(0..10) {
+            0 => service.remove(),
+            1 => service.write(""),
+            2 => service.write("[rules.a]\nmax-count = -1\nwindow = \"1h\""),
+            3 => service.write("# nothing\nenabled = true\n"),
+            4 if !texts.is_empty() => {
+                // An edit is taken back, perhaps to what is in force.
+                let at = random.usize(..texts.len());
+                let (text, rules, enabled): &(String, BTreeMap<_, _>, bool) = &texts[at];
+                service.write(text);
+                model.apply(text.clone(), rules.clone(), *enabled);
+                settle().await;
+                let case = format!("seed {seed}, step {step}, again");
+                model.check(&service.limits, &case);
+                assert_eq!(service.status().error, None, "{case}");
+                continue;
+            }
+            _ => {
+                let enabled = random.u8(..) < 200;
+                let mut rules = BTreeMap::new();
+                let mut text = format!("enabled = {enabled}\n");
+                for path in PATHS {
+                    if random.bool() {
+                        let (max, limits) = (random.u64(0..100), random.u8(..) < 180);
+                        text += &format!("{}enabled = {limits}\n", table(path, max));
+                        rules.insert(path, (max, limits));
+                    }
+                }
+                if rules.is_empty() && enabled {
+                    continue;
+                }
+                service.rename_over(&text);
+                texts.push((text.clone(), rules.clone(), enabled));
+                model.apply(text, rules, enabled);
+                settle().await;
+                let case = format!("seed {seed}, step {step}");
+                model.check(&service.limits, &case);
+                assert_eq!(service.status().error, None, "{case}");
+                continue;
+            }
+        }
+        settle().await;
+        let case = format!("seed {seed}, step {step}, broken");
+        model.check(&service.limits, &case);
+        assert!(service.status().error.is_some(), "{case}");
+    }
+    let status = service.status();
+    assert_eq!(status.reloads + 1, status.version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_come_and_go() {
+    for seed in 0..40 {
+        a_story(seed).await;
+    }
+}
+
+/// Gone for a day, and then back: the limits are as they were all the time, and one error is told.
+#[tokio::test(start_paused = true)]
+async fn gone_for_a_day() {
+    let service = Service::watched(&table("a", 5)).await;
+    service.remove();
+    for _ in 0..24 {
+        sleep(HOUR).await;
+        assert_eq!(service.max(), Some(5));
+    }
+    let status = service.status();
+    assert_eq!((status.failures, status.version), (1, 1), "{status:?}");
+    service.write(table("a", 5) + "enabled = false");
+    settle().await;
+    assert_eq!((service.max(), service.status().version), (None, 2));
+    service.write(table("a", 6));
+    settle().await;
+    assert_eq!((service.max(), service.status().version), (Some(6), 3));
+    assert_eq!(service.status().error, None);
+}
+
+/// More layers than paths are remembered elsewhere: a rule in use stays, whichever it is.
+#[tokio::test]
+async fn every_one_of_many_rules_in_use_stays() {
+    let paths: Vec<_> = (0..10_100).map(|number| format!("p{number:05}")).collect();
+    let text: String = paths.iter().map(|path| table(path, 5)).collect();
+    let service = Service::start(&(text + &table("a", 5)));
+    let layers: Vec<_> = paths
+        .iter()
+        .map(|path| service.limits.layer(path))
+        .collect();
+    service.write(table("z", 1));
+    service.limits.reload(&service.file).expect("valid");
+    let gone = paths
+        .iter()
+        .filter(|path| max(&service.limits, path) != Some(5));
+    let gone: Vec<_> = gone.collect();
+    assert!(
+        gone.is_empty(),
+        "{} rules, the first is {:?}",
+        gone.len(),
+        gone.first()
+    );
+    assert_eq!(service.status().kept_rules.len(), paths.len() + 1);
+    drop(layers);
+}
+
+/// Watched a thousand times: one task is left, one error is told once, and the last file counts.
+#[tokio::test(start_paused = true)]
+async fn watched_a_thousand_times() {
+    let service = Service::start(&table("a", 5));
+    for number in 0..1_000 {
+        let file = service.beside(&format!("{number}.toml"));
+        service.limits.watch(&file).expect("a runtime");
+        if number % 100 == 0 {
+            sleep(millis(number)).await;
+        }
+    }
+    settle().await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
+    let status = service.status();
+    assert_eq!((status.version, service.max()), (1, Some(5)));
+    assert!(
+        status
+            .error
+            .as_ref()
+            .is_some_and(|error| error.contains("999.toml")),
+        "{status:?}"
+    );
+    assert!(
+        status
+            .watched
+            .is_some_and(|file| file.ends_with("999.toml"))
+    );
+    fs::write(service.beside("998.toml"), table("a", 8)).expect("is written");
+    fs::write(service.beside("999.toml"), table("a", 9)).expect("is written");
+    settle().await;
+    assert_eq!((service.max(), service.status().version), (Some(9), 2));
+}
+
+/// Limits that are dropped while their watchers read, apply or sleep: no task is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_that_are_dropped() {
+    let service = Service::start(&table("a", 5));
+    for number in 0..300 {
+        let limits = Limits::from_toml(&table("a", 1)).expect("valid");
+        let layer = limits.layer("a");
+        limits.watch(&service.file).expect("a runtime");
+        if number % 3 == 0 {
+            sleep(Duration::from_micros(number * 7)).await;
+        }
+        // One is dropped with its last layer, one with its last clone.
+        match number % 2 {
+            0 => drop((layer, limits)),
+            _ => drop((limits, layer)),
+        }
+    }
+    let began = Instant::now();
+    while Handle::current().metrics().num_alive_tasks() > 0 {
+        assert!(began.elapsed() < PATIENT, "a task is left");
+        sleep(millis(5)).await;
+    }
+}
+
+/// From threads, with a runtime that ends under each watcher: nothing hangs, the rules stay, and
+/// the next watcher works.
+#[test]
+fn runtimes_end_under_watchers() {
+    let service = Service::start(&table("a", 5));
+    for number in 0..50 {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.expect("a runtime");
+        runtime.block_on(async {
+            service.write(table("a", 5 + number % 2));
+            service.limits.watch(&service.file).expect("a runtime");
+            if number % 3 == 0 {
+                sleep(millis(number * 8)).await;
+            }
+        });
+        let began = Instant::now();
+        drop(runtime);
+        assert!(began.elapsed() < PATIENT);
+        assert!(matches!(service.max(), Some(5 | 6)));
+    }
+    assert_eq!(service.status().watched, None);
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        service.write(table("a", 9));
+        service.limits.watch(&service.file).expect("a runtime");
+        settle().await;
+        assert_eq!((service.max(), service.status().error), (Some(9), None));
+    });
+}
+
+/// Called, watched and replaced by code at once: each change is one version, a status is of one
+/// moment, and in the end the last one to speak is right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn everybody_replaces_rules_at_once() {
+    let service = Service::start(&table("a", 5));
+    service.limits.watch(&service.file).expect("a runtime");
+    let is_over = AtomicBool::new(false);
+    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            let changes: Vec<_> = (0..2)
+                .map(|thread| {
+                    let service = &service;
+                    scope.spawn(move || {
+                        for number in 0..600_u64 {
+                            match (number + thread) % 3 {
+                                0 => service.limits.rules().replace(Rules::from_iter([rule(7)])),
+                                1 => {
+                                    let text = table("a", 8 + number % 2);
+                                    let new = service.beside(&format!("new{thread}"));
+                                    fs::write(&new, text).expect("is written");
+                                    fs::rename(&new, &service.file).expect("is renamed");
+                                }
+                                _ => service.limits.reload(&service.file).expect("valid"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut last = service.status();
+                while !is_over.load(Ordering::Relaxed) {
+                    let now = service.status();
+                    assert!(now.version >= last.version, "{last:?} then {now:?}");
+                    assert!(now.reloads >= last.reloads, "{last:?} then {now:?}");
+                    if now.version == last.version {
+                        assert_eq!(now.content_hash, last.content_hash);
+                        assert_eq!(now.applied_at, last.applied_at);
+                    }
+                    assert!(matches!(service.max(), Some(5 | 7 | 8 | 9)));
+                    last = now;
+                }
+            });
+            for change in changes {
+                change.join().expect("no panic");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+    service.rename_over(table("a", 3));
+    service.limits.reload(&service.file).expect("valid");
+    let status = service.status();
+    assert_eq!((service.max(), &status.error), (Some(3), &None));
+    // The watcher finds what is in force.
+    sleep(2 * SETTLED).await;
+    assert_eq!(
+        (service.max(), service.status().version),
+        (Some(3), status.version)
+    );
+    assert!(status.version > 400, "{status:?}");
+}
+
+/// A file that is just as large as may be, and one byte more.
+#[tokio::test]
+async fn the_largest_file() {
+    let service = Service::start(&table("a", 5));
+    let text = table("a", 6);
+    let filled = |length: u64| {
+        let comment = "#".repeat(length as usize - text.len());
+        text.clone() + &comment
+    };
+    service.write(filled(LARGEST + 1));
+    assert!(service.limits.reload(&service.file).is_err());
+    assert_eq!(service.max(), Some(5));
+    service.write(filled(LARGEST));
+    service.limits.reload(&service.file).expect("valid");
+    assert_eq!(service.max(), Some(6));
+}
+
+/// Only its text says what is in force: broken, mended and taken back, with the rules that code
+/// sets in between.
+#[tokio::test(start_paused = true)]
+async fn what_code_replaced_is_not_what_the_file_says() {
+    let service = Service::watched(&table("a", 5)).await;
+    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
+    service.limits.rules().replace(Rules::from_iter([rule(7)]));
+    settle().await;
+    assert_eq!((service.max(), service.status().version), (Some(7), 2));
+    // Called, the file says 5 again: the rules in force are not those of this file.
+    service.limits.reload(&service.file).expect("valid");
+    let status = service.status();
+    assert_eq!((service.max(), status.version), (Some(5), 3), "{status:?}");
+    assert!(status.content_hash.is_some());
+    // The same for the watcher, once the file has changed and is back.
+    service.limits.rules().replace(Rules::from_iter([rule(7)]));
+    service.write("[rules.a]");
+    settle().await;
+    assert_eq!(service.max(), Some(7));
+    assert!(service.status().error.is_some());
+    service.write(table("a", 6));
+    settle().await;
+    assert_eq!((service.max(), service.status().error), (Some(6), None));
+}
+
+/// A rule that was kept has the key, the prefix and the candidate that it had, also if the tables
+/// that they came from are gone.
+#[tokio::test(start_paused = true)]
+async fn a_kept_rule_is_whole() {
+    let text = "prefix = \"p:\"\n[client-ip]\ntrusted = [\"10.0.0.0/8\"]\n[rules.a]\n\
+                max-count = 5\nwindow = \"1h\"\nkey = [\"client-ip\", \"header:x-tenant\"]\n\
+                cost = 2\n[rules.a.shadow]\nmax-count = 2\nwindow = \"1s\"\n";
+    let service = Service::watched(text).await;
+    // All but what the file says for all of its rules.
+    let whole = |rule: &Rule| {
+        let text = format!("{rule:?}");
+        let (own, rest) = text.split_once("file: ").expect("is printed");
+        let (_, rest) = rest.split_once("refund_on: ").expect("is printed");
+        format!("{own}{rest}")
+    };
+    let before = service.limits.rules().load().get("a").cloned();
+    let before = whole(&before.expect("a rule"));
+    for switch in ["", "shadow = true\n", "shadow = false\n"] {
+        service.write(format!("{switch}prefix = \"q:\"\n{}", table("b", 1)));
+        settle().await;
+        assert_eq!(service.status().kept_rules, ["a"]);
+        let now = service.limits.rules().load();
+        let after = now.get("a").expect("is kept");
+        let is_shadow = switch.contains("true");
+        assert_eq!(
+            (after.prefix(), after.cost(), after.is_shadow()),
+            (Some("p:"), 2, is_shadow)
+        );
+        assert!(is_shadow || before == whole(after), "{after:?}");
+        assert!(after.shadow().is_some());
+    }
+}
+
+/// A name that is relative to the working directory, which changes later, leads to the same file.
+/// Runs in a process of its own: tests share the working directory.
+#[test]
+fn a_relative_name_and_another_working_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = Command::new(std::env::current_exe().expect("a test"))
+        .args([
+            "--ignored",
+            "--exact",
+            "attacks::reload::worker_in_another_directory",
+        ])
+        .env(WORKER_FOLDER, folder.path())
+        .output()
+        .expect("the worker runs");
+    let said = String::from_utf8_lossy(&worker.stdout);
+    assert!(
+        worker.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}
+
+const WORKER_FOLDER: &str = "TIDEGATE_TEST_WORKING_DIRECTORY";
+
+#[test]
+#[ignore = "a worker process"]
+fn worker_in_another_directory() {
+    let Some(folder) = std::env::var_os(WORKER_FOLDER) else {
+        return;
+    };
+    let folder = PathBuf::from(folder);
+    std::env::set_current_dir(&folder).expect("is there");
+    fs::create_dir(folder.join("other")).expect("is made");
+    fs::write("limits.toml", table("a", 5)).expect("is written");
+    fs::write("other/limits.toml", table("a", 1)).expect("is written");
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let limits = Limits::from_file("limits.toml").expect("valid");
+        let _layer = limits.layer("a");
+        limits.watch("limits.toml").expect("a runtime");
+        settle().await;
+        std::env::set_current_dir(folder.join("other")).expect("is there");
+        settle().await;
+        assert_eq!(max(&limits, "a"), Some(5));
+        fs::write(folder.join("limits.toml"), table("a", 7)).expect("is written");
+        settle().await;
+        assert_eq!(max(&limits, "a"), Some(7));
+        let watched = limits.status().watched;
+        assert!(watched.is_some_and(|file| file.is_absolute()));
+    });
+}

@@ -1,0 +1,945 @@
+//! Shadow rules cost nobody anything: not a different answer, not a wait, not a task, not a key
+//! that stays.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use test_support::Redis;
+use test_support::cluster::{Cluster, Plan};
+use test_support::proxy::Mode;
+use test_support::random;
+use tidegate::decision::{QuotaState, Source, Verdict};
+use tidegate::key::KeyError;
+use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::rule::Share;
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::test_util::ManualClock;
+use tidegate::{
+    Algorithm, Decision, Denied, Failed, Headers, Key, Limits, MemoryStore, Quota, Recovery,
+    RedisStore, Resilient, Rule, Rules, Store, StoreError, Take,
+};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::helpers::stub::Stub;
+use crate::helpers::{HOUR, PATIENT, app, behind, connect, millis, run};
+
+use DecisionOutcome::{Allowed, Never, ShadowDenied};
+
+fn of_quotas(path: &str, quotas: &[(u64, Duration)]) -> Rule {
+    let quotas = quotas
+        .iter()
+        .map(|(max, window)| Quota::new(*window, *max).expect("a valid quota"));
+    Rule::new(path, quotas).expect("a valid rule")
+}
+
+fn of_one(path: &str, max: u64) -> Rule {
+    of_quotas(path, &[(max, HOUR)])
+}
+
+fn limits(rule: Rule, store: impl Store) -> Limits {
+    Limits::new(Rules::from_iter([rule])).store(store)
+}
+
+/// `/?alice,3` is a request of the tenant `alice` that costs 3.
+fn tenant(head: &Parts) -> Result<Key, KeyError> {
+    let query = head.uri.query().unwrap_or_default();
+    match query.split(',').next().unwrap_or_default() {
+        "panic" => panic!("an extractor of a test"),
+        "" => Err(KeyError::absent("a test has no key")),
+        tenant => Ok(Key::from(tenant)),
+    }
+}
+
+fn cost(head: &Parts) -> u64 {
+    let query = head.uri.query().unwrap_or_default();
+    let cost = query.split(',').nth(1).unwrap_or("1");
+    cost.parse().expect("a number")
+}
+
+async fn send(app: &Router, target: &str) -> Response<Body> {
+    let request = Request::get(target).body(Body::empty()).expect("valid");
+    app.clone().oneshot(request).await.expect("no error")
+}
+
+async fn status(app: &Router, target: &str) -> u16 {
+    send(app, target).await.status().as_u16()
+}
+
+fn counted(limits: &Limits) -> RuleSnapshot {
+    let snapshot = limits.snapshot();
+    snapshot.rule("a").expect("a layer uses it").clone()
+}
+
+fn is_of_shadow(take: &Take) -> bool {
+    take.rule().is_shadow()
+}
+
+/// Waits in real time until this is true.
+async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < PATIENT, "never: {what}");
+        sleep(millis(5)).await;
+    }
+}
+
+/// What a client sees of a response.
+type Seen = (StatusCode, HeaderMap, Vec<u8>);
+
+async fn seen(response: Response<Body>) -> Seen {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes().to_vec();
+    (head.status, head.headers, body)
+}
+
+fn any_algorithm(random: &mut fastrand::Rng) -> Algorithm {
+    *random.choice(Algorithm::ALL.as_slice()).expect("some")
+}
+
+fn any_quotas(random: &mut fastrand::Rng, most: usize) -> Vec<(u64, Duration)> {
+    let number = random.usize(1..=most);
+    let quota = |at| {
+        let window = millis(1_000 * (1 + at as u64) + random.u64(0..900));
+        (random.u64(0..9), window)
+    };
+    (0..number).map(quota).collect()
+}
+
+/// Random histories: each answer, each decision and each refund is as without a candidate, whatever
+/// the candidate is.
+async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
+    for seed in seeds {
+        let mut random = fastrand::Rng::with_seed(random::seed(seed));
+        let rule = of_quotas("a", &any_quotas(&mut random, 3));
+        let rule = rule.with_algorithm(any_algorithm(&mut random));
+        let candidate = of_quotas("a", &any_quotas(&mut random, 16));
+        let candidate = candidate.with_algorithm(any_algorithm(&mut random));
+        let clock = ManualClock::default();
+        clock.set(1_800_000_000_000_123);
+        let store: Arc<dyn Store> = match redis {
+            None => Arc::new(MemoryStore::new().clock(clock.clone())),
+            Some(server) => Arc::new(connect(&server.url, PATIENT).await.clock(clock.clone())),
+        };
+        let plain = rule.clone().with_prefix(format!("plain{seed}:"));
+        let tried = rule
+            .with_prefix(format!("tried{seed}:"))
+            .with_shadow(candidate.with_prefix(format!("tried{seed}:")));
+        let headers = *random
+            .choice([Headers::Draft11, Headers::Draft7, Headers::Legacy].as_slice())
+            .expect("some");
+        // The memory store has no prefix for a key: each has a store of its own.
+        let other: Arc<dyn Store> = match redis {
+            None => Arc::new(MemoryStore::new().clock(clock.clone())),
+            Some(_) => Arc::clone(&store),
+        };
+        let make = |rule, store| {
+            let limits = limits(rule, store);
+            let layer = limits.layer("a").key(tenant).cost(cost).headers(headers);
+            (app(layer), limits)
+        };
+        let (plain, tried) = (make(plain, other), make(tried, store));
+        let (mut asked, mut charges) = (0, Vec::new());
+        for step in 0..60 {
+            let tenant = random.choice(["x", "y", "z", ""]).expect("some");
+            let target = format!("/?{tenant},{}", random.u64(0..6));
+            let (one, two) = (send(&plain.0, &target).await, send(&tried.0, &target).await);
+            asked += u64::from(!tenant.is_empty());
+            let case = format!("seed {seed}, step {step}: {target}");
+            assert_eq!(
+                Decision::from_extensions(one.extensions()),
+                Decision::from_extensions(two.extensions()),
+                "{case}"
+            );
+            let of = |response: &Response<Body>| Charges::from_extensions(response.extensions());
+            match (of(&one), of(&two)) {
+                (one, two) if (one.len(), two.len()) == (1, 1) => charges.push((one, two)),
+                (one, two) if (one.len(), two.len()) == (0, 0) => {}
+                other => panic!("{case}: {other:?}"),
+            }
+            assert_eq!(seen(one).await, seen(two).await, "{case}");
+            if random.u8(..) < 40 && !charges.is_empty() {
+                let (one, two) = &charges[random.usize(..charges.len())];
+                let (one, two) = (one.refund().await, two.refund().await);
+                assert_eq!(one.expect("an answer"), two.expect("an answer"), "{case}");
+            }
+            clock.set(clock.now() + random.u64(0..700_000));
+        }
+        let (one, two) = (counted(&plain.1), counted(&tried.1));
+        for outcome in [Allowed, DecisionOutcome::Denied, Never] {
+            assert_eq!(
+                one.decisions(outcome),
+                two.decisions(outcome),
+                "seed {seed}"
+            );
+        }
+        assert_eq!(
+            (one.units, one.refunded_units),
+            (two.units, two.refunded_units)
+        );
+        assert_eq!(one.denials, two.denials, "seed {seed}");
+        assert!(two.decisions(ShadowDenied) <= asked, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn histories_in_memory_are_as_without_a_candidate() {
+    equal_histories(0..150, None).await;
+}
+
+#[tokio::test]
+async fn histories_on_redis_are_as_without_a_candidate() {
+    let server = Redis::start();
+    equal_histories(0..12, Some(&server)).await;
+}
+
+/// A shadow rule's count is that of the same rule enforced for the same requests: denied takes are
+/// charged nothing.
+#[tokio::test]
+async fn a_shadow_rule_counts_what_it_would_have_denied() {
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(random::seed(seed));
+        let rule = of_quotas("a", &any_quotas(&mut random, 16));
+        let rule = rule.with_algorithm(any_algorithm(&mut random));
+        let clock = ManualClock::default();
+        clock.set(1_800_000_000_000_123);
+        let store = || MemoryStore::new().clock(clock.clone());
+        let enforced = limits(rule.clone(), store());
+        let alone = limits(rule.clone().into_shadow(), store());
+        let beside = limits(of_one("a", 1_000_000).with_shadow(rule), store());
+        let apps = [&enforced, &alone, &beside]
+            .map(|limits| app(limits.layer("a").key(tenant).cost(cost)));
+        let mut denied = 0;
+        for step in 0..80 {
+            let target = format!("/?{},{}", random.u8(0..3), random.u64(0..6));
+            denied += u64::from(status(&apps[0], &target).await == 429);
+            assert_eq!(status(&apps[1], &target).await, 200);
+            assert_eq!(status(&apps[2], &target).await, 200);
+            for limits in [&alone, &beside] {
+                let now = counted(limits).decisions(ShadowDenied);
+                assert_eq!(now, denied, "seed {seed}, step {step}: {target}");
+            }
+            clock.set(clock.now() + random.u64(0..700_000));
+        }
+        let names = |denials: &[(String, u64)]| denials.to_vec();
+        let expected = names(&counted(&enforced).denials);
+        assert_eq!(
+            names(&counted(&alone).shadow_denials),
+            expected,
+            "seed {seed}"
+        );
+        assert_eq!(
+            names(&counted(&beside).shadow_denials),
+            expected,
+            "seed {seed}"
+        );
+    }
+}
+
+fn refused() -> StoreError {
+    StoreError::new(StoreErrorKind::Refused, "a test refuses")
+}
+
+type Answer = fn() -> StoreFuture<tidegate::Decision>;
+
+/// What a store may do about a shadow rule, and nothing of it changes an answer.
+const BAD_ANSWERS: [(&str, Answer); 5] = [
+    ("hangs", || StoreFuture::boxed(std::future::pending())),
+    ("fails at once", || StoreFuture::ready(Err(refused()))),
+    ("fails", || StoreFuture::boxed(async { Err(refused()) })),
+    ("fails late", || {
+        StoreFuture::boxed(async {
+            sleep(HOUR).await;
+            Err(refused())
+        })
+    }),
+    ("says nothing", || {
+        StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Protocol, "")))
+    }),
+];
+
+async fn bad_answers(name: &str, answer: Answer) {
+    let enforced = of_one("a", 3).with_shadow(of_one("a", 1));
+    for (rule, expected) in [
+        (enforced, [200, 200, 200, 429, 429]),
+        (of_one("a", 1).into_shadow(), [200; 5]),
+    ] {
+        let store = Stub::answering(MemoryStore::new(), move |take| {
+            is_of_shadow(take).then(answer)
+        });
+        let limits = limits(rule, store);
+        let layer = limits
+            .layer("a")
+            .on_error(async |_: Failed| StatusCode::IM_A_TEAPOT);
+        let app = app(layer);
+        for expected in expected {
+            let began = tokio::time::Instant::now();
+            assert_eq!(status(&app, "/").await, expected, "{name}");
+            assert_eq!(began.elapsed(), Duration::ZERO, "{name}: nobody waits");
+        }
+        let a = counted(&limits);
+        assert_eq!((a.waiting, a.proceeded), (0, 0), "{name}: {a:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_answers_to_shadow_rules_change_nothing() {
+    for (name, answer) in BAD_ANSWERS {
+        bad_answers(name, answer).await;
+    }
+}
+
+/// As a panic of its key or of its cost.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_for_a_shadow_rule() {
+    let panics: [(&str, Answer); 3] = [
+        ("panics late", || {
+            StoreFuture::boxed(async {
+                tokio::task::yield_now().await;
+                panic!("a store of a test")
+            })
+        }),
+        ("panics", || {
+            StoreFuture::boxed(async { panic!("a store of a test") })
+        }),
+        ("panics when it is asked", || panic!("a store of a test")),
+    ];
+    let mut wrong = Vec::new();
+    for (name, answer) in panics {
+        let request = tokio::spawn(bad_answers(name, answer));
+        wrong.extend(request.await.is_err().then_some(name));
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// No callback, no field, no extension: not for the client, not for the handler.
+#[tokio::test]
+async fn a_shadow_rule_shows_nothing_in_nested_layers() {
+    let rules = [
+        of_one("outer", 0).into_shadow(),
+        of_one("middle", 2).with_shadow(of_one("middle", 0)),
+        of_one("inner", 0).into_shadow(),
+    ];
+    let limits = Limits::new(rules).store(MemoryStore::new());
+    let handler = async |request: Request<Body>| {
+        let charges = Charges::from_extensions(request.extensions());
+        assert_eq!(charges.len(), 1);
+        let decision = Decision::from_extensions(request.extensions()).expect("the middle's");
+        assert!(decision.is_allowed());
+    };
+    let quiet = |path| {
+        let degrade = async |_: Denied| -> StatusCode { unreachable!("it never denies") };
+        let failing = async |_: Failed| -> Recovery { unreachable!("it never fails") };
+        limits
+            .layer(path)
+            .degrade(degrade)
+            .on_error(failing)
+            .wait(HOUR)
+    };
+    let routes = Router::new().route("/", get(handler).layer(quiet("inner")));
+    let app = routes.layer(limits.layer("middle")).layer(quiet("outer"));
+    for expected in [200, 200, 429] {
+        let response = send(&app, "/").await;
+        assert_eq!(response.status().as_u16(), expected);
+        let policy = &response.headers()["ratelimit-policy"];
+        assert_eq!(policy, "\"middle\";q=2;w=3600");
+        let decision = Decision::from_extensions(response.extensions()).expect("the middle's");
+        assert_eq!(decision.is_allowed(), expected == 200);
+    }
+    let snapshot = limits.snapshot();
+    let denied = |path| snapshot.rule(path).expect("in use").decisions(ShadowDenied);
+    assert_eq!(["outer", "middle", "inner"].map(denied), [3, 3, 2]);
+}
+
+/// A key that is missing is no decision for the rule, and no question for its candidate.
+#[tokio::test]
+async fn keys_that_are_missing_or_panic() {
+    let store = Stub::listening(MemoryStore::new());
+    let limits_of = |rule| limits(rule, store.clone());
+    let plain = limits_of(of_one("a", 5));
+    let tried = limits_of(of_one("a", 5).with_shadow(of_one("a", 0)));
+    for target in ["/?,1", "/?panic,1"] {
+        let [one, two] = [&plain, &tried].map(|limits| app(limits.layer("a").key(tenant)));
+        let (one, two) = (send(&one, target).await, send(&two, target).await);
+        assert!(!one.status().is_success());
+        assert_eq!(seen(one).await, seen(two).await);
+    }
+    assert_eq!(store.asked(|_| true), 0);
+    let alone = limits_of(of_one("a", 0).into_shadow());
+    for target in ["/?,1", "/?panic,1"] {
+        let app = app(alone.layer("a").key(tenant));
+        assert_eq!(status(&app, target).await, 200, "{target}");
+    }
+    assert_eq!(store.asked(|_| true), 0);
+    assert_eq!(counted(&alone).decisions(ShadowDenied), 0);
+}
+
+/// A request that waits asks for itself again and again, and its candidate once.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_asks_its_candidate_once() {
+    let store = Stub::listening(MemoryStore::new().tokio_clock());
+    let window = Duration::from_secs(10);
+    let rule = of_quotas("a", &[(1, window)]).with_shadow(of_quotas("a", &[(2, window)]));
+    let limits = limits(rule, store.clone());
+    let app = app(limits.layer("a").wait(HOUR));
+    let requests = (0..5).map(|_| {
+        let app = app.clone();
+        tokio::spawn(async move { status(&app, "/").await })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        assert_eq!(request.await.expect("no panic"), 200);
+    }
+    assert!(store.asked(|take| !is_of_shadow(take)) > 10);
+    assert_eq!(store.asked(is_of_shadow), 5);
+    assert_eq!(
+        store.asked(|take| is_of_shadow(take) && take.is_repeat()),
+        0
+    );
+    let a = counted(&limits);
+    assert_eq!((a.decisions(Allowed), a.decisions(ShadowDenied)), (5, 3));
+}
+
+/// All that stands in the server has an expiry, also after requests were dropped at every point,
+/// and no task stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_requests_leave_neither_tasks_nor_keys() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for algorithm in Algorithm::ALL {
+        let path = format!("{algorithm:?}");
+        let candidate = of_quotas(&path, &[(9, HOUR), (5, 2 * HOUR)]).with_algorithm(algorithm);
+        let rules = [
+            of_one(&path, 20)
+                .with_algorithm(algorithm)
+                .with_shadow(candidate.clone()),
+            candidate.into_shadow(),
+        ];
+        for rule in rules {
+            let limits = limits(rule, store.clone());
+            let layer = limits.layer(&path).key(tenant).wait(millis(20));
+            let app = app(layer);
+            let mut clients = JoinSet::new();
+            for seed in 0..20 {
+                let app = app.clone();
+                clients.spawn(async move {
+                    let mut random = fastrand::Rng::with_seed(random::seed(seed));
+                    for _ in 0..20 {
+                        let patience = Duration::from_micros(random.u64(0..16_000));
+                        let target = format!("/?{}", random.u8(0..20));
+                        let _ = timeout(patience, send(&app, &target)).await;
+                    }
+                });
+            }
+            clients.join_all().await;
+        }
+    }
+    eventually("all tasks have ended", || tasks() <= before).await;
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut connection)
+        .expect("lists");
+    let of_shadows = keys.iter().filter(|key| key.contains("~shadow"));
+    assert!(of_shadows.count() > 40, "{keys:?}");
+    for key in keys {
+        let ttl: i64 = redis::cmd("PTTL")
+            .arg(&key)
+            .query(&mut connection)
+            .expect("says");
+        assert!(ttl > 0 || ttl == -2, "{key} stays for ever: {ttl}");
+    }
+}
+
+/// A server that hangs: all tasks that wait for candidates end with the store's time-out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_outlives_a_hanging_server() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, millis(300)).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let limits = limits(of_one("a", 0).into_shadow(), store);
+    let app = app(limits.layer("a"));
+    proxy.all(Mode::Hold);
+    let began = Instant::now();
+    let statuses = join_all((0..500).map(|_| status(&app, "/"))).await;
+    assert!(began.elapsed() < PATIENT / 2, "{:?}", began.elapsed());
+    assert!(statuses.iter().all(|status| *status == 200));
+    eventually("all questions failed", || {
+        counted(&limits).shadow_errors == 500
+    })
+    .await;
+    proxy.all(Mode::Pass);
+    // The connection has been made anew meanwhile.
+    eventually("all tasks have ended", || tasks() <= before + 12).await;
+    let a = counted(&limits);
+    assert_eq!((a.proceeded, a.decisions(ShadowDenied)), (0, 0), "{a:?}");
+}
+
+/// Values of another type under the keys of all shadows: the enforced answers do not change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_types_under_the_keys_of_shadows() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let candidate = of_one("a", 1).with_algorithm(algorithm).with_prefix("t:");
+        let rule = of_one("a", 2)
+            .with_algorithm(algorithm)
+            .with_shadow(candidate.clone());
+        let shadow = rule.shadow().expect("a candidate");
+        for number in 0..70 {
+            let key = Key::from(format!("{algorithm:?}{number}").as_str());
+            let name = Take::new(Arc::clone(shadow), key.clone()).name("");
+            run(&server, &format!("DEL {name}"));
+            match number % 3 {
+                0 => run(&server, &format!("HSET {name} a b")),
+                1 => run(&server, &format!("RPUSH {name} nonsense")),
+                _ => run(&server, &format!("SADD {name} nonsense")),
+            }
+        }
+        let limits = limits(rule.clone(), store.clone());
+        let app = app(limits.layer("a").key(tenant));
+        let requests = (0..280).map(|number| {
+            let target = format!("/?{algorithm:?}{}", number % 70);
+            let app = app.clone();
+            tokio::spawn(async move { status(&app, &target).await })
+        });
+        let mut statuses = Vec::new();
+        for request in requests.collect::<Vec<_>>() {
+            statuses.push(request.await.expect("no panic"));
+        }
+        let ok = statuses.iter().filter(|status| **status == 200).count();
+        let denied = statuses.iter().filter(|status| **status == 429).count();
+        assert_eq!((ok, denied), (140, 140), "{algorithm:?}");
+        eventually("the candidates' answers are counted", || {
+            counted(&limits).shadow_errors == 280
+        })
+        .await;
+        assert_eq!(counted(&limits).decisions(ShadowDenied), 0);
+    }
+}
+
+/// Whatever a path is called, its counts are not those of another path's shadow.
+#[tokio::test]
+async fn no_path_has_the_keys_of_a_shadow() {
+    let paths = [
+        "a",
+        "a~",
+        "a~shadow",
+        "a~shadow~shadow",
+        "a~gcra",
+        "a~gcra~shadow",
+        "a~window~shadow",
+        "a~shadow~gcra",
+        "a%7Eshadow",
+        "a%7eshadow",
+        "a%257Eshadow",
+        "~shadow",
+        "shadow",
+        "~",
+        "a:b",
+        "a%3Ab",
+        "a{b}",
+        "a b",
+        "a~fixed",
+        "a\n",
+        "a\0",
+        "a%",
+        "a%%",
+        "é",
+        "%C3%A9",
+    ];
+    let keys = [
+        Key::default(),
+        Key::from(""),
+        Key::from("~shadow"),
+        Key::default().with_nothing(),
+    ];
+    let mut names = HashSet::new();
+    for (path, algorithm) in paths
+        .iter()
+        .flat_map(|path| Algorithm::ALL.map(|it| (path, it)))
+    {
+        let rule = of_one(path, 1).with_algorithm(algorithm);
+        let candidate = rule.clone().with_shadow(rule.clone());
+        let shadow = candidate.shadow().expect("a candidate");
+        assert_eq!(shadow.id(), rule.clone().into_shadow().id(), "{path}");
+        for (rule, key) in [&rule, &**shadow]
+            .iter()
+            .flat_map(|rule| keys.iter().map(move |key| (rule, key)))
+        {
+            let name = Take::new(Arc::new(Rule::clone(rule)), key.clone()).name("p:");
+            assert!(
+                names.insert(name.clone()),
+                "{name} twice, by {path} {algorithm:?}"
+            );
+        }
+    }
+    // And on a store: the rule "a" with a candidate beside the enforced rule "a~shadow".
+    let server = Redis::start();
+    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
+    for store in [redis, Arc::new(MemoryStore::new())] {
+        let rules = [
+            of_one("a", 4).with_shadow(of_one("a", 4)),
+            of_one("a~shadow", 4),
+        ];
+        let limits = Limits::new(rules).store(Arc::clone(&store));
+        let [a, other] = ["a", "a~shadow"].map(|path| app(limits.layer(path)));
+        for expected in [200, 200, 200, 200, 429] {
+            assert_eq!(status(&a, "/").await, expected);
+            assert_eq!(status(&other, "/").await, expected);
+        }
+        eventually("the candidate is counted", || {
+            counted(&limits).decisions(ShadowDenied) == 1
+        })
+        .await;
+    }
+}
+
+/// A rule is switched between shadow and enforced while requests run: enforced it never admits more
+/// than its max, as a shadow it denies nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn switched_between_shadow_and_enforced() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let rule = of_one("a", 30);
+    let limits = limits(rule.clone(), store);
+    let app = app(limits.layer("a"));
+    let (mut limited, mut free) = (0_u64, 0_u64);
+    for round in 0..20 {
+        let is_shadow = round % 2 == 1;
+        let now = if is_shadow {
+            rule.clone().into_shadow()
+        } else {
+            rule.clone()
+        };
+        limits.rules().replace(Rules::from_iter([now]));
+        let responses = join_all((0..10).map(|_| send(&app, "/"))).await;
+        for response in responses {
+            let has_fields = response.headers().contains_key("ratelimit");
+            assert_eq!(has_fields, !is_shadow, "round {round}");
+            match (response.status().as_u16(), is_shadow) {
+                (200, true) => free += 1,
+                (200, false) => limited += 1,
+                (429, false) => {}
+                other => panic!("{other:?} in round {round}"),
+            }
+        }
+    }
+    assert_eq!((limited, free), (30, 100));
+    eventually("all is counted", || {
+        let a = counted(&limits);
+        a.decisions(Allowed) + a.decisions(ShadowDenied) + a.decisions(DecisionOutcome::Denied)
+            == 200
+    })
+    .await;
+    let a = counted(&limits);
+    let outcomes = [Allowed, DecisionOutcome::Denied, Never, ShadowDenied];
+    assert_eq!(
+        outcomes.map(|outcome| a.decisions(outcome)),
+        [60, 70, 0, 70]
+    );
+    assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (70, 70));
+}
+
+/// A request that waits under an enforced rule, which becomes a shadow rule or goes: it keeps the
+/// rule that it began with, and does not ask twice for its candidate.
+#[tokio::test(start_paused = true)]
+async fn a_candidate_comes_while_a_request_waits() {
+    let store = Stub::listening(MemoryStore::new().tokio_clock());
+    let rule = of_quotas("a", &[(1, Duration::from_secs(10))]);
+    let limits = limits(rule.clone(), store.clone());
+    let app = app(limits.layer("a").wait(HOUR));
+    assert_eq!(status(&app, "/").await, 200);
+    let waiter = tokio::spawn({
+        let app = app.clone();
+        async move { status(&app, "/").await }
+    });
+    sleep(millis(1)).await;
+    for seconds in 0..9 {
+        let candidate = of_quotas("a", &[(seconds, Duration::from_secs(7))]);
+        let next = rule.clone().with_shadow(candidate);
+        limits.rules().replace(Rules::from_iter([next]));
+        sleep(millis(1_000)).await;
+    }
+    assert_eq!(waiter.await.expect("no panic"), 200);
+    assert!(store.asked(is_of_shadow) <= 1);
+    assert_eq!(counted(&limits).waiting, 0);
+}
+
+/// The candidate is asked with the rule's key and cost, not with its own, and not at all beside a
+/// rule that is a shadow itself.
+#[tokio::test]
+async fn what_a_candidate_is_asked() {
+    let foreign = |_: &Parts| -> Result<Key, KeyError> { panic!("not the rule's key") };
+    let candidate = of_one("b", 4).with_cost(3).with_key(foreign);
+    let candidate = candidate.with_shadow(of_one("a", 0));
+    let rule = of_one("a", 9)
+        .with_cost(2)
+        .with_key(tenant)
+        .with_shadow(candidate);
+    for (rule, asked) in [(rule.clone(), [1, 1]), (rule.into_shadow(), [0, 1])] {
+        let store = Stub::listening(MemoryStore::new());
+        let limits = limits(rule, store.clone());
+        assert_eq!(status(&app(limits.layer("a")), "/?alice").await, 200);
+        let is_right = |take: &Take| {
+            (take.cost(), take.key().as_str(), take.rule().path()) == (2, "alice", "a")
+        };
+        let of = |shadow| store.asked(|take| is_right(take) && is_of_shadow(take) == shadow);
+        assert_eq!([of(false), of(true)], asked);
+        assert_eq!(store.asked(|_| true), asked[0] + asked[1]);
+    }
+}
+
+/// An inner service that is never called before it was ready, and never twice after that.
+#[tokio::test]
+async fn only_a_ready_service_is_called() {
+    #[derive(Default)]
+    struct Strict {
+        is_ready: bool,
+    }
+    impl Clone for Strict {
+        fn clone(&self) -> Self {
+            Self::default()
+        }
+    }
+    impl Service<Request<Body>> for Strict {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            self.is_ready = true;
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            assert!(
+                std::mem::take(&mut self.is_ready),
+                "it was not polled ready"
+            );
+            std::future::ready(Ok(Response::new(Body::empty())))
+        }
+    }
+    let server = Redis::start();
+    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
+    for store in [redis, Arc::new(MemoryStore::new())] {
+        for rule in [
+            of_one("a", 1).into_shadow(),
+            of_one("a", 9).with_shadow(of_one("a", 1)),
+        ] {
+            let limits = limits(rule, Arc::clone(&store));
+            let mut service = limits.layer("a").wait(HOUR).layer(Strict::default());
+            for _ in 0..4 {
+                let ready = service.ready().await.expect("no error");
+                let request = Request::get("/").body(Body::empty()).expect("valid");
+                let response = ready.call(request).await.expect("no error");
+                assert_eq!(response.status().as_u16(), 200);
+            }
+        }
+    }
+}
+
+/// A store whose answers to candidates never come: what waits for them is given up some time.
+async fn tasks_after_an_hour(requests: usize) -> usize {
+    let store = Stub::answering(MemoryStore::new(), |take| {
+        is_of_shadow(take).then(|| StoreFuture::boxed(std::future::pending()))
+    });
+    let limits = limits(of_one("a", 1_000_000).with_shadow(of_one("a", 1)), store);
+    let app = app(limits.layer("a"));
+    for _ in 0..requests {
+        assert_eq!(status(&app, "/").await, 200);
+    }
+    drop((app, limits));
+    sleep(HOUR).await;
+    Handle::current().metrics().num_alive_tasks()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_task_waits_for_ever() {
+    assert_eq!(tasks_after_an_hour(1_000).await, 0);
+}
+
+/// Without a tokio runtime, a store may still answer later: with a candidate, too.
+#[test]
+fn without_a_runtime() {
+    let later = || {
+        let mut polls = 0;
+        StoreFuture::boxed(std::future::poll_fn(move |context| {
+            polls += 1;
+            context.waker().wake_by_ref();
+            let states = [QuotaState::new(1, HOUR)].into_iter();
+            let decision = Decision::new(Verdict::Allowed, Source::Other, 1, states);
+            if polls < 3 {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(decision))
+            }
+        }))
+    };
+    for (is_shadow_late, rule) in [
+        (false, of_one("a", 9)),
+        (false, of_one("a", 9).with_shadow(of_one("a", 9))),
+        (true, of_one("a", 9).with_shadow(of_one("a", 9))),
+        (true, of_one("a", 9).into_shadow()),
+    ] {
+        let store = Stub::answering(MemoryStore::new(), move |take| {
+            (is_of_shadow(take) == is_shadow_late).then(later)
+        });
+        let limits = limits(rule, store);
+        let app = app(limits.layer("a"));
+        let mut request = Box::pin(status(&app, "/"));
+        let mut context = Context::from_waker(Waker::noop());
+        let answer = (0..100).find_map(|_| match request.as_mut().poll(&mut context) {
+            Poll::Ready(status) => Some(status),
+            Poll::Pending => None,
+        });
+        assert_eq!(answer, Some(200), "late for the shadow: {is_shadow_late}");
+    }
+}
+
+/// The node of a cluster that has the candidates' keys hangs: enforced answers come as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_node_of_the_candidates_hangs() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
+    let store = store.timeout(PATIENT);
+    let rule = of_one("a", 1_000_000).with_key(tenant);
+    let rule = rule.with_shadow(of_one("a", 1));
+    let shadow = rule.shadow().expect("a candidate");
+    let owner = |rule: &Rule, tenant: &str| {
+        let take = Take::new(Arc::new(rule.clone()), Key::from(tenant));
+        let name = take.name("CurrentLimiter:");
+        cluster.owner(&name)
+    };
+    let tenants = (0..).map(|number: u32| number.to_string());
+    let tenants = tenants.filter(|name| owner(&rule, name) == 0 && owner(shadow, name) == 1);
+    let tenants: Vec<_> = tenants.take(5).collect();
+    let limits = limits(rule.clone(), store);
+    let app = app(limits.layer("a"));
+    for tenant in &tenants {
+        assert_eq!(status(&app, &format!("/?{tenant}")).await, 200);
+    }
+    cluster.nodes[1].signal("STOP");
+    let began = Instant::now();
+    for number in 0..200 {
+        let target = format!("/?{}", tenants[number % 5]);
+        assert_eq!(status(&app, &target).await, 200);
+    }
+    let took = began.elapsed();
+    cluster.nodes[1].signal("CONT");
+    assert!(took < PATIENT / 2, "200 requests took {took:?}");
+}
+
+/// While the store fails, a fallback counts a rule and its candidate apart, too, and each by its
+/// share.
+#[tokio::test]
+async fn a_fallback_counts_candidates_apart() {
+    for processes in [1, 2] {
+        let failing = Stub::answering(MemoryStore::new(), |_| {
+            Some(StoreFuture::boxed(async { Err(refused()) }))
+        });
+        let store = Resilient::bare(failing).fallback(Share::of_processes(processes));
+        let rule = of_one("a", 12).with_shadow(of_one("a", 4));
+        let limits = limits(rule, store);
+        let app = app(limits.layer("a"));
+        let mut allowed = 0;
+        for _ in 0..20 {
+            allowed += u64::from(status(&app, "/").await == 200);
+        }
+        let share = u64::from(processes);
+        assert_eq!(allowed, 12 / share);
+        eventually("the candidate is counted", || {
+            counted(&limits).decisions_by(ShadowDenied, Source::Fallback) == 20 - 4 / share
+        })
+        .await;
+    }
+}
+
+/// A shadow rule is one of its own keys whichever setter was called first.
+#[test]
+fn the_order_of_setters() {
+    for algorithm in Algorithm::ALL {
+        let plain = of_one("a", 1).with_algorithm(algorithm);
+        let early = of_one("a", 1).into_shadow().with_algorithm(algorithm);
+        let late = plain.clone().into_shadow();
+        assert_eq!(early.id(), late.id());
+        assert_eq!(early.id(), late.clone().into_shadow().id(), "twice is once");
+        assert!(early.is_shadow() && early.id() != plain.id());
+
+        let beside = of_one("b", 1)
+            .with_shadow(plain.clone())
+            .with_algorithm(Algorithm::Gcra);
+        let of_b = of_one("b", 1).with_algorithm(algorithm).into_shadow();
+        let shadow = beside.shadow().expect("a candidate");
+        assert_eq!((shadow.id(), shadow.path()), (of_b.id(), "b"));
+        let again = beside.with_shadow(of_one("c", 2));
+        let shadow = again.shadow().expect("the candidate set last");
+        assert_eq!((shadow.id(), shadow.quotas()[0].max()), ("b~shadow", 2));
+    }
+}
+
+/// A memory store of few keys: a candidate takes no room that an enforced key needs.
+#[tokio::test]
+async fn a_candidate_takes_no_room_in_a_small_store() {
+    let all = |rule: Rule| async move {
+        let limits = limits(rule, MemoryStore::with_max_keys(8));
+        let app = app(limits.layer("a").key(tenant));
+        let mut statuses = Vec::new();
+        for number in 0..8 {
+            statuses.push(status(&app, &format!("/?{number}")).await);
+        }
+        statuses
+    };
+    let plain = all(of_one("a", 1)).await;
+    assert_eq!(plain, [200; 8]);
+    let tried = all(of_one("a", 1).with_shadow(of_one("a", 1))).await;
+    assert_eq!(tried, plain, "beside a candidate");
+}
+
+/// As many callers as may be in flight: a candidate takes no caller's place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_takes_no_place_in_flight() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let all = |rule: Rule| {
+        let store = store.clone();
+        async move {
+            let limits = limits(rule, Resilient::bare(store).in_flight(4));
+            let app = app(limits.layer("a"));
+            let mut clients = JoinSet::new();
+            for _ in 0..4 {
+                let app = app.clone();
+                clients.spawn(async move {
+                    let mut failed = 0;
+                    for _ in 0..50 {
+                        failed += u64::from(status(&app, "/").await == 503);
+                    }
+                    failed
+                });
+            }
+            clients.join_all().await.into_iter().sum::<u64>()
+        }
+    };
+    assert_eq!(all(of_one("a", 1_000_000)).await, 0);
+    let tried = of_one("a", 1_000_000).with_shadow(of_one("a", 1_000_000));
+    assert_eq!(all(tried).await, 0, "of 200 requests beside a candidate");
+}

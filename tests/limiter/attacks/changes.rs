@@ -1,0 +1,402 @@
+//! Rates that change, are deleted and expire under those who wait.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis as Server;
+use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::witness::{Witness, check_windows, server_now};
+use super::{available, kind, limiter, replace_rate, set};
+use crate::helpers::{PATIENT, behind, check_expiries, handle, millis, run};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// What happens while callers sleep for half a minute.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Set,
+    Keep,
+    Delete,
+    DeleteAndSet,
+    Expire,
+    DeletedByHand,
+}
+
+const CHANGES: [Change; 6] = [
+    Change::Set,
+    Change::Keep,
+    Change::Delete,
+    Change::DeleteAndSet,
+    Change::Expire,
+    Change::DeletedByHand,
+];
+
+async fn make(change: Change, by: &RateLimiter, server: &Server) {
+    let more = Rate::overall(1_000, LONG).expect("a rate");
+    match change {
+        Change::Set => by.set_rate(more).await.expect("is set"),
+        Change::Keep => replace_rate(by, more).await,
+        Change::Delete => assert!(by.delete().await.expect("an answer")),
+        Change::DeleteAndSet => {
+            assert!(by.delete().await.expect("an answer"));
+            assert!(by.try_set_rate(more).await.expect("an answer"));
+        }
+        Change::Expire => assert!(by.expire(millis(1)).await.expect("an answer")),
+        Change::DeletedByHand => run(server, &format!("DEL {}", by.name())),
+    }
+}
+
+fn is_right(change: Change, answer: Option<LimiterErrorKind>) -> bool {
+    match change {
+        Change::Delete | Change::Expire | Change::DeletedByHand => {
+            answer == Some(LimiterErrorKind::UnknownLimiter)
+        }
+        // Who asks in between is told.
+        Change::DeleteAndSet => matches!(answer, None | Some(LimiterErrorKind::UnknownLimiter)),
+        _ => answer.is_none(),
+    }
+}
+
+/// Law 14: sleepers hear of a change by their own process at once, and of any other within a
+/// second; a newcomer does not stand behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sleeps_through_a_change() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (home, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let cases = CHANGES
+        .into_iter()
+        .flat_map(|change| [(change, false), (change, true)]);
+    let cases = cases.map(async |(change, is_foreign)| {
+        let name = format!("{change:?}-{is_foreign}");
+        let limiter = limiter(&home, &name, 1, LONG).await;
+        assert!(limiter.try_acquire(1).await.expect("an answer"));
+        let mut sleepers = JoinSet::new();
+        for at in 0..6 {
+            let limiter = limiter.clone();
+            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            sleepers.spawn(async move { kind(limiter.acquire(1).await) });
+        }
+        sleep(millis(300)).await;
+        assert!(sleepers.try_join_next().is_none(), "{name}: one is served");
+        let by = RateLimiter::new(if is_foreign { &abroad } else { &home }, &*name);
+        make(change, &by, &server).await;
+        sleep(millis(5)).await;
+        let newcomer = limiter.try_acquire(1);
+        let newcomer = timeout(Duration::from_secs(2), newcomer)
+            .await
+            .expect("at once");
+        assert!(is_right(change, kind(newcomer)), "{name}: a newcomer");
+        // Expiry and deletion by hand are changes that this process did not make.
+        let is_known = !is_foreign && !matches!(change, Change::DeletedByHand | Change::Expire);
+        let within = if is_known { millis(700) } else { millis(1_700) };
+        let heard = timeout(within, async {
+            while let Some(answer) = sleepers.join_next().await {
+                let answer = answer.expect("no panic");
+                assert!(is_right(change, answer), "{name}: {answer:?}");
+            }
+        });
+        let in_time = heard.await.is_ok();
+        (name.clone(), in_time)
+    });
+    let heard = join_all(cases).await;
+    let late: Vec<_> = heard.iter().filter(|(_, in_time)| !in_time).collect();
+    assert!(late.is_empty(), "late: {late:?}");
+}
+
+/// `FLUSHALL` takes rates away; who waits is told, and the limiter can be set anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_is_flushed() {
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let limiter = limiter(&redis, "flushed", 1, LONG).await;
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    let waiting = [limiter.clone(), limiter.clone().fair()]
+        .map(|limiter| tokio::spawn(async move { kind(limiter.acquire(1).await) }));
+    sleep(millis(100)).await;
+    run(&server, "FLUSHALL");
+    for waiting in waiting {
+        let answer = timeout(millis(2_500), waiting).await.expect("law 6");
+        let answer = answer.expect("no panic");
+        assert_eq!(answer, Some(LimiterErrorKind::UnknownLimiter));
+    }
+    let first = limiter
+        .try_set_rate(Rate::overall(2, LONG).expect("valid"))
+        .await;
+    assert!(first.expect("an answer"));
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    check_expiries(&server, &["flushed"]);
+}
+
+/// Law 1 under a rate that goes up and down with what was granted kept: in each phase the grants of
+/// that phase alone fit the rate, and no interval at all holds more than the highest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_that_goes_up_and_down() {
+    const INTERVAL: Duration = millis(100);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let limiter = limiter(&handles[1], "wavy", 3, INTERVAL).await;
+    let witness = Witness::watch(&server, "wavy");
+    let mut waiters = JoinSet::new();
+    for at in 0..60 {
+        let limiter = RateLimiter::new(&handles[at % 2], "wavy");
+        let limiter = if at % 3 == 0 { limiter } else { limiter.fair() };
+        waiters.spawn(async move {
+            loop {
+                limiter.acquire(1).await.expect("a permit");
+            }
+        });
+    }
+    let mut phases = Vec::new();
+    for rate in [3, 8, 2, 6, 3, 7, 2, 1, 5] {
+        let next = Rate::overall(rate, INTERVAL).expect("a rate");
+        replace_rate(&limiter, next).await;
+        let began = server_now(&server);
+        sleep(millis(250)).await;
+        phases.push((rate, began, server_now(&server)));
+    }
+    waiters.shutdown().await;
+    let grants = witness.grants(INTERVAL);
+    check_windows(&grants, 8, INTERVAL);
+    for (rate, began, ended) in phases {
+        // A grant of the millisecond before the change may be stamped a millisecond later.
+        let of_phase: Vec<_> = grants
+            .iter()
+            .filter(|grant| grant.at > began + 1 && grant.at < ended)
+            .copied()
+            .collect();
+        check_windows(&of_phase, rate, INTERVAL);
+        let permits: u64 = of_phase.iter().map(|grant| grant.permits).sum();
+        assert!(permits >= rate, "{permits} of {rate} in a phase");
+    }
+}
+
+/// Who reserved a place under a rate that is gone does not come beside those who were granted anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_end_with_their_rate() {
+    const INTERVAL: Duration = millis(200);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let limiter = limiter(&redis, "places", 10, INTERVAL).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..60 {
+        let fair = limiter.clone().fair();
+        waiters.spawn(async move { while fair.acquire(1).await.is_ok() {} });
+    }
+    sleep(millis(300)).await;
+    for round in 0..4 {
+        set(&limiter, 2, INTERVAL).await;
+        // From here on nothing is forgotten.
+        let witness = Witness::watch(&server, "places");
+        sleep(millis(700)).await;
+        let used = witness.check(2, INTERVAL);
+        assert!(used >= 4, "{used} of 6 in round {round}");
+        set(&limiter, 10, INTERVAL).await;
+        sleep(millis(50)).await;
+    }
+    waiters.shutdown().await;
+}
+
+/// Who waits for more than a rate that was lowered gives is told, and nobody stands behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_became_impossible() {
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    for name in ["plain", "fair"] {
+        let limiter = limiter(&redis, name, 10, LONG).await;
+        let limiter = if name == "fair" {
+            limiter.fair()
+        } else {
+            limiter
+        };
+        assert_eq!(
+            kind(limiter.acquire(11).await),
+            Some(LimiterErrorKind::AboveRate)
+        );
+        assert_eq!(
+            kind(limiter.acquire(u64::MAX).await),
+            Some(LimiterErrorKind::AboveRate)
+        );
+        let in_vain = limiter.try_acquire_for(11, Duration::MAX).await;
+        assert_eq!(kind(in_vain), Some(LimiterErrorKind::AboveRate));
+        assert!(limiter.try_acquire(5).await.expect("an answer"));
+        let (big, small) = (limiter.clone(), limiter.clone());
+        let mut bigs = JoinSet::new();
+        for _ in 0..20 {
+            let big = big.clone();
+            bigs.spawn(async move { kind(big.acquire(8).await) });
+        }
+        sleep(millis(100)).await;
+        let smalls = tokio::spawn(async move { small.acquire(6).await });
+        sleep(millis(50)).await;
+        let fewer = Rate::overall(7, LONG).expect("a rate");
+        replace_rate(&limiter, fewer).await;
+        let began = Instant::now();
+        while let Some(answer) = bigs.join_next().await {
+            let answer = answer.expect("no panic");
+            assert_eq!(answer, Some(LimiterErrorKind::AboveRate), "{name}");
+        }
+        assert!(
+            began.elapsed() < millis(700),
+            "{name}: {:?}",
+            began.elapsed()
+        );
+        // What is free goes to those who ask: two of seven.
+        let two = timeout(Duration::from_secs(2), limiter.acquire(2));
+        if name == "plain" {
+            two.await.expect("law 14").expect("a permit");
+        }
+        smalls.abort();
+    }
+}
+
+/// A client of Redisson sets a rate over one of five that was not shared, as its script does. From
+/// then on the limiter counts as that client expects: without expiries.
+async fn redisson_sets(permits: u64, keep_alive: Option<u64>) {
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let limiter = limiter(&redis, "java", 5, LONG).await;
+    assert!(limiter.try_acquire(3).await.expect("an answer"));
+    assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
+    let mut script = redis::pipe();
+    let interval = LONG.as_millis() as u64;
+    let fields = [("rate", permits), ("interval", interval), ("type", 0)];
+    script.atomic().hset_multiple("java", &fields);
+    if let Some(keep_alive) = keep_alive {
+        script.hset("java", "keepAliveTime", keep_alive);
+    }
+    script.del(&["{java}:value", "{java}:permits"]);
+    script.exec(&mut server.connection()).expect("is set");
+    assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
+    assert!(limiter.try_acquire(permits).await.expect("an answer"));
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    for half in ["{java}:value", "{java}:permits"] {
+        let left = redis::cmd("PTTL")
+            .arg(half)
+            .query::<i64>(&mut server.connection());
+        assert_eq!(left.expect("a time"), -1, "Redisson would lose {half}");
+    }
+    assert!(limiter.delete().await.expect("an answer"));
+    check_expiries(&server, &[]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_sets_another_rate() {
+    redisson_sets(7, Some(0)).await;
+    redisson_sets(7, None).await;
+}
+
+/// Older clients, which write no keep-alive time, look like counts that were evicted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_sets_the_same_rate() {
+    redisson_sets(5, Some(0)).await;
+}
+
+/// Of many who set the first rate one does; of many who delete it one has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_writers_and_last_deleters() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    for _ in 0..10 {
+        let limiters: Vec<_> = (0..40)
+            .map(|at| RateLimiter::new(&handles[at % 2], "raced"))
+            .collect();
+        let sets = limiters.iter().zip(1..).map(|(limiter, permits)| {
+            limiter.try_set_rate(Rate::overall(permits, LONG).expect("valid"))
+        });
+        let sets = timeout(PATIENT, join_all(sets)).await.expect("law 6");
+        let first: Vec<_> = (1..)
+            .zip(sets)
+            .filter_map(|(permits, set)| set.expect("an answer").then_some(permits))
+            .collect();
+        let rate = limiters[0]
+            .stored_rate()
+            .await
+            .expect("an answer")
+            .expect("a rate");
+        assert_eq!(first, [rate.permits()]);
+        let deletes = join_all(limiters.iter().map(RateLimiter::delete)).await;
+        let deletes = deletes
+            .into_iter()
+            .filter(|is| *is.as_ref().expect("an answer"));
+        assert_eq!(deletes.count(), 1);
+    }
+    check_expiries(&server, &[]);
+}
+
+/// A rate that is kept alive for its interval alone serves all who wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_that_lives_for_its_interval() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let rate = Rate::overall(2, millis(100)).and_then(|rate| rate.with_keep_alive(millis(100)));
+    let rate = rate.expect("a rate");
+    for name in ["plain", "fair"] {
+        let limiter = RateLimiter::new(&redis, name);
+        let limiter = if name == "fair" {
+            limiter.fair()
+        } else {
+            limiter
+        };
+        limiter.set_rate(rate).await.expect("is set");
+        let served = join_all((0..10).map(|_| limiter.acquire(1))).await;
+        let failed = served.iter().filter(|answer| answer.is_err()).count();
+        assert_eq!(failed, 0, "{name}: {served:?}");
+    }
+    sleep(millis(2_500)).await;
+    let left: Vec<String> = redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut server.connection())
+        .expect("the keys");
+    assert!(left.is_empty(), "law 4: {left:?}");
+}
+
+/// A release is a change, too: who sleeps hears of one by the own process at once, and of another
+/// process's within a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sleeps_through_a_release() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (home, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    for is_fair in [false, true] {
+        for is_foreign in [false, true] {
+            let name = format!("{is_fair}-{is_foreign}");
+            let limiter = limiter(&home, &name, 4, LONG).await;
+            let by = RateLimiter::new(if is_foreign { &abroad } else { &home }, &*name);
+            let permit = by.acquire_permit(2).await.expect("a permit");
+            by.acquire(2).await.expect("permits");
+            let sleeper = limiter.clone();
+            let sleeper = if is_fair { sleeper.fair() } else { sleeper };
+            let sleeps = tokio::spawn(async move {
+                sleeper.acquire(1).await?;
+                sleeper.acquire(3).await
+            });
+            sleep(millis(200)).await;
+            assert_eq!(permit.release().await.expect("an answer"), 2, "{name}");
+            sleep(if is_foreign {
+                millis(1_500)
+            } else {
+                millis(500)
+            })
+            .await;
+            assert_eq!(available(&by).await, 1, "{name}: one has woken up");
+            assert_eq!(by.release(2).await.expect("an answer"), 2, "{name}");
+            let within = if is_foreign {
+                millis(2_000)
+            } else {
+                millis(700)
+            };
+            let served = timeout(within, sleeps).await;
+            let served = served.unwrap_or_else(|_| panic!("{name}: sleeps through a release"));
+            served.expect("no panic").expect("permits");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Replies that are lost, servers that stop, hang, forget and die under those who wait.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis as Server;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::witness::Witness;
+use super::{becomes_available, kind, limiter};
+use crate::helpers::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
+
+/// The default of `Redis::timeout`, and what a busy machine adds.
+const IN_TIME: Duration = millis(200 + 500);
+
+async fn by_default(url: &str) -> Redis {
+    Redis::connect(url).await.expect("a running server")
+}
+
+/// The connection is cut at every moment between a call and its reply. What was granted to nobody
+/// is free again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_lost() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(4)).await;
+    let redis = handle(&proxy.url).await;
+    let limiter = limiter(&redis, "lost", 1_000, HOUR).await;
+    let (mut granted, mut failed) = (0, 0);
+    for round in 0..24_u64 {
+        let calls = (0..5_u64).map(|at| {
+            let limiter = limiter.clone();
+            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            tokio::spawn(async move {
+                match at % 3 {
+                    0 => limiter.acquire(2).await.map(|()| true),
+                    1 => limiter.try_acquire(2).await,
+                    _ => limiter.acquire_permit(2).await.map(|_| true),
+                }
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        sleep(Duration::from_micros(round * 250)).await;
+        proxy.present(if round % 2 == 0 {
+            Mode::Reset
+        } else {
+            Mode::HalfClosed
+        });
+        for call in calls {
+            match call.await.expect("no panic") {
+                Ok(is_granted) => granted += u64::from(is_granted) * 2,
+                Err(error) => {
+                    assert!(
+                        matches!(error.kind(), LimiterErrorKind::Store(_)),
+                        "{error}"
+                    );
+                    failed += 1;
+                }
+            }
+        }
+    }
+    println!("{granted} granted, {failed} calls failed");
+    assert!(failed > 0 && granted > 0);
+    becomes_available(&limiter, 1_000 - granted, Duration::from_secs(8)).await;
+    check_expiries(&server, &["lost"]);
+}
+
+/// Replies come after the callers' time: nothing of what they were granted stays charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_come_late() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server.url).await;
+    let redis = by_default(&proxy.url).await.timeout(millis(100));
+    limiter(&redis.clone().timeout(PATIENT), "late", 1_000, HOUR).await;
+    let limiter = RateLimiter::new(&redis, "late");
+    let mut granted = 0;
+    for round in 0..6 {
+        proxy.all(Mode::Delay {
+            calls: millis(0),
+            replies: millis(160),
+        });
+        let asked = Instant::now();
+        let calls = (0..20).map(|at| {
+            let limiter = limiter.clone();
+            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            async move { limiter.try_acquire(3).await }
+        });
+        for answer in join_all(calls).await {
+            granted += u64::from(answer.unwrap_or(false)) * 3;
+        }
+        let took = asked.elapsed();
+        assert!(
+            took < millis(100) + millis(500),
+            "law 6: {took:?} in round {round}"
+        );
+        proxy.all(Mode::Pass);
+        sleep(millis(100)).await;
+    }
+    becomes_available(&limiter, 1_000 - granted, Duration::from_secs(8)).await;
+}
+
+/// Law 6: a server that is stopped costs each call its time-out, and is used again when it goes
+/// on. Calls that were given up meanwhile hold nothing then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_stopped() {
+    let server = Server::start();
+    let redis = by_default(&server.url).await;
+    let free = limiter(&redis, "free", 1_000, HOUR).await;
+    let busy = limiter(&redis, "busy", 1, millis(300)).await;
+    assert!(busy.try_acquire(1).await.expect("an answer"));
+    let mut sleepers = JoinSet::new();
+    for at in 0..6 {
+        let busy = busy.clone();
+        let busy = if at % 2 == 0 { busy.fair() } else { busy };
+        sleepers.spawn(async move { kind(busy.acquire(1).await) });
+    }
+    sleep(millis(50)).await;
+    server.signal("STOP");
+    let mut calls = JoinSet::new();
+    for at in 0..70 {
+        let free = free.clone();
+        let free = if at % 2 == 0 { free } else { free.fair() };
+        calls.spawn(async move {
+            sleep(millis(at * 10)).await;
+            let asked = Instant::now();
+            let answer = match at % 7 {
+                0 => kind(free.try_acquire(1).await),
+                1 => kind(free.try_acquire_for(1, millis(1)).await),
+                2 => kind(free.available_permits().await),
+                3 => kind(free.stored_rate().await),
+                4 => kind(free.release(1).await),
+                5 => kind(free.try_acquire_permit(1).await),
+                _ => kind(free.exists().await),
+            };
+            (at, answer, asked.elapsed())
+        });
+    }
+    let ended = calls.join_all().await;
+    server.signal("CONT");
+    for (at, answer, took) in ended {
+        assert!(
+            matches!(answer, Some(LimiterErrorKind::Store(_))),
+            "{at}: {answer:?}"
+        );
+        assert!(took < IN_TIME, "law 6: call {at} took {took:?}");
+    }
+    becomes_available_again(&free, 1_000).await;
+    // Who was waiting is served or is told that Redis was gone.
+    let sleepers = timeout(Duration::from_secs(6), sleepers.join_all()).await;
+    for answer in sleepers.expect("law 6") {
+        let is_right = answer.is_none_or(|kind| matches!(kind, LimiterErrorKind::Store(_)));
+        assert!(is_right, "{answer:?}");
+    }
+}
+
+/// The same, where the first calls may still fail.
+async fn becomes_available_again(limiter: &RateLimiter, permits: u64) {
+    let began = Instant::now();
+    let mut free = limiter.available_permits().await;
+    while free.as_ref().ok() != Some(&permits) {
+        assert!(
+            began.elapsed() < Duration::from_secs(8),
+            "{free:?} are free"
+        );
+        sleep(millis(50)).await;
+        free = limiter.available_permits().await;
+    }
+}
+
+/// A server that dies takes the rate with it. Who waits is told within seconds, and the limiter
+/// works again as soon as it has a rate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_dies() {
+    let mut server = Server::start();
+    let redis = by_default(&server.url).await;
+    let limiter = limiter(&redis, "dies", 1, HOUR).await;
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    let mut sleepers = JoinSet::new();
+    for at in 0..20 {
+        let limiter = limiter.clone();
+        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        sleepers.spawn(async move { kind(limiter.acquire(1).await) });
+    }
+    sleep(millis(100)).await;
+    server.kill();
+    sleep(millis(300)).await;
+    let asked = Instant::now();
+    let answer = kind(limiter.try_acquire(1).await);
+    assert!(
+        matches!(answer, Some(LimiterErrorKind::Store(_))),
+        "{answer:?}"
+    );
+    assert!(asked.elapsed() < IN_TIME, "law 6: {:?}", asked.elapsed());
+    server.restart();
+    let ended = timeout(Duration::from_secs(8), sleepers.join_all()).await;
+    for answer in ended.expect("law 6: nobody sleeps on") {
+        let is_told = matches!(
+            answer,
+            Some(LimiterErrorKind::Store(_) | LimiterErrorKind::UnknownLimiter)
+        );
+        assert!(is_told, "{answer:?}");
+    }
+    let began = Instant::now();
+    while limiter
+        .try_set_rate(Rate::overall(5, HOUR).expect("valid"))
+        .await
+        .is_err()
+    {
+        assert!(began.elapsed() < Duration::from_secs(3), "it is back");
+        sleep(millis(20)).await;
+    }
+    assert!(
+        limiter
+            .clone()
+            .fair()
+            .try_acquire(5)
+            .await
+            .expect("an answer")
+    );
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    check_expiries(&server, &["dies"]);
+}
+
+/// Scripts are flushed, writes are paused and connections are killed under those who wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_a_hostile_operator() {
+    const INTERVAL: Duration = millis(100);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let limiter = limiter(&redis, "hostile", 10, INTERVAL).await;
+    let witness = Witness::watch(&server, "hostile");
+    let mut callers = JoinSet::new();
+    for at in 0..100 {
+        let limiter = limiter.clone();
+        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        callers.spawn(async move { limiter.acquire(1).await });
+    }
+    for at in 0..60 {
+        run(&server, "SCRIPT FLUSH");
+        if at % 20 == 5 {
+            run(&server, "CLIENT PAUSE 60 WRITE");
+        }
+        sleep(millis(10)).await;
+    }
+    let answers = timeout(Duration::from_secs(10), callers.join_all()).await;
+    let answers = answers.expect("all are served");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    witness.check(10, INTERVAL);
+    check_expiries(&server, &["hostile"]);
+}

@@ -1,0 +1,220 @@
+//! Law 15: a release returns what this caller was granted and still counts, and nothing else.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use test_support::Redis as Server;
+use test_support::random::Random;
+use tidegate::limiter::{Permit, RateLimiter};
+use tokio::time::{sleep, timeout};
+
+use super::witness::Witness;
+use super::{available, becomes_available, limiter, set};
+use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+
+const RATE: u64 = 1_000;
+
+/// What one process has been granted and has not given back.
+struct Client {
+    limiter: RateLimiter,
+    permits: Vec<Permit>,
+    held: u64,
+}
+
+impl Client {
+    async fn new(url: &str) -> Self {
+        Self {
+            limiter: RateLimiter::new(&handle(url).await, "shared"),
+            permits: Vec::new(),
+            held: 0,
+        }
+    }
+
+    async fn acquire(&mut self, permits: u64, keeps: bool) {
+        if keeps {
+            let permit = self.limiter.try_acquire_permit(permits).await;
+            if let Ok(permit) = permit.expect("an answer") {
+                self.permits.push(permit);
+                self.held += permits;
+            }
+        } else if self.limiter.try_acquire(permits).await.expect("an answer") {
+            self.held += permits;
+        }
+    }
+
+    async fn release_number(&mut self, permits: u64) {
+        let released = self.limiter.release(permits).await.expect("an answer");
+        let expected = permits.min(self.held);
+        assert_eq!(
+            released, expected,
+            "law 15: of {permits}, {} held",
+            self.held
+        );
+        self.held -= released;
+    }
+
+    async fn release_permit(&mut self, place: usize) {
+        let permit = self.permits.swap_remove(place);
+        let permits = permit.permits();
+        let released = permit.release().await.expect("an answer");
+        // A release by number may have given back some of them before.
+        assert!(released <= permits.min(self.held), "law 15: {released}");
+        self.held -= released;
+    }
+}
+
+/// Three processes take and give back at random; the count is right after each step.
+#[tokio::test]
+async fn every_release_is_accounted_for() {
+    let server = Server::start();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(Client::new(&server.url).await);
+    }
+    set(&clients[0].limiter, RATE, HOUR).await;
+    let mut numbers = Random::new(88_172_645_463_325_252);
+    for step in 0..1_500 {
+        let client = &mut clients[numbers.below(3) as usize];
+        let number = numbers.below(40) + 1;
+        match numbers.below(6) {
+            0 | 1 => client.acquire(number, true).await,
+            2 => client.acquire(number, false).await,
+            3 => client.release_number(number / 3).await,
+            4 if numbers.below(20) == 0 => client.release_number(u64::MAX).await,
+            _ if client.permits.is_empty() => {}
+            _ => {
+                let place = numbers.below(client.permits.len() as u64);
+                client.release_permit(place as usize).await;
+            }
+        }
+        let held: u64 = clients.iter().map(|client| client.held).sum();
+        let free = available(&clients[step % 3].limiter).await;
+        assert_eq!(free, RATE - held, "after step {step}");
+    }
+    check_expiries(&server, &["shared"]);
+}
+
+/// Two processes release by number at the same time, far more than one of them has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_release_at_once() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (ours, theirs) = (handle(&proxy.url).await, handle(&server.url).await);
+    let ours = limiter(&ours, "shared", RATE, HOUR).await;
+    let theirs = RateLimiter::new(&theirs, "shared");
+    for _ in 0..50 {
+        assert!(ours.try_acquire(2).await.expect("an answer"));
+    }
+    assert!(theirs.try_acquire(7).await.expect("an answer"));
+    let releases = join_all((0..200).map(|_| ours.release(1)));
+    let others = join_all((0..200).map(|_| theirs.release(3)));
+    let (releases, others) = tokio::join!(releases, others);
+    let sum = |answers: Vec<Result<u64, _>>| -> u64 {
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("an answer"))
+            .sum()
+    };
+    assert_eq!((sum(releases), sum(others)), (100, 7));
+    assert_eq!(available(&ours).await, RATE);
+}
+
+/// Releases that are given up at every moment happen once or not at all, to one's own permits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_that_are_given_up() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (ours, theirs) = (handle(&proxy.url).await, handle(&server.url).await);
+    let ours = limiter(&ours, "shared", RATE, HOUR).await;
+    let theirs = RateLimiter::new(&theirs, "shared");
+    assert!(theirs.try_acquire(500).await.expect("an answer"));
+    let attempts = join_all((0..100_u64).map(|at| {
+        let ours = ours.clone();
+        tokio::spawn(async move {
+            let permit = ours.acquire_permit(3).await.expect("a permit");
+            let patience = Duration::from_micros(at * 61 % 6_000);
+            let released = timeout(patience, permit.release()).await;
+            released.map_or(0, |released| released.expect("an answer"))
+        })
+    }));
+    let attempts = attempts.await.into_iter();
+    let heard: u64 = attempts.map(|attempt| attempt.expect("no panic")).sum();
+    sleep(millis(100)).await;
+    let free = available(&ours).await;
+    assert!(
+        (200 + heard..=500).contains(&free),
+        "law 15: {free}, {heard} were heard of"
+    );
+    // All the rest is ours, too, and can be had back exactly once.
+    let rest = ours.release(u64::MAX).await.expect("an answer");
+    assert_eq!(free + rest, 500);
+    assert_eq!(ours.release(u64::MAX).await.expect("an answer"), 0);
+    assert_eq!(available(&theirs).await, 500);
+}
+
+/// What has left the interval, or was granted under another rate, comes back no second time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_that_come_late() {
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let limiter = limiter(&redis, "late", 10, millis(400)).await;
+    let left = limiter.acquire_permit(5).await.expect("a permit");
+    sleep(millis(410)).await;
+    let _kept = limiter.acquire_permit(10).await.expect("a permit");
+    assert_eq!(
+        left.release().await.expect("an answer"),
+        0,
+        "law 15: it has left"
+    );
+    set(&limiter, 10, HOUR).await;
+    let old = limiter.acquire_permit(4).await.expect("a permit");
+    set(&limiter, 10, HOUR).await;
+    let new = limiter.acquire_permit(10).await.expect("a permit");
+    assert_eq!(
+        old.release().await.expect("an answer"),
+        0,
+        "of the old rate"
+    );
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.delete().await.expect("an answer"));
+    let of_nothing = new.release().await;
+    assert!(of_nothing.is_err() || of_nothing.is_ok_and(|released| released == 0));
+    check_expiries(&server, &[]);
+}
+
+/// Law 1 with releases: grants that are given back and taken again at once never make an
+/// interval too full of those that are kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_that_are_passed_around() {
+    const INTERVAL: Duration = millis(100);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let first = limiter(&handles[0], "passed", 6, INTERVAL).await;
+    let witness = Witness::watch(&server, "passed");
+    let callers = (0..24_usize).map(|at| {
+        let limiter = RateLimiter::new(&handles[at % 2], "passed");
+        let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
+        tokio::spawn(async move {
+            let mut kept = 0;
+            for round in 0..6 {
+                let permits = (at + round) % 3 + 1;
+                let permit = limiter.acquire_permit(permits as u64).await;
+                let permit = permit.expect("a permit");
+                if (at + round) % 2 == 0 {
+                    permit.release().await.expect("an answer");
+                } else if round % 4 == 0 {
+                    limiter.release(1).await.expect("an answer");
+                } else {
+                    kept += permits;
+                }
+            }
+            kept
+        })
+    });
+    for caller in join_all(callers).await {
+        caller.expect("no panic");
+    }
+    witness.check_each_look(6, INTERVAL);
+    becomes_available(&first, 6, Duration::from_secs(2)).await;
+}

@@ -1,0 +1,392 @@
+//! Settings and numbers at their ends, and a clock that steps.
+
+use std::time::{Duration, Instant};
+
+use test_support::Redis as Server;
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
+use tidegate::test_util::ManualClock;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{available, kind, limiter, set};
+use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+
+const HARDLY: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_nanos(1),
+    Duration::from_micros(1),
+];
+
+/// Callers of one clone of the handle, who never stop, until this is dropped.
+fn besiege(redis: &Redis, name: &'static str, time_out: Duration) -> JoinSet<()> {
+    let redis = redis.clone().timeout(time_out);
+    let mut hostile = JoinSet::new();
+    for at in 0..4 {
+        let limiter = RateLimiter::new(&redis, name);
+        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        hostile.spawn(async move {
+            loop {
+                let _ = limiter.try_acquire(1).await;
+                let _ = limiter.available_permits().await;
+                let _ = limiter.release(1).await;
+                let _ = timeout(millis(3), limiter.acquire(1)).await;
+                sleep(millis(1)).await;
+            }
+        });
+    }
+    hostile
+}
+
+/// Law 13: each clone of a handle has its own time-out, whoever shares its connection.
+async fn beside_time_outs(theirs: &'static str) {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let ours = limiter(&redis, "ours", 100_000, HOUR).await;
+    limiter(&redis, "aside", 100_000, HOUR).await;
+    let fair = ours.clone().fair();
+    let endless = [Duration::MAX, Duration::from_secs(u64::MAX / 2)];
+    for time_out in HARDLY.into_iter().chain(endless) {
+        let mut hostile = besiege(&redis, theirs, time_out);
+        for _ in 0..60 {
+            let calls =
+                async { tokio::join!(ours.try_acquire(1), ours.acquire(1), fair.acquire(1)) };
+            let calls = timeout(Duration::from_secs(2), calls)
+                .await
+                .expect("law 13");
+            let is_well = matches!(calls, (Ok(true), Ok(()), Ok(())));
+            assert!(is_well, "law 13: beside {time_out:?}: {calls:?}");
+        }
+        hostile.shutdown().await;
+    }
+    check_expiries(&server, &["ours", "aside"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_outs_of_callers_of_another_name() {
+    beside_time_outs("aside").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_outs_of_callers_of_the_same_name() {
+    beside_time_outs("ours").await;
+}
+
+/// Law 6: a caller of the same name who waits without an end does not make others wait so long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_out_without_end_is_nobody_elses() {
+    let server = Server::start();
+    let redis = handle(&server.url).await.timeout(millis(200));
+    let ours = limiter(&redis, "ours", 100_000, HOUR).await;
+    let mut hostile = besiege(&redis, "ours", Duration::MAX);
+    sleep(millis(50)).await;
+    server.signal("STOP");
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
+    while began.elapsed() < millis(1_500) {
+        let asked = Instant::now();
+        let fair = ours.clone().fair();
+        let calls = async {
+            tokio::join!(
+                ours.try_acquire(1),
+                ours.try_acquire_for(1, millis(1)),
+                fair.try_acquire_for(1, millis(1))
+            )
+        };
+        let calls = timeout(Duration::from_secs(5), calls).await;
+        longest = longest.max(asked.elapsed());
+        if calls.is_err() {
+            break;
+        }
+    }
+    server.signal("CONT");
+    hostile.shutdown().await;
+    assert!(
+        longest < millis(600),
+        "law 6: {longest:?} at a time-out of 200 ms"
+    );
+}
+
+/// Whatever is asked with a time-out of nothing is answered at once, and holds nothing then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_held_by_who_had_no_time() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let limiter = limiter(&redis, "held", 10_000, HOUR).await;
+    let mut granted = 0;
+    for hardly in HARDLY.into_iter().chain([millis(1), millis(2), millis(3)]) {
+        let hasty = RateLimiter::new(redis.clone().timeout(hardly), "held");
+        let fair = hasty.clone().fair();
+        let began = Instant::now();
+        for _ in 0..20 {
+            let calls = async { tokio::join!(hasty.try_acquire(1), fair.try_acquire(1)) };
+            let (plain, fair) = calls.await;
+            granted += u64::from(plain.unwrap_or(false)) + u64::from(fair.unwrap_or(false));
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+    super::becomes_available(&limiter, 10_000 - granted, Duration::from_secs(5)).await;
+}
+
+/// Numbers at their ends, on Redis and in memory alike.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_at_their_ends() {
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let memory = RateLimiter::new(MemoryLimiters::default(), "ends");
+    for limiter in [RateLimiter::new(&redis, "ends"), memory] {
+        let largest = Rate::overall(Rate::MAX_PERMITS, Rate::MAX_INTERVAL).expect("a rate");
+        limiter.set_rate(largest).await.expect("is set");
+        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
+        assert!(
+            limiter
+                .try_acquire(Rate::MAX_PERMITS - 1)
+                .await
+                .expect("an answer")
+        );
+        assert_eq!(available(&limiter).await, 1);
+        let wait = limiter.try_acquire_permit(2).await.expect("an answer");
+        let wait = wait.expect_err("one is free");
+        assert!(
+            wait > Rate::MAX_INTERVAL - HOUR && wait <= Rate::MAX_INTERVAL + millis(1),
+            "{wait:?}"
+        );
+        let refused = timeout(Duration::from_secs(2), limiter.try_acquire_for(2, HOUR)).await;
+        assert!(!refused.expect("known to be in vain").expect("an answer"));
+        let fair = limiter.clone().fair();
+        for endless in [Duration::MAX, Rate::MAX_INTERVAL * 2] {
+            let waits = timeout(millis(50), limiter.try_acquire_for(2, endless)).await;
+            assert!(waits.is_err(), "it waits: {waits:?}");
+            let waits = timeout(millis(50), fair.try_acquire_for(2, endless));
+            assert!(waits.await.is_err(), "it waits");
+        }
+        assert!(limiter.try_acquire(1).await.expect("law 14"), "one is free");
+        assert_eq!(limiter.release(0).await.expect("does nothing"), 0);
+        assert_eq!(
+            limiter.release(u64::MAX).await.expect("an answer"),
+            Rate::MAX_PERMITS
+        );
+        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
+        assert_eq!(
+            kind(limiter.acquire(0).await),
+            Some(LimiterErrorKind::NoPermits)
+        );
+        assert_eq!(
+            kind(limiter.try_acquire_for(0, HOUR).await),
+            Some(LimiterErrorKind::NoPermits)
+        );
+        let above = limiter.try_acquire(Rate::MAX_PERMITS + 1).await;
+        assert_eq!(kind(above), Some(LimiterErrorKind::AboveRate));
+        for (permits, interval) in [
+            (0, HOUR),
+            (1, Duration::ZERO),
+            (1, Duration::MAX),
+            (u64::MAX, HOUR),
+        ] {
+            let rate = Rate::overall(permits, interval);
+            assert_eq!(kind(rate), Some(LimiterErrorKind::InvalidRate));
+        }
+        assert!(limiter.expire(Duration::MAX).await.expect("an answer"));
+        assert!(limiter.exists().await.expect("an answer"));
+        assert!(
+            limiter
+                .expire(Duration::from_nanos(1))
+                .await
+                .expect("an answer")
+        );
+        sleep(millis(20)).await;
+        assert!(!limiter.exists().await.expect("an answer"));
+        // The shortest there is.
+        limiter
+            .set_rate(Rate::per_client(1, Duration::from_nanos(1)).expect("valid"))
+            .await
+            .expect("is set");
+        for _ in 0..20 {
+            limiter.clone().fair().acquire(1).await.expect("a permit");
+        }
+        assert!(limiter.expire(Duration::ZERO).await.expect("an answer"));
+        sleep(millis(20)).await;
+        assert!(!limiter.exists().await.expect("an answer"));
+    }
+    sleep(millis(1_200)).await;
+    check_expiries(&server, &[]);
+}
+
+/// Rates for each client that are deleted or replaced leave nothing of any client behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_are_forgotten() {
+    let server = Server::start();
+    let mut limiters = Vec::new();
+    for at in 0..6 {
+        let limiter = RateLimiter::new(&handle(&server.url).await, "each");
+        let limiter = if at % 2 == 0 {
+            limiter.shared_with_redisson()
+        } else {
+            limiter
+        };
+        limiters.push(if at % 3 == 0 { limiter.fair() } else { limiter });
+    }
+    let first = limiters[0].clone();
+    for round in 0..3 {
+        first
+            .set_rate(Rate::per_client(2, millis(100)).expect("valid"))
+            .await
+            .expect("is set");
+        for limiter in &limiters {
+            assert!(limiter.try_acquire(2).await.expect("an answer"));
+            assert!(!limiter.try_acquire(1).await.expect("an answer"));
+        }
+        match round {
+            0 => assert!(first.delete().await.expect("an answer")),
+            1 => assert!(first.expire(millis(30)).await.expect("an answer")),
+            _ => {
+                let rate = Rate::overall(2, millis(100)).expect("a rate");
+                first.set_rate(rate).await.expect("an answer");
+                assert!(first.delete().await.expect("an answer"));
+            }
+        }
+        sleep(millis(50)).await;
+        check_expiries(&server, &[]);
+    }
+}
+
+/// Law 1 by a clock that steps forth and back at random: no interval of the time that has really
+/// gone by holds more than the rate, and in the end all is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps() {
+    const INTERVAL: u64 = 100_000;
+    const RATE: u64 = 3;
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let clock = ManualClock::default();
+    let mut now = 1_700_000_000_000_000_u64;
+    clock.set(now);
+    let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
+    let limiter = RateLimiter::new(on, "steps");
+    let rate =
+        limiter.set_rate(Rate::overall(RATE, Duration::from_micros(INTERVAL)).expect("valid"));
+    rate.await.expect("is set");
+    let fair = limiter.clone().fair();
+    let (mut real, mut state) = (0_u64, 42_u64);
+    let mut granted: Vec<u64> = Vec::new();
+    for step in 0..1_500 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let number = state >> 33;
+        // Only what goes forth is time; one step in six is a correction, back by up to 80 ms.
+        if number % 6 == 0 {
+            now -= number % 80_000;
+        } else {
+            now += number % 30_000;
+            real += number % 30_000;
+        }
+        clock.set(now);
+        let asked = if step % 2 == 0 { &limiter } else { &fair };
+        if asked.try_acquire(1).await.expect("an answer") {
+            granted.push(real);
+        }
+    }
+    assert!(granted.len() > 100, "{}", granted.len());
+    for many in granted.windows(RATE as usize + 1) {
+        let within = many[RATE as usize] - many[0];
+        assert!(
+            within >= INTERVAL,
+            "law 1: {} within {within} us",
+            many.len()
+        );
+    }
+    now += 2 * INTERVAL;
+    clock.set(now);
+    assert_eq!(available(&limiter).await, RATE);
+}
+
+/// A clock that goes back for good while fair callers wait: they are served within a bounded time
+/// of that clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_goes_back_for_good() {
+    const START: u64 = 1_700_000_000_000_000;
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let clock = ManualClock::default();
+    clock.set(START);
+    let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
+    let limiter = RateLimiter::new(on, "back");
+    limiter
+        .set_rate(Rate::overall(1, millis(100)).expect("valid"))
+        .await
+        .expect("is set");
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    let mut waiters = JoinSet::new();
+    for at in 0..6 {
+        let limiter = limiter.clone();
+        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        waiters.spawn(async move { limiter.acquire(1).await });
+    }
+    sleep(millis(50)).await;
+    // A year back, and on from there in real time.
+    let (back, began) = (START - 365 * 24 * 3_600_000_000, Instant::now());
+    let ticks = async {
+        loop {
+            clock.set(back + began.elapsed().as_micros() as u64);
+            sleep(millis(1)).await;
+        }
+    };
+    let served = timeout(Duration::from_secs(12), async {
+        let mut served = 0;
+        while let Some(answer) = waiters.join_next().await {
+            answer.expect("no panic").expect("a permit");
+            served += 1;
+        }
+        served
+    });
+    tokio::select! {
+        served = served => assert_eq!(served.expect("law 14: all are served"), 6),
+        () = ticks => {}
+    }
+    let took = began.elapsed();
+    assert!(
+        took >= millis(450),
+        "law 1: six at one in 100 ms in {took:?}"
+    );
+}
+
+/// A clock that is years ahead for a moment: what was granted then counts for one interval of the
+/// time that goes on, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_years_ahead() {
+    const START: u64 = 1_700_000_000_000_000;
+    const YEARS: u64 = 10 * 365 * 24 * 3_600_000_000;
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    for is_fair in [false, true] {
+        let clock = ManualClock::default();
+        clock.set(START);
+        let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        let limiter = RateLimiter::new(on, format!("ahead-{is_fair}"));
+        let limiter = if is_fair { limiter.fair() } else { limiter };
+        set(&limiter, 4, millis(100)).await;
+        assert!(limiter.try_acquire(1).await.expect("an answer"));
+        clock.set(START + YEARS);
+        assert!(limiter.try_acquire(3).await.expect("an answer"));
+        clock.set(START + 50_000);
+        let free = available(&limiter).await;
+        assert!(free <= 1, "law 1: {free} beside three of the same interval");
+        let _ = limiter.try_acquire(1).await.expect("an answer");
+        // Counted from when somebody was refused because of them, for one interval.
+        clock.set(START + 60_000);
+        let wait = limiter.try_acquire_permit(2).await.expect("an answer");
+        let wait = wait.expect_err("not yet").as_micros() as u64;
+        assert!(wait <= 101_000, "{wait}");
+        clock.set(START + 60_000 + wait);
+        assert!(limiter.try_acquire(2).await.expect("an answer"), "law 3");
+        clock.set(START + 300_000);
+        assert_eq!(available(&limiter).await, 4);
+    }
+}

@@ -1,0 +1,251 @@
+//! Who waits for a lock gets it in bounded time, whatever other waiters do.
+
+use std::time::{Duration, Instant};
+
+use test_support::Redis as Server;
+use test_support::proxy::Mode;
+use tidegate::lock::Lock;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{Ledger, is_free};
+use crate::helpers::{PATIENT, behind, check_expiries, handle, millis};
+
+/// Sixty-four in four processes, each some times: one at a time, and all are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_in_four_processes() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let ledger = Ledger::default();
+    let mut waiters = JoinSet::new();
+    for process in 0..4 {
+        let url = if process % 2 == 0 {
+            &proxy.url
+        } else {
+            &server.url
+        };
+        let redis = handle(url).await;
+        for at in 0..16 {
+            let (lock, ledger) = (Lock::new(&redis, "sixty-four"), ledger.clone());
+            waiters.spawn(async move {
+                for round in 0..4 {
+                    let guard = lock.lock().await.expect("an answer");
+                    ledger.enter(&guard);
+                    tokio::task::yield_now().await;
+                    ledger.leave();
+                    if (at + round) % 2 == 0 {
+                        guard.release().await.expect("held");
+                    }
+                }
+            });
+        }
+    }
+    let began = Instant::now();
+    let all = timeout(Duration::from_secs(30), async {
+        while let Some(ended) = waiters.join_next().await {
+            ended.expect("one at a time");
+        }
+    });
+    all.await.expect("all are served");
+    println!("256 hand-overs in {:?}", began.elapsed());
+    assert_eq!(ledger.entries(), 256);
+    check_expiries(&server, &[]);
+}
+
+/// A waiter that gives up just when it is its turn does not swallow the wake-up of the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wake_up_for_who_has_just_left() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let lock = Lock::new(&redis, "woken");
+    let mut longest = Duration::ZERO;
+    for round in 0..40_u64 {
+        let guard = Lock::new(&abroad, "woken").lock().await.expect("free");
+        let hasty: Vec<_> = (0..3)
+            .map(|at| {
+                let lock = lock.clone();
+                let patience = millis(37) + Duration::from_micros(round * 190 + at * 40);
+                tokio::spawn(async move { drop(timeout(patience, lock.lock()).await) })
+            })
+            .collect();
+        sleep(millis(5)).await;
+        let patient = lock.clone();
+        let patient = tokio::spawn(async move {
+            let guard = patient.lock().await.expect("an answer");
+            let served = Instant::now();
+            guard.release().await.expect("held");
+            served
+        });
+        sleep(millis(35)).await;
+        let freed = Instant::now();
+        guard.release().await.expect("held");
+        let served = timeout(Duration::from_secs(5), patient).await;
+        let served = served.expect("law 13").expect("no panic");
+        longest = longest.max(served.saturating_duration_since(freed));
+        for hasty in hasty {
+            hasty.await.expect("no panic");
+        }
+    }
+    println!("served within {longest:?}");
+    assert!(longest < millis(800), "a wake-up is lost: {longest:?}");
+    check_expiries(&server, &[]);
+}
+
+/// Patient waiters among hasty ones, in two processes: one at a time, and all are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patient_waiters_among_hasty_ones() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let ledger = Ledger::default();
+    let mut hasty = JoinSet::new();
+    for at in 0..12_u64 {
+        let lock = Lock::new(&handles[at as usize % 2], "hasty");
+        let ledger = ledger.clone();
+        hasty.spawn(async move {
+            for round in 0_u64.. {
+                let patience = Duration::from_micros((at * 131 + round * 977) % 12_000);
+                if let Ok(guard) = timeout(patience, lock.lock()).await {
+                    let guard = guard.expect("an answer");
+                    ledger.enter(&guard);
+                    ledger.leave();
+                }
+                sleep(millis(10)).await;
+            }
+        });
+    }
+    let mut patient = JoinSet::new();
+    for at in 0..8 {
+        let (lock, ledger) = (Lock::new(&handles[at % 2], "hasty"), ledger.clone());
+        patient.spawn(async move {
+            for _ in 0..4 {
+                let guard = lock.lock().await.expect("an answer");
+                ledger.enter(&guard);
+                sleep(millis(3)).await;
+                ledger.leave();
+                guard.release().await.expect("held");
+            }
+        });
+    }
+    let all = timeout(Duration::from_secs(20), async {
+        while let Some(ended) = patient.join_next().await {
+            ended.expect("one at a time");
+        }
+    });
+    all.await.expect("law 13: the patient are served");
+    hasty.shutdown().await;
+    is_free(&Lock::new(&handles[0], "hasty"), Duration::from_secs(3)).await;
+    check_expiries(&server, &[]);
+}
+
+/// The message of a release is lost with the connection; the next is served all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wake_ups_that_are_lost() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    for round in 0..4 {
+        let guard = Lock::new(&abroad, "lost").lock().await.expect("free");
+        let lock = Lock::new(&redis, "lost");
+        let waits = tokio::spawn(async move { is_free(&lock, Duration::from_secs(4)).await });
+        sleep(millis(60)).await;
+        proxy.present(if round % 2 == 0 {
+            Mode::Reset
+        } else {
+            Mode::BlackHole
+        });
+        guard.release().await.expect("held");
+        waits.await.expect("asked again within seconds");
+    }
+}
+
+/// Waiters with a bound on their time get an answer within it, and the truth.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounded_waits() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let guard = Lock::new(&redis, "bounded").lock().await.expect("free");
+    let mut waiters = JoinSet::new();
+    for at in 0..100_u32 {
+        let lock = Lock::new(&redis, "bounded");
+        waiters.spawn(async move {
+            let wait = [
+                Duration::ZERO,
+                Duration::from_nanos(1),
+                millis(5),
+                millis(200),
+            ];
+            let wait = wait[at as usize % 4];
+            let asked = Instant::now();
+            let answer = lock.try_lock_for(wait).await.expect("an answer");
+            (answer.is_none(), asked.elapsed(), wait)
+        });
+    }
+    let endless = Lock::new(&redis, "bounded");
+    let endless = tokio::spawn(async move { endless.try_lock_for(Duration::MAX).await });
+    for (is_refused, took, wait) in waiters.join_all().await {
+        assert!(is_refused, "it is held");
+        assert!(took < wait + millis(700), "law 6: {took:?} of {wait:?}");
+    }
+    guard.release().await.expect("held");
+    let served = timeout(Duration::from_secs(2), endless)
+        .await
+        .expect("free");
+    let served = served.expect("no panic").expect("an answer");
+    assert!(served.is_some());
+}
+
+/// Law 13: waiters with hostile time-outs stand before those with sane ones, which are served all
+/// the same, and told in time that Redis hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_behind_hostile_time_outs() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    for time_out in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        millis(1),
+        Duration::MAX,
+    ] {
+        let holds = Lock::new(&abroad, "hostile").lock().await.expect("free");
+        let mut hostile = JoinSet::new();
+        for _ in 0..6 {
+            let lock = Lock::new(&redis.clone().timeout(time_out), "hostile");
+            hostile.spawn(async move {
+                loop {
+                    drop(lock.lock().await);
+                    sleep(millis(1)).await;
+                }
+            });
+        }
+        sleep(millis(50)).await;
+        let sane = (0..4).map(|_| {
+            let lock = Lock::new(&redis, "hostile");
+            tokio::spawn(async move { is_free(&lock, PATIENT).await })
+        });
+        let sane: Vec<_> = sane.collect();
+        sleep(millis(100)).await;
+        server.signal("STOP");
+        let bounded = Lock::new(&redis.clone().timeout(millis(200)), "hostile");
+        let asked = Instant::now();
+        let answer = timeout(Duration::from_secs(5), bounded.try_lock_for(millis(100))).await;
+        server.signal("CONT");
+        let answer = answer.unwrap_or_else(|_| panic!("law 6, behind {time_out:?}"));
+        assert!(answer.is_err(), "behind {time_out:?}");
+        assert!(
+            asked.elapsed() < Duration::from_secs(3),
+            "law 6: {:?}",
+            asked.elapsed()
+        );
+        holds.release().await.expect("held");
+        for sane in sane {
+            sane.await
+                .unwrap_or_else(|_| panic!("law 13, behind {time_out:?}"));
+        }
+        hostile.shutdown().await;
+    }
+    check_expiries(&server, &[]);
+}

@@ -1,0 +1,334 @@
+//! The cache around a real server that is far away, is asked by others, and dies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::decision::{Source, Verdict};
+use tidegate::rule::Share;
+use tidegate::{Algorithm, Resilient, Store, Take};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+use crate::helpers::clocked::by;
+use crate::helpers::{
+    HOUR, PATIENT, TIMEOUT, behind, connect, is_allowed, millis, rule, run, take,
+};
+
+const AGE: Duration = Duration::from_millis(100);
+/// What a busy machine takes to wake up.
+const SLACK: Duration = Duration::from_millis(400);
+
+/// Law 14, strictly: once a window has passed since the answer of the take that is charged, no
+/// denial is told. The server is far away, and many ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_denial_outlives_the_window() {
+    const WINDOW: Duration = millis(300);
+    let server = Redis::start();
+    for round_trip in [millis(1), millis(20), millis(80)] {
+        let proxy = behind(&server, round_trip).await;
+        let store = connect(&proxy.url, PATIENT).await;
+        for age in [AGE, Duration::MAX] {
+            let store = Arc::new(Resilient::bare(store.clone()).denial_cache(age));
+            let path = format!("window-{round_trip:?}-{age:?}");
+            let one = take(&rule(&path, 1, WINDOW), "x");
+            let (mut denied, began) = (0, Instant::now());
+            let mut free = began;
+            while began.elapsed() < 5 * WINDOW {
+                let asked = Instant::now();
+                let told = store.take(&one).await.expect("a decision");
+                if told.is_allowed() {
+                    free = Instant::now() + WINDOW;
+                    continue;
+                }
+                assert!(asked < free, "law 14: {told:?} at {round_trip:?}, {age:?}");
+                denied += u32::from(told.source() == Source::Cache);
+                sleep(millis(1)).await;
+            }
+            // A denial that is heard too late is asked about again at once.
+            let is_heard_in_time = round_trip < age / 2;
+            assert!(denied > 0 || !is_heard_in_time, "{round_trip:?}, {age:?}");
+        }
+    }
+}
+
+/// Law 3: a denial that the cache tells leads to a grant. Nobody else asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_retry_after_that_is_told_is_true() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(16)).await;
+    let store = Resilient::bare(connect(&proxy.url, PATIENT).await).denial_cache(AGE);
+    let algorithms = Algorithm::ALL.map(|algorithm| {
+        let store = store.clone();
+        async move {
+            let one = take(&by(algorithm, "honest", 2, millis(400)), "x");
+            for pause in [0, 3, 30, 90, 130] {
+                let mut told = loop {
+                    let told = store.take(&one).await.expect("a decision");
+                    if !told.is_allowed() {
+                        break told;
+                    }
+                };
+                sleep(millis(pause)).await;
+                let mut is_over = false;
+                for _ in 0..3 {
+                    let again = store.take(&one).await.expect("a decision");
+                    is_over |= again.is_allowed();
+                    told = again;
+                }
+                let Some(retry_after) = told.retry_after().filter(|_| !is_over) else {
+                    continue;
+                };
+                sleep(retry_after).await;
+                let answer = store.take(&one).await.expect("a decision");
+                assert!(
+                    answer.is_allowed(),
+                    "law 3: {algorithm:?} after {retry_after:?}: {answer:?}, told {told:?}"
+                );
+                sleep(millis(450)).await;
+            }
+        }
+    });
+    join_all(algorithms).await;
+}
+
+/// What another process frees is granted within the age: a refund, a reset, lost data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_free_is_granted_in_time() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let near = connect(&proxy.url, PATIENT).await;
+    let store = Resilient::bare(near).denial_cache(AGE);
+    let other = connect(&server.url, PATIENT).await;
+    for (round, what) in ["refund", "reset", "FLUSHALL"]
+        .iter()
+        .cycle()
+        .take(12)
+        .enumerate()
+    {
+        let one = take(&rule("freed", 1, HOUR), round);
+        let receipt = other.take(&one).await.expect("a decision").receipt();
+        let began = Instant::now();
+        // The denial is of any age.
+        while began.elapsed() < millis(37 * round as u64) || began.elapsed() < millis(5) {
+            assert!(!is_allowed(&store.take(&one).await));
+            sleep(millis(2)).await;
+        }
+        match *what {
+            "refund" => {
+                let refund = other.refund(&one, &receipt.expect("charged")).await;
+                assert_eq!(refund.expect("an answer"), 1);
+            }
+            "reset" => assert!(other.reset(&one).await.expect("an answer")),
+            command => run(&server, command),
+        }
+        let freed = Instant::now();
+        while !is_allowed(&store.take(&one).await) {
+            sleep(millis(1)).await;
+        }
+        let late = freed.elapsed();
+        assert!(late < AGE + SLACK, "law 14: {late:?} after a {what}");
+    }
+}
+
+/// Law 5 and 6: the server is killed, or stopped, while keys are denied. Denials are told no
+/// longer than they may be; then there are errors, in time, and never a denial for a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_goes_while_keys_are_denied() {
+    for is_killed in [true, false] {
+        let mut server = Redis::start();
+        let store = connect(&server.url, TIMEOUT).await;
+        let alone = Resilient::bare(store.clone()).denial_cache(AGE);
+        let all = Resilient::new(store)
+            .fallback(Share::of_processes(2))
+            .build();
+        let one = take(&rule("dies", 2, HOUR), "x");
+        let mut told = (0, 0);
+        for _ in 0..4 {
+            while alone.take(&one).await.is_err() {}
+            let answer = all.take(&one).await.expect("a decision");
+            let is_local = answer.source() == Source::Fallback;
+            told.1 += u32::from(is_local && answer.is_allowed());
+        }
+        match is_killed {
+            true => server.kill(),
+            false => server.signal("STOP"),
+        }
+        let gone = Instant::now();
+        while gone.elapsed() < millis(1_500) {
+            let asked = Instant::now();
+            let (one_alone, with_all) = (alone.take(&one).await, all.take(&one).await);
+            let took = asked.elapsed();
+            assert!(took < 2 * TIMEOUT + SLACK, "law 6: {took:?}");
+            if let Ok(answer) = one_alone {
+                assert!(!answer.is_allowed());
+                assert_eq!(answer.source(), Source::Cache);
+                let age = gone.elapsed();
+                assert!(age < AGE + TIMEOUT + SLACK, "law 5: a denial after {age:?}");
+                told.0 += 1;
+            }
+            let answer = with_all.expect("the fallback decides");
+            let is_late = gone.elapsed() > AGE + TIMEOUT + SLACK;
+            assert!(
+                !is_late || answer.source() == Source::Fallback,
+                "{answer:?}"
+            );
+            told.1 += u32::from(answer.is_allowed());
+            sleep(millis(1)).await;
+        }
+        println!("{} denials are told at first", told.0);
+        assert_eq!(told.1, 1, "the fallback's share");
+        if is_killed {
+            server.restart();
+        } else {
+            server.signal("CONT");
+        }
+        let back = Instant::now();
+        while alone.take(&one).await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(2));
+            sleep(millis(5)).await;
+        }
+    }
+}
+
+/// Law 1 and 14 through many caches, as in many processes: the quota is admitted, all of it, and
+/// never more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_caches_admit_the_quota() {
+    const MAX: u64 = 50;
+    // So long that it matters little by how much a busy machine is late.
+    const WINDOW: Duration = millis(500);
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let shared = rule("fleet", MAX, WINDOW);
+    let end = Instant::now() + Duration::from_secs(4);
+    let processes = (0..4).map(|_| {
+        let (url, one) = (proxy.url.clone(), take(&shared, "x"));
+        async move {
+            let store = Arc::new(Resilient::bare(connect(&url, PATIENT).await).denial_cache(AGE));
+            let tasks = (0..8).map(|_| {
+                let (store, one) = (Arc::clone(&store), one.clone());
+                tokio::spawn(async move {
+                    let mut allowed = Vec::new();
+                    while Instant::now() < end {
+                        let asked = Instant::now();
+                        if is_allowed(&store.take(&one).await) {
+                            let answered = Instant::now();
+                            allowed.push(crate::helpers::Allowed { asked, answered });
+                        }
+                        sleep(millis(1)).await;
+                    }
+                    allowed
+                })
+            });
+            let tasks = join_all(tasks.collect::<Vec<_>>()).await;
+            tasks
+                .into_iter()
+                .flat_map(|task| task.expect("no panic"))
+                .collect::<Vec<_>>()
+        }
+    });
+    let allowed: Vec<_> = join_all(processes).await.into_iter().flatten().collect();
+    crate::helpers::check_windows(&allowed, MAX, WINDOW);
+    let windows = 4_000 / 500;
+    let number = allowed.len() as u64;
+    assert!(
+        number >= windows * MAX * 6 / 10,
+        "law 14: {number} of {}",
+        windows * MAX
+    );
+}
+
+/// Law 2: a flood of denials, told or asked, changes nothing: not the count, not the expiry.
+#[tokio::test]
+async fn a_flood_changes_nothing() {
+    let server = Redis::start();
+    let store = Resilient::bare(connect(&server.url, PATIENT).await).denial_cache(millis(1));
+    let one = take(&rule("flood", 1, Duration::from_secs(2)), "x");
+    assert!(is_allowed(&store.take(&one).await));
+    let allowed = Instant::now();
+    let mut shortest = Duration::MAX;
+    while allowed.elapsed() < millis(900) {
+        for cost in [1, 1, 1, 2, 0] {
+            let told = store
+                .take(&one.clone().with_cost(cost))
+                .await
+                .expect("a decision");
+            if let Verdict::Denied { retry_after } = told.verdict() {
+                let left = Duration::from_secs(2).saturating_sub(allowed.elapsed());
+                assert!(
+                    retry_after <= left + millis(200),
+                    "{retry_after:?} of {left:?}"
+                );
+                shortest = shortest.min(retry_after);
+            }
+        }
+    }
+    assert!(shortest < millis(1_200), "{shortest:?}");
+    sleep(Duration::from_secs(2).saturating_sub(allowed.elapsed()) + 3 * Duration::from_secs(2))
+        .await;
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg("*flood*")
+        .query(&mut server.connection())
+        .expect("names");
+    assert!(keys.is_empty(), "law 4: {keys:?}");
+}
+
+/// Law 9: a runtime ends while its tasks ask again; those of another one are told and asked as
+/// ever.
+#[test]
+fn a_runtime_ends() {
+    let runtime = || Runtime::new().expect("a runtime");
+    let (home, server) = (runtime(), Redis::start());
+    let proxy = home.block_on(behind(&server, millis(30)));
+    let store = home.block_on(connect(&proxy.url, millis(500)));
+    let store = Arc::new(Resilient::bare(store).denial_cache(AGE));
+    let one = take(&rule("ends", 1, HOUR), "x");
+    for round in 0..8 {
+        let guest = runtime();
+        for _ in 0..20 {
+            let (store, one) = (Arc::clone(&store), one.clone());
+            guest.spawn(async move {
+                loop {
+                    let _ = store.take(&one).await;
+                    sleep(millis(1)).await;
+                }
+            });
+        }
+        std::thread::sleep(millis(120 + 7 * round));
+        guest.shutdown_background();
+        let asked = Instant::now();
+        let receipt = home.block_on(async {
+            store.reset(&one).await.expect("an answer");
+            // A late task of the guest may have taken it.
+            store.take(&one).await.expect("a decision")
+        });
+        assert!(asked.elapsed() < millis(500), "law 6");
+        let _ = receipt;
+    }
+    let (one_more, answer) = (take(&rule("ends", 1, HOUR), "y"), ());
+    let () = answer;
+    assert!(home.block_on(async { is_allowed(&store.take(&one_more).await) }));
+}
+
+/// A rule that two processes see at different times: the one with the larger quota is granted it.
+#[tokio::test]
+async fn a_quota_that_is_raised_elsewhere() {
+    let server = Redis::start();
+    let old = Resilient::bare(connect(&server.url, PATIENT).await).denial_cache(AGE);
+    let new = Resilient::bare(connect(&server.url, PATIENT).await).denial_cache(AGE);
+    let (small, large) = (rule("raised", 2, HOUR), rule("raised", 5, HOUR));
+    let ask = async |store: &Resilient<_>, one: &Take| is_allowed(&store.take(one).await);
+    let mut allowed = 0;
+    for _ in 0..10 {
+        allowed += u32::from(ask(&old, &take(&small, "x")).await);
+        allowed += u32::from(ask(&new, &take(&small, "x")).await);
+    }
+    assert_eq!(allowed, 2);
+    for _ in 0..10 {
+        allowed += u32::from(ask(&new, &take(&large, "x")).await);
+        assert!(!ask(&old, &take(&small, "x")).await);
+    }
+    assert_eq!(allowed, 5);
+}

@@ -1,0 +1,260 @@
+//! The cache in layers: charges, waiting requests, shadow rules, reloads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use test_support::Redis;
+use tidegate::decision::Source;
+use tidegate::metrics::DecisionOutcome;
+use tidegate::store::Charges;
+use tidegate::{
+    Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Rules, Store, Take,
+};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::helpers::distant::Distant;
+use crate::helpers::{
+    HOUR, PATIENT, app_with_refunds, behind, connect, is_allowed, millis, rule, take,
+};
+
+async fn send(app: &Router, path: &str) -> Response<Body> {
+    let request = Request::get(path).body(Body::empty()).expect("valid");
+    app.clone()
+        .oneshot(request)
+        .await
+        .expect("axum does not fail")
+}
+
+/// A handler gives its charge back while others are denied: the next request is granted at once.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_refunds() {
+    let inner = Distant::new(MemoryStore::new());
+    let store = Resilient::new(inner).build();
+    let app = app_with_refunds(RateLimitLayer::new("refunds", HOUR, 1).store(Arc::clone(&store)));
+    for _ in 0..20 {
+        assert_eq!(
+            send(&app, "/fails").await.status(),
+            StatusCode::OK,
+            "law 14"
+        );
+    }
+    // With a handler that refunds later, by the response.
+    for _ in 0..20 {
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::OK, "law 14");
+        for _ in 0..3 {
+            assert_eq!(
+                send(&app, "/").await.status(),
+                StatusCode::TOO_MANY_REQUESTS
+            );
+        }
+        let charges = Charges::from_extensions(response.extensions());
+        assert_eq!(charges.refund().await.expect("an answer"), 1);
+        assert_eq!(charges.refund().await.expect("an answer"), 0);
+    }
+}
+
+/// Law 14 for requests that wait, beside a flood that is told denials: all that is free is used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait_beside_a_flood() {
+    const MAX: u64 = 50;
+    const WINDOW: Duration = millis(250);
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let store = Resilient::new(connect(&proxy.url, millis(500)).await).build();
+    let layer = || RateLimitLayer::new("waits", WINDOW, MAX).store(Arc::clone(&store));
+    let (waits, hurries) = (
+        app_with_refunds(layer().wait(Duration::from_secs(5))),
+        app_with_refunds(layer()),
+    );
+    let began = Instant::now();
+    let flood = (0..10).map(|_| {
+        let hurries = hurries.clone();
+        tokio::spawn(async move {
+            let mut allowed = 0_u64;
+            while began.elapsed() < millis(2_000) {
+                allowed += u64::from(send(&hurries, "/").await.status().is_success());
+                sleep(millis(1)).await;
+            }
+            allowed
+        })
+    });
+    let flood: Vec<_> = flood.collect();
+    sleep(millis(20)).await;
+    let waiting = join_all((0..200).map(|_| send(&waits, "/"))).await;
+    let took = began.elapsed();
+    let allowed = waiting
+        .iter()
+        .filter(|answer| answer.status().is_success())
+        .count() as u64;
+    let flood = join_all(flood).await.into_iter();
+    let allowed = allowed + flood.map(|task| task.expect("no panic")).sum::<u64>();
+    assert!(allowed >= 200, "{allowed}");
+    // 250 units are there in one second; the flood had its part of each refill.
+    assert!(took < Duration::from_secs(5), "law 14: {took:?}");
+    let windows = 2_000 / 250;
+    assert!(allowed >= windows * MAX * 8 / 10, "law 14: {allowed}");
+}
+
+/// A request that begins to wait while its key's denial is told is admitted when a unit is free,
+/// and hears within about a second that another process gave one back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_begins_with_a_cached_denial() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let other = connect(&server.url, PATIENT).await;
+    let store = Resilient::new(store).build();
+    for (window, is_refunded) in [(millis(400), false), (millis(1_900), true)] {
+        let path = format!("begins-{window:?}");
+        let one = take(&rule(&path, 1, window), "x");
+        let layer = RateLimitLayer::from_rule(
+            Rule::new(&path, [Quota::new(window, 1).expect("valid")]).expect("valid"),
+        );
+        let layer = layer
+            .store(Arc::clone(&store))
+            .key(|_: &http::request::Parts| Ok(Key::from("x")))
+            .wait(Duration::from_secs(2));
+        let app = app_with_refunds(layer);
+        let charged = other.take(&one).await.expect("a decision");
+        let charged_at = Instant::now();
+        // The layer's rule is one of its own: the layer's requests keep its denial.
+        let hurry = async |app: &Router| {
+            let request = Request::get("/").body(Body::empty()).expect("valid");
+            let answer = tokio::time::timeout(millis(3), app.clone().oneshot(request)).await;
+            drop(answer);
+        };
+        for _ in 0..5 {
+            hurry(&app).await;
+        }
+        let waiting = tokio::spawn({
+            let app = app.clone();
+            async move { send(&app, "/").await.status() }
+        });
+        sleep(millis(30)).await;
+        if is_refunded {
+            let receipt = charged.receipt().expect("charged");
+            assert_eq!(other.refund(&one, &receipt).await.expect("an answer"), 1);
+        }
+        assert_eq!(waiting.await.expect("no panic"), StatusCode::OK);
+        let took = charged_at.elapsed();
+        let bound = if is_refunded {
+            millis(1_300)
+        } else {
+            window + millis(100)
+        };
+        assert!(took < bound, "law 14: {took:?}, refunded {is_refunded}");
+    }
+}
+
+/// A shadow rule whose denials are told by the cache denies nobody, and counts each of them.
+#[tokio::test]
+async fn a_shadow_rule_counts_what_is_told() {
+    let store = Resilient::new(MemoryStore::new()).build();
+    let quota = || [Quota::new(HOUR, 2).expect("valid")];
+    let shadow = Rule::new("shadow", quota()).expect("valid").into_shadow();
+    let enforced = Rule::new("enforced", [Quota::new(HOUR, 5).expect("valid")]).expect("valid");
+    let candidate = Rule::new("enforced", quota()).expect("valid");
+    let enforced = enforced.with_shadow(candidate);
+    let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
+    let shadow = app_with_refunds(limits.layer("shadow"));
+    for _ in 0..50 {
+        assert_eq!(send(&shadow, "/").await.status(), StatusCode::OK);
+    }
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("shadow").expect("a layer");
+    assert_eq!(counted.decisions(DecisionOutcome::ShadowDenied), 48);
+    assert_eq!(counted.decisions(DecisionOutcome::Allowed), 2);
+    let enforced = app_with_refunds(limits.layer("enforced"));
+    let mut allowed = 0;
+    for _ in 0..50 {
+        allowed += u32::from(send(&enforced, "/").await.status().is_success());
+    }
+    assert_eq!(allowed, 5, "law 1 and 14");
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("enforced").expect("a layer");
+    let denials: Vec<_> = counted.shadow_denials.to_vec();
+    println!("{denials:?}");
+    assert!(denials[0].1 >= 3, "{denials:?}");
+}
+
+/// A reload with a larger quota is granted at once, and one with a smaller quota denies at once,
+/// under a flood; back and forth.
+#[cfg(feature = "config")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_under_a_flood() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let write = |max: u64| {
+        let text = format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n");
+        std::fs::write(&file, text).expect("is written");
+    };
+    write(1);
+    let store = Resilient::new(MemoryStore::new());
+    let store = store.denial_cache(HOUR).build();
+    let limits = Limits::from_file(&file).expect("valid").store(store);
+    let app = app_with_refunds(limits.layer("feed"));
+    let flood: Vec<_> = (0..4)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move {
+                let mut allowed = 0_u64;
+                loop {
+                    let answer = send(&app, "/").await;
+                    if let Some(decision) = Decision::from_extensions(answer.extensions()) {
+                        allowed += u64::from(decision.is_allowed());
+                    }
+                    tokio::task::yield_now().await;
+                    if allowed > 1_000_000 {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    for max in 2..30_u64 {
+        write(max);
+        limits.reload(&file).expect("valid");
+        let reloaded = Instant::now();
+        // One of the flood, or this one, gets the unit that is free.
+        loop {
+            let used = limits.snapshot().rule("feed").expect("a layer").units;
+            assert!(used <= max, "law 1: {used} of {max}");
+            if used == max {
+                break;
+            }
+            assert!(reloaded.elapsed() < PATIENT, "law 14: {used} of {max}");
+            tokio::task::yield_now().await;
+        }
+    }
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Denials that are told reach no other layer: two rules of one key and cost, in layers in layers.
+#[tokio::test]
+async fn layers_in_layers() {
+    let store = Resilient::new(MemoryStore::new()).build();
+    let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
+    let app = Router::new()
+        .route("/", get(async || "1"))
+        .layer((layer("outer", 30), layer("inner", 10)));
+    let mut allowed = 0;
+    for _ in 0..100 {
+        allowed += u32::from(send(&app, "/").await.status().is_success());
+    }
+    assert_eq!(allowed, 10);
+    // 30 requests reached the inner layer.
+    let outer: Take = take(&rule("outer", 30, HOUR), "");
+    let outer = Take::new(Arc::clone(outer.rule()), Key::default());
+    assert_eq!(store.peek(&outer).await.expect("a decision").remaining(), 0);
+    assert!(!is_allowed(&store.take(&outer).await));
+    assert_eq!(
+        store.take(&outer).await.expect("a decision").source(),
+        Source::Cache
+    );
+}

@@ -1,0 +1,151 @@
+//! Layers in a row over doors: after a time-out the server is not asked again, and every other one
+//! is, whatever their names are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::any;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use tidegate::rule::OnError;
+use tidegate::store::ServerId;
+use tidegate::{Key, Limits, MemoryStore, RateLimitLayer, Resilient, Rules, Store, Take};
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+use crate::helpers::distant::{Distant, Fate};
+use crate::helpers::stub::Stub;
+use crate::helpers::{millis, per_hour};
+
+const TIMEOUT: Duration = millis(50);
+
+/// A handler behind a layer of each of these stores; requests pass where a store fails.
+fn app(stores: &[Arc<dyn Store>]) -> Router {
+    let app = Router::new().route("/", any(async || "1"));
+    stores.iter().enumerate().fold(app, |app, (at, store)| {
+        let rule = per_hour(&format!("layer{at}"), 1_000).with_on_error(OnError::Proceed);
+        app.layer(RateLimitLayer::from_rule(rule).store(Arc::clone(store)))
+    })
+}
+
+async fn passes(app: &Router) -> Duration {
+    let began = Instant::now();
+    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let answer = app.clone().oneshot(request).await.expect("never fails");
+    assert_eq!(answer.status(), StatusCode::OK);
+    began.elapsed()
+}
+
+/// A store that hangs.
+fn silent() -> Distant {
+    let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
+    inner.takes_are(Fate::Silence);
+    inner
+}
+
+/// A store that hangs, of this name, on this server.
+fn on(inner: &Distant, name: &'static str, server: Option<&'static str>) -> Stub {
+    Stub::around(inner.clone())
+        .named(name)
+        .capabilities_fn(move |_| {
+            let mut capabilities = tidegate::store::Capabilities::default();
+            capabilities.server = server.map(ServerId::of);
+            capabilities
+        })
+}
+
+/// A custom store that names no server, shared by layers as one `Arc`, and by the layers of `Limits`:
+/// a request pays for its time-out once.
+#[tokio::test(start_paused = true)]
+async fn one_door_of_several_layers_costs_one_time_out() {
+    let inner = silent();
+    let door = || Resilient::bare(inner.clone()).timeout(TIMEOUT);
+    let shared: Arc<dyn Store> = door().build();
+    let app_of_shared = app(&[Arc::clone(&shared), Arc::clone(&shared), shared]);
+    assert_eq!(passes(&app_of_shared).await, TIMEOUT, "one `Arc`");
+    assert_eq!(inner.asked(), 1);
+
+    let paths = ["first", "second", "third"];
+    let rules = paths.map(|path| per_hour(path, 1_000).with_on_error(OnError::Proceed));
+    let limits = Limits::new(Rules::from_iter(rules)).store(door());
+    let of_limits = Router::new().route("/", any(async || "1"));
+    let of_limits = paths
+        .iter()
+        .fold(of_limits, |app, path| app.layer(limits.layer(path)));
+    assert_eq!(passes(&of_limits).await, TIMEOUT, "layers of `Limits`");
+}
+
+/// Stores are told apart by their servers and not by their names, also inside of doors and `Arc`s.
+#[tokio::test(start_paused = true)]
+async fn servers_and_not_names() {
+    let inner = silent();
+    let door = |name, server| -> [Arc<dyn Store>; 3] {
+        let store = || on(&inner, name, server);
+        [
+            Resilient::bare(store()).timeout(TIMEOUT).build(),
+            Resilient::new(Arc::new(store()) as Arc<dyn Store>)
+                .timeout(TIMEOUT)
+                .failures(None)
+                .build(),
+            Arc::new(Arc::new(
+                Resilient::new(Resilient::bare(store()).timeout(TIMEOUT)).failures(None),
+            )),
+        ]
+    };
+    let ones = door("one", Some("db eu"));
+    let others = door("other", Some("db eu"));
+    let named_alike = door("one", Some("db us"));
+    let nameless = door("one", None);
+    for (at, one) in ones.iter().enumerate() {
+        for then in 0..3 {
+            let pair = |one: &Arc<dyn Store>, other: &Arc<dyn Store>| {
+                app(&[Arc::clone(one), Arc::clone(other)])
+            };
+            let same = pair(one, &others[then]);
+            assert_eq!(passes(&same).await, TIMEOUT, "one server: {at}, {then}");
+            let apart = pair(one, &named_alike[then]);
+            assert_eq!(passes(&apart).await, 2 * TIMEOUT, "two: {at}, {then}");
+            let unknown = pair(one, &nameless[then]);
+            assert_eq!(passes(&unknown).await, 2 * TIMEOUT, "two: {at}, {then}");
+        }
+    }
+    // Healthy ones are asked in any case.
+    let well = Arc::new(MemoryStore::new().tokio_clock());
+    let before = inner.asked();
+    let beside = app(&[Arc::clone(&ones[0]), well.clone(), Arc::clone(&ones[1])]);
+    assert_eq!(passes(&beside).await, TIMEOUT);
+    assert_eq!(inner.asked() - before, 1);
+    assert_eq!(well.len(), 1);
+}
+
+/// Doors of two services on one server that stands still cost one time-out, beside a door on another
+/// one, which decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_of_one_server() {
+    const LONG: Duration = millis(400);
+    let (server, other) = (Redis::start(), Redis::start());
+    let door = async |url: &str, service: &str| -> Arc<dyn Store> {
+        let door = Resilient::redis(url, service).expect("an address");
+        let door = door.timeout(Duration::from_secs(20));
+        let door = door.connect().await.expect("a server");
+        door.timeout(LONG).build()
+    };
+    let (shop, blog) = (
+        door(&server.url, "shop").await,
+        door(&server.url, "blog").await,
+    );
+    let well = door(&other.url, "shop").await;
+    let app = app(&[shop, Arc::clone(&well), blog]);
+    passes(&app).await;
+    server.signal("STOP");
+    let took = passes(&app).await;
+    server.signal("CONT");
+    assert!(took >= LONG, "{took:?}");
+    assert!(took < 2 * LONG, "one time-out: {took:?}");
+    let one = per_hour("layer1", 1_000).with_on_error(OnError::Proceed);
+    let one = Take::new(Arc::new(one), Key::default());
+    let left = well.peek(&one).await.expect("a decision").remaining();
+    assert_eq!(left, 998, "the other server has decided both");
+}

@@ -1,0 +1,369 @@
+//! A rule's lease through the whole door: never beyond max, never more than one's own, and nothing
+//! is lost when parts are made anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::Mode;
+use tidegate::decision::Source;
+use tidegate::{Algorithm, MemoryStore, Resilient, Store, Take};
+use tokio::time::sleep;
+
+use super::{decide, leased, units, until_leased};
+use crate::helpers::distant::{Distant, Fate};
+use crate::helpers::{HOUR, behind, connect, is_allowed, millis, take};
+
+const LEASE: Duration = millis(60);
+
+fn leased_take(path: &str, max: u64) -> Take {
+    take(&leased(Algorithm::SlidingLog, path, max, HOUR, LEASE), "x")
+}
+
+/// What is charged by now.
+async fn charged(store: &impl Store, take: &Take) -> u64 {
+    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
+}
+
+/// Takes until nothing was allowed for as long as leases may hold units. Returns what was.
+async fn use_up(store: &impl Store, one: &Take) -> Vec<tidegate::Decision> {
+    let (mut allowed, mut denied) = (Vec::new(), 0);
+    while denied < 200 {
+        let decision = decide(store, one).await;
+        match decision.is_allowed() {
+            true => {
+                denied = 0;
+                allowed.push(decision);
+            }
+            false => {
+                denied += 1;
+                sleep(millis(1)).await;
+            }
+        }
+    }
+    allowed
+}
+
+/// An allowed take of one process.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    asked: Instant,
+    answered: Instant,
+    source: Source,
+}
+
+/// Whatever was asked for and answered within one window was used within it.
+fn check_windows(used: &[Used], max: u64, window: Duration, what: &str) {
+    let mut used = used.to_vec();
+    used.sort_by_key(|one| one.asked);
+    for (at, first) in used.iter().enumerate() {
+        let end = first.asked + window;
+        let later = used[at..].iter().take_while(|one| one.asked < end);
+        let inside = later.filter(|one| one.answered < end).count() as u64;
+        assert!(inside <= max, "law 1: {inside} of at most {max}: {what}");
+    }
+}
+
+/// Law 1 with every part in play: two processes with leases, fallbacks, caches and breakers on a
+/// server behind a line that is slow, is cut in several ways, and comes back. In every window the
+/// store's units are at most max, and those of each fallback at most its share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_is_cut_and_comes_back() {
+    const MAX: u64 = 2_000;
+    const WINDOW: Duration = Duration::from_secs(1);
+    let server = Redis::start();
+    let mut proxy = behind(&server, millis(2)).await;
+    let one = take(
+        &leased(Algorithm::SlidingLog, "cut", MAX, WINDOW, millis(20)),
+        "x",
+    );
+    let end = Instant::now() + Duration::from_secs(6);
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        let store = connect(&proxy.url, millis(100)).await;
+        let store = Resilient::new(store).processes(2).probe_every(millis(20));
+        let tasks = (0..8).map(|_| {
+            let (store, one) = (store.clone(), one.clone());
+            tokio::spawn(async move {
+                let (mut used, mut by_cache) = (Vec::new(), 0_u64);
+                while Instant::now() < end {
+                    let asked = Instant::now();
+                    let decision = decide(&store, &one).await;
+                    by_cache += u64::from(decision.source() == Source::Cache);
+                    if decision.is_allowed() {
+                        used.push(Used {
+                            asked,
+                            answered: Instant::now(),
+                            source: decision.source(),
+                        });
+                    }
+                    sleep(millis(4)).await;
+                }
+                (used, by_cache)
+            })
+        });
+        processes.push(tasks.collect::<Vec<_>>());
+    }
+    let slow = Mode::Delay {
+        calls: millis(1),
+        replies: millis(1),
+    };
+    for round in 0..4 {
+        sleep(millis(900)).await;
+        match round {
+            0 => proxy.all(Mode::BlackHole),
+            1 => {
+                proxy.refuse().await;
+                proxy.present(Mode::Reset);
+            }
+            2 => proxy.all(Mode::LoseReplies(30)),
+            _ => proxy.all(Mode::Hold),
+        }
+        sleep(millis(350)).await;
+        if round == 1 {
+            proxy.accept_again().await;
+        }
+        proxy.all(slow);
+    }
+    let (mut by_store, mut by_cache, mut all) = (Vec::new(), 0, Vec::new());
+    for process in processes {
+        let mut by_fallback = Vec::new();
+        for task in process {
+            let (used, cached) = task.await.expect("no panic");
+            by_cache += cached;
+            all.extend(used.iter().copied());
+            let of_fallback = |one: &Used| one.source == Source::Fallback;
+            by_fallback.extend(used.iter().copied().filter(of_fallback));
+            by_store.extend(used.into_iter().filter(|one| !of_fallback(one)));
+        }
+        assert!(by_fallback.len() > 5, "{}", by_fallback.len());
+        check_windows(&by_fallback, MAX / 2, WINDOW, "a fallback");
+    }
+    let by_lease = by_store.iter().filter(|one| one.source == Source::Lease);
+    let by_lease = by_lease.count();
+    println!(
+        "{} used, {by_lease} by leases, {by_cache} denied by caches, {} in all",
+        by_store.len(),
+        all.len()
+    );
+    assert!(by_lease > 10, "{by_lease}");
+    check_windows(&by_store, MAX, WINDOW, "the store");
+    check_windows(&all, 2 * MAX, WINDOW, "both");
+}
+
+/// Law 14: a cached denial of a large cost, which lasts for ever, denies nothing that a lease still
+/// holds, and the quota is used to the last unit.
+#[tokio::test(start_paused = true)]
+async fn a_cached_denial_stands_behind_a_lease() {
+    const MAX: u64 = 4_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let store = Resilient::new(inner)
+        .denial_cache(Duration::MAX)
+        .tokio_clock();
+    let one = leased_take("behind", MAX);
+    let mut used = units(&until_leased(&store, &one).await);
+    let large = one.clone().with_cost(MAX - used);
+    assert!(!decide(&store, &large).await.is_allowed());
+    assert_eq!(decide(&store, &large).await.source(), Source::Cache);
+    let leased = store.take(&one).poll_now().expect("law 14: it is held");
+    let leased = leased.expect("a decision");
+    assert_eq!(
+        (leased.source(), leased.is_allowed()),
+        (Source::Lease, true)
+    );
+    used += 1;
+    used += use_up(&store, &one).await.len() as u64;
+    assert_eq!(used, MAX, "laws 1 and 14");
+}
+
+/// Law 14: a denial that was cached before the lease began denies nothing that the lease holds. The
+/// memory store frees the units behind the cache's back, so the denial stays.
+#[tokio::test(start_paused = true)]
+async fn a_lease_answers_before_an_older_cached_denial() {
+    const MAX: u64 = 4_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let store = Resilient::new(inner)
+        .denial_cache(Duration::MAX)
+        .tokio_clock();
+    let one = leased_take("before", MAX);
+    let three = one.clone().with_cost(3);
+    let all = one.clone().with_cost(MAX);
+    let others = decide(&memory, &all).await.receipt().expect("charged");
+    assert!(!decide(&store, &three).await.is_allowed());
+    let given_back = memory.refund(&all, &others).await;
+    assert_eq!(given_back.expect("an answer"), MAX);
+    assert_eq!(decide(&store, &three).await.source(), Source::Cache);
+    let last = until_leased(&store, &one).await.pop();
+    assert!(last.is_some_and(|leased| leased.remaining() >= 3));
+    let leased = decide(&store, &three).await;
+    assert_eq!(
+        (leased.source(), leased.is_allowed()),
+        (Source::Lease, true),
+        "law 14"
+    );
+}
+
+/// Laws 14 and 15: leased units that are refunded, through a clone, are back immediately, though the
+/// denial is cached for ever: each once, and to the store.
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_leased_units_ends_the_denial() {
+    const MAX: u64 = 3_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let store = Resilient::new(inner)
+        .processes(2)
+        .denial_cache(Duration::MAX)
+        .tokio_clock();
+    let one = leased_take("refunds", MAX);
+    let mut decisions = until_leased(&store, &one).await;
+    decisions.extend(use_up(&store, &one).await);
+    assert_eq!(units(&decisions), MAX);
+    let by_lease = decisions
+        .iter()
+        .filter(|decision| decision.source() == Source::Lease);
+    let receipts: Vec<_> = by_lease.filter_map(tidegate::Decision::receipt).collect();
+    assert!(receipts.len() > 100, "{}", receipts.len());
+    let clone = store.clone();
+    for receipt in receipts.iter().take(20) {
+        assert_eq!(decide(&store, &one).await.source(), Source::Cache);
+        let given_back = clone.refund(&one, receipt).await.expect("an answer");
+        assert_eq!(given_back, 1, "law 15");
+        assert_eq!(charged(&memory, &one).await, MAX - 1);
+        let again = decide(&store, &one).await;
+        assert!(again.is_allowed(), "law 14: {again:?}");
+        assert!(!decide(&store, &one).await.is_allowed(), "law 1");
+    }
+    sleep(3 * LEASE).await;
+    assert_eq!(charged(&memory, &one).await, MAX);
+}
+
+/// Law 11: a reset through two doors forgets the lease, the denial and the counts; earlier receipts
+/// give nothing back, and what is then used is max, to the unit.
+#[tokio::test(start_paused = true)]
+async fn a_reset_through_two_doors() {
+    const MAX: u64 = 3_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let door = |store: Arc<dyn Store>| {
+        let store = Resilient::new(store).processes(2);
+        store.denial_cache(Duration::MAX).tokio_clock().build()
+    };
+    let store = door(door(Arc::new(inner)));
+    let one = leased_take("resets", MAX);
+    let before = until_leased(&store, &one).await;
+    let large = one.clone().with_cost(MAX - 1);
+    assert!(!decide(&store, &large).await.is_allowed());
+    assert!(store.reset(&one).await.expect("an answer"));
+    assert_eq!(charged(&memory, &one).await, 0, "all is forgotten");
+    let held = store.take(&large).poll_now();
+    assert!(held.is_none(), "law 11: {held:?}");
+    drop(held);
+    sleep(3 * LEASE).await;
+    for receipt in before.iter().filter_map(tidegate::Decision::receipt) {
+        let given_back = store.refund(&one, &receipt).await.expect("an answer");
+        assert_eq!(given_back, 0, "law 15");
+    }
+    store.reset(&one).await.expect("an answer");
+    let first = decide(&store, &one).await;
+    assert_ne!(first.source(), Source::Lease, "law 11");
+    let used = 1 + use_up(&store, &one).await.len() as u64;
+    assert_eq!(used, MAX, "laws 1 and 14");
+}
+
+/// A reset while takes and a lease are on their way, again and again: never more than max is used
+/// of what the store counts, and in the end nothing is missing.
+#[tokio::test(start_paused = true)]
+async fn resets_beside_questions_on_their_way() {
+    const MAX: u64 = 5_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(2, 3);
+    let store = Resilient::new(inner).processes(2).tokio_clock();
+    let one = leased_take("beside", MAX);
+    for round in 0..40 {
+        until_leased(&store, &one).await;
+        let asked = (0..20).map(|_| tokio::spawn(store.take(&one)));
+        let asked: Vec<_> = asked.collect();
+        sleep(millis(round % 7)).await;
+        let reset = store.reset(&one);
+        let (answers, reset) = tokio::join!(join_all(asked), reset);
+        reset.expect("an answer");
+        for answer in answers {
+            assert!(is_allowed(&answer.expect("no panic")));
+        }
+    }
+    sleep(3 * LEASE).await;
+    store.reset(&one).await.expect("an answer");
+    let used = use_up(&store, &one).await.len() as u64;
+    assert_eq!(used, MAX, "laws 1 and 14");
+    assert_eq!(charged(&memory, &one).await, MAX);
+}
+
+/// Clones share every part, also those that were cloned after the first question; a setter makes
+/// new parts for its own value alone, and the lease of parts that are gone comes back.
+#[tokio::test(start_paused = true)]
+async fn clones_and_setters_after_the_first_question() {
+    const MAX: u64 = 8_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let first = Resilient::new(inner.clone())
+        .failures(3)
+        .in_flight(4)
+        .processes(2)
+        .denial_cache(Duration::MAX)
+        .tokio_clock();
+    let one = leased_take("clones", MAX);
+    let mut used = units(&until_leased(&first, &one).await);
+    let second = first.clone();
+    let shared = second.take(&one).poll_now().expect("it is held");
+    assert_eq!(shared.expect("a decision").source(), Source::Lease);
+    used += 1;
+    sleep(2 * LEASE).await;
+
+    let single = take(&crate::helpers::rule("single", 1, HOUR), "x");
+    assert!(decide(&first, &single).await.is_allowed());
+    assert!(!decide(&first, &single).await.is_allowed());
+    assert_eq!(decide(&second, &single).await.source(), Source::Cache);
+    let changed = second.clone().fallback_keys(10);
+    assert_ne!(decide(&changed, &single).await.source(), Source::Cache);
+
+    let roomy = take(&crate::helpers::rule("roomy", 1_000, HOUR), "x");
+    let waits = [(); 4].map(|()| first.take(&roomy));
+    let waits: Vec<_> = waits.into_iter().map(tokio::spawn).collect();
+    tokio::task::yield_now().await;
+    assert_eq!((first.under_way(), second.under_way()), (4, 4));
+    assert_eq!(changed.under_way(), 0);
+    let shed = decide(&second, &roomy).await;
+    assert_eq!(shed.source(), Source::Fallback);
+    assert_eq!(decide(&changed, &roomy).await.source(), Source::Local);
+    for wait in join_all(waits).await {
+        wait.expect("no panic").expect("a decision");
+    }
+
+    inner.takes_are(Fate::QuestionLost);
+    for _ in 0..3 {
+        assert_eq!(decide(&first, &roomy).await.source(), Source::Fallback);
+    }
+    assert_eq!(second.condition().is_breaker_open, Some(true));
+    assert_eq!(changed.condition().is_breaker_open, Some(false));
+    inner.takes_are(Fate::Answered);
+    sleep(Duration::from_secs(1)).await;
+    while decide(&first, &roomy).await.source() == Source::Fallback {
+        sleep(millis(5)).await;
+    }
+
+    let third = first.clone().failures(5);
+    let other = decide(&third, &one).await;
+    assert_ne!(other.source(), Source::Lease, "parts of its own");
+    used += 1;
+    let last = until_leased(&third, &one).await;
+    used += units(&last);
+    // The parts that hold the lease are gone.
+    let third = third.in_flight(None);
+    used += u64::from(decide(&third, &one).await.is_allowed());
+    drop((first, second, third, changed));
+    sleep(4 * LEASE).await;
+    assert_eq!(charged(&memory, &one).await, used, "laws 9 and 14");
+}

@@ -1,0 +1,240 @@
+//! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
+//! that are asked for without a wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use tidegate::decision::Source;
+use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::{Algorithm, Limits, MemoryStore, Resilient, Rules, Store};
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
+
+use super::{decide, leased, until_leased};
+use crate::helpers::distant::{Distant, Fate};
+use crate::helpers::stub::Stub;
+use crate::helpers::{
+    HOUR, PATIENT, app, behind, charged, connect, is_allowed, millis, owned_rule, rule, take,
+};
+
+const LEASE: Duration = millis(60);
+
+/// The bound sheds what is asked, and not what a lease holds; what it sheds opens no breaker.
+#[tokio::test(start_paused = true)]
+async fn the_bound_stands_behind_a_lease() {
+    let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
+    let store = Resilient::new(inner.clone())
+        .in_flight(8)
+        .failures(1)
+        .tokio_clock();
+    let one = take(
+        &leased(Algorithm::SlidingLog, "bound", 100_000, HOUR, LEASE),
+        "x",
+    );
+    let other = take(&rule("other", 100_000, HOUR), "x");
+    let (mut by_lease, mut shed) = (0, 0);
+    for _ in 0..20 {
+        until_leased(&store, &one).await;
+        inner.set_ways(5, 5);
+        let slow = (0..8).map(|_| tokio::spawn(store.take(&other)));
+        let slow: Vec<_> = slow.collect();
+        tokio::task::yield_now().await;
+        assert_eq!(store.under_way(), 8);
+        for _ in 0..5 {
+            let overloaded = store.take(&other).await.expect_err("all places are taken");
+            assert_eq!(overloaded.kind(), StoreErrorKind::Overloaded);
+            if let Some(leased) = store.take(&one).poll_now() {
+                // What is left of the lease may have been one unit.
+                by_lease += u32::from(is_allowed(&leased));
+            }
+        }
+        assert_eq!(store.condition().is_breaker_open, Some(false));
+        for slow in slow {
+            // One of them may have found a lease on its way.
+            shed += u32::from(slow.await.expect("no panic").is_err());
+        }
+        assert_eq!(store.under_way(), 0);
+        inner.set_ways(1, 1);
+        sleep(2 * LEASE).await;
+    }
+    assert!(by_lease > 50, "law 14: {by_lease} of 100");
+    assert!(shed < 40, "{shed} of 160");
+}
+
+/// With no place at all nobody asks the store, not even for a lease, and a fallback decides; takes
+/// of shadow rules need none.
+#[tokio::test(start_paused = true)]
+async fn a_bound_of_nobody() {
+    let inner = Distant::new(MemoryStore::new().tokio_clock());
+    let store = Resilient::new(inner.clone()).in_flight(0).tokio_clock();
+    let leased = leased(Algorithm::SlidingLog, "nobody", 1_000, HOUR, LEASE);
+    let one = take(&leased, "x");
+    for _ in 0..100 {
+        let shed = store.take(&one).await.expect_err("there is no place");
+        assert_eq!(shed.kind(), StoreErrorKind::Overloaded);
+        sleep(millis(1)).await;
+    }
+    let shed = store.reset(&one).await.expect_err("there is no place");
+    assert_eq!(shed.kind(), StoreErrorKind::Overloaded);
+    assert_eq!(inner.asked(), 0);
+    assert_eq!(store.condition().is_breaker_open, Some(false));
+    let shadow = Arc::new(tidegate::Rule::clone(&leased).into_shadow());
+    assert!(decide(&store, &take(&shadow, "x")).await.is_allowed());
+    let store = store.processes(4);
+    let mut allowed = 0;
+    for _ in 0..500 {
+        let decision = decide(&store, &one).await;
+        assert_eq!(decision.source(), Source::Fallback);
+        allowed += u32::from(decision.is_allowed());
+    }
+    assert_eq!(allowed, 250, "the share");
+    assert_eq!(store.under_way(), 0);
+}
+
+/// Laws 11 and 14: what a fallback below says, behind a wrapper that does not tell of it, is neither
+/// cached nor leased above: the store's first answer after an outage counts.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_below_is_neither_cached_nor_leased() {
+    const MAX: u64 = 4_000;
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory));
+    let below = Resilient::bare(inner.clone()).processes(4);
+    let store = Resilient::new(Stub::around(below))
+        .denial_cache(Duration::MAX)
+        .tokio_clock();
+    let one = take(
+        &leased(Algorithm::SlidingLog, "below", MAX, HOUR, LEASE),
+        "x",
+    );
+    inner.takes_are(Fate::QuestionLost);
+    let mut allowed = 0;
+    for at in 0..2 * MAX {
+        let decision = decide(&store, &one).await;
+        assert_eq!(decision.source(), Source::Fallback, "law 11");
+        allowed += u64::from(decision.is_allowed());
+        if at % 100 == 0 {
+            sleep(millis(2)).await;
+        }
+    }
+    assert_eq!(allowed, MAX / 4, "law 1");
+    inner.takes_are(Fate::Answered);
+    let decision = decide(&store, &one).await;
+    assert!(decision.is_allowed(), "law 14: {decision:?}");
+    assert_eq!(decision.source(), Source::Local);
+}
+
+/// Law 16: a shadow rule with a lease, and a candidate with one, never keep a request from its
+/// handler, whether the store decides, fails, hangs or has no place.
+#[tokio::test(start_paused = true)]
+async fn shadows_with_leases_take_nobody_down() {
+    let with = |path, max| {
+        owned_rule(path, max, HOUR)
+            .with_lease(LEASE)
+            .expect("leases")
+    };
+    let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
+    let rules = || {
+        let both = owned_rule("both", 1_000_000, HOUR);
+        let both = both.with_lease(LEASE).expect("leases");
+        [
+            with("shadow", 50).into_shadow(),
+            both.with_shadow(with("both", 20)),
+        ]
+    };
+    let store = Resilient::new(inner.clone())
+        .timeout(millis(20))
+        .tokio_clock();
+    let bound = store.clone().in_flight(1);
+    for (store, paths) in [(store, &["shadow", "both"][..]), (bound, &["shadow"][..])] {
+        let limits = Limits::new(Rules::from_iter(rules())).store(store.processes(1));
+        for path in paths {
+            let app = app(limits.layer(path));
+            for fate in [
+                Fate::Answered,
+                Fate::QuestionLost,
+                Fate::Silence,
+                Fate::ReplyLost,
+                Fate::Answered,
+            ] {
+                inner.takes_are(fate);
+                for at in 0..150 {
+                    let request = Request::get("/").body(Body::empty()).expect("valid");
+                    let answer = app.clone().oneshot(request).await.expect("never fails");
+                    assert_eq!(answer.status(), StatusCode::OK, "law 16: {path}, {fate:?}");
+                    if at % 30 == 0 {
+                        sleep(LEASE / 2).await;
+                    }
+                }
+            }
+            let snapshot = limits.snapshot();
+            assert!(snapshot.rule(path).is_some());
+        }
+    }
+}
+
+/// A question that was looked at with `poll_now` before its answer was there still gets it, once; one
+/// that is dropped then frees its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_that_are_looked_at() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let raw = connect(&proxy.url, PATIENT).await;
+    let store = Resilient::new(raw.clone()).timeout(PATIENT).in_flight(40);
+    let one = take(&rule("looked", 1_000, HOUR), "x");
+    for round in 0..10 {
+        let mut asked: Vec<_> = (0..3).map(|_| store.take(&one)).collect();
+        for question in &mut asked {
+            assert!(question.poll_now().is_none(), "it is 20 ms away");
+        }
+        for mut question in asked {
+            if round % 2 == 0 {
+                // Its answer has come meanwhile, if somebody asked for it.
+                sleep(millis(30)).await;
+                if let Some(answer) = question.poll_now() {
+                    assert!(is_allowed(&answer));
+                    continue;
+                }
+            }
+            let answer = timeout(PATIENT, question).await.expect("it is woken");
+            assert!(is_allowed(&answer));
+        }
+    }
+    assert_eq!(charged(&raw, &one).await, 30);
+    for _ in 0..200 {
+        assert!(store.take(&one).poll_now().is_none());
+    }
+    assert_eq!(store.under_way(), 0, "law 9");
+    let mut ready = StoreFuture::ready(Ok(3));
+    assert_eq!(ready.poll_now().expect("ready").expect("a number"), 3);
+    let late = StoreFuture::boxed(async {
+        sleep(millis(5)).await;
+        Ok(4)
+    });
+    let mut late: StoreFuture<u64> = late;
+    assert!(late.poll_now().is_none());
+    let late = timeout(PATIENT, late).await.expect("its timer wakes it");
+    assert_eq!(late.expect("a number"), 4);
+}
+
+/// A trial of a half-open breaker that is looked at and dropped leaves the trial to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_is_looked_at_and_dropped() {
+    let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
+    let store = Resilient::new(inner.clone())
+        .failures(1)
+        .probe_every(millis(10))
+        .tokio_clock();
+    let one = take(&rule("trial", 1_000, HOUR), "x");
+    for _ in 0..20 {
+        inner.takes_are(Fate::QuestionLost);
+        assert!(store.take(&one).await.is_err());
+        inner.takes_are(Fate::Answered);
+        sleep(millis(100)).await;
+        assert!(store.take(&one).poll_now().is_none(), "it is on its way");
+        assert!(is_allowed(&store.take(&one).await), "law 13");
+        assert_eq!(store.condition().is_breaker_open, Some(false));
+    }
+}

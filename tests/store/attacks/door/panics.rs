@@ -1,0 +1,192 @@
+//! Stores that panic within a door: the caller pays, and nobody else (law 13).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tidegate::decision::Source;
+use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::{Algorithm, Decision, MemoryStore, Resilient, Store, StoreError, Take};
+use tokio::time::{sleep, timeout};
+
+use super::{decide, leased, until_leased};
+use crate::helpers::stub::Stub;
+use crate::helpers::{HOUR, is_allowed, millis, rule, take};
+
+/// What becomes of a take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Well,
+    /// Panics when it is asked.
+    PanicsAtOnce,
+    /// Panics when its future is polled.
+    PanicsLater,
+    Fails,
+}
+
+const MOODS: [Mood; 4] = [
+    Mood::Well,
+    Mood::PanicsAtOnce,
+    Mood::PanicsLater,
+    Mood::Fails,
+];
+
+#[derive(Debug, Clone, Default)]
+struct Moody(Arc<AtomicU8>);
+
+impl Moody {
+    fn set(&self, mood: Mood) {
+        self.0.store(mood as u8, Ordering::Relaxed);
+    }
+
+    fn mood(&self) -> Mood {
+        MOODS[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+
+    /// A store of this mood, a millisecond away.
+    fn store(&self) -> Stub {
+        let moody = self.clone();
+        let memory = MemoryStore::new().tokio_clock();
+        Stub::around(memory).take_fn(move |memory, take| {
+            let mood = moody.mood();
+            assert_ne!(mood, Mood::PanicsAtOnce, "on purpose");
+            let answer = memory.take(take);
+            StoreFuture::boxed(async move {
+                sleep(millis(1)).await;
+                assert_ne!(mood, Mood::PanicsLater, "on purpose");
+                let error = || StoreError::new(StoreErrorKind::Unavailable, "down");
+                match mood {
+                    Mood::Fails => Err(error()),
+                    _ => answer.await,
+                }
+            })
+        })
+    }
+}
+
+/// Asks in a task of its own; `None` if it panicked.
+async fn asks(store: &Resilient<Stub>, take: &Take) -> Option<Result<Decision, StoreError>> {
+    let (store, take) = (store.clone(), take.clone());
+    let task = tokio::spawn(async move { store.take(&take).await });
+    let answer = timeout(Duration::from_secs(5), task).await;
+    answer.expect("law 6: it is answered").ok()
+}
+
+/// Panics while questions, leases and probes are on their way take no place, hold no breaker open
+/// for ever and keep no other key from its leases.
+#[tokio::test(start_paused = true)]
+async fn stores_that_panic() {
+    for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
+        let moody = Moody::default();
+        let store = Resilient::new(moody.store())
+            .in_flight(8)
+            .failures(3)
+            .probe_every(millis(10))
+            .timeout(millis(50))
+            .tokio_clock();
+        let plain = take(&rule("plain", 1_000_000, HOUR), "x");
+        let hot = leased(Algorithm::SlidingLog, "hot", 1_000_000, HOUR, millis(60));
+        for round in 0..5 {
+            let hot = take(&hot, round);
+            until_leased(&store, &hot).await;
+            moody.set(mood);
+            for _ in 0..30 {
+                let _ = asks(&store, &plain).await;
+                let _ = asks(&store, &hot).await;
+                sleep(millis(3)).await;
+            }
+            moody.set(Mood::Well);
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(store.under_way(), 0, "law 9: {mood:?}, round {round}");
+            for _ in 0..3 {
+                // The first one may be a trial.
+                let answer = asks(&store, &plain).await.expect("it does not panic");
+                assert!(is_allowed(&answer), "law 13: {answer:?}, {mood:?}");
+            }
+            assert_eq!(store.condition().is_breaker_open, Some(false));
+        }
+        until_leased(&store, &take(&hot, "another")).await;
+    }
+}
+
+/// A trial of a half-open breaker that panics leaves the trial to somebody else.
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_panics() {
+    for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
+        let moody = Moody::default();
+        let store = Resilient::new(moody.store())
+            .failures(1)
+            .probe_every(millis(10))
+            .tokio_clock();
+        let one = take(&rule("trial", 1_000, HOUR), "x");
+        for round in 0..10 {
+            moody.set(Mood::Fails);
+            let failed = asks(&store, &one).await.expect("it does not panic");
+            assert!(failed.is_err());
+            // Probes panic, and then one is answered.
+            moody.set(mood);
+            sleep(millis(100)).await;
+            moody.set(Mood::Well);
+            sleep(millis(200)).await;
+            moody.set(mood);
+            assert!(asks(&store, &one).await.is_none(), "the trial panics");
+            moody.set(Mood::Well);
+            sleep(Duration::from_secs(1)).await;
+            let answer = asks(&store, &one).await.expect("it does not panic");
+            assert!(is_allowed(&answer), "law 13: {answer:?}, round {round}");
+            assert_eq!(store.condition().is_breaker_open, Some(false));
+        }
+    }
+}
+
+/// With a fallback, a cache and a lease around it: a cached denial that is to be renewed by a
+/// question that panics is void, and is no denial for ever.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_a_denial_that_panics() {
+    for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
+        let moody = Moody::default();
+        let store = Resilient::new(moody.store()).processes(2).tokio_clock();
+        let window = Duration::from_secs(10);
+        let one = take(&rule("renewed", 1, window), "x");
+        assert!(decide(&store, &one).await.is_allowed());
+        assert!(!decide(&store, &one).await.is_allowed());
+        assert_eq!(decide(&store, &one).await.source(), Source::Cache);
+        moody.set(mood);
+        for _ in 0..20 {
+            sleep(millis(20)).await;
+            let _ = asks(&store, &one).await;
+        }
+        moody.set(Mood::Well);
+        sleep(millis(150)).await;
+        let denied = decide(&store, &one).await;
+        assert!(!denied.is_allowed(), "law 1");
+        assert_ne!(denied.source(), Source::Fallback);
+        sleep(window).await;
+        assert!(decide(&store, &one).await.is_allowed(), "law 14");
+    }
+}
+
+/// A condition that panics is no request's matter, and neither are capabilities that panic once the
+/// door is made.
+#[tokio::test]
+async fn conditions_and_capabilities_that_panic() {
+    let one = take(&rule("asked", 100, HOUR), "x");
+    let panics = Stub::in_memory()
+        .condition_fn(|_| panic!("on purpose"))
+        .capabilities_fn(|_| panic!("on purpose"));
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let store = Resilient::new(panics).processes(2);
+        let _ = catch_unwind(AssertUnwindSafe(|| store.capabilities()));
+        let _ = catch_unwind(AssertUnwindSafe(|| store.condition()));
+        store
+    }));
+    let store = made.expect("what is wrong shows where it is asked for");
+    for _ in 0..3 {
+        let _ = catch_unwind(AssertUnwindSafe(|| store.condition()));
+        assert!(decide(&store, &one).await.is_allowed(), "law 13");
+        let clone = store.clone().failures(2);
+        assert!(decide(&clone, &one).await.is_allowed(), "law 13");
+    }
+    assert!(store.reset(&one).await.expect("an answer"));
+}

@@ -1,0 +1,247 @@
+//! Laws 6 and 13 under floods: slices of twenty thousand keys, ten thousand callers of one key,
+//! and more questions than may wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{join_all, poll_immediate};
+use test_support::Redis;
+use tidegate::store::StoreErrorKind;
+use tidegate::{Store, Take};
+use tokio::time::{sleep, timeout};
+
+use crate::attacks::latency::lost;
+use crate::helpers::stalls::nothing_is_lost;
+use crate::helpers::{
+    HOUR, PATIENT, TIMEOUT, ask_all, behind, charged, connect, is_allowed, millis, rule, take,
+};
+
+/// The queue's bound, as the design has it.
+const MAX_WAITING: usize = 16_384;
+
+/// 20,000 keys, 64 at a time, and 10,000 callers of one key, beside a bystander.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bystander_beside_a_flood() {
+    const KEYS: u64 = 20_000;
+    const CALLERS: u64 = 10_000;
+    const MAX: u64 = 700;
+    let server = Redis::start();
+    let proxy = behind(&server, Duration::ZERO).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    nothing_is_lost(&proxy, millis(15), TIMEOUT, async || {
+        let keys = tokio::spawn({
+            let patient = patient.clone();
+            async move {
+                // Each key has a max of its own, and every tenth is asked for twice.
+                let rules: Vec<_> = (0..10).map(|at| rule("keys", 100 + at, HOUR)).collect();
+                let takes = (0..KEYS).flat_map(|key| {
+                    let one = take(&rules[key as usize % 10], key);
+                    let twice = (key % 10 == 3).then(|| one.clone());
+                    std::iter::once(one).chain(twice)
+                });
+                let takes: Vec<_> = takes.collect();
+                let mut answers = Vec::new();
+                for some in takes.chunks(64) {
+                    answers.extend(ask_all(&patient, some).await.expect("decisions"));
+                }
+                let mut before: Option<&Take> = None;
+                for (take, answer) in takes.iter().zip(answers.iter()) {
+                    let is_second = before.is_some_and(|before| before.key() == take.key());
+                    let max = take.quotas()[0].max();
+                    assert!(answer.is_allowed());
+                    assert_eq!(
+                        answer.remaining(),
+                        max - 1 - u64::from(is_second),
+                        "{take:?}"
+                    );
+                    before = Some(take);
+                }
+            }
+        });
+        let hot = tokio::spawn({
+            let patient = patient.clone();
+            async move {
+                let hot = take(&rule("hot", MAX, HOUR), "");
+                let answers = join_all((0..CALLERS).map(|_| patient.take(&hot))).await;
+                let allowed = answers.iter().filter(|answer| is_allowed(answer)).count();
+                assert_eq!(allowed as u64, MAX, "law 1");
+                assert!(answers.iter().all(Result::is_ok), "nobody is lost");
+            }
+        });
+        let lost = lost(&store, 300).await;
+        keys.await.expect("all keys are answered");
+        hot.await.expect("all callers are answered");
+        lost
+    })
+    .await;
+}
+
+/// A server that hangs: what is more than may wait is told so at once, all others within their
+/// time, and when the server is back everything is as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_questions_than_may_wait() {
+    const ASKED: usize = 20_000;
+    let server = Redis::start();
+    // Longer than it takes a busy machine to ask all of them: no place is free before the last.
+    let limit = millis(8_000);
+    let store = connect(&server.url, limit).await;
+    let flood = rule("flood", 1_000_000, HOUR);
+    let takes: Vec<_> = (0..ASKED).map(|at| take(&flood, at % 100)).collect();
+    server.signal("STOP");
+    let began = Instant::now();
+    let answers = takes.iter().map(|take| async {
+        let asked = Instant::now();
+        (store.take(take).await, asked.elapsed())
+    });
+    let answers = join_all(answers).await;
+    let took = began.elapsed();
+    let kind = |kind| {
+        let is_such = |answer: &&(Result<_, tidegate::StoreError>, _)| {
+            answer.0.as_ref().is_err_and(|error| error.kind() == kind)
+        };
+        answers.iter().filter(is_such).count()
+    };
+    let overloaded = kind(StoreErrorKind::Overloaded);
+    let other = answers
+        .iter()
+        .map(|(answer, _)| answer.as_ref().map_err(|it| it.kind()));
+    let other = other.filter(|it| {
+        !matches!(
+            it,
+            Err(StoreErrorKind::Overloaded | StoreErrorKind::Timeout)
+        )
+    });
+    let other: Vec<_> = other.collect();
+    assert!(other.is_empty(), "{}: {:?}", other.len(), other[0]);
+    assert!(overloaded >= 1_000, "{overloaded} were too few");
+    assert!(
+        overloaded <= ASKED - MAX_WAITING,
+        "{overloaded} were too many"
+    );
+    // One task asks and hears all of them, so it comes late to the time-outs, and waits once more.
+    // Both take a busy machine seconds.
+    assert!(took < 4 * limit, "{took:?}");
+    for (answer, took) in &answers {
+        let is_overloaded = answer
+            .as_ref()
+            .is_err_and(|error| error.kind() == StoreErrorKind::Overloaded);
+        assert!(
+            !is_overloaded || *took < millis(300),
+            "overloaded after {took:?}"
+        );
+    }
+    server.signal("CONT");
+    let patient = store.clone().timeout(PATIENT);
+    let began = Instant::now();
+    while let Err(error) = patient.take(&takes[0]).await {
+        assert!(
+            began.elapsed() < millis(1_000),
+            "back within a second: {error}"
+        );
+        sleep(millis(5)).await;
+    }
+    let mut sum = 0;
+    for take in &takes[..100] {
+        sum += charged(&store, take).await;
+    }
+    assert_eq!(sum, 1, "what timed out was refused by the server");
+    let again = join_all(takes[..MAX_WAITING].iter().map(|take| patient.take(take))).await;
+    assert!(again.iter().all(is_allowed), "all places are free again");
+}
+
+/// Dropped before they were sent: never charged, and their places are free at once.
+#[tokio::test]
+async fn dropped_before_they_were_sent() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let (sent, waiting) = (
+        rule("sent", 1_000_000, HOUR),
+        rule("waiting", 1_000_000, HOUR),
+    );
+    // Two thirds of what may wait. A store whose server answers nothing for a second refuses what
+    // waits, so all of this takes as little time as it can, and proves little if it takes longer.
+    let takes: Vec<_> = (0..11_000).map(|at| take(&waiting, at % 7)).collect();
+    server.signal("STOP");
+    let stopped = Instant::now();
+    let is_late = || stopped.elapsed() > millis(900);
+    // All flights leave, and get no answer.
+    let mut under_way = Vec::new();
+    for at in 0..12 {
+        let (store, sent) = (store.clone(), take(&sent, at % 3));
+        under_way.push(tokio::spawn(async move { store.take(&sent).await }));
+        sleep(millis(1)).await;
+    }
+    for round in 0..2 {
+        let mut waiting: Vec<_> = takes
+            .iter()
+            .map(|take| Box::pin(store.take(take)))
+            .collect();
+        for answer in &mut waiting {
+            let answer = answer.as_mut().now_or_never();
+            assert!(
+                answer.is_none() || is_late(),
+                "round {round}: a place is free: {answer:?}"
+            );
+        }
+        sleep(millis(5)).await;
+        drop(waiting);
+        tokio::task::yield_now().await;
+    }
+    let is_late = is_late();
+    server.signal("CONT");
+    for answer in under_way {
+        assert!(is_allowed(&answer.await.expect("no panic")) || is_late);
+    }
+    for at in 0..7 {
+        assert_eq!(charged(&store, &take(&waiting, at)).await, 0, "law 9");
+    }
+}
+
+/// Thousands of takes that are dropped half-way, over and over, take no places with them.
+#[tokio::test]
+async fn takes_dropped_half_way() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let rule = rule("half", 1_000_000, HOUR);
+    let takes: Vec<_> = (0..5_000).map(|key| take(&rule, key)).collect();
+    for round in 0..40 {
+        let _ = timeout(millis(round % 10), ask_all(&store, &takes)).await;
+    }
+    for _ in 0..30 {
+        let _ = poll_immediate(ask_all(&store, &takes)).await;
+    }
+    let began = Instant::now();
+    let bystander = store.clone().timeout(millis(2_000));
+    bystander.take(&takes[0]).await.expect("nobody is in front");
+    let took = began.elapsed();
+    assert!(took < millis(1_000), "{took:?}");
+    let answers = ask_all(&store, &takes).await.expect("decisions");
+    assert_eq!(answers.len(), takes.len());
+}
+
+/// Takes of the same keys in opposite order, many times: neither waits for the other forever, and
+/// each unit is counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_in_opposite_order() {
+    let server = Redis::start();
+    let store = Arc::new(connect(&server.url, PATIENT).await);
+    let shared = rule("crossed", 500, HOUR);
+    let forth: Vec<_> = (0..300).map(|key| take(&shared, key)).collect();
+    let back: Vec<_> = forth.iter().rev().cloned().collect();
+    let callers = (0..20).map(|at| {
+        let (store, takes) = (
+            Arc::clone(&store),
+            if at % 2 == 0 { &forth } else { &back }.clone(),
+        );
+        tokio::spawn(async move { ask_all(&*store, &takes).await.expect("decisions").len() })
+    });
+    for caller in join_all(callers).await {
+        assert_eq!(caller.expect("no panic"), 300);
+    }
+    for take in &forth {
+        assert_eq!(charged(&store, take).await, 20);
+    }
+}

@@ -1,0 +1,333 @@
+//! Law 13, nobody pays for another caller: bystanders at a round trip of some length.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::Mode;
+use tidegate::decision::Source;
+use tidegate::{RateLimitLayer, RedisStore, Resilient, Store};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::helpers::stalls::{Lost, nothing_is_lost};
+use crate::helpers::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
+
+const CLIENTS: usize = 12;
+const DECISIONS: usize = 60;
+
+/// Clients that keep coming until this is dropped.
+struct Clients {
+    is_over: Arc<AtomicBool>,
+    _tasks: JoinSet<()>,
+}
+
+impl Clients {
+    fn start<F: Future<Output = ()> + Send>(
+        number: usize,
+        client: impl Fn(usize) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let client = Arc::new(client);
+        let mut tasks = JoinSet::new();
+        for at in 0..number {
+            let (client, is_over) = (Arc::clone(&client), Arc::clone(&is_over));
+            tasks.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    client(at).await;
+                    // What is refused at once must not keep the runtime busy.
+                    sleep(Duration::from_micros(500)).await;
+                }
+            });
+        }
+        Self {
+            is_over,
+            _tasks: tasks,
+        }
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a bystander loses of its decisions, one after the other.
+pub(crate) async fn lost(store: &impl Store, number: usize) -> Vec<Lost> {
+    let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
+    let mut lost = Vec::new();
+    for _ in 0..number {
+        let began = Instant::now();
+        if let Err(error) = store.take(&bystander).await {
+            lost.push(Lost::since(began, error));
+            sleep(millis(3)).await;
+        }
+    }
+    lost
+}
+
+/// Clients of an HTTP server give up after 8 ms; every decision takes 20 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_clients_that_abort() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let layer = RateLimitLayer::new("page", HOUR, 1_000_000).store(store.clone());
+    let app = Router::new().route("/", get(async || "1").layer(layer));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
+        let _clients = Clients::start(CLIENTS, move |_| async move {
+            let mut client = TcpStream::connect(address).await.expect("is accepted");
+            let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+            client.write_all(request).await.expect("is sent");
+            sleep(millis(8)).await;
+        });
+        lost(&store, DECISIONS).await
+    })
+    .await;
+    serving.abort();
+}
+
+/// Also with wrappers: an aborted question is no failure, and holds no place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrapped_callers_that_abort() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let wrapped = Resilient::new(store).in_flight(24).build();
+    let wrapped = Arc::new(wrapped);
+    nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
+        let hasty = Arc::clone(&wrapped);
+        let _clients = Clients::start(CLIENTS, move |at| {
+            let hasty = Arc::clone(&hasty);
+            async move {
+                let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+                let _ = timeout(millis(8), hasty.take(&mine)).await;
+            }
+        });
+        lost(&wrapped, DECISIONS).await
+    })
+    .await;
+}
+
+/// Callers over the same connection with a time-out of nothing, and of a microsecond.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_with_hardly_any_time() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    for hardly in [Duration::ZERO, Duration::from_micros(1), millis(1)] {
+        nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
+            let hasty = store.clone().timeout(hardly);
+            let _clients = Clients::start(CLIENTS, move |at| {
+                let hasty = hasty.clone();
+                async move {
+                    let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+                    let answer = hasty.take(&mine).await;
+                    assert!(answer.is_err(), "no reply comes that early: {answer:?}");
+                    sleep(millis(2)).await;
+                }
+            });
+            lost(&store, DECISIONS / 2).await
+        })
+        .await;
+    }
+}
+
+/// Callers that drop their futures at every point, from before the first poll on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_drop_at_every_point() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    nothing_is_lost(&proxy, millis(30), TIMEOUT, async || {
+        let hasty = store.clone();
+        let _clients = Clients::start(CLIENTS, move |at| {
+            let hasty = hasty.clone();
+            async move {
+                let rule = rule("hasty", 1_000_000, HOUR);
+                let many: Vec<_> = (0..150).map(|key| take(&rule, key)).collect();
+                drop(hasty.take(&many[0]));
+                for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
+                    let some = &many[at * 5..][..1 + micros as usize % 90];
+                    let all = crate::helpers::ask_all(&hasty, some);
+                    let _ = timeout(Duration::from_micros(micros), all).await;
+                }
+            }
+        });
+        lost(&store, DECISIONS).await
+    })
+    .await;
+}
+
+/// Law 6 and the design of flights: 64 busy callers at 30 ms lose nothing at 50 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_callers_far_away() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(30)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    nothing_is_lost(&proxy, millis(36), TIMEOUT, async || {
+        let callers = (0..64).map(|caller| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mine = take(&rule("busy", 1_000_000, HOUR), caller);
+                let mut lost = Vec::new();
+                for _ in 0..25 {
+                    let began = Instant::now();
+                    if let Err(error) = store.take(&mine).await {
+                        lost.push(Lost::since(began, error));
+                    }
+                }
+                lost
+            })
+        });
+        let lost = join_all(callers).await.into_iter();
+        lost.flat_map(|lost| lost.expect("no panic")).collect()
+    })
+    .await;
+}
+
+/// A steady stream at times that have nothing to do with the round trip: nobody waits for a
+/// flight that left just before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_at_odd_times_far_away() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(30)).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
+        let callers = (0..600_u64).map(|caller| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_micros(caller * 2_711)).await;
+                let mine = take(&rule("odd", 1_000_000, HOUR), caller);
+                let began = Instant::now();
+                let answer = store.take(&mine).await;
+                answer.err().map(|error| Lost::since(began, error))
+            })
+        });
+        let lost = join_all(callers).await.into_iter();
+        lost.filter_map(|lost| lost.expect("no panic")).collect()
+    })
+    .await;
+}
+
+/// A breaker around the store is not opened by one forbidden key, nor by one of a wrong type.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_key_does_not_open_the_breaker() {
+    let server = Redis::start();
+    let store = connect(&server.url, TIMEOUT).await;
+    crate::helpers::run(&server, "SET CurrentLimiter:broken:x nonsense");
+    let wrapped = Arc::new(Resilient::new(store.timeout(PATIENT)).build());
+    let broken = take(&rule("broken", 10, HOUR), "x");
+    let hasty = Arc::clone(&wrapped);
+    let _clients = Clients::start(4, move |_| {
+        let (hasty, broken) = (Arc::clone(&hasty), broken.clone());
+        async move {
+            assert!(hasty.take(&broken).await.is_err());
+        }
+    });
+    let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
+    for _ in 0..DECISIONS {
+        let decision = wrapped.take(&bystander).await.expect("a decision");
+        assert_eq!(decision.source(), Source::Redis);
+        sleep(millis(3)).await;
+    }
+}
+
+/// What two stores on one handle do to each other: the health of the connection is judged by
+/// what arrives, and not by the time-outs of the hastier one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hasty_store_on_the_same_handle() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(150)).await;
+    let redis = tidegate::Redis::connect(&*proxy.url).await.expect("runs");
+    let (hasty, patient) = (RedisStore::of(&redis), RedisStore::of(&redis));
+    let (hasty, patient) = (hasty.timeout(millis(10)), patient.timeout(millis(400)));
+    let _clients = Clients::start(CLIENTS, move |at| {
+        let hasty = hasty.clone();
+        async move {
+            let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+            let _ = hasty.take(&mine).await;
+        }
+    });
+    nothing_is_lost(&proxy, millis(250), 8 * TIMEOUT, async || {
+        lost(&patient, 10).await
+    })
+    .await;
+}
+
+/// A server that is held up for a moment, beside callers with hardly any time: whoever has the
+/// time to wait gets a decision.
+async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
+    let server = Redis::start();
+    let proxy = behind(&server, Duration::ZERO).await;
+    let store = connect(&proxy.url, 40 * TIMEOUT).await;
+    let hasty = store.clone().timeout(millis(1));
+    let _clients = Clients::start(hasty_callers, move |at| {
+        let hasty = hasty.clone();
+        async move {
+            let _ = hasty.take(&take(&rule("hasty", 1_000_000, HOUR), at)).await;
+            sleep(millis(1)).await;
+        }
+    });
+    let (mut asked, mut errors, mut worst) = (0, Vec::new(), Duration::ZERO);
+    for silence in [110, 130, 160, 200, 300] {
+        sleep(millis(60)).await;
+        match all_connections {
+            true => proxy.all(Mode::Hold),
+            false => proxy.present(Mode::Hold),
+        }
+        let takes = (0..40).map(|at| {
+            let store = store.clone();
+            async move {
+                sleep(millis(at * 4)).await;
+                let asked = Instant::now();
+                let answer = store.take(&take(&rule("calm", 1_000_000, HOUR), at)).await;
+                (answer, asked.elapsed())
+            }
+        });
+        let ends = async {
+            sleep(millis(silence)).await;
+            proxy.all(Mode::Pass);
+        };
+        let (answers, ()) = tokio::join!(join_all(takes), ends);
+        for (answer, took) in answers {
+            asked += 1;
+            worst = worst.max(took);
+            errors.extend(answer.err().map(|error| format!("{silence} ms: {error}")));
+        }
+    }
+    println!(
+        "{} of {asked} lost, at most {worst:?}, {} connections: {:?}",
+        errors.len(),
+        proxy.accepted(),
+        errors.first()
+    );
+    assert!(worst < millis(1_500), "{worst:?}");
+    errors.first().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moment_of_silence_without_hasty_callers() {
+    assert_eq!(a_moment_of_silence(true, 0).await, "");
+    assert_eq!(a_moment_of_silence(false, 0).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moment_of_silence_of_the_server_beside_hasty_callers() {
+    assert_eq!(a_moment_of_silence(true, 4).await, "", "law 13");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moment_of_silence_of_the_link_beside_hasty_callers() {
+    assert_eq!(a_moment_of_silence(false, 4).await, "", "law 13");
+}

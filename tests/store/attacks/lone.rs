@@ -1,0 +1,186 @@
+//! Attacks on a lone take, which its caller sends and whose answer its caller reads: callers that
+//! leave at each moment, that keep the future and never poll it again, or that poll it somewhere
+//! else, and what the server and the network do meanwhile. Nobody else's answer depends on them.
+
+mod cluster;
+mod exact;
+mod faults;
+mod idle;
+mod leavers;
+mod order;
+mod refusals;
+mod runtimes;
+mod silence;
+mod wakers;
+mod wrappers;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use test_support::Redis;
+use test_support::proxy::Proxy;
+use tidegate::store::StoreFuture;
+use tidegate::{Decision, RedisStore, Store, StoreError, Take};
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use crate::helpers::stalls::{Lost, Stalls};
+use crate::helpers::{HOUR, PATIENT, millis, rule, take};
+
+const MAX: u64 = 1_000_000_000;
+
+type Pending = Pin<Box<StoreFuture<Decision>>>;
+
+/// Polls without a task that could be woken.
+fn poll_once(pending: &mut Pending) -> Poll<Result<Decision, StoreError>> {
+    let mut context = Context::from_waker(Waker::noop());
+    pending.as_mut().poll(&mut context)
+}
+
+/// Polls so; an answer that is there already stays for the next poll.
+fn poll_and_keep(pending: &mut Pending) {
+    if let Poll::Ready(answer) = poll_once(pending) {
+        *pending = Box::pin(StoreFuture::ready(answer));
+    }
+}
+
+/// A take whose caller has polled it once. The client writes it as soon as its task runs.
+fn polled_once(store: &impl Store, take: &Take) -> Pending {
+    let mut pending = Box::pin(store.take(take));
+    poll_and_keep(&mut pending);
+    pending
+}
+
+/// The same, once the server has executed it.
+async fn executed_once(server: &Redis, store: &impl Store, take: &Take) -> Pending {
+    let before = calls(server);
+    let pending = polled_once(store, take);
+    eventually("the take is executed", || calls(server) > before).await;
+    pending
+}
+
+/// Polls for so long at most: finer than a timer of the runtime.
+async fn leave_after(mut pending: Pending, patience: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < patience && futures_util::poll!(&mut pending).is_pending() {
+        yield_now().await;
+    }
+}
+
+async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < PATIENT, "never: {what}");
+        sleep(millis(1)).await;
+    }
+}
+
+/// The script calls that the server has executed.
+fn calls(server: &Redis) -> u64 {
+    let info: redis::InfoDict = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let line: Option<String> = info.get("cmdstat_evalsha");
+    let calls = line.as_ref().and_then(|line| {
+        let calls = line.split(',').find_map(|pair| pair.strip_prefix("calls="));
+        calls?.parse().ok()
+    });
+    calls.unwrap_or(0)
+}
+
+/// A caller that knows each of its answers, because nobody else asks for its key.
+#[derive(Debug)]
+struct Bystander {
+    take: Take,
+    spent: u64,
+}
+
+impl Bystander {
+    fn new(path: &str) -> Self {
+        Self::with_cost(path, 3)
+    }
+
+    fn with_cost(path: &str, cost: u64) -> Self {
+        let take = take(&rule(path, MAX, HOUR), "bystander").with_cost(cost);
+        Self { take, spent: 0 }
+    }
+
+    /// Asks once: it gets a decision, and its own one.
+    async fn ask(&mut self, store: &impl Store) {
+        let answer = store.take(&self.take).await;
+        self.check(answer.expect("law 13: nobody pays for another caller"));
+    }
+
+    fn check(&mut self, decision: Decision) {
+        self.spent += self.take.cost();
+        let remaining = decision.remaining();
+        assert_eq!(MAX - remaining, self.spent, "another caller's answer");
+    }
+
+    /// The same, on a machine that may have stood still, and then excuses errors.
+    async fn ask_unless_stalled(&mut self, store: &RedisStore, stalls: &Stalls) {
+        let asked = Instant::now();
+        let errors = self.ask_until_answered(store, PATIENT).await;
+        let lost = Lost::since(asked, format!("{errors} errors"));
+        let is_excused = errors == 0 || stalls.excuse(&lost, millis(1_000));
+        assert!(
+            is_excused,
+            "law 13: nobody pays for another caller: {lost:?}"
+        );
+    }
+
+    /// Asks until there is a decision; how many errors there were.
+    async fn ask_until_answered(&mut self, store: &RedisStore, within: Duration) -> usize {
+        let (began, mut errors) = (Instant::now(), 0);
+        loop {
+            match store.take(&self.take).await {
+                Ok(decision) => {
+                    // What failed may have been charged.
+                    let spent = MAX - decision.remaining();
+                    let (least, most) = (self.spent + self.take.cost(), errors as u64 + 1);
+                    let most = self.spent + most * self.take.cost();
+                    assert!(
+                        (least..=most).contains(&spent),
+                        "{least} <= {spent} <= {most}"
+                    );
+                    assert_eq!(spent % self.take.cost(), 0);
+                    self.spent = spent;
+                    return errors;
+                }
+                Err(error) => {
+                    errors += 1;
+                    assert!(began.elapsed() < within, "{errors} errors: {error}");
+                    sleep(millis(2)).await;
+                }
+            }
+        }
+    }
+}
+
+/// That a healthy connection is kept. A machine that stands still excuses a new one.
+struct Steady<'a> {
+    proxy: &'a Proxy,
+    stalls: Stalls,
+    accepted: usize,
+}
+
+impl<'a> Steady<'a> {
+    async fn watch(proxy: &'a Proxy) -> Self {
+        let stalls = Stalls::watch(&[&proxy.url], millis(80)).await;
+        let accepted = proxy.accepted();
+        Self {
+            proxy,
+            stalls,
+            accepted,
+        }
+    }
+
+    fn check(self) {
+        if self.stalls.longest().is_none() {
+            let accepted = self.proxy.accepted();
+            assert_eq!(accepted, self.accepted, "a healthy connection is kept");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Lone takes that a cluster redirects, and whose callers have left or do not poll by then.
+
+use test_support::cluster::{Cluster, Plan};
+
+use super::*;
+use crate::helpers::charged;
+
+async fn connect(cluster: &Cluster) -> RedisStore {
+    let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
+    let store = store.timeout(PATIENT);
+    let takes = (0..40).map(|key| take(&rule("warm", MAX, HOUR), key));
+    for take in takes {
+        store.take(&take).await.expect("a decision");
+    }
+    store
+}
+
+/// A caller whose question is redirected.
+async fn redirected(store: &RedisStore, mine: &Take, round: usize) {
+    let pending = polled_once(store, mine);
+    match round % 3 {
+        0 => {
+            let decision = pending.await.expect("a decision");
+            assert_eq!(MAX - decision.remaining(), 1);
+        }
+        1 => {
+            sleep(millis(1)).await;
+            drop(pending);
+        }
+        _ => {
+            // Others about the same slot and node go first.
+            let decision = store.take(mine).await.expect("a decision");
+            assert!((1..=2).contains(&(MAX - decision.remaining())));
+            assert!(pending.await.expect("a decision").is_allowed());
+        }
+    }
+}
+
+/// `MOVED`: a slot has gone to another master. Whoever waits is answered from there; nobody is
+/// charged twice.
+#[tokio::test]
+async fn a_slot_that_has_moved() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = connect(&cluster).await;
+    let mut bystanders: Vec<_> = (0..6)
+        .map(|at| Bystander::new(&format!("bystander-{at}")))
+        .collect();
+    for round in 0..12 {
+        let path = format!("{{moved-{round}}}");
+        let mine = take(&rule(&path, MAX, HOUR), "x");
+        let name = format!("CurrentLimiter:{path}:x");
+        let (slot, from) = (cluster.slot(&name), cluster.owner(&name));
+        cluster.give_slot(slot, (from + 1) % 3);
+        redirected(&store, &mine, round).await;
+        for bystander in &mut bystanders {
+            bystander.ask(&store).await;
+        }
+        let charged = charged(&store, &mine).await;
+        let expected = [1..=1, 0..=1, 2..=2];
+        assert!(
+            expected[round % 3].contains(&charged),
+            "round {round}: {charged}"
+        );
+    }
+}
+
+/// `ASK`: a slot that is being moved, whose key is not there any more.
+#[tokio::test]
+async fn a_slot_that_is_being_moved() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = connect(&cluster).await;
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..9 {
+        let path = format!("{{asked-{round}}}");
+        let mine = take(&rule(&path, MAX, HOUR), "x");
+        let name = format!("CurrentLimiter:{path}:x");
+        let (slot, from) = (cluster.slot(&name), cluster.owner(&name));
+        let to = (from + 1) % 3;
+        let ids = [cluster.id(from), cluster.id(to)];
+        cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
+        cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+        redirected(&store, &mine, round).await;
+        bystander.ask(&store).await;
+        let charged = charged(&store, &mine).await;
+        let expected = [1..=1, 0..=1, 2..=2];
+        assert!(
+            expected[round % 3].contains(&charged),
+            "round {round}: {charged}"
+        );
+        cluster.give_slot(slot, to);
+    }
+}

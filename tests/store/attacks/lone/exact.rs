@@ -1,0 +1,233 @@
+//! Law 1 and each caller's own answer, with callers that are alone now and in a crowd then, in
+//! several runtimes, over several connections.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::Mode;
+use test_support::random::Random;
+use tidegate::{Algorithm, Quota, Rule};
+use tokio::runtime::Builder;
+use tokio::sync::Barrier;
+
+use super::*;
+use crate::helpers::{Allowed, behind, charged, check_windows, connect, is_allowed};
+
+fn of_quota(algorithm: Algorithm, max: u64, window: Duration) -> Arc<Rule> {
+    let quota = Quota::new(window, max).expect("a valid quota");
+    let rule = Rule::new("exact", [quota]).expect("a valid rule");
+    Arc::new(rule.with_algorithm(algorithm))
+}
+
+/// Threads with a runtime and a store of their own, and some that share one, each alone in it most
+/// of the time: exactly as many are allowed as the quota has.
+#[test]
+fn several_stores_and_runtimes() {
+    const MAX: u64 = 700;
+    let server = Redis::start();
+    let main = Builder::new_current_thread().enable_all().build();
+    let main = main.expect("a runtime");
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::Gcra,
+        Algorithm::FixedWindow,
+    ] {
+        // So long that a unit of GCRA takes a day to come back.
+        let rule = of_quota(algorithm, MAX, 24 * HOUR * MAX as u32);
+        let home = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let home = home.expect("a runtime");
+        let shared = home.block_on(connect(&server.url, PATIENT));
+        let callers = (0..6).map(|at| {
+            let (url, rule, shared) = (server.url.clone(), Arc::clone(&rule), shared.clone());
+            std::thread::spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build();
+                runtime.expect("a runtime").block_on(async {
+                    let store = match at % 2 {
+                        0 => shared,
+                        _ => connect(&url, PATIENT).await,
+                    };
+                    let (mine, mut allowed) = (take(&rule, "x"), 0);
+                    for round in 0..200 {
+                        // Some of them leave, and may be charged.
+                        if at == 0 && round % 5 == 0 {
+                            drop(polled_once(&store, &mine));
+                        }
+                        allowed += u64::from(is_allowed(&store.take(&mine).await));
+                    }
+                    allowed
+                })
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        let allowed = callers
+            .into_iter()
+            .map(|caller| caller.join().expect("no panic"));
+        let allowed: u64 = allowed.sum();
+        let charged = main.block_on(async {
+            let store = connect(&server.url, PATIENT).await;
+            charged(&store, &take(&rule, "x")).await
+        });
+        assert_eq!(charged, MAX, "law 14: {algorithm:?}");
+        assert!(allowed <= MAX, "law 1: {algorithm:?}, {allowed}");
+        assert!(
+            allowed >= MAX - 40,
+            "{algorithm:?}: 40 left, {allowed} were allowed"
+        );
+        crate::helpers::run(&server, "FLUSHALL");
+    }
+}
+
+/// Short windows, callers that come alone with some distance, over two connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_windows() {
+    const WINDOW: Duration = Duration::from_millis(200);
+    let server = Redis::start();
+    let rule = of_quota(Algorithm::SlidingLog, 40, WINDOW);
+    let callers = (0..4_u64).map(|at| {
+        let (url, rule) = (server.url.clone(), Arc::clone(&rule));
+        tokio::spawn(async move {
+            let store = connect(&url, PATIENT).await;
+            let (mut allowed, began) = (Vec::new(), Instant::now());
+            while began.elapsed() < 8 * WINDOW {
+                let asked = Instant::now();
+                if is_allowed(&store.take(&take(&rule, "x")).await) {
+                    let answered = Instant::now();
+                    allowed.push(Allowed { asked, answered });
+                }
+                sleep(millis(at)).await;
+            }
+            allowed
+        })
+    });
+    let mut allowed = Vec::new();
+    for caller in join_all(callers).await {
+        allowed.extend(caller.expect("no panic"));
+    }
+    assert!(allowed.len() > 100, "{}", allowed.len());
+    check_windows(&allowed, 40, WINDOW);
+}
+
+/// 64 tasks ask for a hot key and for a key of their own, one of them in one round and all in the
+/// next: each has its own answers, and each unit of the hot key is told to one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn alone_and_in_a_crowd() {
+    const TASKS: u64 = 64;
+    const ROUNDS: u64 = 96;
+    let server = Redis::start();
+    let proxy = behind(&server, millis(1)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let steady = Steady::watch(&proxy).await;
+    let barrier = Arc::new(Barrier::new(TASKS as usize));
+    let hot = take(&rule("hot", MAX, HOUR), "x");
+    let tasks = (0..TASKS).map(|at| {
+        let (store, barrier, hot) = (store.clone(), Arc::clone(&barrier), hot.clone());
+        tokio::spawn(async move {
+            let mut own = Bystander::with_cost(&format!("own-{at}"), at + 1);
+            let mut told = Vec::new();
+            for round in 0..ROUNDS {
+                barrier.wait().await;
+                let is_alone = round % 2 == 0;
+                if is_alone && round / 2 % TASKS != at {
+                    continue;
+                }
+                match (round + at) % 3 {
+                    0 => own.ask(&store).await,
+                    1 => {
+                        let decision = store.take(&hot).await.expect("a decision");
+                        told.push(MAX - decision.remaining());
+                    }
+                    _ => {
+                        let (decision, ()) = tokio::join!(store.take(&hot), own.ask(&store));
+                        told.push(MAX - decision.expect("a decision").remaining());
+                    }
+                }
+            }
+            told
+        })
+    });
+    let mut told = Vec::new();
+    for task in join_all(tasks).await {
+        told.extend(task.expect("no panic"));
+    }
+    told.sort_unstable();
+    let each: Vec<_> = (1..=told.len() as u64).collect();
+    assert_eq!(told, each, "each unit of the hot key is told once");
+    assert_eq!(charged(&store, &hot).await, told.len() as u64);
+    steady.check();
+}
+
+/// Many lone takes on many keys, which are begun one by one and awaited together.
+#[tokio::test]
+async fn many_that_are_awaited_together() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(5)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let rule = rule("many", MAX, HOUR);
+    for round in 1..=4_u64 {
+        let mut begun = Vec::new();
+        for key in 0..150_u64 {
+            let mine = take(&rule, key).with_cost(key + 1);
+            begun.push(match key % 3 {
+                0 => Box::pin(store.take(&mine)),
+                1 => polled_once(&store, &mine),
+                _ => {
+                    yield_now().await;
+                    polled_once(&store, &mine)
+                }
+            });
+        }
+        for (key, answer) in join_all(begun).await.into_iter().enumerate() {
+            let decision = answer.expect("a decision");
+            assert_eq!(MAX - decision.remaining(), round * (key as u64 + 1));
+        }
+    }
+}
+
+/// Tens of thousands that leave, one after the other, at a random latency: what they leave behind
+/// does not grow.
+#[test]
+fn tens_of_thousands_that_leave() {
+    const ROUNDS: u64 = 10_000;
+    let server = Redis::start();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (proxy, store, mut bystander) = runtime.block_on(async {
+        let proxy = behind(&server, millis(2)).await;
+        let store = connect(&proxy.url, PATIENT).await;
+        (proxy, store, Bystander::new("bystander"))
+    });
+    let steady = runtime.block_on(Steady::watch(&proxy));
+    let mut random = Random::new(27);
+    let rule = rule("gone", MAX, HOUR);
+    let mut leave = || {
+        runtime.block_on(async {
+            for round in 0..ROUNDS {
+                let mut pending = Box::pin(store.take(&take(&rule, round % 10)));
+                for _ in 0..random.below(4) {
+                    let _ = futures_util::poll!(&mut pending);
+                    yield_now().await;
+                }
+                drop(pending);
+                if round % 100 == 0 {
+                    sleep(millis(1)).await;
+                }
+                if round % 1_000 == 0 {
+                    bystander.ask(&store).await;
+                }
+            }
+            proxy.all(Mode::Pass);
+            sleep(millis(50)).await;
+        });
+    };
+    leave();
+    let used = allocation_counter::measure(leave);
+    let kept = used.bytes_current;
+    println!("{kept} bytes are left of {ROUNDS} takes");
+    assert!(kept < 200_000, "{kept} bytes are left of {ROUNDS} takes");
+    steady.check();
+}

@@ -1,0 +1,168 @@
+//! Callers that keep the future of a lone take and do not poll it: whatever becomes of their
+//! question, everybody else is answered.
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::limiter::{Rate, RateLimiter};
+use tidegate::lock::Lock;
+use tidegate::store::StoreErrorKind;
+
+use super::*;
+use crate::helpers::{TIMEOUT, behind, charged, connect, run};
+
+/// One after the other is polled once and kept: each is executed at once, none holds a place, and
+/// when it is polled at last, it has its own answer.
+#[tokio::test]
+async fn two_hundred_one_after_the_other() {
+    const KEPT: u64 = 200;
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let steady = Steady::watch(&proxy).await;
+    let rule = rule("kept", MAX, HOUR);
+    let mut bystander = Bystander::new("bystander");
+    let mut kept = Vec::new();
+    for key in 0..KEPT {
+        let mine = take(&rule, key).with_cost(key + 1);
+        kept.push(executed_once(&server, &store, &mine).await);
+        if key % 4 == 0 {
+            bystander.ask(&store).await;
+        }
+    }
+    join_all((0..50).map(|_| store.take(&bystander.take))).await;
+    for (key, pending) in kept.into_iter().enumerate().rev() {
+        let decision = pending.await.expect("a decision");
+        assert_eq!(MAX - decision.remaining(), key as u64 + 1);
+    }
+    steady.check();
+}
+
+/// Locks and limiters of the same handle go on beside a take that nobody polls.
+#[tokio::test]
+async fn beside_locks_and_limiters() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let redis = crate::helpers::handle(&proxy.url).await;
+    let store = RedisStore::of(&redis);
+    let limiter = RateLimiter::new(&redis, "limiter");
+    let set = limiter.set_rate(Rate::overall(1_000, HOUR).expect("valid"));
+    set.await.expect("a rate");
+    let lock = Lock::new(&redis, "lock");
+    let mine = take(&rule("kept", MAX, HOUR), "x");
+    for round in 1..=15 {
+        let kept = polled_once(&store, &mine);
+        let (permit, guard) = tokio::join!(limiter.try_acquire(1), lock.try_lock());
+        assert!(permit.expect("an answer"));
+        let guard = guard.expect("an answer").expect("nobody else wants it");
+        guard.release().await.expect("it was held");
+        let decision = kept.await.expect("a decision");
+        assert_eq!(MAX - decision.remaining(), round);
+    }
+}
+
+/// Polled again only after its time is over: an answer or a time-out, and at once.
+#[tokio::test]
+async fn beyond_the_deadline() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    let mine = take(&rule("kept", MAX, HOUR), "x");
+    let mut bystander = Bystander::new("bystander");
+    let mut certain = 0;
+    for round in 0..8_u64 {
+        let is_held = round % 2 == 0;
+        let kept = match is_held {
+            // The reply comes after the deadline.
+            true => {
+                proxy.all(Mode::Delay {
+                    calls: Duration::ZERO,
+                    replies: 2 * TIMEOUT,
+                });
+                polled_once(&store, &mine)
+            }
+            false => executed_once(&server, &store, &mine).await,
+        };
+        sleep(3 * TIMEOUT).await;
+        proxy.all(Mode::Pass);
+        let began = server.stopwatch();
+        match kept.await {
+            Ok(decision) => {
+                assert!(decision.is_allowed());
+                certain += 1;
+            }
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}"),
+        }
+        assert!(began.waited() < TIMEOUT, "law 6: {:?}", began.waited());
+        bystander.ask_until_answered(&patient, PATIENT / 4).await;
+    }
+    let charged = charged(&store, &mine).await;
+    assert!((certain..=8).contains(&charged), "{certain} <= {charged}");
+}
+
+/// Never polled at all: its time ends unnoticed, and nothing is charged.
+#[tokio::test]
+async fn without_a_single_poll() {
+    let server = Redis::start();
+    let store = connect(&server.url, TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    let mine = take(&rule("kept", MAX, HOUR), "x");
+    let kept: Vec<_> = (0..200).map(|_| store.take(&mine)).collect();
+    // The first of them alone is in the queue where the others are not yet.
+    let alone = store.take(&mine);
+    sleep(3 * TIMEOUT).await;
+    let mut bystander = Bystander::new("bystander");
+    for _ in 0..5 {
+        bystander.ask(&patient).await;
+    }
+    let before = charged(&patient, &mine).await;
+    let began = server.stopwatch();
+    let mut certain = 0;
+    for pending in kept.into_iter().chain([alone]) {
+        match pending.await {
+            Ok(_) => certain += 1,
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}"),
+        }
+    }
+    assert!(began.waited() < 3 * TIMEOUT, "law 6: {:?}", began.waited());
+    let charged = charged(&patient, &mine).await;
+    assert!(charged >= certain, "{certain} heard of {charged}");
+    println!("{before} charged before a poll, {certain} answered");
+}
+
+/// The server refuses the kept question, in ways that make it be asked again or not: those behind it
+/// are answered.
+#[tokio::test]
+async fn when_the_server_refuses() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    run(&server, "SET CurrentLimiter:broken:x nonsense");
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..20_u64 {
+        let path = ["kept", "broken"][round as usize % 2];
+        let mine = take(&rule(path, MAX, HOUR), "x");
+        if round % 4 < 2 {
+            run(&server, "SCRIPT FLUSH");
+        }
+        let kept = polled_once(&store, &mine);
+        sleep(millis(4 * (round % 3))).await;
+        for _ in 0..3 {
+            bystander.ask(&store).await;
+        }
+        match kept.await {
+            Ok(decision) => assert_eq!((decision.is_allowed(), path), (true, "kept")),
+            Err(error) => {
+                let kind = error.kind();
+                assert_eq!(
+                    (kind, path),
+                    (StoreErrorKind::WrongType, "broken"),
+                    "{error}"
+                );
+            }
+        }
+    }
+    let mine = take(&rule("kept", MAX, HOUR), "x");
+    assert_eq!(charged(&store, &mine).await, 10, "each once");
+}

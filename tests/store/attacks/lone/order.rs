@@ -1,0 +1,191 @@
+//! Takes, peeks and resets of one key are executed in the order in which they were asked, whoever
+//! is polled when, and in whatever way each of them travels.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::Mode;
+use test_support::random::Random;
+
+use super::*;
+use crate::helpers::{behind, charged, connect};
+
+/// Asked first and polled last, it is charged first.
+#[tokio::test]
+async fn asked_first_and_polled_last() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    for others in [1, 2, 70] {
+        let mine = take(&rule("ordered", MAX, HOUR), others);
+        let first = store.take(&mine);
+        let later: Vec<_> = (0..others).map(|_| store.take(&mine)).collect();
+        let later = join_all(later).await;
+        let first = first.await.expect("a decision");
+        let spent = |decision: &Decision| MAX - decision.remaining();
+        assert_eq!(spent(&first), 1, "of {others}");
+        for (at, decision) in later.into_iter().enumerate() {
+            assert_eq!(spent(&decision.expect("a decision")), at as u64 + 2);
+        }
+    }
+}
+
+/// A reset that is asked behind a lone take forgets it, whether it was polled or not; a peek behind
+/// it sees it.
+#[tokio::test]
+async fn a_reset_or_a_peek_behind_it() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    for round in 0..20_u64 {
+        let mine = take(&rule("reset", MAX, HOUR), round);
+        let pending = match round % 4 {
+            0 => Box::pin(store.take(&mine)),
+            1 => polled_once(&store, &mine),
+            _ => executed_once(&server, &store, &mine).await,
+        };
+        let seen = store.peek(&mine).await.expect("a decision");
+        assert_eq!(
+            MAX - seen.remaining(),
+            1,
+            "round {round}: the peek came later"
+        );
+        store.reset(&mine).await.expect("an answer");
+        let decision = pending.await.expect("a decision");
+        assert_eq!(MAX - decision.remaining(), 1);
+        assert_eq!(
+            charged(&store, &mine).await,
+            0,
+            "round {round}: the reset came later"
+        );
+    }
+}
+
+/// Questions about three keys are asked, polled once, awaited and left unpolled at random, at a
+/// latency that changes: each answer is that of asking one after the other.
+async fn any_history(seed: u64) {
+    let server = Redis::start();
+    let proxy = behind(&server, Duration::ZERO).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let mut random = Random::new(seed);
+    let rule = rule("history", MAX, HOUR);
+    let mut spent = [0; 3];
+    // With what is charged under the key once each of them was executed.
+    let mut takes: Vec<(u64, Pending)> = Vec::new();
+    let mut resets: Vec<Pin<Box<StoreFuture<bool>>>> = Vec::new();
+    let check = |step, spent, answer: Result<Decision, StoreError>| {
+        let decision = answer.unwrap_or_else(|error| panic!("step {step}: {error}"));
+        assert_eq!(
+            MAX - decision.remaining(),
+            spent,
+            "seed {seed}, step {step}"
+        );
+    };
+    for step in 0..400 {
+        match random.below(12) {
+            0..=4 => {
+                let key = random.below(3) as usize;
+                let cost = random.below(4);
+                spent[key] += cost;
+                let pending = store.take(&take(&rule, key).with_cost(cost));
+                takes.push((spent[key], Box::pin(pending)));
+            }
+            5 => {
+                let key = random.below(3) as usize;
+                spent[key] = 0;
+                let mut pending = Box::pin(store.reset(&take(&rule, key)));
+                if random.is(50) {
+                    let _ = futures_util::poll!(&mut pending);
+                }
+                resets.push(pending);
+            }
+            6 | 7 if !takes.is_empty() => {
+                let at = random.below(takes.len() as u64) as usize;
+                if let Poll::Ready(answer) = poll_once(&mut takes[at].1) {
+                    let (spent, _) = takes.swap_remove(at);
+                    check(step, spent, answer);
+                }
+            }
+            8 if !takes.is_empty() => {
+                let at = random.below(takes.len() as u64) as usize;
+                let (spent, pending) = takes.swap_remove(at);
+                check(step, spent, pending.await);
+            }
+            9 => yield_now().await,
+            10 if random.is(30) => sleep(millis(1)).await,
+            _ if random.is(10) => proxy.all(Mode::Delay {
+                calls: millis(random.below(3)),
+                replies: millis(random.below(3)),
+            }),
+            _ => {}
+        }
+    }
+    for (spent, pending) in takes {
+        check(400, spent, pending.await);
+    }
+    for pending in resets {
+        pending.await.expect("an answer");
+    }
+}
+
+#[tokio::test]
+async fn any_history_of_one_thread() {
+    join_all((0..12).map(any_history)).await;
+}
+
+/// Tasks on several threads ask for one key, each alone most of the time; a lock says in which order
+/// they asked. The first poll is outside of it: another one may ask and be polled meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn asked_from_several_threads() {
+    const ASKED: usize = 5_000;
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let mine = take(&rule("ordered", MAX, HOUR), "x");
+    let order = Arc::new(Mutex::new(0));
+    let tasks = (0..3_u64).map(|at| {
+        let (store, mine, order) = (store.clone(), mine.clone(), Arc::clone(&order));
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            for round in 0..ASKED {
+                let (place, pending) = {
+                    let mut order = order.lock().expect("no panic");
+                    *order += 1;
+                    (*order, store.take(&mine))
+                };
+                let decision = pending.await.expect("a decision");
+                told.push((place, MAX - decision.remaining()));
+                for _ in 0..(round as u64 * 7 + at) % 5 {
+                    yield_now().await;
+                }
+            }
+            told
+        })
+    });
+    let mut told = Vec::new();
+    for task in join_all(tasks).await {
+        told.extend(task.expect("no panic"));
+    }
+    let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
+    let first = told.iter().find(|(place, spent)| place != spent);
+    assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());
+}
+
+/// A task that has used up what tokio lets it do at a time asks twice: the first take is sent first,
+/// though its first poll could not do much.
+#[tokio::test]
+async fn asked_by_a_task_without_budget() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    for round in 0..10 {
+        let mine = take(&rule("ordered", MAX, HOUR), round);
+        while futures_util::poll!(pin!(tokio::task::consume_budget())).is_ready() {}
+        let first = polled_once(&store, &mine);
+        let second = polled_once(&store, &mine);
+        let (first, second) = tokio::join!(first, second);
+        let told = [first, second].map(|answer| MAX - answer.expect("a decision").remaining());
+        assert_eq!(told, [1, 2], "in the order of asking");
+    }
+}

@@ -1,0 +1,241 @@
+//! What a server answers instead of a decision, and what it does to connections, beside lone takes.
+
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::store::StoreErrorKind;
+use tokio::time::timeout;
+
+use super::*;
+use crate::helpers::{TIMEOUT, behind, charged, connect, run};
+
+/// The scripts are forgotten before, while, and after a take is under way: each is charged once,
+/// and none fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_are_forgotten() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(3)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let gone = take(&rule("gone", MAX, HOUR), "x");
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..120_u64 {
+        if round % 3 == 0 {
+            run(&server, "SCRIPT FLUSH");
+        }
+        let flushes = async {
+            sleep(millis(round % 4)).await;
+            if round % 3 == 1 {
+                run(&server, "SCRIPT FLUSH");
+            }
+        };
+        if round % 2 == 0 {
+            let patience = Duration::from_micros(round * 97 % 7_000);
+            leave_after(Box::pin(store.take(&gone)), patience).await;
+        }
+        tokio::join!(bystander.ask(&store), flushes);
+    }
+    assert!(charged(&store, &gone).await <= 60, "none twice");
+}
+
+/// The server stands still until a lone take's time is over: it is not charged.
+#[tokio::test]
+async fn the_deadline_is_over_when_the_server_goes_on() {
+    let server = Redis::start();
+    let store = connect(&server.url, TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    let late = take(&rule("late", MAX, HOUR), "x");
+    for round in 0..6 {
+        // The server's clock is known from replies.
+        for _ in 0..5 {
+            let first = take(&rule("first", MAX, HOUR), "x");
+            patient.take(&first).await.expect("a decision");
+        }
+        server.signal("STOP");
+        let answer = match round % 3 {
+            0 => Some(store.take(&late).await),
+            1 => {
+                let kept = polled_once(&store, &late);
+                sleep(2 * TIMEOUT).await;
+                drop(kept);
+                None
+            }
+            _ => {
+                drop(timeout(millis(8), store.take(&late)).await);
+                sleep(2 * TIMEOUT).await;
+                None
+            }
+        };
+        server.signal("CONT");
+        if let Some(answer) = answer {
+            let kind = answer.map_err(|error| error.kind());
+            assert_eq!(kind.err(), Some(StoreErrorKind::Timeout));
+        }
+        let charged = charged(&store, &late).await;
+        assert_eq!(charged, 0, "round {round}: it was refused");
+    }
+}
+
+/// The server becomes a replica that takes no writes, and another master stands behind its name.
+/// Only callers use it that leave before any reply: the connection is replaced all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_under_callers_that_leave() {
+    for keeps in [false, true] {
+        let (server, other) = (Redis::start(), Redis::start());
+        let proxy = behind(&server, millis(20)).await;
+        let store = connect(&proxy.url, PATIENT).await;
+        let hasty = take(&rule("hasty", MAX, HOUR), "x");
+        let mut kept = Vec::new();
+        proxy.lead_to(&other.url);
+        server.follow(&other.url);
+        let (accepted, began) = (proxy.accepted(), Instant::now());
+        while proxy.accepted() == accepted && began.elapsed() < PATIENT / 8 {
+            let pending = polled_once(&store, &hasty);
+            sleep(millis(8)).await;
+            if keeps {
+                kept.push(pending);
+            }
+        }
+        let replaced = (proxy.accepted() > accepted).then(|| began.elapsed());
+        let mut bystander = Bystander::new("bystander");
+        let began = Instant::now();
+        let errors = bystander.ask_until_answered(&store, PATIENT / 4).await;
+        let waited = began.elapsed();
+        println!("kept: {keeps}: replaced after {replaced:?}, then {errors} errors in {waited:?}");
+        assert!(replaced.is_some(), "READONLY is noticed, whoever has left");
+    }
+}
+
+/// Every connection is killed between, behind and before lone takes.
+#[tokio::test]
+async fn connections_are_killed() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let mine = take(&rule("killed", MAX, HOUR), "x");
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..18_u64 {
+        let pending = polled_once(&store, &mine);
+        sleep(millis(round % 3 * 2)).await;
+        let kept = (round % 2 == 0).then_some(pending);
+        run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+        bystander.ask_until_answered(&store, PATIENT / 4).await;
+        if let Some(pending) = kept {
+            let answer = timeout(PATIENT / 4, pending).await;
+            drop(answer.expect("law 6: it hangs"));
+        }
+        bystander.ask(&store).await;
+    }
+    assert!(charged(&store, &mine).await <= 18);
+}
+
+/// The server pauses writes, or everything: lone takes end in time, and are not charged later.
+#[tokio::test]
+async fn clients_are_paused() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let patient = store.clone().timeout(PATIENT);
+    let mine = take(&rule("paused", MAX, HOUR), "x");
+    let mut bystander = Bystander::new("bystander");
+    for (round, which) in ["WRITE", "ALL", "WRITE", "ALL"].into_iter().enumerate() {
+        bystander.ask_until_answered(&patient, PATIENT / 4).await;
+        run(&server, &format!("CLIENT PAUSE 800 {which}"));
+        if round < 2 {
+            let began = server.stopwatch();
+            let answer = store.take(&mine).await.map_err(|error| error.kind());
+            assert!(matches!(
+                answer.err(),
+                Some(StoreErrorKind::Timeout | StoreErrorKind::Unavailable)
+            ));
+            let waited = began.waited();
+            assert!(waited < 3 * TIMEOUT, "law 6: {waited:?}");
+        } else {
+            drop(timeout(millis(8), store.take(&mine)).await);
+        }
+        sleep(millis(850)).await;
+        bystander.ask_until_answered(&patient, PATIENT / 4).await;
+        assert_eq!(
+            charged(&patient, &mine).await,
+            0,
+            "{which}: its time was over"
+        );
+    }
+}
+
+/// Other users' transactions hold the server and watch the very key: lone takes are not part of
+/// them, and lose nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_of_others() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let mut bystander = Bystander::new("bystander");
+    let name = "CurrentLimiter:bystander:bystander";
+    let mut other = test_support::async_connection(&server.url).await;
+    let mut aborted = 0;
+    for _ in 0..60 {
+        let mut watch = redis::cmd("WATCH");
+        let watched = watch.arg(name).exec_async(&mut other).await;
+        watched.expect("watches");
+        bystander.ask(&store).await;
+        let mut transaction = redis::pipe();
+        transaction.atomic().cmd("DEL").arg(name);
+        for value in 0..200 {
+            transaction.cmd("SET").arg("other").arg(value);
+        }
+        let executed = async {
+            let executed: Option<Vec<redis::Value>> = transaction
+                .query_async(&mut other)
+                .await
+                .expect("an answer");
+            executed.is_some()
+        };
+        let (executed, ()) = tokio::join!(executed, bystander.ask(&store));
+        aborted += u32::from(!executed);
+    }
+    assert_eq!(aborted, 60, "a take wrote between WATCH and EXEC");
+}
+
+/// No memory, no write: the error of one lone take, and no more than that.
+#[tokio::test]
+async fn no_memory_for_a_moment() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let steady = Steady::watch(&proxy).await;
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..10_u64 {
+        bystander.ask(&store).await;
+        run(&server, "CONFIG SET maxmemory 1");
+        let mine = take(&rule("full", MAX, HOUR), round);
+        let kept = polled_once(&store, &mine);
+        let mut failed = store.take(&mine).await.map_err(|error| error.kind());
+        if round % 2 == 0 {
+            failed = kept.await.map_err(|error| error.kind());
+        }
+        assert_eq!(failed.err(), Some(StoreErrorKind::OutOfMemory));
+        run(&server, "CONFIG SET maxmemory 0");
+        bystander.ask(&store).await;
+        assert_eq!(charged(&store, &mine).await, 0);
+    }
+    steady.check();
+}
+
+/// The server stands behind a slow way while it is asked with no time at all, and with all time.
+#[tokio::test]
+async fn no_time_and_all_time() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let mut bystander = Bystander::new("bystander");
+    let mine = take(&rule("hasty", MAX, HOUR), "x");
+    for round in 0..20_u64 {
+        let nothing = [Duration::ZERO, Duration::from_nanos(1)][round as usize % 2];
+        let answer = store.clone().timeout(nothing).take(&mine).await;
+        let kind = answer.map_err(|error| error.kind());
+        assert_eq!(kind.err(), Some(StoreErrorKind::Timeout));
+        let all = [Duration::MAX, HOUR * 24 * 365 * 1_000][round as usize % 2];
+        bystander.ask(&store.clone().timeout(all)).await;
+    }
+    proxy.all(Mode::Pass);
+    assert_eq!(charged(&store, &mine).await, 0, "no time is over at once");
+}

@@ -1,0 +1,159 @@
+//! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
+//! outs around the store.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use test_support::proxy::Mode;
+use tidegate::decision::Source;
+use tidegate::metrics::DecisionOutcome;
+use tidegate::store::StoreErrorKind;
+use tidegate::{Limits, Quota, RateLimitLayer, Resilient, Rule, Rules};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use super::*;
+use crate::helpers::{TIMEOUT, app, behind, charged, connect};
+
+fn of_quota(path: &str, max: u64) -> Rule {
+    let quota = Quota::new(HOUR, max).expect("a valid quota");
+    Rule::new(path, [quota]).expect("a valid rule")
+}
+
+async fn send(app: &Router) -> StatusCode {
+    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let response = app.clone().oneshot(request).await;
+    response.expect("no error").status()
+}
+
+/// A request of a rule with a candidate asks about both together: it waits for one round trip, and
+/// both count each request, also beside clients that leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_with_a_candidate() {
+    const REQUESTS: u64 = 25;
+    let server = Redis::start();
+    let proxy = behind(&server, millis(40)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let candidate = of_quota("tried", 10);
+    let rule = of_quota("tried", MAX).with_shadow(candidate);
+    let limits = Limits::new(Rules::from_iter([rule])).store(store.clone());
+    let app = app(limits.layer("tried"));
+    let (mut fastest, mut answered) = (Duration::MAX, REQUESTS);
+    for _ in 0..REQUESTS {
+        let began = Instant::now();
+        assert_eq!(send(&app).await, StatusCode::OK);
+        fastest = fastest.min(began.elapsed());
+        // It leaves while both are under way, unless the machine stands still.
+        answered += u64::from(timeout(millis(5), send(&app)).await.is_ok());
+        sleep(millis(40)).await;
+    }
+    assert!(fastest < millis(75), "one round trip: {fastest:?}");
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("tried").expect("a layer uses it");
+    let allowed = counted.decisions(DecisionOutcome::Allowed);
+    assert_eq!(allowed, answered, "those who waited");
+    let mine = Take::new(Arc::new(of_quota("tried", MAX)), tidegate::Key::default());
+    let charged = charged(&store, &mine).await;
+    assert!(charged > REQUESTS, "those who left, too: {charged}");
+    assert!(charged <= 2 * REQUESTS, "none twice: {charged}");
+}
+
+/// Callers that leave, one after the other, hold no place among those in flight, and do not open
+/// the breaker.
+#[tokio::test]
+async fn resilient_under_callers_that_leave() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let store = Resilient::new(store).in_flight(2).build();
+    let hasty = take(&rule("hasty", MAX, HOUR), "x");
+    let mut bystander = Bystander::new("bystander");
+    for round in 0..60_u64 {
+        let mut pending = Box::pin(store.take(&hasty));
+        let _ = futures_util::poll!(&mut pending);
+        sleep(millis(round % 4)).await;
+        let mut other = Box::pin(store.take(&hasty));
+        let _ = futures_util::poll!(&mut other);
+        drop((pending, other));
+        let decision = store.take(&bystander.take).await.expect("a decision");
+        assert_eq!(decision.source(), Source::Redis);
+        bystander.check(decision);
+    }
+}
+
+/// The server dies and is back while callers ask that leave: the breaker lets the first one through
+/// that waits.
+#[tokio::test]
+async fn the_breaker_under_callers_that_leave() {
+    let mut server = Redis::start();
+    let store = connect(&server.url, TIMEOUT).await;
+    let store = Resilient::new(store).build();
+    let hasty = take(&rule("hasty", MAX, HOUR), "x");
+    let waits = take(&rule("waits", MAX, HOUR), "x");
+    for _ in 0..2 {
+        server.kill();
+        for _ in 0..15 {
+            assert!(store.take(&waits).await.is_err(), "it is dead");
+        }
+        server.restart();
+        let began = Instant::now();
+        loop {
+            // Each probe's first request may be one that leaves.
+            let mut pending = Box::pin(store.take(&hasty));
+            let _ = futures_util::poll!(&mut pending);
+            drop(pending);
+            if store.take(&waits).await.is_ok() {
+                break;
+            }
+            assert!(began.elapsed() < PATIENT / 4, "the breaker stays open");
+            sleep(millis(2)).await;
+        }
+        println!("decided {:?} after the restart", began.elapsed());
+    }
+}
+
+/// A time-out around the store, shorter than its own and nothing at all: the earlier one counts, and
+/// what is late is not charged.
+#[tokio::test]
+async fn a_time_out_around_the_store() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(40)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    let mut bystander = Bystander::new("bystander");
+    for around in [Duration::ZERO, millis(8)] {
+        let hasty = Resilient::bare(store.clone()).timeout(around);
+        for _ in 0..10 {
+            let mine = take(&rule("hasty", MAX, HOUR), "x");
+            let answer = hasty.take(&mine).await.map_err(|error| error.kind());
+            assert_eq!(answer.err(), Some(StoreErrorKind::Timeout));
+        }
+        bystander.ask(&store).await;
+    }
+    proxy.all(Mode::Pass);
+    let patient = Resilient::bare(store.clone()).timeout(Duration::MAX);
+    bystander.ask(&patient).await;
+}
+
+/// Clients of a layer that abort, beside another layer of the same store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_layer_beside_one_whose_clients_leave() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    let steady = Steady::watch(&proxy).await;
+    let of = |path| app(RateLimitLayer::from_rule(of_quota(path, MAX)).store(Arc::clone(&store)));
+    let (hasty, calm) = (of("hasty"), of("calm"));
+    let leaves = tokio::spawn(async move {
+        loop {
+            let _ = timeout(millis(8), send(&hasty)).await;
+        }
+    });
+    for _ in 0..40 {
+        assert_eq!(send(&calm).await, StatusCode::OK);
+    }
+    leaves.abort();
+    steady.check();
+}

@@ -1,0 +1,19 @@
+//! Attacks on the stores' laws, only through the public API, on real servers and behind a proxy that
+//! adds latency or breaks connections. Each test names the law or the promise it attacks.
+
+mod bytes;
+mod charges;
+mod denial_cache;
+mod door;
+mod extremes;
+mod flood;
+mod latency;
+mod lone;
+mod order;
+mod refusals;
+mod replies;
+mod resets;
+mod runtimes;
+mod suite;
+mod unit_leases;
+mod wrapped;

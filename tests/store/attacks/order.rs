@@ -1,0 +1,319 @@
+//! The answers equal those of asking one after another in order of arrival (and law 8): a memory
+//! store with the same clock is asked one after another, and has to say the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use test_support::random::Random;
+use tidegate::decision::Receipt;
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
+use tokio::time::sleep;
+
+use crate::helpers::{HOUR, PATIENT, connect, is_allowed, millis, rule, run, take, try_run};
+
+const START: u64 = 1_700_000_000_000_000;
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::Gcra,
+    Algorithm::FixedWindow,
+];
+
+/// Rules of which some share a path, and so their counts.
+fn rules() -> Vec<Arc<Rule>> {
+    let mut rules = Vec::new();
+    for algorithm in ALGORITHMS {
+        for (path, max) in [("a", 20), ("a", 30), ("b", 7), ("c", 3)] {
+            let quota = |max, seconds| Quota::new(Duration::from_secs(seconds), max);
+            let quotas = [quota(max, 10), quota(3 * max, 60)];
+            let quotas = quotas.map(|quota| quota.expect("valid"));
+            let quotas = &quotas[..if path == "c" { 1 } else { 2 }];
+            let rule = Rule::new(path, quotas.iter().copied()).expect("valid");
+            rules.push(Arc::new(rule.with_algorithm(algorithm)));
+        }
+    }
+    rules
+}
+
+fn any_take(rules: &[Arc<Rule>], numbers: &mut Random) -> Take {
+    let rule = &rules[numbers.below(rules.len() as u64) as usize];
+    let cost = match numbers.below(12) {
+        0 => 0,
+        1 => 2 + numbers.below(6),
+        2 => 1_000,
+        3 => u64::MAX,
+        _ => 1,
+    };
+    take(rule, numbers.below(3)).with_cost(cost)
+}
+
+fn same(at: usize, take: &Take, answer: &Decision, expected: &Decision) {
+    let of = |one: &Decision| {
+        let states: Vec<_> = one.quotas().to_vec();
+        (one.is_allowed(), one.retry_after(), states)
+    };
+    assert_eq!(of(answer), of(expected), "question {at}: {take:?}");
+}
+
+/// One question to a store.
+enum Asked {
+    Take(Take),
+    /// A refund of an earlier charge, with the receipts of the server and of the memory store.
+    Refund(Take, [Receipt; 2]),
+    Reset(Take),
+}
+
+/// The answer to one question.
+#[derive(Debug)]
+enum Said {
+    Decision(Decision),
+    Units(u64),
+    Done,
+}
+
+/// Any question. Refunds are of charges that were answered before.
+fn any_question(
+    rules: &[Arc<Rule>],
+    charges: &[(Take, [Receipt; 2])],
+    numbers: &mut Random,
+) -> Asked {
+    match numbers.below(60) {
+        0 => Asked::Reset(any_take(rules, numbers)),
+        1..10 if !charges.is_empty() => {
+            let (take, receipts) = &charges[numbers.below(charges.len() as u64) as usize];
+            Asked::Refund(take.clone(), *receipts)
+        }
+        _ => Asked::Take(any_take(rules, numbers)),
+    }
+}
+
+/// Asks the server (0) or the memory store (1).
+fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Said> {
+    match asked {
+        Asked::Take(take) => {
+            let answer = store.take(take);
+            Box::pin(async { Said::Decision(answer.await.expect("a decision")) })
+        }
+        Asked::Refund(take, receipts) => {
+            let answer = store.refund(take, &receipts[which]);
+            Box::pin(async { Said::Units(answer.await.expect("a number")) })
+        }
+        Asked::Reset(take) => {
+            let answer = store.reset(take);
+            Box::pin(async {
+                answer.await.expect("a reset");
+                Said::Done
+            })
+        }
+    }
+}
+
+/// What one store is told, in what it is told at once, at what time.
+async fn check(store: &RedisStore, seed: u64, pause: bool) {
+    let clock = ManualClock::default();
+    clock.set(START);
+    let memory = MemoryStore::new().clock(clock.clone());
+    let store = store.clone().clock(clock.clone());
+    let (rules, mut numbers) = (rules(), Random::new(seed));
+    let (mut answered, mut refunded, mut charges) = (0, 0, Vec::new());
+    for _wave in 0..12 {
+        clock.set(clock.now() + numbers.below(4_000_000));
+        let (mut questions, mut answers) = (Vec::new(), Vec::new());
+        for _group in 0..numbers.below(6) + 1 {
+            for _ in 0..numbers.below(120) + 1 {
+                let asked = any_question(&rules, &charges, &mut numbers);
+                let mut answer = ask(&store, &asked, 0);
+                // The first poll asks, if making the future has not.
+                if let Some(early) = answer.as_mut().now_or_never() {
+                    panic!("an answer at once: {early:?}");
+                }
+                answers.push(tokio::spawn(answer));
+                questions.push(asked);
+            }
+            if pause {
+                sleep(Duration::from_micros(numbers.below(4_000))).await;
+            }
+        }
+        // What is charged in the very microsecond of a reset may be refundable or not: a store may
+        // have dropped a count in which nothing counts before.
+        let is_reset = |take: &Take| {
+            let mut asked = questions.iter();
+            asked.any(|asked| {
+                matches!(asked, Asked::Reset(reset) if reset.rule().id() == take.rule().id()
+                    && reset.key() == take.key())
+            })
+        };
+        for (asked, answer) in questions.iter().zip(join_all(answers).await) {
+            let expected = ask(&memory, asked, 1).await;
+            match (asked, answer.expect("no panic"), expected) {
+                (Asked::Take(take), Said::Decision(said), Said::Decision(expected)) => {
+                    same(answered, take, &said, &expected);
+                    answered += 1;
+                    let receipts = said.receipt().zip(expected.receipt());
+                    let receipts = receipts.filter(|_| !is_reset(take));
+                    charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
+                }
+                (Asked::Refund(take, _), Said::Units(said), Said::Units(expected)) => {
+                    assert_eq!(said, expected, "question {answered}: {take:?}");
+                    (answered, refunded) = (answered + 1, refunded + said);
+                }
+                (Asked::Reset(_), Said::Done, Said::Done) => answered += 1,
+                (_, said, expected) => panic!("{said:?}, and not {expected:?}"),
+            }
+        }
+    }
+    assert!(refunded > 0, "of {answered} questions");
+}
+
+async fn fresh(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
+    let server = Redis::start();
+    let proxy = crate::helpers::behind(&server, round_trip).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    (server, proxy, store)
+}
+
+#[tokio::test]
+async fn flights_in_a_row() {
+    let (server, _proxy, store) = fresh(Duration::ZERO).await;
+    for seed in 1..6 {
+        run(&server, "FLUSHDB");
+        check(&store, seed * 7_919, false).await;
+    }
+}
+
+/// Several flights are on their way at once.
+#[tokio::test]
+async fn flights_beside_each_other() {
+    let (server, _proxy, store) = fresh(millis(5)).await;
+    for seed in 1..5 {
+        run(&server, "FLUSHDB");
+        check(&store, seed * 104_729, true).await;
+    }
+}
+
+/// Also while the time that a message takes varies.
+#[tokio::test]
+async fn flights_at_changing_latency() {
+    let (server, proxy, store) = fresh(Duration::ZERO).await;
+    let proxy = Arc::new(proxy);
+    let varies = tokio::spawn({
+        let proxy = Arc::clone(&proxy);
+        async move {
+            for at in 0_u64.. {
+                let calls = millis(at * 7 % 5);
+                let replies = millis(at * 3 % 4);
+                proxy.all(Mode::Delay { calls, replies });
+                sleep(millis(3)).await;
+            }
+        }
+    });
+    for seed in 1..4 {
+        run(&server, "FLUSHDB");
+        check(&store, seed * 1_299_709, true).await;
+    }
+    varies.abort();
+}
+
+/// Questions that were asked again have lost their turn, but never their unit: each is counted
+/// once, and no two get the same place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_are_flushed_all_the_time() {
+    let server = Arc::new(Redis::start());
+    let store = connect(&server.url, PATIENT).await;
+    let is_over = Arc::<AtomicBool>::default();
+    let flushes = std::thread::spawn({
+        let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                run(&server, "SCRIPT FLUSH");
+            }
+        }
+    });
+    for round in 0..10 {
+        for algorithm in ALGORITHMS {
+            let quota = Quota::new(HOUR, 150).expect("valid");
+            let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
+            let rule = Arc::new(rule.with_algorithm(algorithm));
+            let takes: Vec<_> = (0..400).map(|at| take(&rule, at % 2)).collect();
+            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+            for key in 0..2 {
+                let answers = answers.iter().skip(key).step_by(2);
+                let answers = answers.map(|answer| answer.as_ref().expect("a decision"));
+                let allowed = answers.filter(|answer| answer.is_allowed());
+                let mut places: Vec<_> = allowed.map(|answer| answer.remaining()).collect();
+                places.sort_unstable();
+                let expected: Vec<u64> = (0..150).collect();
+                assert_eq!(
+                    places, expected,
+                    "{algorithm:?}: law 1, and each place once"
+                );
+            }
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    flushes.join().expect("no panic");
+}
+
+/// One key of a wrong type among them all: its callers get an error, all others the oracle's
+/// answer, and what stands under the key stays.
+#[tokio::test]
+async fn one_key_of_a_wrong_type() {
+    let (server, _proxy, store) = fresh(millis(2)).await;
+    for wrong in [
+        "SET {} nonsense",
+        "RPUSH {} 1 2",
+        "HSET {} a b",
+        "SADD {} a",
+    ] {
+        run(&server, "FLUSHDB");
+        run(&server, &wrong.replace("{}", "CurrentLimiter:mixed:13"));
+        let clock = ManualClock::default();
+        clock.set(START);
+        let memory = MemoryStore::new().clock(clock.clone());
+        let store = store.clone().clock(clock);
+        let mixed = rule("mixed", 3, HOUR);
+        let takes: Vec<_> = (0..600).map(|at| take(&mixed, at * 7 % 100)).collect();
+        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+        for (at, (take, answer)) in takes.iter().zip(answers).enumerate() {
+            if take.key().as_str() == "13" {
+                let error = answer.expect_err("it is not a limiter's");
+                assert_eq!(error.kind(), StoreErrorKind::WrongType);
+            } else {
+                let expected = memory.take(take).await.expect("a decision");
+                same(at, take, &answer.expect("a decision"), &expected);
+            }
+        }
+        assert!(try_run(&server, "RENAMENX CurrentLimiter:mixed:13 kept").is_ok());
+    }
+}
+
+/// Fairness: one key that is asked for all the time, and many rules, beside a rare one.
+#[tokio::test]
+async fn a_rare_key_beside_a_hot_one() {
+    let (_server, _proxy, store) = fresh(millis(4)).await;
+    let (hot, rare) = (rule("hot", 1_000_000, HOUR), rule("rare", 1_000_000, HOUR));
+    let hot: Vec<_> = (0..6_000).map(|_| take(&hot, "")).collect();
+    let hot = hot.iter().map(|take| store.take(take));
+    let hot = join_all(hot);
+    let began = std::time::Instant::now();
+    let rare = async {
+        let mut worst = Duration::ZERO;
+        for _ in 0..20 {
+            let began = std::time::Instant::now();
+            assert!(is_allowed(&store.take(&take(&rare, "")).await));
+            worst = worst.max(began.elapsed());
+        }
+        worst
+    };
+    let (hot, worst) = tokio::join!(hot, rare);
+    let all = began.elapsed();
+    assert!(hot.iter().all(is_allowed));
+    println!("worst {worst:?} of {all:?}");
+}

@@ -1,0 +1,115 @@
+//! Law 13: a key that the server refuses costs nobody else a decision.
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::Store;
+use tidegate::store::StoreErrorKind;
+use tokio::time::sleep;
+
+use crate::helpers::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take};
+
+async fn limited(server: &Redis) -> String {
+    run(
+        server,
+        "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*:free:*}:back ~*first* +@all",
+    );
+    server.url.replace("//", "//gate:secret@")
+}
+
+/// One forbidden key among sixty others, in the same flights, over and over: the others are
+/// decided, in order, and charged once.
+#[tokio::test]
+async fn one_forbidden_key() {
+    let server = Redis::start();
+    let url = limited(&server).await;
+    let store = connect(&url, PATIENT).await;
+    let (free, closed) = (rule("free", 1_000, HOUR), rule("closed", 1_000, HOUR));
+    for round in 0..20 {
+        let takes = (0..180).map(|at| match at % 61 {
+            13 => take(&closed, at % 3),
+            _ => take(&free, at % 60),
+        });
+        let takes: Vec<_> = takes.collect();
+        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+        for (at, (take, answer)) in takes.iter().zip(&answers).enumerate() {
+            match take.rule().path() {
+                "closed" => {
+                    let error = answer.as_ref().expect_err("it is forbidden");
+                    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+                }
+                _ => assert!(is_allowed(answer), "round {round}, {at}: {answer:?}"),
+            }
+        }
+    }
+    let free_takes = |key| {
+        let of_round = (0..180).filter(move |at| at % 61 != 13 && at % 60 == key);
+        20 * of_round.count() as u64
+    };
+    for key in 0..60 {
+        assert_eq!(
+            charged(&store, &take(&free, key)).await,
+            free_takes(key),
+            "each once"
+        );
+    }
+}
+
+/// The same with hasty callers: nobody is late because somebody else's key is forbidden.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forbidden_key_beside_a_bystander() {
+    let server = Redis::start();
+    let url = limited(&server).await;
+    let store = connect(&url, millis(300)).await;
+    let (free, closed) = (rule("free", 100_000, HOUR), rule("closed", 1_000, HOUR));
+    let hammer = (0..8).map(|at| {
+        let (store, closed) = (store.clone(), take(&closed, at));
+        tokio::spawn(async move {
+            loop {
+                assert!(store.take(&closed).await.is_err());
+                sleep(std::time::Duration::from_micros(200)).await;
+            }
+        })
+    });
+    let hammer: Vec<_> = hammer.collect();
+    for _ in 0..300 {
+        let answer = store.take(&take(&free, "x")).await;
+        assert!(is_allowed(&answer), "{answer:?}");
+    }
+    for task in hammer {
+        assert!(!task.is_finished(), "it is refused all the time");
+        task.abort();
+    }
+    assert_eq!(charged(&store, &take(&free, "x")).await, 300);
+}
+
+/// The rights change under load: what is allowed again is decided again, and charged once.
+#[tokio::test]
+async fn rights_that_come_and_go() {
+    let server = Redis::start();
+    let url = limited(&server).await;
+    let store = connect(&url, PATIENT).await;
+    let mixed = rule("free", 1_000_000, HOUR);
+    let mut allowed = 0;
+    for round in 0..30 {
+        let pattern = if round % 2 == 0 {
+            "~*:free:1*"
+        } else {
+            "~*:free:*"
+        };
+        let rights = format!("ACL SETUSER gate resetkeys {pattern} ~*first*");
+        let takes: Vec<_> = (0..100).map(|at| take(&mixed, 1 + at % 2)).collect();
+        let (answers, ()) =
+            tokio::join!(join_all(takes.iter().map(|take| store.take(take))), async {
+                sleep(std::time::Duration::from_micros(200)).await;
+                run(&server, &rights);
+            });
+        for (take, answer) in takes.iter().zip(&answers) {
+            let is_one = take.key().as_str() == "1";
+            assert!(!is_one || is_allowed(answer), "round {round}: {answer:?}");
+            allowed += u64::from(!is_one && is_allowed(answer));
+        }
+    }
+    run(&server, "ACL SETUSER gate resetkeys ~*");
+    assert_eq!(charged(&store, &take(&mixed, 1)).await, 30 * 50);
+    assert_eq!(charged(&store, &take(&mixed, 2)).await, allowed);
+}

@@ -1,0 +1,195 @@
+//! Replies that are lost, cut, held up or garbled: bounded time (law 6), never another caller's
+//! decision, and all is well within a second.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::{Decision, RedisStore, StoreError, Take};
+use tokio::time::sleep;
+
+use crate::helpers::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
+
+/// More than two script calls' keys, in one flight.
+const KEYS: u64 = 150;
+/// Above the time-out: what a busy machine takes to wake up.
+const SLACK: Duration = Duration::from_millis(60);
+const MAX: u64 = 1_000_000;
+
+/// Keys of one rule whose counts lie far apart: what remains tells whose answer it is.
+struct Owners<'a> {
+    takes: Vec<Take>,
+    server: &'a Redis,
+}
+
+impl<'a> Owners<'a> {
+    const APART: u64 = 5_000;
+
+    async fn new(store: &RedisStore, server: &'a Redis) -> Self {
+        let shared = rule("owned", MAX, HOUR);
+        let takes: Vec<_> = (0..KEYS).map(|key| take(&shared, key)).collect();
+        let store = store.clone().timeout(PATIENT);
+        let ahead = takes.iter().enumerate();
+        let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * Self::APART));
+        let ahead: Vec<_> = ahead.collect();
+        crate::helpers::ask_all(&store, &ahead)
+            .await
+            .expect("decisions");
+        Self { takes, server }
+    }
+
+    fn check(at: usize, answer: &Decision) {
+        let spent = MAX - answer.remaining();
+        let ahead = at as u64 * Self::APART;
+        assert!(answer.is_allowed());
+        assert!(
+            (ahead + 1..ahead + Self::APART).contains(&spent),
+            "{at} was told {spent}: another caller's decision"
+        );
+    }
+
+    /// Asks for all keys at once, each in its time, or some after the others.
+    async fn ask(&self, store: &RedisStore, slice: usize) -> Vec<Result<(), StoreError>> {
+        self.ask_some(store, slice, &self.takes).await
+    }
+
+    async fn ask_some(
+        &self,
+        store: &RedisStore,
+        slice: usize,
+        takes: &[Take],
+    ) -> Vec<Result<(), StoreError>> {
+        let asks = takes
+            .chunks(slice)
+            .enumerate()
+            .map(|(chunk, takes)| async move {
+                let asked = self.server.stopwatch();
+                let answers = crate::helpers::ask_all(store, takes).await;
+                let waited = asked.waited();
+                assert!(waited < TIMEOUT + SLACK, "law 6: {waited:?}");
+                let answers = answers?;
+                assert_eq!(answers.len(), takes.len());
+                for (at, answer) in answers.iter().enumerate() {
+                    Self::check(chunk * slice + at, answer);
+                }
+                Ok(())
+            });
+        join_all(asks).await
+    }
+}
+
+/// Breaks the connections in this way while everybody asks, several times.
+async fn attack(modes: &[Mode], all_connections: bool) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let owners = Owners::new(&store, &server).await;
+    for (round, &mode) in modes.iter().enumerate() {
+        let set = |mode| match all_connections {
+            true => proxy.all(mode),
+            false => proxy.present(mode),
+        };
+        // The fault begins before the questions, or while they are on their way.
+        let slice = [1, 7, 150][round % 3];
+        let early = owners.ask(&store, slice);
+        let fault = async {
+            if round % 2 == 1 {
+                sleep(Duration::from_micros(300)).await;
+            }
+            set(mode);
+        };
+        let (_, answers) = tokio::join!(fault, early);
+        drop(answers);
+        for _ in 0..3 {
+            drop(owners.ask(&store, slice).await);
+        }
+        proxy.all(Mode::Pass);
+        let case = format!("{mode:?}, all: {all_connections}, slices of {slice}");
+        recovers(&store, &owners, &case, &proxy).await;
+    }
+}
+
+async fn recovers(store: &RedisStore, owners: &Owners<'_>, case: &str, proxy: &Proxy) {
+    let (before, began) = (proxy.accepted(), owners.server.stopwatch());
+    let mut rounds = 0;
+    loop {
+        // So few that a busy machine has the time for all of them.
+        let answers = owners.ask_some(store, 1, &owners.takes[..10]).await;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let waited = began.waited();
+        rounds += 1;
+        let connections = proxy.accepted() - before;
+        if failed == 0 {
+            assert!(
+                waited < Duration::from_millis(1_500),
+                "{case}: {waited:?}, {rounds} rounds, {connections} connections"
+            );
+            return;
+        }
+        assert!(
+            waited < Duration::from_secs(5),
+            "{case}: {failed}, {connections}: {:?}",
+            answers.iter().find(|answer| answer.is_err())
+        );
+        sleep(millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn replies_that_are_lost() {
+    let modes = [1, 2, 3, 4, 5, 6, 7, 9, 12].map(Mode::LoseReplies);
+    attack(&modes, false).await;
+    attack(&modes, true).await;
+}
+
+#[tokio::test]
+async fn connections_cut_within_a_reply() {
+    let cuts = [
+        0, 1, 2, 5, 17, 64, 65, 300, 1_000, 1_001, 2_900, 4_000, 7_000,
+    ];
+    attack(&cuts.map(Mode::CutAfter), false).await;
+    attack(&cuts.map(Mode::CutAfter), true).await;
+}
+
+#[tokio::test]
+async fn connections_that_fall_silent() {
+    attack(&[Mode::BlackHole; 4], false).await;
+    attack(&[Mode::Hold; 4], false).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_half_closed_or_reset() {
+    attack(&[Mode::HalfClosed; 6], false).await;
+    attack(&[Mode::Reset; 6], false).await;
+}
+
+#[tokio::test]
+async fn garbage_instead_of_replies() {
+    let garbage: [&'static [u8]; 9] = [
+        b"+OK\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"*1\r\n$0\r\n\r\n",
+        b"$5\r\nhello\r\n",
+        b":1\r\n:2\r\n:3\r\n",
+        b"-ERR no\r\n",
+        b"-MOVED 1 127.0.0.1:1\r\n",
+        b"\xff\x00\r\n",
+    ];
+    attack(&garbage.map(Mode::Garbage), false).await;
+}
+
+/// Replies whose contents were changed on the way are an error, or at least nobody else's.
+#[tokio::test]
+async fn replies_that_come_late() {
+    let delay = |calls, replies| Mode::Delay {
+        calls: millis(calls),
+        replies: millis(replies),
+    };
+    attack(
+        &[delay(0, 60), delay(60, 0), delay(30, 45), delay(0, 120)],
+        false,
+    )
+    .await;
+}

@@ -1,0 +1,140 @@
+//! Law 9 and law 6 across runtimes: stores that outlive theirs, and futures that outlive stores.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::Store;
+use tidegate::store::StoreErrorKind;
+use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
+
+use crate::helpers::{HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// A runtime that only uses the store ends with takes under way: the others lose nothing.
+#[test]
+fn a_guest_runtime_ends() {
+    let (home, server) = (runtime(), Redis::start());
+    let proxy = home.block_on(behind(&server, millis(10)));
+    let store = home.block_on(connect(&proxy.url, millis(500)));
+    let rule = rule("guests", 1_000_000, HOUR);
+    for round in 0..20_u64 {
+        let guest = runtime();
+        for key in 0..200 {
+            let (store, take) = (store.clone(), take(&rule, key));
+            guest.spawn(async move { store.take(&take).await });
+        }
+        let many: Vec<_> = (0..3_000).map(|key| take(&rule, key)).collect();
+        let pending = store.clone();
+        guest.spawn(async move { crate::helpers::ask_all(&pending, &many).await });
+        std::thread::sleep(millis(round % 12));
+        let answers = home.block_on(async {
+            let bystander = take(&rule, "bystander");
+            let answers = join_all((0..5).map(|_| store.take(&bystander)));
+            let ends = tokio::task::spawn_blocking(move || drop(guest));
+            let answers = answers.await;
+            ends.await.expect("no panic");
+            answers
+        });
+        assert!(answers.iter().all(is_allowed), "round {round}: {answers:?}");
+    }
+    assert_eq!(
+        home.block_on(charged(&store, &take(&rule, "bystander"))),
+        100
+    );
+}
+
+/// The runtime that the store was made in ends: guests get an answer or an error, in time.
+#[test]
+fn the_home_runtime_ends() {
+    let (home, guest, server) = (runtime(), runtime(), Redis::start());
+    let store = home.block_on(connect(&server.url, millis(200)));
+    let rule = rule("orphans", 1_000_000, HOUR);
+    let pending = {
+        let (store, rule) = (store.clone(), rule.clone());
+        guest.spawn(async move {
+            let mut longest = Duration::ZERO;
+            let (mut decisions, mut failures) = (0, 0);
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_secs(2) {
+                let asked = Instant::now();
+                let takes: Vec<_> = (0..70).map(|key| take(&rule, key)).collect();
+                match crate::helpers::ask_all(&store, &takes).await {
+                    Ok(_) => decisions += 1,
+                    Err(_) => failures += 1,
+                }
+                longest = longest.max(asked.elapsed());
+                sleep(millis(1)).await;
+            }
+            (decisions, failures, longest)
+        })
+    };
+    std::thread::sleep(millis(200));
+    drop(home);
+    let (decisions, failures, longest) = guest.block_on(pending).expect("no panic");
+    println!("{decisions} decisions, {failures} failures, at most {longest:?}");
+    assert!(decisions > 0);
+    assert!(longest < millis(200 + 500), "law 6: {longest:?}");
+}
+
+/// Takes of a store that is dropped are answered in time: by a decision, or by an error.
+#[tokio::test]
+async fn a_store_dropped_while_takes_are_pending() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    for _ in 0..10 {
+        let store = connect(&proxy.url, PATIENT).await;
+        let rule = rule("dropped", 1_000_000, HOUR);
+        let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
+        let pending: Vec<_> = takes.iter().map(|take| store.take(take)).collect();
+        drop(store);
+        let answers = timeout(Duration::from_secs(5), join_all(pending)).await;
+        for answer in answers.expect("law 6") {
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+            }
+        }
+    }
+}
+
+/// A dropped store leaves no connection behind.
+#[tokio::test]
+async fn dropped_stores_close_their_connections() {
+    let server = Redis::start();
+    for _ in 0..20 {
+        let store = connect(&server.url, PATIENT).await;
+        let rule = rule("gone", 1_000, HOUR);
+        let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
+        let _ = timeout(
+            Duration::from_micros(300),
+            crate::helpers::ask_all(&store, &takes),
+        )
+        .await;
+    }
+    let began = Instant::now();
+    loop {
+        let list: String = redis::cmd("CLIENT")
+            .arg("LIST")
+            .query(&mut server.connection())
+            .expect("a list");
+        // This look itself is one.
+        let number = list.lines().count();
+        if number <= 1 {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(3),
+            "{number} are left: {list}"
+        );
+        sleep(millis(50)).await;
+    }
+}

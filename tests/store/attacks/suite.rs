@@ -1,0 +1,545 @@
+//! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
+//! is right otherwise.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tidegate::algorithm::Count;
+use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
+use tidegate::store::StoreFuture;
+use tidegate::test_util::{ManualClock, conformance};
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
+
+use crate::helpers::PATIENT;
+
+/// What a store does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    AdmitsOneTooMany,
+    ChargesDenials,
+    LooksAreCharged,
+    RefundsNothing,
+    RefundsInWordsOnly,
+    RefundsAgainInWords,
+    RefundsAll,
+    RefundsLate,
+    NoReceipts,
+    ReceiptsOfOneUnit,
+    ResetsNothing,
+    ResetsEverything,
+    RetryAfterTooShort,
+    RetryAfterTooLong,
+    NeverIsLater,
+    OneKey,
+    FirstQuotaOnly,
+    OneRemainsTooMany,
+    ResetAfterTooShort,
+}
+
+/// A memory store with a mistake.
+#[derive(Debug)]
+struct Wrong {
+    inner: MemoryStore,
+    mistake: Mistake,
+    clock: ManualClock,
+    seen: Mutex<Vec<Take>>,
+    given_back: Mutex<HashMap<Receipt, u64>>,
+}
+
+/// The rule with these quotas.
+fn with_quotas(rule: &Arc<Rule>, quotas: Vec<Quota>) -> Arc<Rule> {
+    let mut other = Rule::new(rule.path(), quotas).expect("a valid rule");
+    if let Some(prefix) = rule.prefix() {
+        other = other.with_prefix(prefix);
+    }
+    Arc::new(other.with_algorithm(rule.algorithm()))
+}
+
+fn one_more(quota: &Quota) -> Quota {
+    if quota.max() == 0 {
+        return *quota;
+    }
+    let more = Quota::new(quota.window(), quota.max() + 1).expect("valid");
+    match quota.burst() == quota.max() {
+        true => more,
+        false => more.with_burst(quota.burst() + 1).expect("valid"),
+    }
+}
+
+/// The decision with these states.
+fn rewritten(
+    (take, decision): (&Take, &Decision),
+    verdict: Verdict,
+    state: impl Fn(&QuotaState) -> QuotaState,
+) -> Decision {
+    let states = decision.quotas().iter().map(state);
+    let cost = take.cost();
+    Decision::new(verdict, decision.source(), cost, states).with_receipt(decision.receipt())
+}
+
+const MICRO: Duration = Duration::from_micros(1);
+
+impl Wrong {
+    fn decide(&self, take: &Take) -> Decision {
+        let (rule, key) = (take.rule(), take.key());
+        self.seen.lock().expect("no panic").push(take.clone());
+        let ask = |take: &Take| {
+            let answer = self.inner.take(take).poll_now();
+            answer
+                .expect("memory answers at once")
+                .expect("there is room")
+        };
+        match self.mistake {
+            Mistake::AdmitsOneTooMany => {
+                let quotas = rule.quotas().iter().map(one_more).collect();
+                let laxer =
+                    Take::new(with_quotas(rule, quotas), key.clone()).with_cost(take.cost());
+                let decision = ask(&laxer);
+                return rewritten((take, &decision), decision.verdict(), |state| {
+                    QuotaState::new(state.remaining().saturating_sub(1), state.reset_after())
+                });
+            }
+            Mistake::LooksAreCharged if take.cost() == 0 => {
+                let decision = ask(take);
+                if decision.remaining() > 0 {
+                    ask(&take.clone().with_cost(1));
+                }
+                return decision;
+            }
+            Mistake::OneKey => {
+                return ask(&Take::new(Arc::clone(rule), Key::from("all")).with_cost(take.cost()));
+            }
+            Mistake::FirstQuotaOnly => {
+                let first = with_quotas(rule, vec![rule.quotas()[0]]);
+                let decision = ask(&Take::new(first, key.clone()).with_cost(take.cost()));
+                let states = vec![decision.quotas()[0]; rule.quotas().len()];
+                let (verdict, source, states) =
+                    (decision.verdict(), decision.source(), states.into_iter());
+                return Decision::new(verdict, source, take.cost(), states)
+                    .with_receipt(decision.receipt());
+            }
+            _ => {}
+        }
+        let decision = ask(take);
+        let same = |state: &QuotaState| *state;
+        match (self.mistake, decision.verdict()) {
+            (Mistake::ChargesDenials, Verdict::Denied { .. }) => {
+                ask(&take.clone().with_cost(decision.remaining()));
+                decision
+            }
+            (Mistake::RetryAfterTooShort, Verdict::Denied { retry_after }) => {
+                let retry_after = retry_after - MICRO;
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
+            }
+            (Mistake::RetryAfterTooLong, Verdict::Denied { retry_after }) => {
+                let retry_after = retry_after + MICRO;
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
+            }
+            (Mistake::NeverIsLater, Verdict::Never) => {
+                let retry_after = Duration::from_secs(1);
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
+            }
+            (Mistake::NoReceipts, _) => decision.with_receipt(None),
+            (Mistake::ReceiptsOfOneUnit, _) => {
+                let receipt = decision.receipt();
+                let one = receipt.map(|it| Receipt::new(it.stamp(), it.serial(), 1));
+                decision.with_receipt(one)
+            }
+            (Mistake::OneRemainsTooMany, verdict) => {
+                rewritten((take, &decision), verdict, |state| {
+                    QuotaState::new(state.remaining() + 1, state.reset_after())
+                })
+            }
+            (Mistake::ResetAfterTooShort, verdict) => {
+                rewritten((take, &decision), verdict, |state| {
+                    QuotaState::new(state.remaining(), state.reset_after().saturating_sub(MICRO))
+                })
+            }
+            _ => decision,
+        }
+    }
+}
+
+impl Store for Wrong {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.decide(take)))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let mut given_back = self.given_back.lock().expect("no panic");
+        let before = given_back.get(receipt).copied();
+        let in_words = receipt.units().min(take.cost());
+        let key = match self.mistake {
+            Mistake::OneKey => Key::from("all"),
+            _ => take.key().clone(),
+        };
+        let take = Take::new(Arc::clone(take.rule()), key).with_cost(take.cost());
+        match (self.mistake, before) {
+            (Mistake::RefundsNothing, _) => return StoreFuture::ready(Ok(0)),
+            (Mistake::RefundsInWordsOnly, Some(_)) => return StoreFuture::ready(Ok(0)),
+            (Mistake::RefundsInWordsOnly, None) => {
+                given_back.insert(*receipt, in_words);
+                return StoreFuture::ready(Ok(in_words));
+            }
+            (Mistake::RefundsAgainInWords, Some(back)) if back > 0 => {
+                return StoreFuture::ready(Ok(back));
+            }
+            (Mistake::RefundsAll, _) => {
+                return self.inner.refund(&take.with_cost(u64::MAX), receipt);
+            }
+            (Mistake::RefundsLate, None) => {
+                let answer = self.inner.refund(&take, receipt).poll_now();
+                let back = answer.expect("memory answers at once").expect("an answer");
+                given_back.insert(*receipt, in_words);
+                // What has left its window is given back, too.
+                let is_over = receipt.stamp() < self.clock.now() && back == 0;
+                return StoreFuture::ready(Ok(if is_over { in_words } else { back }));
+            }
+            _ => {}
+        }
+        let answer = self.inner.refund(&take, receipt).poll_now();
+        let back = answer.expect("memory answers at once").expect("an answer");
+        given_back.insert(*receipt, back);
+        StoreFuture::ready(Ok(back))
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        match self.mistake {
+            Mistake::ResetsNothing => StoreFuture::ready(Ok(true)),
+            Mistake::ResetsEverything => {
+                let found = self.inner.reset(take);
+                for take in self.seen.lock().expect("no panic").iter() {
+                    let _ = self.inner.reset(take).poll_now();
+                }
+                found
+            }
+            Mistake::OneKey => self
+                .inner
+                .reset(&Take::new(Arc::clone(take.rule()), Key::from("all"))),
+            _ => self.inner.reset(take),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{:?}", self.mistake)
+    }
+}
+
+struct Context {
+    store: Arc<dyn Store>,
+    clock: ManualClock,
+}
+
+impl Context {
+    fn new(store: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
+        let clock = ManualClock::default();
+        clock.set(1_800_000_000_000_777);
+        Self {
+            store: store(clock.clone()),
+            clock,
+        }
+    }
+}
+
+impl conformance::Context for Context {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_micros()).expect("a short time");
+        self.clock.set(self.clock.now() + by);
+    }
+}
+
+/// The algorithms by which the suite notices that something is wrong with this store.
+async fn noticed(store: impl Fn(ManualClock) -> Arc<dyn Store>) -> Vec<Algorithm> {
+    let mut noticed = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let check = conformance::check(algorithm, async || Context::new(&store));
+        let check = tokio::time::timeout(PATIENT * 3, AssertUnwindSafe(check).catch_unwind());
+        if check.await.expect("the suite ends").is_err() {
+            noticed.push(algorithm);
+        }
+    }
+    noticed
+}
+
+async fn noticed_mistake(mistake: Mistake) -> Vec<Algorithm> {
+    let store = |clock: ManualClock| -> Arc<dyn Store> {
+        Arc::new(Wrong {
+            inner: MemoryStore::new().clock(clock.clone()),
+            mistake,
+            clock,
+            seen: Mutex::default(),
+            given_back: Mutex::default(),
+        })
+    };
+    noticed(store).await
+}
+
+macro_rules! notices {
+    ($($(#[$doc:meta])* $name:ident: $mistake:ident;)+) => {
+        $($(#[$doc])*
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let noticed = noticed_mistake(Mistake::$mistake).await;
+            println!("{}: {noticed:?}", stringify!($mistake));
+            assert!(!noticed.is_empty(), "no algorithm shows it");
+        })+
+    };
+}
+
+notices! {
+    /// A quota of one unit more, with answers as if it had not.
+    one_unit_too_many: AdmitsOneTooMany;
+    /// Denied takes use up what is left.
+    denials_that_are_charged: ChargesDenials;
+    /// A take that costs nothing is charged a unit.
+    looks_that_are_charged: LooksAreCharged;
+    /// Nothing is ever given back.
+    refunds_of_nothing: RefundsNothing;
+    /// The answer says that units were given back, and they were not.
+    refunds_in_words_only: RefundsInWordsOnly;
+    /// The second refund of a receipt says the same as the first.
+    refunds_that_are_told_twice: RefundsAgainInWords;
+    /// A refund of a part gives all back.
+    refunds_of_all: RefundsAll;
+    /// A refund of what no longer counts is told as if it did.
+    refunds_that_are_too_late: RefundsLate;
+    /// Allowed takes have no receipts.
+    no_receipts: NoReceipts;
+    /// Receipts say one unit, whatever was charged.
+    receipts_of_one_unit: ReceiptsOfOneUnit;
+    /// A reset does nothing.
+    resets_of_nothing: ResetsNothing;
+    /// A reset forgets all keys.
+    resets_of_everything: ResetsEverything;
+    /// The retry-after is a microsecond too short.
+    retry_after_too_short: RetryAfterTooShort;
+    /// The retry-after is a microsecond too long.
+    retry_after_too_long: RetryAfterTooLong;
+    /// A take that can never fit is told to come back.
+    never_is_later: NeverIsLater;
+    /// All keys of a rule are counted together.
+    one_key_for_all: OneKey;
+    /// Only the first quota of a rule is kept.
+    the_first_quota_only: FirstQuotaOnly;
+    /// The answer says that a unit more remains than does.
+    one_remains_too_many: OneRemainsTooMany;
+    /// The answer says that all is whole again a microsecond too early.
+    reset_after_too_short: ResetAfterTooShort;
+}
+
+/// A store without a mistake passes: it is not the wrapper that is noticed above.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_mistake_passes() {
+    assert_eq!(noticed_mistake(Mistake::None).await, []);
+}
+
+/// What a store of one's own, on `Count`, does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnMistake {
+    None,
+    /// It reads, waits, and writes: what others have written meanwhile is lost.
+    LosesUpdates,
+    /// It writes down each count, and reads it again.
+    InBytes,
+    /// All rules count together.
+    ForgetsTheRule,
+    /// It forgets the count when the quotas change.
+    FreshQuotas,
+    /// Its clock counts whole milliseconds.
+    Milliseconds,
+    /// It drops a count as soon as the shortest window is over.
+    ForgetsEarly,
+    /// It drops a count now and then, at every fiftieth question.
+    ForgetsNowAndThen,
+    /// It tells a cost of more than 32 bits from no other.
+    NarrowCosts,
+    /// It gives back what the take costs, though less was charged.
+    BelievesTheTake,
+    /// All algorithms of a path count in one place.
+    MixesAlgorithms,
+    /// A reset drops the count, which knows which receipts are from before.
+    DropsOnReset,
+}
+
+#[derive(Debug, Clone)]
+struct Own {
+    mistake: OwnMistake,
+    clock: ManualClock,
+    counts: Arc<Mutex<HashMap<String, Count>>>,
+    /// How often, and when last.
+    asked: Arc<Mutex<HashMap<String, (u64, u64)>>>,
+}
+
+impl Own {
+    fn name_of(&self, take: &Take) -> String {
+        let (rule, name) = (take.rule(), take.name("own:"));
+        match self.mistake {
+            OwnMistake::ForgetsTheRule => take.key().to_string(),
+            OwnMistake::MixesAlgorithms => format!("{} {}", rule.path(), take.key()),
+            OwnMistake::FreshQuotas => format!("{name} {:?}", rule.quotas()),
+            _ => name,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        match self.mistake {
+            OwnMistake::Milliseconds => self.clock.now() / 1_000 * 1_000,
+            _ => self.clock.now(),
+        }
+    }
+
+    /// Forgets the count of this name, if that is the mistake.
+    fn forget(&self, name: &str, rule: &Rule) {
+        let mut asked = self.asked.lock().expect("no panic");
+        let now = self.clock.now();
+        let (number, last) = asked.entry(name.to_owned()).or_insert((0, now));
+        *number += 1;
+        let shortest = rule.quotas().iter().map(Quota::window).min();
+        let shortest = shortest.map_or(0, |window| window.as_micros() as u64);
+        let forgets = match self.mistake {
+            OwnMistake::ForgetsEarly => now - *last >= shortest,
+            OwnMistake::ForgetsNowAndThen => *number % 50 == 0,
+            _ => false,
+        };
+        *last = now;
+        if forgets {
+            self.counts.lock().expect("no panic").remove(name);
+        }
+    }
+
+    /// Changes the count of this name.
+    async fn with<T>(&self, name: &str, change: impl FnOnce(&mut Count) -> T) -> T {
+        if self.mistake == OwnMistake::LosesUpdates {
+            let count = self.counts.lock().expect("no panic").get(name).cloned();
+            let mut count = count.unwrap_or_default();
+            tokio::task::yield_now().await;
+            let answer = change(&mut count);
+            self.counts
+                .lock()
+                .expect("no panic")
+                .insert(name.to_owned(), count);
+            return answer;
+        }
+        let mut counts = self.counts.lock().expect("no panic");
+        let count = counts.entry(name.to_owned()).or_default();
+        if self.mistake == OwnMistake::InBytes {
+            *count = Count::from_bytes(&count.to_bytes()).expect("its own bytes");
+        }
+        change(count)
+    }
+}
+
+impl Store for Own {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let (own, take) = (self.clone(), take.clone());
+        StoreFuture::boxed(async move {
+            let (rule, now) = (take.rule(), own.now());
+            let name = own.name_of(&take);
+            own.forget(&name, rule);
+            let cost = match own.mistake {
+                OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
+                _ => take.cost(),
+            };
+            let decide = |count: &mut Count| count.take(rule.algorithm(), now, rule.quotas(), cost);
+            Ok(own.with(&name, decide).await.with_source(Source::Other))
+        })
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (own, take, receipt) = (self.clone(), take.clone(), *receipt);
+        StoreFuture::boxed(async move {
+            let name = own.name_of(&take);
+            let now = own.now();
+            let receipt = match own.mistake {
+                OwnMistake::BelievesTheTake => {
+                    Receipt::new(receipt.stamp(), receipt.serial(), take.cost())
+                }
+                _ => receipt,
+            };
+            Ok(own
+                .with(&name, |count| count.refund(now, &receipt, take.cost()))
+                .await)
+        })
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let name = self.name_of(take);
+        let mut counts = self.counts.lock().expect("no panic");
+        let found = match counts.get_mut(&name) {
+            Some(_) if self.mistake == OwnMistake::DropsOnReset => counts.remove(&name).is_some(),
+            Some(count) => count.reset(self.now()),
+            None => false,
+        };
+        StoreFuture::ready(Ok(found))
+    }
+
+    fn name(&self) -> String {
+        format!("own, {:?}", self.mistake)
+    }
+}
+
+async fn noticed_own(mistake: OwnMistake) -> Vec<Algorithm> {
+    let store = |clock: ManualClock| -> Arc<dyn Store> {
+        Arc::new(Own {
+            mistake,
+            clock,
+            counts: Arc::default(),
+            asked: Arc::default(),
+        })
+    };
+    noticed(store).await
+}
+
+/// A store of one's own on `Count` passes, with counts that are written to bytes behind every
+/// question as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_pass() {
+    for mistake in [OwnMistake::None, OwnMistake::InBytes] {
+        assert_eq!(noticed_own(mistake).await, [], "{mistake:?}");
+    }
+}
+
+/// A store of one's own that loses what other threads write, mixes rules up, or forgets counts with
+/// the quotas, does not pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_with_mistakes() {
+    let mut passed = Vec::new();
+    for mistake in [
+        OwnMistake::ForgetsTheRule,
+        OwnMistake::FreshQuotas,
+        OwnMistake::Milliseconds,
+        OwnMistake::ForgetsEarly,
+        OwnMistake::ForgetsNowAndThen,
+        OwnMistake::BelievesTheTake,
+        OwnMistake::MixesAlgorithms,
+    ] {
+        let noticed = noticed_own(mistake).await;
+        println!("{mistake:?}: {noticed:?}");
+        if noticed.is_empty() {
+            passed.push(mistake);
+        }
+    }
+    assert!(passed.is_empty(), "these pass: {passed:?}");
+}
+
+/// A store that drops a count to reset it gives back what is charged in the same instant with a
+/// receipt from before: it passes by no algorithm.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_that_drop_on_reset() {
+    let noticed = noticed_own(OwnMistake::DropsOnReset).await;
+    assert_eq!(noticed, Algorithm::ALL);
+}
+
+/// A store that counts costs in 32 bits charges too little for the largest ones: it does not pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_with_narrow_costs() {
+    assert!(!noticed_own(OwnMistake::NarrowCosts).await.is_empty());
+}

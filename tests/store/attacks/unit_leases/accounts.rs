@@ -1,0 +1,301 @@
+//! Refunds and resets of leased units (law 15): once, only what still counts, by whomever; and what
+//! becomes of a lease when its rule changes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::decision::Source;
+use tidegate::{Algorithm, MemoryStore, Resilient, Rule, Store, Take};
+use tokio::time::sleep;
+
+use super::{LEASED, decide, leased, units, until_leased};
+use crate::helpers::distant::Distant;
+use crate::helpers::{HOUR, is_allowed, millis, take};
+
+const LEASE: Duration = millis(60);
+const MAX: u64 = 10_000;
+
+async fn charged(store: &impl Store, take: &Take) -> u64 {
+    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
+}
+
+async fn refund(store: &impl Store, take: &Take, receipt: &tidegate::decision::Receipt) -> u64 {
+    store.refund(take, receipt).await.expect("an answer")
+}
+
+/// A leased unit is given back once, while its lease is held and afterwards, by its process, by
+/// another one, and by the store itself.
+#[tokio::test]
+async fn a_leased_unit_is_given_back_once() {
+    for algorithm in LEASED {
+        for pause in [Duration::ZERO, LEASE / 2, 3 * LEASE] {
+            let memory = Arc::new(MemoryStore::new());
+            let mine = Resilient::bare(Arc::clone(&memory));
+            let other = Resilient::bare(Arc::clone(&memory));
+            let one = take(&leased(algorithm, "once", MAX, HOUR, LEASE), "x");
+            let five = one.clone().with_cost(5);
+            let mut used = units(&until_leased(&mine, &one).await);
+            used += units(&until_leased(&other, &one).await);
+            let mut decisions = Vec::new();
+            while decisions.len() < 4 {
+                let decision = decide(&mine, &five).await;
+                tokio::task::yield_now().await;
+                assert!(decision.is_allowed(), "{algorithm:?}: {decision:?}");
+                used += 5;
+                if decision.source() == Source::Lease {
+                    decisions.push(decision.receipt().expect("charged"));
+                }
+            }
+            sleep(pause).await;
+            let what = format!("{algorithm:?}, after {pause:?}");
+            let [a, b, c, d] = decisions[..] else {
+                unreachable!("four")
+            };
+            let mut back = refund(&mine, &five, &a).await;
+            assert_eq!(back, 5, "{what}: its own");
+            let by_other = refund(&other, &five, &b).await;
+            assert_eq!(by_other, 5, "{what}: by another process");
+            let by_store = refund(&memory, &five, &c).await;
+            assert_eq!(by_store, 5, "{what}: by the store");
+            let part = refund(&mine, &five.clone().with_cost(2), &d).await;
+            assert_eq!(part, 2, "{what}: a part");
+            back += by_other + by_store + part;
+            sleep(3 * LEASE).await;
+            assert_eq!(charged(&memory, &one).await, used - back, "{what}");
+        }
+    }
+}
+
+/// A take that claims a larger cost gets what its receipt says, and a refund while the lease is
+/// held takes nothing from its other units.
+#[tokio::test]
+async fn a_refund_claims_too_much() {
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let one = take(&leased(algorithm, "much", MAX, HOUR, LEASE), "x");
+        let mut used = units(&until_leased(&store, &one).await);
+        for _ in 0..300 {
+            let decision = decide(&store, &one).await;
+            used += 1;
+            let receipt = decision.receipt().expect("charged");
+            let claim = one.clone().with_cost(MAX);
+            let by_store = refund(&memory, &claim, &receipt).await;
+            assert_eq!(by_store, 1, "{algorithm:?}: {:?}", decision.source());
+            used -= by_store;
+        }
+        sleep(3 * LEASE).await;
+        assert_eq!(charged(&memory, &one).await, used);
+    }
+}
+
+/// Refunds of units whose window has passed give nothing back.
+#[tokio::test]
+async fn a_refund_after_the_window() {
+    const WINDOW: Duration = millis(500);
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let one = take(&leased(algorithm, "late", 2_000, WINDOW, LEASE), "x");
+        let decisions = until_leased(&store, &one).await;
+        let late = decisions.last().expect("one").receipt().expect("charged");
+        sleep(WINDOW + WINDOW / 50 + millis(20)).await;
+        let fresh = decide(&store, &one).await;
+        assert_eq!(refund(&store, &one, &late).await, 0, "{algorithm:?}");
+        sleep(millis(60)).await;
+        assert!(charged(&memory, &one).await >= 1, "{fresh:?}");
+    }
+}
+
+/// Everything that was handed out is refunded while leases come and go: nothing is left charged,
+/// and the quota is there again.
+#[tokio::test]
+async fn all_is_given_back() {
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let stores = [0, 1].map(|_| Resilient::bare(Arc::clone(&memory)));
+        let one = take(&leased(algorithm, "all", 3_000, HOUR, millis(20)), "x");
+        let (mut receipts, mut by_lease) = (Vec::new(), 0);
+        for round in 0..2_600_usize {
+            let decision = decide(&stores[round % 2], &one).await;
+            by_lease += u32::from(decision.source() == Source::Lease);
+            receipts.extend(decision.receipt());
+            if round % 3 == 0 {
+                let receipt = receipts.swap_remove(round % receipts.len());
+                assert_eq!(refund(&stores[1 - round % 2], &one, &receipt).await, 1);
+            }
+            if round % 20 == 0 {
+                sleep(millis(1)).await;
+            }
+        }
+        assert!(by_lease > 300, "{algorithm:?}: {by_lease}");
+        sleep(millis(100)).await;
+        assert_eq!(
+            charged(&memory, &one).await,
+            receipts.len() as u64,
+            "{algorithm:?}"
+        );
+        for receipt in &receipts {
+            assert_eq!(refund(&stores[0], &one, receipt).await, 1, "{algorithm:?}");
+        }
+        assert_eq!(charged(&memory, &one).await, 0, "{algorithm:?}");
+    }
+}
+
+/// After an own reset, leases from before hand out nothing, receipts from before give back
+/// nothing, and the quota is admitted once.
+#[tokio::test]
+async fn an_own_reset() {
+    for algorithm in LEASED {
+        for ways in [0, 3] {
+            let memory = Arc::new(MemoryStore::new());
+            let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
+            let store = Resilient::bare(inner);
+            let one = take(&leased(algorithm, "reset", MAX, HOUR, millis(300)), "x");
+            let decisions = until_leased(&store, &one).await;
+            // A question about the next lease may be on its way.
+            for _ in 0..100 {
+                let _ = store.take(&one).poll_now();
+            }
+            store.reset(&one).await.expect("an answer");
+            let mut used = 0;
+            for round in 0..500 {
+                let decision = decide(&store, &one).await;
+                assert!(decision.is_allowed());
+                used += 1;
+                if round == 0 {
+                    assert_ne!(decision.source(), Source::Lease, "a lease from before");
+                }
+            }
+            let before = decisions.last().expect("one").receipt().expect("charged");
+            assert_eq!(
+                refund(&store, &one, &before).await,
+                0,
+                "{algorithm:?}, {ways}"
+            );
+            sleep(millis(800)).await;
+            let charged = charged(&memory, &one).await;
+            assert_eq!(charged, used, "law 1 after a reset: {algorithm:?}, {ways}");
+        }
+    }
+}
+
+/// Another process resets while leases are held: what this process holds is at most one lease,
+/// and its end gives back nothing of what was charged after the reset.
+#[tokio::test]
+async fn a_reset_by_another_process() {
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let one = take(&leased(algorithm, "others", MAX, HOUR, millis(200)), "x");
+        until_leased(&store, &one).await;
+        let held = charged(&memory, &one).await;
+        memory.reset(&one).await.expect("an answer");
+        let mut used = 0;
+        for _ in 0..3_000 {
+            used += u64::from(is_allowed(&memory.take(&one).await));
+        }
+        sleep(millis(600)).await;
+        assert!(
+            charged(&memory, &one).await >= used,
+            "law 15: {algorithm:?}, {held} held"
+        );
+    }
+}
+
+/// A rule is replaced by a stricter one while a lease is held: the lease hands out nothing that the
+/// new quota would deny, and when it ends, what it held is there.
+#[tokio::test]
+async fn a_rule_that_is_replaced_by_a_stricter_one() {
+    for algorithm in LEASED {
+        for has_lease in [true, false] {
+            let memory = Arc::new(MemoryStore::new());
+            let store = Resilient::bare(Arc::clone(&memory));
+            let old = take(&leased(algorithm, "strict", MAX, HOUR, millis(300)), "x");
+            let used = units(&until_leased(&store, &old).await);
+            let max = used + 3;
+            let rule = match has_lease {
+                true => leased(algorithm, "strict", max, HOUR, millis(300)),
+                false => {
+                    let rule = crate::helpers::rule("strict", max, HOUR);
+                    Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
+                }
+            };
+            let new = take(&rule, "x");
+            let (mut allowed, began) = (0, Instant::now());
+            while began.elapsed() < millis(900) {
+                allowed += u64::from(is_allowed(&store.take(&new).await));
+                assert!(
+                    allowed <= 3,
+                    "law 11: {algorithm:?}, lease {has_lease}: {allowed}"
+                );
+                sleep(millis(2)).await;
+            }
+            assert_eq!(allowed, 3, "law 14: {algorithm:?}, lease {has_lease}");
+        }
+    }
+}
+
+/// The lease of a rule gets longer, shorter, is added or removed: when all leases have ended, the
+/// store counts what was used.
+async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let rules = leases.map(|lease| match lease {
+        0 => {
+            let rule = crate::helpers::rule("changes", MAX, HOUR);
+            Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
+        }
+        _ => leased(algorithm, "changes", MAX, HOUR, millis(lease)),
+    });
+    let (mut used, mut by_lease) = (0, 0);
+    for rule in &rules {
+        let one = take(rule, "x");
+        for _ in 0..400 {
+            let decision = decide(&store, &one).await;
+            by_lease += u32::from(decision.source() == Source::Lease);
+            used += u64::from(decision.is_allowed());
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..8 {
+            used += u64::from(is_allowed(&store.take(&one).await));
+            sleep(millis(30)).await;
+        }
+    }
+    assert!(by_lease > 100, "{by_lease}");
+    sleep(millis(700)).await;
+    let charged = charged(&memory, &take(&rules[1], "x")).await;
+    assert_eq!(
+        charged, used,
+        "{algorithm:?}: a lease of {} ms, then of {} ms",
+        leases[0], leases[1]
+    );
+}
+
+#[tokio::test]
+async fn a_lease_that_gets_longer() {
+    for algorithm in LEASED {
+        check_change(algorithm, [30, 200]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_added() {
+    for algorithm in LEASED {
+        check_change(algorithm, [0, 60]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_removed() {
+    for algorithm in LEASED {
+        check_change(algorithm, [60, 0]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_gets_shorter() {
+    for algorithm in LEASED {
+        check_change(algorithm, [200, 30]).await;
+    }
+}

@@ -1,0 +1,493 @@
+//! Costs and quotas at their ends, many keys, many tasks, callers that leave.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use futures_util::future::join_all;
+use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
+use tidegate::store::StoreFuture;
+use tidegate::{Algorithm, Decision, MemoryStore, Quota, Resilient, Rule, Store, Take};
+use tokio::time::{sleep, timeout};
+
+use super::{LEASED, decide, leased, units, until_leased};
+use crate::helpers::distant::{Distant, Fate};
+use crate::helpers::stub::Stub;
+use crate::helpers::{HOUR, PATIENT, is_allowed, millis, take};
+
+const LEASE: Duration = millis(40);
+
+/// What is charged by now.
+async fn charged(store: &impl Store, take: &Take) -> u64 {
+    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
+}
+
+/// One process and the last units: every quota is admitted to the last unit, none beyond.
+#[tokio::test]
+async fn the_last_units_are_exact() {
+    for algorithm in LEASED {
+        for max in [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321] {
+            for cost in [1, 3] {
+                let memory = Arc::new(MemoryStore::new());
+                let store = Resilient::bare(Arc::clone(&memory));
+                let one = take(&leased(algorithm, "last", max, HOUR, LEASE), "x").with_cost(cost);
+                let (mut used, mut leases) = (0, 0);
+                let mut denied_since = None;
+                loop {
+                    tokio::task::yield_now().await;
+                    let decision = decide(&store, &one).await;
+                    assert!(
+                        decision.remaining() <= max - used,
+                        "{decision:?}, used {used}"
+                    );
+                    leases += u64::from(decision.source() == Source::Lease);
+                    if decision.is_allowed() {
+                        used += cost;
+                        assert!(used <= max, "law 1");
+                        assert!(
+                            decision.remaining() <= max - used,
+                            "{decision:?}, used {used}"
+                        );
+                        denied_since = None;
+                        continue;
+                    }
+                    // What a lease holds comes back when it ends.
+                    let since = *denied_since.get_or_insert_with(std::time::Instant::now);
+                    if since.elapsed() > 3 * LEASE {
+                        break;
+                    }
+                    sleep(millis(2)).await;
+                }
+                assert_eq!(
+                    used,
+                    max - max % cost,
+                    "{algorithm:?}, max {max}, cost {cost}"
+                );
+                assert_eq!(charged(&memory, &one).await, used);
+                assert!(
+                    leases > 0 || max < 1_000,
+                    "{algorithm:?}: {leases} by leases"
+                );
+            }
+        }
+    }
+}
+
+/// Max 0, 1 and the largest; costs of 0, above max and the largest, in between takes of 1.
+#[tokio::test]
+async fn quotas_and_costs_at_their_ends() {
+    for algorithm in LEASED {
+        for max in [0, 1, 1_000, Quota::MAX_UNITS] {
+            for window in [millis(1), HOUR] {
+                let memory = Arc::new(MemoryStore::new());
+                let store = Resilient::bare(Arc::clone(&memory));
+                let rule = leased(algorithm, "ends", max, window, Duration::MAX);
+                let one = take(&rule, "x");
+                let mut used = 0_u64;
+                for round in 0..400_u64 {
+                    for cost in [0, 1, max.saturating_add(1), u64::MAX, 1 << 52, 1 << 63] {
+                        let decision = decide(&store, &one.clone().with_cost(cost)).await;
+                        if cost > max {
+                            assert_eq!(decision.verdict(), Verdict::Never, "{cost} of {max}");
+                            assert_eq!(decision.receipt(), None);
+                        } else if cost == 0 {
+                            assert!(decision.is_allowed());
+                            assert_eq!(decision.receipt(), None);
+                        } else {
+                            used += u64::from(decision.is_allowed());
+                        }
+                    }
+                    if round % 100 == 0 {
+                        sleep(millis(1)).await;
+                    }
+                }
+                if window == HOUR {
+                    assert_eq!(used, max.min(400), "{algorithm:?}, max {max}");
+                }
+            }
+        }
+    }
+}
+
+/// Law 13: takes that cost more than max, so that none is ever allowed, are no demand: when the
+/// leases from before have ended, their process takes no units ahead that others could have.
+#[tokio::test]
+async fn costs_that_never_fit_are_no_demand() {
+    for huge in [1_001, 2_000, u64::MAX] {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let one = take(
+            &leased(Algorithm::SlidingLog, "huge", 1_000, HOUR, LEASE),
+            "x",
+        );
+        let used = units(&until_leased(&store, &one).await);
+        let (began, mut most) = (std::time::Instant::now(), 0);
+        while began.elapsed() < 12 * LEASE {
+            let decision = decide(&store, &one.clone().with_cost(huge)).await;
+            assert_eq!(decision.verdict(), Verdict::Never);
+            if began.elapsed() > 6 * LEASE {
+                most = most.max(charged(&memory, &one).await);
+            }
+            sleep(millis(1)).await;
+        }
+        let held = most - used;
+        assert_eq!(
+            held, 0,
+            "units are held that no take of this process can get: {huge}"
+        );
+    }
+}
+
+/// Law 13: takes that are denied, as they cost more than what is left, make their process hold
+/// nothing that another process could have.
+#[tokio::test]
+async fn costs_that_are_denied_are_no_demand() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let one = take(
+        &leased(Algorithm::SlidingLog, "large", 1_000, HOUR, LEASE),
+        "x",
+    );
+    let used = units(&until_leased(&store, &one).await);
+    decide(&memory, &one.clone().with_cost(150 - used)).await;
+    let (began, mut denied, mut asked) = (std::time::Instant::now(), 0, 0);
+    while began.elapsed() < 16 * LEASE {
+        let large = decide(&store, &one.clone().with_cost(900)).await;
+        assert!(!large.is_allowed());
+        sleep(millis(1)).await;
+        if began.elapsed() < 6 * LEASE {
+            continue;
+        }
+        // Another process, of 850 units that nobody uses.
+        let other = decide(&memory, &one.clone().with_cost(800)).await;
+        asked += 1;
+        match other.receipt() {
+            None => denied += 1,
+            Some(receipt) => {
+                let back = memory.refund(&one.clone().with_cost(800), &receipt).await;
+                assert_eq!(back.expect("an answer"), 800);
+            }
+        }
+    }
+    assert_eq!(
+        denied, 0,
+        "law 13: of {asked}, and nobody uses any of the 850 units"
+    );
+}
+
+/// Law 14: a take that fits is allowed as soon as the lease from before has ended, and is not kept
+/// out by leases that its own repetition leads to. Nobody else asks.
+#[tokio::test]
+async fn a_large_cost_is_not_starved_by_leases() {
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let one = take(&leased(algorithm, "large", 1_000, HOUR, LEASE), "x");
+        let used = units(&until_leased(&store, &one).await);
+        let large = one.clone().with_cost(1_000 - used - 1);
+        let (began, mut asked) = (std::time::Instant::now(), 0);
+        while !decide(&store, &large).await.is_allowed() {
+            asked += 1;
+            assert!(
+                began.elapsed() < 15 * LEASE,
+                "law 14: {algorithm:?}: asked {asked} times in 15 leases, and all units are free"
+            );
+            sleep(millis(5)).await;
+        }
+    }
+}
+
+/// Ten thousand tasks of one key: nobody waits for a lease, everybody has a decision, and exactly
+/// the quota is used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_tasks() {
+    let memory = Arc::new(MemoryStore::new());
+    let inner = Distant::new(Arc::clone(&memory)).ways(2, 2);
+    let store = Arc::new(Resilient::bare(inner.clone()));
+    let one = take(
+        &leased(Algorithm::SlidingLog, "tasks", 15_000, HOUR, millis(200)),
+        "x",
+    );
+    let tasks = (0..10_000).map(|at| {
+        let (store, one) = (Arc::clone(&store), one.clone());
+        tokio::spawn(async move {
+            sleep(millis(at % 700)).await;
+            let mut allowed = 0;
+            for _ in 0..2 {
+                allowed += u64::from(is_allowed(&store.take(&one).await));
+            }
+            allowed
+        })
+    });
+    let mut allowed: u64 = join_all(tasks.collect::<Vec<_>>())
+        .await
+        .into_iter()
+        .map(|done| done.expect("no panic"))
+        .sum();
+    assert!(allowed <= 15_000, "law 1: {allowed}");
+    println!("{} questions for 20,000 takes", inner.asked());
+    // What leases hold comes back when they end.
+    for _ in 0..15 {
+        sleep(millis(100)).await;
+        while is_allowed(&store.take(&one).await) {
+            allowed += 1;
+        }
+    }
+    assert_eq!(allowed, 15_000);
+}
+
+/// Allows all, and keeps nothing.
+fn generous() -> Stub {
+    let store = Stub::in_memory().take_fn(|_, take| {
+        let quotas = take.quotas().iter();
+        let states = quotas.map(|quota| QuotaState::new(quota.max(), HOUR));
+        let receipt = (take.cost() > 0).then(|| Receipt::new(1, 1, take.cost()));
+        let decision = Decision::new(Verdict::Allowed, Source::Other, take.cost(), states);
+        StoreFuture::ready(Ok(decision.with_receipt(receipt)))
+    });
+    store.refund_fn(|_, take, _| StoreFuture::ready(Ok(take.cost())))
+}
+
+/// A hundred thousand keys, each once: one question each, nothing taken ahead, bounded memory.
+#[test]
+fn keys_that_are_asked_for_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let store = Resilient::bare(generous());
+    let shared = leased(Algorithm::SlidingLog, "once", 1_000_000, HOUR, millis(50));
+    let ask = |keys: std::ops::Range<u32>, times: u32| {
+        runtime.block_on(async {
+            for key in keys {
+                let take = take(&shared, format!("{key:040}"));
+                for _ in 0..times {
+                    decide(&store, &take).await;
+                }
+            }
+            // Leases that began end.
+            sleep(millis(150)).await;
+        });
+    };
+    let early = measure(|| ask(0..50_000, 1)).bytes_current;
+    let late = measure(|| ask(50_000..150_000, 1)).bytes_current;
+    println!("{early}, then {late} bytes");
+    assert!(early < 16 << 20, "{early} bytes");
+    assert!(late < 2 << 20, "{late} bytes more for 100,000 keys more");
+    // Hot for a moment, each of them: what a lease needs goes when it ends.
+    let early = measure(|| ask(0..2_000, 40)).bytes_current;
+    let late = measure(|| ask(2_000..10_000, 40)).bytes_current;
+    println!("{early}, then {late} bytes of hot keys");
+    assert!(late < 4 << 20, "{late} bytes more for hot keys");
+}
+
+/// More hot keys than there are places: each has its quota, to the unit.
+#[tokio::test]
+async fn more_hot_keys_than_places() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let shared = leased(Algorithm::SlidingWindow, "hot", 1_000, HOUR, millis(400));
+    let mut used = HashMap::<u64, u64>::new();
+    let mut by_lease = 0;
+    for _ in 0..2 {
+        for key in 0..3_000 {
+            for ask in 0..40 {
+                let decision = decide(&store, &take(&shared, key)).await;
+                assert!(decision.is_allowed());
+                by_lease += u64::from(decision.source() == Source::Lease);
+                *used.entry(key).or_default() += 1;
+                if ask == 20 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+    sleep(millis(1_500)).await;
+    println!("{by_lease} by leases");
+    assert!(by_lease > 0);
+    for (key, used) in used {
+        assert_eq!(
+            charged(&memory, &take(&shared, key)).await,
+            used,
+            "key {key}"
+        );
+    }
+}
+
+/// Law 9: callers that drop their futures, before and after they are polled, whatever they led to.
+#[tokio::test]
+async fn callers_that_leave() {
+    let memory = Arc::new(MemoryStore::new());
+    let inner = Distant::new(Arc::clone(&memory)).ways(3, 3);
+    let store = Resilient::bare(inner.clone());
+    let one = take(
+        &leased(Algorithm::SlidingLog, "leave", 100_000, HOUR, millis(100)),
+        "x",
+    );
+    let (mut used, mut unheard) = (0, 0);
+    for round in 0..3_000_u64 {
+        let mut pending = store.take(&one);
+        let answer = match pending.poll_now() {
+            Some(answer) => Some(answer),
+            None => match round % 4 {
+                0 => {
+                    drop(pending);
+                    None
+                }
+                1 => timeout(millis(1), pending).await.ok(),
+                2 => timeout(millis(4), pending).await.ok(),
+                _ => Some(pending.await),
+            },
+        };
+        match answer {
+            Some(answer) => used += u64::from(answer.expect("a decision").is_allowed()),
+            None => unheard += 1,
+        }
+        if round % 64 == 0 {
+            sleep(millis(1)).await;
+        }
+    }
+    // One of four waits for its answer.
+    assert!(used >= 750, "{used}");
+    sleep(millis(300)).await;
+    let charged = charged(&memory, &one).await;
+    assert!(
+        (used..=used + unheard).contains(&charged),
+        "{used} used, {unheard} unheard, {charged}"
+    );
+}
+
+/// Law 6: a lease that nobody answers holds up nobody.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_answered() {
+    let memory = Arc::new(MemoryStore::new());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let store = Arc::new(Resilient::bare(inner.clone()).tokio_clock());
+    let one = take(
+        &leased(Algorithm::SlidingLog, "mute", 100_000, HOUR, millis(100)),
+        "x",
+    );
+    for _ in 0..50 {
+        decide(&*store, &one).await;
+    }
+    inner.takes_are(Fate::Silence);
+    let mute: Vec<_> = (0..100)
+        .map(|_| {
+            let (store, one) = (Arc::clone(&store), one.clone());
+            tokio::spawn(async move { timeout(millis(500), store.take(&one)).await })
+        })
+        .collect();
+    sleep(millis(250)).await;
+    inner.takes_are(Fate::Answered);
+    for _ in 0..200 {
+        let answer = timeout(millis(10), store.take(&one)).await;
+        assert!(is_allowed(
+            &answer.expect("law 6: nobody waits for a lease")
+        ));
+    }
+    join_all(mute).await;
+    // And a lease that is asked for later works.
+    let began = tokio::time::Instant::now();
+    let mut leases = 0;
+    while began.elapsed() < PATIENT {
+        leases += u64::from(decide(&*store, &one).await.source() == Source::Lease);
+        sleep(Duration::from_micros(500)).await;
+        if leases > 100 {
+            return;
+        }
+    }
+    println!("{leases} leased takes after a question that nobody answers");
+}
+
+/// Takes of several keys and costs at once, and looks.
+#[tokio::test]
+async fn several_at_once_and_looks() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let rule = leased(Algorithm::SlidingLog, "several", 10_000, HOUR, LEASE);
+    let one = take(&rule, "x");
+    let mut used = units(&until_leased(&store, &one).await);
+    for _ in 0..20 {
+        let takes = [
+            one.clone(),
+            take(&rule, "y"),
+            one.clone().with_cost(5),
+            one.clone().with_cost(0),
+        ];
+        let decisions = crate::helpers::ask_all(&store, &takes)
+            .await
+            .expect("decisions");
+        assert_eq!(decisions.len(), 4);
+        let kept: u64 = decisions
+            .iter()
+            .filter_map(Decision::receipt)
+            .map(|r| r.units())
+            .sum();
+        assert_eq!(kept, 7);
+        used += 6;
+        let look = store.peek(&one).await.expect("a decision");
+        assert!(look.is_allowed() && look.receipt().is_none());
+        assert!(look.remaining() <= 10_000 - used, "{look:?}");
+        let repeat = decide(&store, &one.clone().repeat()).await;
+        used += units(&[repeat]);
+    }
+    sleep(3 * LEASE).await;
+    assert_eq!(charged(&memory, &one).await, used);
+}
+
+/// Two rules of one path and key, of which one is stricter: neither is answered by the other's
+/// lease where its own quota is used up.
+#[tokio::test]
+async fn rules_that_take_turns_on_one_key() {
+    for algorithm in LEASED {
+        let memory = Arc::new(MemoryStore::new());
+        let store = Resilient::bare(Arc::clone(&memory));
+        let large = take(&leased(algorithm, "turns", 10_000, HOUR, millis(300)), "x");
+        let small = take(&leased(algorithm, "turns", 5, HOUR, millis(300)), "x");
+        until_leased(&store, &large).await;
+        for _ in 0..50 {
+            let told = decide(&store, &small).await;
+            assert!(!told.is_allowed(), "law 11: {algorithm:?}: {told:?}");
+            assert!(decide(&store, &large).await.is_allowed());
+        }
+        let other = crate::helpers::rule("turns", 5, HOUR);
+        let other = Rule::clone(&other).with_algorithm(algorithm);
+        let told = decide(&store, &take(&Arc::new(other), "x")).await;
+        assert!(
+            !told.is_allowed(),
+            "law 11: {algorithm:?} without a lease: {told:?}"
+        );
+    }
+}
+
+/// A key of another rule, or of another algorithm, has leases of its own.
+#[tokio::test]
+async fn nobody_uses_another_keys_lease() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let a = take(
+        &leased(Algorithm::SlidingLog, "a", 10_000, HOUR, millis(300)),
+        "x",
+    );
+    let used = units(&until_leased(&store, &a).await);
+    let others = [
+        take(a.rule(), "y"),
+        take(
+            &leased(Algorithm::SlidingLog, "b", 10_000, HOUR, millis(300)),
+            "x",
+        ),
+        take(
+            &leased(Algorithm::FixedWindow, "a", 10_000, HOUR, millis(300)),
+            "x",
+        ),
+        take(&Arc::new(Rule::clone(a.rule()).with_prefix("other:")), "x"),
+    ];
+    for other in &others {
+        let first = decide(&store, other).await;
+        assert_ne!(first.source(), Source::Lease);
+        assert_eq!(first.remaining(), 9_999, "{first:?}");
+    }
+    sleep(millis(700)).await;
+    assert_eq!(charged(&memory, &a).await, used);
+}

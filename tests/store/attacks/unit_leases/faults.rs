@@ -1,0 +1,339 @@
+//! Leases of units of a real server that is killed, stopped, far away, or loses replies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::decision::Source;
+use tidegate::{Algorithm, RedisStore, Resilient, Store, Take};
+use tokio::time::sleep;
+
+use super::{LEASED, decide, leased, units, until_leased};
+use crate::helpers::{
+    Allowed, HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, take,
+};
+
+/// What a busy machine takes to wake up.
+const SLACK: Duration = Duration::from_millis(400);
+
+/// Law 6: the server is stopped, or killed, while a lease is held. Its units are handed out until
+/// it ends, at once; then there are errors, in time. When the server is back, so are leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_goes_while_a_lease_is_held() {
+    const LEASE: Duration = millis(300);
+    for is_killed in [false, true] {
+        let mut server = Redis::start();
+        let raw = connect(&server.url, TIMEOUT).await;
+        let store = Resilient::bare(raw.clone());
+        let one = take(
+            &leased(Algorithm::SlidingLog, "gone", 1_000_000, HOUR, LEASE),
+            "x",
+        );
+        let mut used = units(&until_leased(&store, &one).await);
+        for _ in 0..5_000 {
+            used += u64::from(is_allowed(&store.take(&one).await));
+        }
+        match is_killed {
+            true => server.kill(),
+            false => server.signal("STOP"),
+        }
+        let gone = Instant::now();
+        let (mut leases, mut errors) = (0_u64, 0);
+        while gone.elapsed() < millis(1_500) {
+            let asked = Instant::now();
+            let answer = store.take(&one).await;
+            let took = asked.elapsed();
+            assert!(took < TIMEOUT + SLACK, "law 6: {took:?}");
+            match answer {
+                Ok(decision) => {
+                    assert_eq!(decision.source(), Source::Lease);
+                    assert!(gone.elapsed() < LEASE + SLACK, "a lease that does not end");
+                    leases += 1;
+                    used += 1;
+                }
+                Err(_) => errors += 1,
+            }
+            sleep(millis(1)).await;
+        }
+        assert!(leases > 0 && errors > 5, "{leases} and {errors}");
+        match is_killed {
+            true => server.restart(),
+            false => server.signal("CONT"),
+        }
+        let back = Instant::now();
+        while store.take(&one).await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(3));
+            sleep(millis(5)).await;
+        }
+        until_leased(&store, &one).await;
+        sleep(2 * LEASE).await;
+        let charged = charged(&raw, &one).await;
+        assert!(
+            is_killed || charged >= used,
+            "law 1: {used} used, {charged} charged"
+        );
+    }
+}
+
+/// Replies are lost now and then, connections too: the store counts at least what was used, and
+/// what was lost does not lock anybody out once its window is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_lost() {
+    const WINDOW: Duration = Duration::from_secs(2);
+    const MAX: u64 = 4_000;
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Arc::new(Resilient::bare(connect(&proxy.url, TIMEOUT).await));
+    let one = take(
+        &leased(Algorithm::SlidingLog, "lost", MAX, WINDOW, millis(40)),
+        "x",
+    );
+    let mut allowed = Vec::new();
+    let began = Instant::now();
+    let mut round = 0;
+    while began.elapsed() < 2 * WINDOW {
+        round += 1;
+        match round % 120 {
+            0 => proxy.all(Mode::LoseReplies(1)),
+            40 => proxy.present(Mode::Reset),
+            80 => proxy.present(Mode::CutAfter(100)),
+            _ => {}
+        }
+        let answers = (0..5).map(|_| async {
+            let asked = Instant::now();
+            let answer = store.take(&one).await;
+            assert!(
+                asked.elapsed() < TIMEOUT + 2 * SLACK,
+                "law 6: {:?}",
+                asked.elapsed()
+            );
+            is_allowed(&answer).then(|| Allowed {
+                asked,
+                answered: Instant::now(),
+            })
+        });
+        allowed.extend(join_all(answers).await.into_iter().flatten());
+        sleep(millis(2)).await;
+    }
+    proxy.all(Mode::Pass);
+    crate::helpers::check_windows(&allowed, MAX, WINDOW);
+    assert!(allowed.len() > 200, "{}", allowed.len());
+    sleep(WINDOW + millis(100)).await;
+    let raw = connect(&server.url, PATIENT).await;
+    assert_eq!(charged(&raw, &one).await, 0, "all counts have ended");
+}
+
+/// Law 4: after leases, refunds and denials nothing stays in the server. Law 2: denials under a
+/// used quota charge nothing and extend no expiry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays() {
+    const WINDOW: Duration = Duration::from_secs(2);
+    let server = Redis::start();
+    let raw = connect(&server.url, PATIENT).await;
+    let expiries = || -> Vec<i64> {
+        let mut connection = server.connection();
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg("*stays*")
+            .query(&mut connection)
+            .expect("names");
+        let expiry = |name| redis::cmd("PTTL").arg(name).query(&mut connection);
+        names
+            .iter()
+            .map(expiry)
+            .map(|expiry| expiry.expect("a number"))
+            .collect()
+    };
+    let store = Resilient::bare(raw.clone());
+    for algorithm in LEASED {
+        let path = format!("stays-{}", algorithm.name());
+        let one = take(&leased(algorithm, &path, 1_000, WINDOW, millis(40)), "x");
+        let (mut denied_since, mut receipts) = (None, Vec::new());
+        loop {
+            let decision = decide(&store, &one).await;
+            receipts.extend(decision.receipt());
+            if !decision.is_allowed() {
+                let since: Instant = *denied_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > millis(120) {
+                    break;
+                }
+            }
+            if receipts.len() % 10 == 0 {
+                sleep(Duration::from_micros(300)).await;
+            }
+        }
+        for receipt in receipts.iter().rev().take(5) {
+            store.refund(&one, receipt).await.expect("an answer");
+        }
+    }
+    let longest = expiries().into_iter().max().expect("keys");
+    assert!(
+        expiries().iter().all(|expiry| *expiry > 0),
+        "law 4: {:?}",
+        expiries()
+    );
+    let bound = 4 * WINDOW.as_millis() as i64;
+    assert!(longest <= bound, "law 4: {longest} ms");
+    // Five are free; then denials and looks.
+    let flooded = Instant::now();
+    let rules = LEASED.map(|algorithm| {
+        let path = format!("stays-{}", algorithm.name());
+        take(&leased(algorithm, &path, 1_000, WINDOW, millis(40)), "x").with_cost(900)
+    });
+    let before = expiries();
+    while flooded.elapsed() < millis(300) {
+        for one in &rules {
+            let _ = store.take(one).await;
+            let _ = store.peek(one).await;
+        }
+    }
+    let after = expiries();
+    println!("{before:?}, then {after:?}");
+    sleep(4 * WINDOW + millis(500)).await;
+    assert!(expiries().is_empty(), "law 4: {:?}", expiries());
+}
+
+/// Law 3: a retry-after of a rule with leases is true, when nobody else asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_retry_after_is_true() {
+    const WINDOW: Duration = Duration::from_secs(3);
+    let server = Redis::start();
+    let proxy = behind(&server, millis(1)).await;
+    let raw = connect(&proxy.url, PATIENT).await;
+    let checks = LEASED.map(|algorithm| {
+        let store = Resilient::bare(raw.clone());
+        async move {
+            let path = format!("honest-{}", algorithm.name());
+            let one = take(&leased(algorithm, &path, 250, WINDOW, millis(60)), "x");
+            let mut by_lease = 0;
+            for cost in [1, 7, 1, 50] {
+                let one = one.clone().with_cost(cost);
+                let mut denials = 0;
+                let retry_after = loop {
+                    let decision = decide(&store, &one).await;
+                    by_lease += u32::from(decision.source() == Source::Lease);
+                    match decision.retry_after() {
+                        Some(retry_after) if denials > 10 => break retry_after,
+                        Some(_) => denials += 1,
+                        None => {}
+                    }
+                };
+                sleep(retry_after).await;
+                let answer = decide(&store, &one).await;
+                let what = format!("{algorithm:?} after {retry_after:?}");
+                assert!(answer.is_allowed(), "law 3: {what}: {answer:?}");
+            }
+            println!("{algorithm:?}: {by_lease} by leases");
+        }
+    });
+    join_all(checks).await;
+}
+
+/// How long processes work: until an instant, and on a busy machine until leases were of use.
+#[derive(Debug, Clone)]
+pub(super) struct Shift {
+    end: Instant,
+    /// How many takes of all processes are to be answered by leases.
+    wanted: u64,
+    by_lease: Arc<AtomicU64>,
+}
+
+impl Shift {
+    pub(super) fn new(time: Duration, wanted: u64) -> Self {
+        Self {
+            end: Instant::now() + time,
+            wanted,
+            by_lease: Arc::default(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let now = Instant::now();
+        let enough = self.by_lease() > self.wanted || now >= self.end + 3 * PATIENT;
+        now >= self.end && enough
+    }
+
+    pub(super) fn by_lease(&self) -> u64 {
+        self.by_lease.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn check(&self) {
+        let by_lease = self.by_lease();
+        assert!(by_lease > self.wanted, "{by_lease} by leases");
+    }
+}
+
+/// A process's worth of work: takes for a while, from several tasks.
+pub(super) async fn work(
+    store: Arc<dyn Store>,
+    one: Take,
+    tasks: usize,
+    pause: Duration,
+    shift: Shift,
+) -> Vec<Allowed> {
+    let tasks = (0..tasks).map(|_| {
+        let (store, one, shift) = (Arc::clone(&store), one.clone(), shift.clone());
+        tokio::spawn(async move {
+            let mut allowed = Vec::new();
+            while !shift.is_over() {
+                let asked = Instant::now();
+                if let Ok(decision) = store.take(&one).await
+                    && decision.is_allowed()
+                {
+                    allowed.push(Allowed {
+                        asked,
+                        answered: Instant::now(),
+                    });
+                    let by_lease = u64::from(decision.source() == Source::Lease);
+                    shift.by_lease.fetch_add(by_lease, Ordering::Relaxed);
+                }
+                sleep(pause).await;
+            }
+            allowed
+        })
+    });
+    let tasks = join_all(tasks.collect::<Vec<_>>()).await;
+    tasks
+        .into_iter()
+        .flat_map(|task| task.expect("no panic"))
+        .collect()
+}
+
+/// Law 1 while the server stands still now and then, for longer and shorter than a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_stands_still_now_and_then() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    const MAX: u64 = 1_500;
+    let server = Redis::start();
+    let one = take(
+        &leased(Algorithm::SlidingLog, "stands", MAX, WINDOW, millis(20)),
+        "x",
+    );
+    let mut stores: Vec<RedisStore> = Vec::new();
+    for _ in 0..3 {
+        stores.push(connect(&server.url, millis(200)).await);
+    }
+    let shift = Shift::new(5 * WINDOW, 100);
+    let processes = stores.into_iter().map(|store| {
+        let store: Arc<dyn Store> = Arc::new(Resilient::bare(store));
+        tokio::spawn(work(store, one.clone(), 6, millis(2), shift.clone()))
+    });
+    let processes: Vec<_> = processes.collect();
+    let mut pause = 3;
+    while !shift.is_over() {
+        server.signal("STOP");
+        sleep(millis(pause % 60)).await;
+        server.signal("CONT");
+        sleep(millis(90)).await;
+        pause += 17;
+    }
+    let mut allowed = Vec::new();
+    for process in join_all(processes).await {
+        allowed.extend(process.expect("no panic"));
+    }
+    println!("{} allowed, {} by leases", allowed.len(), shift.by_lease());
+    shift.check();
+    super::fleet::check(&mut allowed, MAX, WINDOW);
+}

@@ -1,0 +1,353 @@
+//! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::workers::{instructions, number, start_worker};
+use tidegate::{Algorithm, Resilient, Rule, Store};
+use tokio::time::sleep;
+
+use super::faults::{Shift, work};
+use super::{LEASED, leased, units, until_leased};
+use crate::helpers::{
+    Allowed, HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take,
+};
+
+/// Whatever was asked for and answered within one window was used within it.
+pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
+    allowed.sort_by_key(|one| one.asked);
+    for (at, first) in allowed.iter().enumerate() {
+        let end = first.asked + window;
+        let later = allowed[at..].iter().take_while(|one| one.asked < end);
+        let inside = later.filter(|one| one.answered < end).count() as u64;
+        assert!(
+            inside <= max,
+            "law 1: {inside} of at most {max} in one window"
+        );
+    }
+}
+
+struct Fleet {
+    algorithm: Algorithm,
+    max: u64,
+    window: Duration,
+    lease: Duration,
+    leasing: usize,
+    /// Processes with the rule's lease, and without the wrapper.
+    counting: usize,
+    /// Processes whose rule has no lease.
+    plain: usize,
+    tasks: usize,
+    pause: Duration,
+}
+
+impl Fleet {
+    async fn run(&self) -> Vec<Allowed> {
+        let server = Redis::start();
+        let proxy = behind(&server, millis(2)).await;
+        let rule = leased(self.algorithm, "fleet", self.max, self.window, self.lease);
+        let plain = rule.clone();
+        let plain = Arc::new(match self.plain {
+            0 => Rule::clone(&plain),
+            _ => Rule::clone(&crate::helpers::rule("fleet", self.max, self.window))
+                .with_algorithm(self.algorithm),
+        });
+        let mut stores: Vec<(Arc<dyn Store>, _)> = Vec::new();
+        for at in 0..self.leasing + self.counting + self.plain {
+            let store = connect(&proxy.url, PATIENT).await;
+            if at < self.leasing {
+                stores.push((Arc::new(Resilient::bare(store)), &rule));
+            } else if at < self.leasing + self.counting {
+                stores.push((Arc::new(store), &rule));
+            } else {
+                stores.push((Arc::new(store), &plain));
+            }
+        }
+        let shift = Shift::new((4 * self.window).max(Duration::from_secs(3)), 200);
+        let processes = stores.into_iter().map(|(store, rule)| {
+            let (one, shift) = (take(rule, "x"), shift.clone());
+            tokio::spawn(work(store, one, self.tasks, self.pause, shift))
+        });
+        let mut allowed = Vec::new();
+        for process in join_all(processes.collect::<Vec<_>>()).await {
+            allowed.extend(process.expect("no panic"));
+        }
+        println!(
+            "{:?}: {} allowed, {} by leases",
+            self.algorithm,
+            allowed.len(),
+            shift.by_lease()
+        );
+        shift.check();
+        allowed
+    }
+
+    async fn check(&self) {
+        let mut allowed = self.run().await;
+        check(&mut allowed, self.max, self.window);
+    }
+}
+
+const DEFAULT: Fleet = Fleet {
+    algorithm: Algorithm::SlidingLog,
+    max: 2_000,
+    window: Duration::from_secs(1),
+    lease: millis(20),
+    leasing: 3,
+    counting: 1,
+    plain: 0,
+    tasks: 8,
+    pause: millis(5),
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_log() {
+    DEFAULT.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_window() {
+    let algorithm = Algorithm::SlidingWindow;
+    Fleet {
+        algorithm,
+        ..DEFAULT
+    }
+    .check()
+    .await;
+}
+
+/// A longer window and lease, with demand in bursts at the end of it: units are leased late, and
+/// used when the window of others ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_window() {
+    let fleet = Fleet {
+        window: millis(2_000),
+        lease: millis(40),
+        max: 3_000,
+        ..DEFAULT
+    };
+    fleet.check().await;
+}
+
+/// Takers whose rule has no lease count leased units until the lease and the window are over: one
+/// that asks when the window of a charge is over, and that of its use is not, is not told that the
+/// unit is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takers_without_a_lease() {
+    const WINDOW: Duration = Duration::from_secs(5);
+    const MAX: u64 = 1_000;
+    let server = Redis::start();
+    let leasing = Resilient::bare(connect(&server.url, PATIENT).await);
+    let plain = connect(&server.url, PATIENT).await;
+    let with = take(
+        &leased(Algorithm::SlidingLog, "mixed", MAX, WINDOW, millis(100)),
+        "x",
+    );
+    let without = take(&rule("mixed", MAX, WINDOW), "x");
+    let mut connection = server.connection();
+    let mut time = || -> u64 {
+        let time = redis::cmd("TIME").query(&mut connection);
+        let (seconds, micros): (u64, u64) = time.expect("the time");
+        seconds * 1_000_000 + micros
+    };
+    // Used at this time of the server or later, and charged then.
+    let late = |(used, charged): &(u64, u64)| used.saturating_sub(*charged);
+    let mut used: Vec<(u64, u64)> = Vec::new();
+    let began = Instant::now();
+    // A busy machine needs longer until it leases.
+    let latest = loop {
+        let latest = used.iter().max_by_key(|one| late(one)).copied();
+        let latest = latest.filter(|one| late(one) > 20_000);
+        if let Some(latest) = latest.filter(|_| used.len() >= 150) {
+            break latest;
+        }
+        assert!(
+            used.len() < 150 || began.elapsed() < PATIENT,
+            "no unit of a lease was used late"
+        );
+        let before = time();
+        let decision = leasing.take(&with).await.expect("a decision");
+        used.push((before, decision.receipt().expect("charged").stamp()));
+        sleep(millis(2)).await;
+    };
+    let window = WINDOW.as_micros() as u64;
+    while time() <= latest.1 + window + 1_000 {
+        sleep(millis(1)).await;
+    }
+    let free = plain.peek(&without).await.expect("a decision").remaining();
+    let now = time();
+    let inside = used.iter().filter(|(at, _)| at + window > now).count() as u64;
+    assert!(
+        free + inside <= MAX,
+        "law 1: {free} are free, and {inside} were used in the window"
+    );
+}
+
+/// The same in a mixed fleet under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_with_takers_without_a_lease() {
+    let fleet = Fleet {
+        counting: 0,
+        plain: 1,
+        ..DEFAULT
+    };
+    fleet.check().await;
+}
+
+/// Fixed windows: in each window of the server at most max, though leases are held at its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fixed_windows() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    const MAX: u64 = 1_000;
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let one = take(
+        &leased(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20)),
+        "x",
+    );
+    let look = connect(&server.url, PATIENT).await;
+    look.take(&one).await.expect("a decision");
+    let mut processes = Vec::new();
+    let shift = Shift::new(4 * WINDOW, 200);
+    for _ in 0..3 {
+        let store: Arc<dyn Store> = Arc::new(Resilient::bare(connect(&proxy.url, PATIENT).await));
+        let work = work(store, one.clone(), 6, millis(3), shift.clone());
+        processes.push(tokio::spawn(work));
+    }
+    // When each window ends, between two instants.
+    let mut ends = Vec::new();
+    while !shift.is_over() {
+        let before = Instant::now();
+        let reset_after = look.peek(&one).await.expect("a decision").reset_after();
+        ends.push((before + reset_after, Instant::now() + reset_after));
+        sleep(millis(40)).await;
+    }
+    let mut allowed = Vec::new();
+    for process in join_all(processes).await {
+        allowed.extend(process.expect("no panic"));
+    }
+    shift.check();
+    // Each window certainly spans from its end's latest, less the window, to its end's earliest.
+    for (earliest, latest) in ends {
+        let inside = allowed
+            .iter()
+            .filter(|one| one.asked > latest - WINDOW && one.answered < earliest);
+        let inside = inside.count() as u64;
+        assert!(
+            inside <= MAX,
+            "law 1: {inside} of {MAX} in one fixed window"
+        );
+    }
+}
+
+/// Takes until it is killed: it tells what it used.
+#[tokio::test]
+#[ignore = "a worker of another test"]
+async fn worker_that_is_killed() {
+    let Some(words) = instructions() else { return };
+    let store = Resilient::bare(connect(&words[0], PATIENT).await);
+    let one = take(
+        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
+        "x",
+    );
+    let mut used = 0;
+    used += units(&until_leased(&store, &one).await);
+    for _ in 0..200 {
+        used += u64::from(is_allowed(&store.take(&one).await));
+        sleep(millis(1)).await;
+    }
+    println!("used {used}");
+    sleep(PATIENT).await;
+}
+
+/// A process is killed while it holds leases: what is lost is bounded by its demand of a lease or
+/// two, and a process that ends its lease in peace loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_killed() {
+    use std::io::{BufRead, BufReader};
+    let server = Redis::start();
+    let raw = connect(&server.url, PATIENT).await;
+    let one = take(
+        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
+        "x",
+    );
+    let mut used = 0;
+    let mut lost_before = 0;
+    for is_killed in [true, false] {
+        let name = "attacks::unit_leases::fleet::worker_that_is_killed";
+        let mut worker = start_worker(name, &server.url);
+        let output = BufReader::new(worker.stdout.take().expect("is piped"));
+        let lines = tokio::task::spawn_blocking(move || {
+            let lines = output.lines().map_while(Result::ok);
+            lines.take_while(|line| !line.starts_with("used")).count();
+        });
+        // The worker says its number once; read until then, and ask the server for the rest.
+        let began = Instant::now();
+        while !lines.is_finished() {
+            assert!(began.elapsed() < PATIENT);
+            sleep(millis(2)).await;
+        }
+        if !is_killed {
+            sleep(millis(1_200)).await;
+        }
+        worker.kill().expect("our child");
+        worker.wait().expect("our child");
+        sleep(millis(900)).await;
+        let charged = charged(&raw, &one).await;
+        println!("killed {is_killed}: {charged} charged");
+        if is_killed {
+            lost_before = charged;
+        } else {
+            used = charged - lost_before;
+        }
+    }
+    // Both did the same; the first one lost its leases.
+    let lost = lost_before.saturating_sub(used);
+    assert!(used >= 201, "{used}");
+    assert!(
+        lost <= 3 * used,
+        "{lost} of {used}: more than a lease was lost"
+    );
+    let _ = number("used 1", "used");
+}
+
+/// Weights through a real server, from several stores: to the last unit, at the limit, once all
+/// leases have ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_to_the_last_unit() {
+    for algorithm in LEASED {
+        let server = Redis::start();
+        let proxy = behind(&server, millis(1)).await;
+        let raw = connect(&server.url, PATIENT).await;
+        let rule = leased(algorithm, "weights", 5_000, HOUR, millis(50));
+        let mut processes = Vec::new();
+        for at in 0..3_u64 {
+            let store = Resilient::bare(connect(&proxy.url, PATIENT).await);
+            let one = take(&rule, "x");
+            processes.push(tokio::spawn(async move {
+                let (mut used, mut denied, mut cost) = (0, 0, 1 + at);
+                while denied < 150 {
+                    let answer = store.take(&one.clone().with_cost(cost)).await;
+                    match answer.expect("a decision").receipt() {
+                        Some(receipt) => {
+                            assert_eq!(receipt.units(), cost);
+                            (used, denied) = (used + cost, 0);
+                            cost = 1 + (used + at) % 4;
+                        }
+                        None => {
+                            (cost, denied) = (1, denied + 1);
+                            sleep(millis(2)).await;
+                        }
+                    }
+                }
+                used
+            }));
+        }
+        let used = join_all(processes).await.into_iter();
+        let used: u64 = used.map(|process| process.expect("no panic")).sum();
+        assert_eq!(used, 5_000, "{algorithm:?}: law 1 and 14");
+        assert_eq!(charged(&raw, &take(&rule, "x")).await, 5_000);
+    }
+}

@@ -1,0 +1,245 @@
+//! Leases in layers: two layers of one rule, charges, waiting requests, shadow rules, reloads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use tidegate::decision::Source;
+use tidegate::metrics::DecisionOutcome;
+use tidegate::store::Charges;
+use tidegate::{
+    Decision, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Rules,
+    Store, Take,
+};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::helpers::distant::Distant;
+use crate::helpers::{HOUR, app_with_refunds, millis};
+
+const LEASE: Duration = millis(50);
+
+fn of(path: &str, max: u64, window: Duration) -> Rule {
+    let quota = Quota::new(window, max).expect("valid");
+    let rule = Rule::new(path, [quota]).expect("valid");
+    rule.with_lease(LEASE).expect("leases")
+}
+
+async fn send(app: &Router, path: &str) -> Response<Body> {
+    let request = Request::get(path).body(Body::empty()).expect("valid");
+    app.clone()
+        .oneshot(request)
+        .await
+        .expect("axum does not fail")
+}
+
+async fn charged(store: &impl Store, rule: &Rule) -> u64 {
+    let take = Take::new(Arc::new(rule.clone()), Key::default());
+    rule.quotas()[0].max() - store.peek(&take).await.expect("a decision").remaining()
+}
+
+/// Two layers of one path on one store, of which each has a rule of its own: together the quota,
+/// to the last unit, with fields that never say more than there is.
+#[tokio::test]
+async fn two_layers_on_one_store() {
+    const MAX: u64 = 2_500;
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(Resilient::bare(Arc::clone(&memory)));
+    let apps = [0, 1].map(|_| {
+        let layer = RateLimitLayer::from_rule(of("two", MAX, HOUR)).store(Arc::clone(&store));
+        app_with_refunds(layer.headers(Headers::Draft11))
+    });
+    let (mut allowed, mut denied, mut by_lease, mut at) = (0, 0, 0, 0);
+    while denied < 150 {
+        at += 1;
+        tokio::task::yield_now().await;
+        let answer = send(&apps[at % 2], "/").await;
+        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
+        by_lease += u32::from(decision.source() == Source::Lease);
+        let field = answer.headers()["ratelimit"]
+            .to_str()
+            .expect("text")
+            .to_owned();
+        let policy = answer.headers()["ratelimit-policy"]
+            .to_str()
+            .expect("text")
+            .to_owned();
+        assert!(policy.contains(&format!("q={MAX};w=3600")), "{policy}");
+        match answer.status() {
+            StatusCode::OK => (allowed, denied) = (allowed + 1, 0),
+            _ => {
+                denied += 1;
+                sleep(millis(2)).await;
+            }
+        }
+        let left = field
+            .split("r=")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next());
+        let left: u64 = left.expect("r").parse().expect("a number");
+        assert!(left <= MAX - allowed, "{field} after {allowed} of {MAX}");
+    }
+    assert_eq!(allowed, MAX);
+    assert!(by_lease > 100, "{by_lease}");
+}
+
+/// Handlers that refund, at once or by the response: nobody pays for them, and all is there.
+#[tokio::test]
+async fn handlers_that_refund() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let rule = of("refunds", 500, HOUR);
+    let app = app_with_refunds(RateLimitLayer::from_rule(rule.clone()).store(store));
+    let mut by_lease = 0;
+    for round in 0..3_000 {
+        if round % 50 == 0 {
+            sleep(millis(2)).await;
+        }
+        tokio::task::yield_now().await;
+        let answer = send(&app, if round % 2 == 0 { "/fails" } else { "/" }).await;
+        assert_eq!(answer.status(), StatusCode::OK, "law 14 in round {round}");
+        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
+        by_lease += u32::from(decision.source() == Source::Lease);
+        let charges = Charges::from_extensions(answer.extensions());
+        let back = charges.refund().await.expect("an answer");
+        assert_eq!(back, u64::from(round % 2 == 1), "law 15");
+    }
+    assert!(by_lease > 100, "{by_lease}");
+    sleep(3 * LEASE).await;
+    assert_eq!(charged(&memory, &rule).await, 0);
+}
+
+/// Law 14 for requests that wait on a rule with leases: the whole quota of each window is used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_wait() {
+    const MAX: u64 = 300;
+    const WINDOW: Duration = millis(500);
+    let inner = Distant::new(MemoryStore::new()).ways(1, 1);
+    let store = Resilient::bare(inner);
+    let layer = RateLimitLayer::from_rule(of("waits", MAX, WINDOW)).store(store);
+    let app = app_with_refunds(layer.wait(Duration::from_secs(20)).max_waiting(100_000));
+    let began = Instant::now();
+    let requests = (0..5 * MAX).map(|at| {
+        let app = &app;
+        async move {
+            sleep(millis(at / 10)).await;
+            send(app, "/").await.status()
+        }
+    });
+    let answers = join_all(requests).await;
+    assert!(answers.iter().all(StatusCode::is_success));
+    let took = began.elapsed();
+    // Four windows have to pass.
+    assert!(took >= 4 * WINDOW, "law 1: {took:?}");
+    assert!(took < 6 * WINDOW, "law 14: {took:?}");
+}
+
+/// A shadow rule with leases denies nobody, and counts what it would have denied; so does a
+/// candidate beside an enforced rule.
+#[tokio::test]
+async fn shadow_rules() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(Resilient::bare(Arc::clone(&memory)));
+    let shadow = of("shadow", 400, HOUR).into_shadow();
+    let enforced = of("both", 600, HOUR).with_shadow(of("both", 200, HOUR));
+    let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
+    let layer = app_with_refunds(limits.layer("shadow"));
+    for round in 0..1_000 {
+        assert_eq!(send(&layer, "/").await.status(), StatusCode::OK);
+        if round % 100 == 0 {
+            sleep(LEASE / 2).await;
+        }
+    }
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("shadow").expect("a layer");
+    let allowed = counted.decisions(DecisionOutcome::Allowed);
+    let denied = counted.decisions(DecisionOutcome::ShadowDenied);
+    assert_eq!(allowed + denied, 1_000);
+    assert_eq!(allowed, 400, "law 1 and 14 for what is counted");
+    let layer = app_with_refunds(limits.layer("both"));
+    let mut allowed = 0;
+    for round in 0..1_200 {
+        allowed += u64::from(send(&layer, "/").await.status().is_success());
+        if round % 100 == 0 {
+            sleep(2 * LEASE).await;
+        }
+    }
+    assert_eq!(allowed, 600, "law 1 and 14");
+    let snapshot = limits.snapshot();
+    let denials = snapshot
+        .rule("both")
+        .expect("a layer")
+        .shadow_denials
+        .to_vec();
+    assert!(
+        denials[0].1 >= 390,
+        "of 600 admitted requests 400 were too many: {denials:?}"
+    );
+}
+
+/// Hot reloads under load: leases are added, removed, made longer; the quota is raised and
+/// lowered; the algorithm stays. Never more is used than the largest quota so far.
+#[cfg(feature = "config")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_under_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let write = |max: u64, lease: &str| {
+        let text = format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}\n");
+        std::fs::write(&file, text).expect("is written");
+    };
+    write(500, "lease = \"50ms\"");
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let limits = Limits::from_file(&file).expect("valid").store(store);
+    let app = app_with_refunds(limits.layer("feed"));
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move {
+                loop {
+                    send(&app, "/").await;
+                    sleep(Duration::from_micros(500)).await;
+                }
+            })
+        })
+        .collect();
+    let mut largest = 500;
+    for (max, lease) in [
+        (1_000, "lease = \"50ms\""),
+        (1_000, ""),
+        (1_500, "lease = \"20ms\""),
+        (700, "lease = \"200ms\""),
+        (2_500, "lease = \"200ms\""),
+        (2_600, ""),
+        (3_200, "lease = \"10ms\""),
+    ] {
+        write(max, lease);
+        limits.reload(&file).expect("valid");
+        largest = largest.max(max);
+        let reloaded = Instant::now();
+        loop {
+            let used = limits.snapshot().rule("feed").expect("a layer").units;
+            assert!(used <= largest, "law 1: {used} of {largest}");
+            if used >= max {
+                break;
+            }
+            assert!(
+                reloaded.elapsed() < Duration::from_secs(5),
+                "law 14: {used} of {max}"
+            );
+            sleep(millis(2)).await;
+        }
+    }
+    load.iter().for_each(tokio::task::JoinHandle::abort);
+    sleep(millis(500)).await;
+    let used = limits.snapshot().rule("feed").expect("a layer").units;
+    assert_eq!(used, largest, "law 14");
+    assert_eq!(
+        charged(&memory, &of("feed", 5_000, HOUR)).await,
+        5_000 - (5_000 - used)
+    );
+}

@@ -1,0 +1,174 @@
+//! Leases and runtimes: none, one without timers, one that ends, several.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tidegate::decision::Source;
+use tidegate::{Algorithm, MemoryStore, Resilient, Store};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+
+use super::{decide, leased, until_leased};
+use crate::helpers::distant::Distant;
+use crate::helpers::{HOUR, is_allowed, millis, take};
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.worker_threads(1).enable_all();
+    builder.build().expect("a runtime")
+}
+
+/// Outside of a runtime, takes are answered all the same, and the quota is kept.
+#[test]
+fn without_a_runtime() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let one = take(
+        &leased(Algorithm::SlidingLog, "none", 500, HOUR, millis(50)),
+        "x",
+    );
+    let (mut allowed, began) = (0, Instant::now());
+    while began.elapsed() < millis(300) {
+        let answer = store.take(&one).now_or_never().expect("memory is ready");
+        allowed += u64::from(is_allowed(&answer));
+    }
+    assert_eq!(allowed, 500);
+    store
+        .reset(&one)
+        .now_or_never()
+        .expect("memory is ready")
+        .expect("done");
+    assert!(is_allowed(
+        &store.take(&one).now_or_never().expect("memory is ready")
+    ));
+}
+
+/// In a runtime without timers: nobody's take panics, the quota is kept, and its units are not
+/// lost to leases that cannot end.
+#[test]
+fn in_a_runtime_without_timers() {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    let one = take(
+        &leased(Algorithm::SlidingLog, "timers", 2_000, HOUR, millis(50)),
+        "x",
+    );
+    let (mut allowed, mut last) = (0, Instant::now());
+    while last.elapsed() < millis(300) {
+        let (store, one) = (store.clone(), one.clone());
+        let task = runtime.spawn(async move { store.take(&one).await });
+        let answer = runtime.block_on(task).expect("no panic");
+        if is_allowed(&answer) {
+            (allowed, last) = (allowed + 1, Instant::now());
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    assert!(allowed <= 2_000, "law 1: {allowed}");
+    assert_eq!(
+        allowed, 2_000,
+        "law 14: units are lost to leases that cannot end"
+    );
+}
+
+/// A runtime ends while leases are held, and while one is asked for: the others go on, have leases
+/// of their own, and never more than the quota.
+#[test]
+fn a_runtime_ends_while_leases_are_held() {
+    const MAX: u64 = 20_000;
+    for ways in [0, 4] {
+        let memory = Arc::new(MemoryStore::new());
+        let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
+        let store = Resilient::bare(inner);
+        let one = take(
+            &leased(Algorithm::SlidingLog, "ends", MAX, HOUR, millis(80)),
+            "x",
+        );
+        let home = runtime();
+        let mut used = 0;
+        for round in 0..6_u64 {
+            let guest = runtime();
+            let (mine, asked) = (store.clone(), one.clone());
+            used += guest.block_on(async move {
+                let mut used = until_leased(&mine, &asked).await.len() as u64;
+                let began = Instant::now();
+                while began.elapsed() < millis(7 * round) {
+                    used += u64::from(is_allowed(&mine.take(&asked).await));
+                    sleep(Duration::from_micros(200)).await;
+                }
+                used
+            });
+            drop(guest);
+            let (mine, asked) = (store.clone(), one.clone());
+            used += home.block_on(async move {
+                // Without a guest's leases, after one that it asked for was lost.
+                let began = Instant::now();
+                let (mut used, mut by_lease) = (0, 0);
+                while by_lease < 20 {
+                    for decision in join_all((0..8).map(|_| decide(&mine, &asked))).await {
+                        assert!(decision.is_allowed());
+                        used += 1;
+                        if began.elapsed() > millis(200) {
+                            by_lease += u32::from(decision.source() == Source::Lease);
+                        }
+                    }
+                    assert!(
+                        began.elapsed() < Duration::from_secs(3),
+                        "no lease in round {round}"
+                    );
+                    sleep(Duration::from_micros(200)).await;
+                }
+                used
+            });
+        }
+        std::thread::sleep(millis(300));
+        let peek = home.block_on(memory.peek(&one)).expect("a decision");
+        let charged = MAX - peek.remaining();
+        println!("{ways}: {used} used, {charged} charged");
+        assert!(charged >= used, "law 1: {used} used, {charged} charged");
+    }
+}
+
+/// One store in several runtimes of one thread each, at once: the quota, exactly.
+#[test]
+fn several_runtimes_at_once() {
+    const MAX: u64 = 6_000;
+    let memory = Arc::new(MemoryStore::new());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let store = Resilient::bare(inner);
+    let one = take(
+        &leased(Algorithm::SlidingWindow, "many", MAX, HOUR, millis(30)),
+        "x",
+    );
+    let threads = (0..4).map(|_| {
+        let (store, one) = (store.clone(), one.clone());
+        std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let tasks = (0..16).map(|_| async {
+                    let (mut allowed, mut denied) = (0_u64, 0);
+                    while denied < 40 {
+                        match is_allowed(&store.take(&one).await) {
+                            true => (allowed, denied) = (allowed + 1, 0),
+                            false => denied += 1,
+                        }
+                        sleep(millis(2)).await;
+                    }
+                    allowed
+                });
+                join_all(tasks).await.into_iter().sum::<u64>()
+            })
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let allowed: u64 = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("no panic"))
+        .sum();
+    assert_eq!(allowed, MAX);
+}

@@ -1,0 +1,226 @@
+//! Wrappers and layers around each other keep what they promise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::StoreErrorKind;
+use tidegate::{RateLimitLayer, Resilient, Store};
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
+
+use crate::helpers::{
+    HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take,
+};
+
+async fn status(app: &Router) -> StatusCode {
+    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let answer = app.clone().oneshot(request).await;
+    answer.expect("axum does not fail").status()
+}
+
+/// Two layers of one path and one store count together, as do layers on two connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_that_share_a_count() {
+    let server = Redis::start();
+    let store = Arc::new(connect(&server.url, PATIENT).await);
+    let other = connect(&server.url, PATIENT).await;
+    let layer = || RateLimitLayer::new("shared", HOUR, 60);
+    let apps = [
+        layer().store(Arc::clone(&store)),
+        layer().store(Arc::clone(&store) as Arc<dyn Store>),
+        layer().store(other),
+    ];
+    let apps = apps.map(|layer| Router::new().route("/", get(async || "1").layer(layer)));
+    let answers = join_all((0..200).map(|at| status(&apps[at % 3]))).await;
+    let allowed = answers.iter().filter(|status| status.is_success()).count();
+    assert_eq!(allowed, 60, "law 1");
+}
+
+/// Layers in layers: each is asked once, and what the outer one denies costs the inner nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_in_layers() {
+    let server = Redis::start();
+    let store = Arc::new(connect(&server.url, PATIENT).await);
+    let handled = Arc::<AtomicU64>::default();
+    let handler = get({
+        let handled = Arc::clone(&handled);
+        async move || {
+            handled.fetch_add(1, Ordering::Relaxed);
+            "1"
+        }
+    });
+    let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
+    let twice = handler.layer((layer("inner", 30), layer("inner", 30)));
+    let app = Router::new().route("/", twice).layer(layer("outer", 40));
+    let answers = join_all((0..100).map(|_| status(&app))).await;
+    let allowed = answers.iter().filter(|status| status.is_success()).count() as u64;
+    assert_eq!(allowed, handled.load(Ordering::Relaxed));
+    let charged = async |path: &str, max: u64| charged(&store, &take_all(path, max)).await as u64;
+    assert_eq!(charged("outer", 40).await, 40);
+    assert_eq!(charged("inner", 30).await, 30);
+    assert!(allowed <= 15, "each of them takes two: {allowed}");
+}
+
+fn take_all(path: &str, max: u64) -> tidegate::Take {
+    tidegate::Take::new(rule(path, max, HOUR), tidegate::Key::default())
+}
+
+/// Every permit of the bound comes back, however its questions end.
+#[tokio::test]
+async fn places_come_back() {
+    let server = Redis::start();
+    let store = connect(&server.url, millis(100)).await;
+    let bounded = Resilient::bare(store).in_flight(8);
+    let one = take(&rule("places", 1_000_000, HOUR), "");
+    server.signal("STOP");
+    for round in 0..10 {
+        let answers = join_all((0..20).map(|_| bounded.take(&one)));
+        let answers = timeout(millis(20 + round * 20), answers).await;
+        if let Ok(answers) = answers {
+            let shed = answers.iter().filter(|answer| {
+                let error = answer.as_ref().expect_err("it hangs");
+                error.kind() == StoreErrorKind::Overloaded
+            });
+            assert_eq!(shed.count(), 12);
+        }
+        assert_eq!(bounded.under_way(), 0);
+    }
+    server.signal("CONT");
+    sleep(millis(200)).await;
+    let answers = join_all((0..20).map(|_| bounded.take(&one))).await;
+    assert_eq!(
+        answers.iter().filter(|answer| is_allowed(answer)).count(),
+        8
+    );
+}
+
+/// With everything around the store: bounded time, a fallback's share while the server hangs,
+/// the server's decisions soon after it is back, and never more than both may admit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_around_a_server_that_hangs() {
+    const MAX: u64 = 100;
+    let server = Redis::start();
+    let store = connect(&server.url, TIMEOUT).await;
+    let store = Resilient::new(store)
+        .fallback(Share::of_processes(4))
+        .build();
+    let store = Arc::new(store);
+    let one = take(&rule("hangs", MAX, HOUR), "");
+    let mut allowed = 0;
+    for _round in 0..3 {
+        server.signal("STOP");
+        let began = Instant::now();
+        while began.elapsed() < millis(400) {
+            let asked = Instant::now();
+            let answers = join_all((0..10).map(|_| store.take(&one))).await;
+            assert!(
+                asked.elapsed() < TIMEOUT + millis(400),
+                "{:?}",
+                asked.elapsed()
+            );
+            for answer in answers {
+                let answer = answer.expect("the fallback decides");
+                assert_eq!(answer.source(), Source::Fallback);
+                allowed += u64::from(answer.is_allowed());
+            }
+            sleep(millis(5)).await;
+        }
+        server.signal("CONT");
+        let began = Instant::now();
+        loop {
+            let answer = store.take(&one).await.expect("a decision");
+            allowed += u64::from(answer.is_allowed());
+            if answer.source() == Source::Redis {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(1), "back in a second");
+            sleep(millis(2)).await;
+        }
+    }
+    for _ in 0..2 * MAX {
+        allowed += u64::from(is_allowed(&store.take(&one).await));
+    }
+    assert!(
+        allowed <= MAX + MAX / 4,
+        "{allowed} is more than both may admit"
+    );
+    assert!(allowed >= MAX, "{allowed}: the server's own are granted");
+}
+
+/// How many of a bystander's 200 decisions are lost while others ask for a forbidden key, with a
+/// breaker around the store.
+async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
+    let server = Redis::start();
+    crate::helpers::run(
+        &server,
+        "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*first* +@all",
+    );
+    let url = server.url.replace("//", "//gate:secret@");
+    let store = connect(&url, PATIENT).await;
+    let store = Arc::new(Resilient::new(store).build());
+    let (free, closed) = (rule("free", 1_000_000, HOUR), rule("closed", 1_000, HOUR));
+    let hammer = (0..callers).map(|at| {
+        let (store, closed) = (Arc::clone(&store), take(&closed, at));
+        tokio::spawn(async move {
+            loop {
+                let _ = store.take(&closed).await;
+                sleep(pause).await;
+            }
+        })
+    });
+    let hammer: Vec<_> = hammer.collect();
+    let mut lost = 0;
+    for _ in 0..200 {
+        lost += u32::from(store.take(&take(&free, "x")).await.is_err());
+        sleep(millis(5)).await;
+    }
+    hammer.iter().for_each(tokio::task::JoinHandle::abort);
+    println!("{callers} callers, {pause:?}: {lost} of 200 lost");
+    lost
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forbidden_key_and_a_breaker() {
+    for (callers, pause) in [(1, 5), (4, 5), (16, 5), (16, 50)] {
+        let lost = lost_beside_a_forbidden_key(callers, millis(pause)).await;
+        assert_eq!(lost, 0, "law 13: {callers} callers, {pause} ms");
+    }
+}
+
+/// Fallbacks around a store that aborting callers use: every one of the bystander's decisions is
+/// the server's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aborted_callers_and_a_fallback() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(20)).await;
+    let store = connect(&proxy.url, millis(500)).await;
+    let store = Resilient::new(store)
+        .fallback(Share::of_processes(2))
+        .build();
+    let store = Arc::new(store);
+    let shared = rule("aborts", 1_000_000, HOUR);
+    let hasty = (0..12).map(|at| {
+        let (store, take) = (Arc::clone(&store), take(&shared, at));
+        tokio::spawn(async move {
+            loop {
+                let _ = timeout(millis(8), store.take(&take)).await;
+                sleep(millis(1)).await;
+            }
+        })
+    });
+    let hasty: Vec<_> = hasty.collect();
+    for _ in 0..60 {
+        let decision = store.take(&take(&shared, "bystander")).await;
+        assert_eq!(decision.expect("a decision").source(), Source::Redis);
+    }
+    hasty.iter().for_each(tokio::task::JoinHandle::abort);
+}

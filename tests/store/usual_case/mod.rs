@@ -1,0 +1,49 @@
+//! The usual case of each script of takes, and its general part: equal answers, and equal states.
+//!
+//! A call whose first byte says that a key is named twice skips the usual case. So the same calls
+//! are played with it and without it, and in any mixture.
+
+mod conditions;
+mod directed;
+mod history;
+mod play;
+mod write_errors;
+
+use proptest::prelude::*;
+use test_support::Redis;
+use tidegate::Algorithm;
+
+use history::history;
+use play::{Player, file, source};
+
+fn answers_alike(algorithm: Algorithm) {
+    let server = Redis::start();
+    let player = Player::new(&server, algorithm);
+    let play = player.play_of(&source(&file(algorithm)), 3);
+    let histories = std::env::var("TIDEGATE_HISTORIES");
+    let histories = histories.map_or(500, |number| number.parse().expect("a number"));
+    proptest!(test_support::random::config(histories), |(history in history())| {
+        let difference = player.difference(&play, &history.arguments(algorithm));
+        prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+    });
+}
+
+#[test]
+fn sliding_logs_answer_alike() {
+    answers_alike(Algorithm::SlidingLog);
+}
+
+#[test]
+fn sliding_windows_answer_alike() {
+    answers_alike(Algorithm::SlidingWindow);
+}
+
+#[test]
+fn gcras_answer_alike() {
+    answers_alike(Algorithm::Gcra);
+}
+
+#[test]
+fn fixed_windows_answer_alike() {
+    answers_alike(Algorithm::FixedWindow);
+}

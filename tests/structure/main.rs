@@ -1,0 +1,297 @@
+//! The borders inside of the crate: which part of `src` may use which.
+//!
+//! It reads the sources and needs no server. Docs and comments may name everything.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The parts of `src`, and which others each may use. The longest row that a path begins with
+/// counts. The last column is what a part uses beyond its border today: it is to become empty, and
+/// the test fails if one of its entries is not used any more.
+const BORDERS: &[(&str, &str, &str)] = &[
+    // Values that know nothing else.
+    ("clock", "", ""),
+    ("error", "", ""),
+    ("in_flight_counter", "", ""),
+    ("jitter", "", ""),
+    ("swept_map", "", ""),
+    ("sync", "", ""),
+    ("trace", "", ""),
+    ("deadline", "error sync", ""),
+    ("decision", "error", ""),
+    ("log_on_change", "", ""),
+    ("quota", "error", ""),
+    ("warning", "error", ""),
+    // What is decided: no input and no output.
+    ("algorithm", "decision error quota", ""),
+    ("key", "error warning", ""),
+    ("rule", "algorithm error key quota sync warning", ""),
+    // Redis: no rule, no algorithm and no take.
+    (
+        "connection",
+        "clock deadline error in_flight_counter jitter swept_map sync warning",
+        "",
+    ),
+    (
+        "limiter",
+        "clock connection error jitter log_on_change swept_map sync trace",
+        "test_util",
+    ),
+    ("lock", "connection error jitter sync", ""),
+    (
+        "lock/exclusive",
+        "connection error sync callback key layer",
+        "decision quota rule store",
+    ),
+    ("redis", "connection", ""),
+    // Counts, and what is around them.
+    (
+        "store",
+        "algorithm clock connection deadline decision error in_flight_counter jitter key \
+         log_on_change quota rule sync trace warning",
+        "metrics test_util",
+    ),
+    ("callback", "decision error key rule store trace", ""),
+    ("metrics", "decision error key quota rule sync", ""),
+    (
+        "layer",
+        "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \
+         store sync trace warning",
+        "",
+    ),
+    ("config", "algorithm error key quota rule", ""),
+    ("live", "config error rule sync trace", ""),
+    (
+        "limits",
+        "callback config error key layer live metrics rule store sync trace warning",
+        "",
+    ),
+    (
+        "page",
+        "callback decision error key limits metrics rule store sync trace",
+        "layer",
+    ),
+    (
+        "test_util",
+        "algorithm clock decision key quota rule store",
+        "",
+    ),
+];
+
+/// Stores around other stores. Those that keep counts know none of them.
+const WRAPPERS: [&str; 6] = [
+    "breaker",
+    "denial_cache",
+    "fallback",
+    "guarded",
+    "leases",
+    "resilient",
+];
+
+#[test]
+fn every_part_uses_only_what_its_border_allows() {
+    let mut wrong = BTreeSet::new();
+    let mut unused: Vec<_> = BORDERS.iter().flat_map(exceptions).collect();
+    for source in sources() {
+        let Some(row) = row_of(&source.module) else {
+            continue;
+        };
+        let own = row.0.split('/').next();
+        for used in source.uses() {
+            let Some(part) = used.first().filter(|part| Some(part.as_str()) != own) else {
+                continue;
+            };
+            unused.retain(|known| *known != (row.0, part.as_str()));
+            let mut allowed = row.1.split_whitespace().chain(row.2.split_whitespace());
+            if !allowed.any(|allowed| allowed == part) {
+                wrong.insert(format!("{} uses {}", source.name, used.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(unused.is_empty(), "no exceptions any more: {unused:?}");
+}
+
+#[test]
+fn every_part_has_a_border() {
+    let sources = sources().into_iter();
+    let parts: BTreeSet<_> = sources
+        .filter_map(|it| it.module.into_iter().next())
+        .collect();
+    let without = |part: &&String| row_of(std::slice::from_ref(*part)).is_none();
+    let without: Vec<_> = parts.iter().filter(without).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
+
+#[test]
+fn stores_that_keep_counts_know_no_wrapper() {
+    let is_backend = |module: &[String]| {
+        let begins = |with: [&str; 2]| module.len() > 1 && module[..2] == with;
+        begins(["store", "memory"]) || begins(["store", "redis"])
+    };
+    let mut wrong = BTreeSet::new();
+    for source in sources().iter().filter(|source| is_backend(&source.module)) {
+        for used in source.uses() {
+            if used.first().is_some_and(|part| part == "store")
+                && used
+                    .get(1)
+                    .is_some_and(|part| WRAPPERS.contains(&part.as_str()))
+            {
+                wrong.insert(format!("{} uses {}", source.name, used.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+type Row = (&'static str, &'static str, &'static str);
+
+/// What a part uses beyond its border.
+fn exceptions(row: &Row) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let part = row.0;
+    row.2.split_whitespace().map(move |used| (part, used))
+}
+
+/// The row of a module.
+fn row_of(module: &[String]) -> Option<&'static Row> {
+    let module = module.join("/");
+    let begins = |part: &str| module == part || module.starts_with(&format!("{part}/"));
+    let rows = BORDERS.iter().filter(|row| begins(row.0));
+    rows.max_by_key(|row| row.0.len())
+}
+
+/// A file of `src`.
+struct Source {
+    name: String,
+    /// The path of its module. That of `lib.rs` and the guides is not looked at.
+    module: Vec<String>,
+    /// Its text without comments.
+    code: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut sources = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push(Source::read(
+                    &path,
+                    path.strip_prefix(&root).expect("inside"),
+                ));
+            }
+        }
+    }
+    sources.retain(|source| !["lib", "guide"].contains(&source.module[0].as_str()));
+    sources
+}
+
+impl Source {
+    fn read(path: &Path, name: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("a source");
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        let code = text.lines().filter(is_code).flat_map(|line| [line, "\n"]);
+        let module: PathBuf = match name.ends_with("mod.rs") {
+            true => name.parent().expect("a folder").into(),
+            false => name.with_extension(""),
+        };
+        let module = module
+            .iter()
+            .map(|part| part.to_string_lossy().into_owned());
+        Self {
+            name: name.display().to_string(),
+            module: module.collect(),
+            code: code.collect(),
+        }
+    }
+
+    /// The paths from the root of the crate that the file names, in imports and elsewhere.
+    fn uses(&self) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        for (at, _) in self.code.match_indices("crate::") {
+            self.paths_at(at, at + "crate::".len(), Vec::new(), &mut found);
+        }
+        for (at, _) in self.code.match_indices("super::") {
+            let mut rest = at;
+            // In a module of tests, the first `super` is this file's module.
+            let mut base = self.module.clone();
+            base.extend(self.code[..at].contains("\nmod tests {").then(String::new));
+            while self.code[rest..].starts_with("super::") {
+                base.pop();
+                rest += "super::".len();
+            }
+            self.paths_at(at, rest, base, &mut found);
+        }
+        found
+    }
+
+    /// The paths of the text from `from` on, which begins at `at` with `crate` or `super`.
+    fn paths_at(&self, at: usize, from: usize, base: Vec<String>, found: &mut Vec<Vec<String>>) {
+        let before = self.code[..at].chars().next_back();
+        let is_middle = |before: char| before.is_alphanumeric() || "_:".contains(before);
+        if !before.is_some_and(is_middle) {
+            paths(&self.code[from..], base, found);
+        }
+    }
+}
+
+/// Adds the paths at the beginning of this text, behind `base`: `a::b`, or `{a, b::{c, d}}`.
+/// Returns how long they are.
+fn paths(text: &str, mut base: Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
+    let mut at = 0;
+    loop {
+        if text[at..].starts_with('{') {
+            loop {
+                let next = text[at + 1..].find(|char: char| !char.is_whitespace() && char != ',');
+                at += 1 + next.expect("the end of the group");
+                if text[at..].starts_with('}') {
+                    return at + 1;
+                }
+                at += paths(&text[at..], base.clone(), found) - 1;
+            }
+        }
+        let length = text[at..].find(|char: char| !char.is_alphanumeric() && char != '_');
+        let length = length.unwrap_or(text.len() - at);
+        base.push(text[at..at + length].to_owned());
+        at += length;
+        if !text[at..].starts_with("::") {
+            found.push(base);
+            // `*`, or a name behind `as`.
+            return at + text[at..].find([',', '}', ';', '\n']).unwrap_or(0);
+        }
+        at += "::".len();
+    }
+}
+
+#[test]
+fn paths_are_read() {
+    let read = |module: &[&str], code: &str| {
+        let source = Source {
+            name: String::new(),
+            module: module.iter().map(|part| (*part).to_owned()).collect(),
+            code: code.to_owned(),
+        };
+        source
+            .uses()
+            .iter()
+            .map(|path| path.join("::"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read(&["a"], "use crate::rule::Rule;"), ["rule::Rule"]);
+    let group = "use crate::{\n    key::{self, Key as K},\n    Rule,\n};";
+    assert_eq!(read(&["a"], group), ["key::self", "key::Key", "Rule"]);
+    assert_eq!(read(&["a"], "fn f(k: crate::key::Key) {}"), ["key::Key"]);
+    assert_eq!(
+        read(&["a", "b"], "use super::super::key::Key;"),
+        ["key::Key"]
+    );
+    assert_eq!(read(&["a", "b"], "use super::c::D;"), ["a::c::D"]);
+    let tests = "\nmod tests {\n    use super::super::c::D;\n}";
+    assert_eq!(read(&["a", "b"], tests), ["a::c::D"]);
+    assert_eq!(read(&["a"], "supercrate::x"), [""; 0]);
+}

@@ -1,0 +1,505 @@
+//! The ACL lines of `docs/security.md`: they are enough, and nothing of them is too much.
+
+#[cfg(all(feature = "cluster", feature = "sentinel"))]
+mod topologies;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, FromRedisValue, Value, cmd};
+use test_support::Redis as Server;
+use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
+use tidegate::lock::Lock;
+use tidegate::store::{LetThrough, Report, StoreErrorKind};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
+
+const PAGE: &str = include_str!("../../../docs/security.md");
+/// More than any call takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The words of the line for this user, behind `ACL`.
+fn line(user: &str) -> Vec<String> {
+    block(&format!("ACL SETUSER {user} on "))
+}
+
+fn block(begin: &str) -> Vec<String> {
+    let at = PAGE.find(begin).expect("the page has such a line");
+    let (line, _) = PAGE[at..].split_once("```").expect("the block ends");
+    let words = line.split_whitespace().skip(1);
+    words.map(str::to_owned).collect()
+}
+
+fn commands(line: &[String]) -> Vec<&str> {
+    let commands = line.iter().filter_map(|word| word.strip_prefix('+'));
+    commands.collect()
+}
+
+fn acl<T: FromRedisValue>(admin: &mut Connection, words: &[impl AsRef<str>]) -> T {
+    let mut command = cmd("ACL");
+    for word in words {
+        command.arg(word.as_ref());
+    }
+    command.query(admin).expect("an administrator may do that")
+}
+
+/// What the server has refused since it was last forgotten, without what is optional.
+fn refused(admin: &mut Connection) -> BTreeSet<String> {
+    let entries: Vec<Value> = acl(admin, &["LOG"]);
+    let object = |entry: Value| {
+        let fields: Vec<(String, Value)> = redis::from_redis_value(entry).expect("pairs");
+        let object = fields.into_iter().find(|(name, _)| name == "object");
+        redis::from_redis_value::<String>(object.expect("what was refused").1).expect("text")
+    };
+    let objects = entries.into_iter().map(object);
+    objects.filter(|object| object != "info").collect()
+}
+
+fn with_user(url: &str, user: &str) -> String {
+    url.replace("//", &format!("//{user}:PASSWORD@"))
+}
+
+fn url(server: &Server, user: &str) -> String {
+    with_user(&server.url, user)
+}
+
+type Broken = Box<dyn std::error::Error>;
+
+/// A law that does not hold here.
+macro_rules! ensure {
+    ($condition:expr) => {
+        if !$condition {
+            return Err(stringify!($condition).into());
+        }
+    };
+}
+
+/// All that a store can be asked. It fails at the first thing that does not work.
+async fn use_takes(server: &Server) -> Result<(), Broken> {
+    all_takes(&url(server, "takes"), &mut server.connection()).await
+}
+
+/// The same under the name of a service.
+async fn use_takes_of_a_service(server: &Server) -> Result<(), Broken> {
+    let url = url(server, "shop");
+    let store = Resilient::redis(url.as_str(), "shop")?.timeout(PATIENCE);
+    let store = store.connect().await?;
+    for prefix in [None, Some("own:")] {
+        let mut rule = Rule::new("p", [Quota::per_hour(3)])?;
+        if let Some(prefix) = prefix {
+            rule = rule.with_prefix(prefix);
+        }
+        let take = Take::new(Arc::new(rule), Key::from("a"));
+        let receipt = store.take(&take).await?.receipt();
+        ensure!(
+            store
+                .refund(&take, &receipt.ok_or("it was charged")?)
+                .await?
+                == 1
+        );
+        store.reset(&take).await?;
+    }
+    let store = RedisStore::connect(&url)
+        .await?
+        .prefix("shop:CurrentLimiter:");
+    takes_on(store.timeout(PATIENCE), &mut server.connection()).await
+}
+
+async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
+    let store = RedisStore::connect(url).await?.timeout(PATIENCE);
+    takes_on(store, admin).await
+}
+
+/// What the processes of a service tell each other.
+async fn talk(store: &RedisStore) -> Result<(), Broken> {
+    let fleet = store.fleet().ok_or("there is a fleet")?;
+    let key = |seconds| LetThrough {
+        path: "p".into(),
+        key: "a".into(),
+        by: Some("operator".into()),
+        time: Duration::from_secs(seconds),
+    };
+    ensure!(fleet.let_through(&key(60)).await?);
+    let report = |known_version| Report {
+        process: "0123456789abcdef".into(),
+        text: "{}".into(),
+        known_version,
+        random: [7; 16],
+    };
+    let state = fleet.report(&report(0)).await?;
+    let list = state.let_through.ok_or("the list is new")?;
+    ensure!(list.len() == 1 && *list[0].path == *"p" && *list[0].key == *"a");
+    let again = fleet.report(&report(state.version)).await?;
+    ensure!(again.let_through.is_none() && again.secret == state.secret);
+    ensure!(fleet.reports().await?.len() == 1);
+    ensure!(fleet.let_through(&key(0)).await?);
+    let state = fleet.report(&report(state.version)).await?;
+    ensure!(state.let_through == Some(Vec::new()));
+    Ok(())
+}
+
+async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broken> {
+    talk(&store).await?;
+    let clock = ManualClock::default();
+    clock.set(1_000_000_000);
+    for algorithm in Algorithm::ALL {
+        let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.with_algorithm(algorithm);
+        let take = Take::new(Arc::new(rule), Key::from("a"));
+        for at in 0..5 {
+            ensure!(store.take(&take).await?.is_allowed() == (at < 3));
+        }
+    }
+    // The scripts are lost, and come back.
+    cmd("SCRIPT").arg("FLUSH").exec(admin)?;
+    let store = store.clock(clock.clone());
+    for from in Algorithm::ALL {
+        for to in Algorithm::ALL {
+            let path = format!("{}-{}", from.name(), to.name());
+            let rule = |algorithm| {
+                let rule = Rule::new(&path, [Quota::per_second(10)])?;
+                Ok::<_, Broken>(Take::new(
+                    Arc::new(rule.with_algorithm(algorithm)),
+                    Key::default(),
+                ))
+            };
+            let (old, new) = (rule(from)?, rule(to)?);
+            let mut receipts = Vec::new();
+            for _ in 0..3 {
+                clock.set(clock.now() + 2_000);
+                receipts.extend(store.take(&old).await?.receipt());
+            }
+            ensure!(store.refund(&old, &receipts[1]).await? == 1);
+            store
+                .reset(&Take::new(Arc::clone(old.rule()), Key::from("nobody")))
+                .await?;
+            let batch = [
+                new.clone(),
+                new.clone(),
+                new.clone().with_cost(100),
+                new.clone().with_cost(0),
+            ];
+            let decisions = crate::helpers::ask_all(&store, &batch).await?;
+            ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
+            let receipt = decisions[0].receipt().ok_or("it was charged")?;
+            clock.set(clock.now() + 900_000);
+            store.refund(&new, &receipt).await?;
+            for _ in 0..3 {
+                clock.set(clock.now() + 600_000);
+                ensure!(store.take(&new).await?.is_allowed());
+            }
+            // An earlier rule's window is longer.
+            let hour = Rule::new(&path, [Quota::per_hour(90)])?.with_algorithm(to);
+            store
+                .take(&Take::new(Arc::new(hour), Key::default()))
+                .await?;
+            clock.set(clock.now() + 2_000_000);
+            for _ in 0..2 {
+                ensure!(store.take(&new).await?.is_allowed());
+            }
+            // The clock goes back.
+            clock.set(clock.now() - 10_000);
+            ensure!(store.take(&new).await?.is_allowed());
+            // Of a log, more than one unit has to leave first.
+            store.take(&new.clone().with_cost(10)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// All that limiters and locks do.
+async fn use_primitives(server: &Server) -> Result<(), Broken> {
+    let clock = ManualClock::default();
+    clock.set(1_000_000_000);
+    let redis = Redis::connect(&url(server, "primitives"))
+        .await?
+        .timeout(PATIENCE);
+    let second = Duration::from_secs(1);
+    // By the server's own clock.
+    for generation in [Generation::First, Generation::Second, Generation::Third] {
+        let limiter =
+            RateLimiter::new(&redis, format!("app:{generation:?}")).generation(generation);
+        ensure!(!limiter.exists().await?);
+        limiter.set_rate(Rate::overall(3, 60 * second)?).await?;
+        ensure!(limiter.try_acquire(2).await? && !limiter.try_acquire(2).await?);
+        ensure!(limiter.available_permits().await? == 1 && limiter.stored_rate().await?.is_some());
+        ensure!(limiter.expire(60 * second).await? && limiter.delete().await?);
+    }
+    cmd("SCRIPT").arg("FLUSH").exec(&mut server.connection())?;
+    let by_hand = || LimiterBackend::redis_with_clock(&redis, clock.clone());
+    for (name, rate) in [
+        ("app:all", Rate::overall(5, 10 * second)?),
+        ("app:each", Rate::per_client(5, 10 * second)?),
+    ] {
+        let limiter = RateLimiter::new(by_hand(), name).shared_with_redisson();
+        ensure!(limiter.try_set_rate(rate).await?);
+        for _ in 0..3 {
+            ensure!(limiter.try_acquire(1).await?);
+            clock.set(clock.now() + 4_000_000);
+        }
+        // One has left.
+        ensure!(limiter.try_acquire(1).await?);
+        ensure!(limiter.release(1).await? == 1);
+        let kept = rate.with_keep_alive(100 * second)?;
+        ensure!(limiter.clone().rate(kept).try_acquire(1).await?);
+        ensure!(limiter.try_acquire(1).await?);
+        limiter.set_rate(rate).await?;
+        ensure!(limiter.try_acquire(5).await?);
+    }
+    stand_in_line(server, &clock).await?;
+    let limiter = RateLimiter::new(by_hand(), "app:two").generation(Generation::Third);
+    ensure!(limiter.try_set_rate(Rate::overall(5, 10 * second)?).await?);
+    ensure!(limiter.try_acquire(1).await?);
+    clock.set(clock.now() + 2_000_000);
+    ensure!(limiter.try_acquire(2).await?);
+    clock.set(clock.now() + 9_000_000);
+    ensure!(limiter.try_acquire(1).await?);
+
+    use_locks(&redis).await
+}
+
+/// Processes wait for permits one behind the other, and leave.
+async fn stand_in_line(server: &Server, clock: &ManualClock) -> Result<(), Broken> {
+    let second = Duration::from_secs(1);
+    let mut waiting = Vec::new();
+    for others in 0..3 {
+        let redis = Redis::connect(&url(server, "primitives")).await?;
+        let on = LimiterBackend::redis_with_clock(&redis.timeout(PATIENCE), clock.clone());
+        let limiter = RateLimiter::new(on, "app:line").fair();
+        limiter.try_set_rate(Rate::overall(5, 10 * second)?).await?;
+        waiting.push(tokio::spawn(async move {
+            limiter.try_acquire_for(5, 60 * second).await
+        }));
+        let began = Instant::now();
+        let mut number = cmd("ZCARD");
+        number.arg("{app:line}:waiting");
+        while number.query::<usize>(&mut server.connection())? < others {
+            ensure!(began.elapsed() < second || !waiting[others].is_finished());
+            ensure!(began.elapsed() < PATIENCE);
+            tokio::time::sleep(second / 100).await;
+        }
+    }
+    for one in &waiting {
+        one.abort();
+    }
+    // Their places are given up in the background.
+    tokio::time::sleep(second / 5).await;
+    Ok(())
+}
+
+async fn use_locks(redis: &Redis) -> Result<(), Broken> {
+    let lock = Lock::new(redis, "app:report").lease(Duration::from_secs(30));
+    let guard = lock.lock().await?;
+    ensure!(
+        lock.try_lock().await?.is_none()
+            && lock.is_locked().await?
+            && lock.remaining().await?.is_some()
+    );
+    let waiting = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.try_lock_for(PATIENCE).await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.release().await?;
+    let guard = waiting.await??.ok_or("it became free")?;
+    ensure!(lock.force_unlock().await?);
+    ensure!(guard.release().await.is_err());
+
+    // A lease that is renewed while it is held.
+    let short = lock.lease(Duration::from_millis(300));
+    let guard = short.lock().await?;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    drop(guard);
+
+    let one_of_two = tidegate::lock::ExclusiveLayer::new(redis, "slots")
+        .permits(2)
+        .prefix("app:")
+        .wait(PATIENCE);
+    let one_of_two = one_of_two.lease(Duration::from_millis(300));
+    let app: axum::Router = axum::Router::new().route(
+        "/",
+        axum::routing::get(async || tokio::time::sleep(Duration::from_millis(400)).await)
+            .layer(one_of_two),
+    );
+    let ask = || {
+        use tower::ServiceExt;
+        let request = http::Request::new(axum::body::Body::empty());
+        app.clone().oneshot(request)
+    };
+    let (one, two, three) = tokio::join!(ask(), ask(), ask());
+    for response in [one?, two?, three?] {
+        ensure!(response.status().is_success());
+    }
+    // The subscriber tells the server that nobody listens any more.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    Ok(())
+}
+
+/// Runs it with the line as it stands, and then without each of its commands.
+macro_rules! check {
+    ($user:literal, $exercise:ident) => {
+        let server = Server::start();
+        let mut admin = server.connection();
+        let line = line($user);
+        acl::<()>(&mut admin, &line);
+        $exercise(&server).await.expect("the line is enough");
+        assert_eq!(refused(&mut admin), BTreeSet::new());
+
+        // Calls with several keys alone need it, and stores send none yet.
+        for command in commands(&line).into_iter().filter(|name| *name != "mget") {
+            cmd("FLUSHALL").exec(&mut admin).expect("empties it");
+            let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
+            cmd("CLIENT")
+                .arg(&kill)
+                .exec(&mut admin)
+                .expect("ends what is left");
+            let without: Vec<_> = line
+                .iter()
+                .filter(|word| word.strip_prefix('+') != Some(command))
+                .collect();
+            acl::<()>(&mut admin, &without);
+            acl::<()>(&mut admin, &["LOG", "RESET"]);
+            let outcome = $exercise(&server).await;
+            let began = Instant::now();
+            while !refused(&mut admin).contains(command) {
+                assert!(
+                    began.elapsed() < Duration::from_secs(5),
+                    "nobody needs {command}: {outcome:?}"
+                );
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            // Whoever may not say what was counted must not be let through.
+            let is_tried_only =
+                ["script|load", "publish", "subscribe", "unsubscribe"].contains(&command);
+            assert!(
+                $user != "takes" || is_tried_only || outcome.is_err(),
+                "takes work without {command}"
+            );
+        }
+    };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_need_all_of_their_line() {
+    check!("takes", use_takes);
+    check!("shop", use_takes_of_a_service);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn primitives_need_all_of_their_line() {
+    check!("primitives", use_primitives);
+}
+
+/// What the scripts call, in their text.
+#[test]
+fn the_lines_name_what_the_scripts_call() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let called = |folders: &[&str], but: &[&str]| {
+        let mut called = BTreeSet::new();
+        for folder in folders {
+            for file in std::fs::read_dir(root.join(folder)).expect("a folder") {
+                let path = file.expect("a file").path();
+                let name = path
+                    .file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned();
+                if !path.is_file() || but.contains(&&*name) {
+                    continue;
+                }
+                let text = std::fs::read_to_string(path).expect("text");
+                for call in text.split("call('").skip(1) {
+                    let name = call.split('\'').next().unwrap_or_default();
+                    called.insert(name.to_ascii_lowercase());
+                }
+            }
+        }
+        called
+    };
+    let named = |user: &str, besides: &[&str]| {
+        let line = line(user);
+        let commands = commands(&line)
+            .into_iter()
+            .filter(|name| !besides.contains(name));
+        commands.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let scripts = ["eval", "evalsha", "script|load"];
+    let of_primitives = [
+        "permits.lua",
+        "permits_wait.lua",
+        "give_way.lua",
+        "lock.lua",
+    ];
+    assert_eq!(
+        named("takes", &scripts),
+        called(&["", "include", "refund"], &of_primitives)
+    );
+
+    let includes = std::fs::read_dir(root.join("include")).expect("a folder");
+    let includes = includes.map(|file| file.expect("a file").file_name());
+    let of_takes: Vec<_> = includes
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !of_primitives.contains(&&**name))
+        .collect();
+    let of_takes: Vec<_> = of_takes.iter().map(String::as_str).collect();
+    let mut of_scripts = called(&["limiter", "lock", "semaphore", "include"], &of_takes);
+    of_scripts.extend(["hmget", "exists"].map(str::to_owned));
+    let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
+    assert_eq!(named("primitives", &besides), of_scripts);
+}
+
+#[tokio::test]
+async fn other_keys_are_refused() {
+    let server = Server::start();
+    let mut admin = server.connection();
+    for user in ["takes", "primitives"] {
+        acl::<()>(&mut admin, &line(user));
+    }
+    let store = RedisStore::connect(&url(&server, "takes"))
+        .await
+        .expect("it may")
+        .timeout(PATIENCE);
+    let rule = Arc::new(Rule::new("p", [Quota::per_hour(3)]).expect("a valid rule"));
+    for algorithm in Algorithm::ALL {
+        let rule = Arc::new(
+            Rule::clone(&rule)
+                .with_algorithm(algorithm)
+                .with_prefix("Sessions:"),
+        );
+        let error = store.take(&Take::new(rule, Key::default())).await;
+        assert_eq!(
+            error.expect_err("it may not").kind(),
+            StoreErrorKind::Refused
+        );
+    }
+    let take = Take::new(rule, Key::default());
+    let receipt = store
+        .take(&take)
+        .await
+        .expect("it may")
+        .receipt()
+        .expect("it was charged");
+    let other = store.clone().prefix("Sessions:");
+    let error = other.refund(&take, &receipt).await.expect_err("it may not");
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+
+    let redis = Redis::connect(&url(&server, "primitives"))
+        .await
+        .expect("it may")
+        .timeout(PATIENCE);
+    let error = RateLimiter::new(&redis, "theirs")
+        .try_acquire(1)
+        .await
+        .expect_err("it may not");
+    assert!(format!("{error:?}").contains("Refused"), "{error:?}");
+    let error = Lock::new(&redis, "theirs")
+        .try_lock()
+        .await
+        .expect_err("it may not");
+    assert!(format!("{error:?}").contains("Refused"), "{error:?}");
+    let keys: Vec<String> = cmd("KEYS")
+        .arg("*")
+        .query(&mut admin)
+        .expect("an administrator may");
+    assert_eq!(keys, ["CurrentLimiter:p"]);
+}

@@ -1,0 +1,338 @@
+//! Certificates that make no sense: an error that says so, and never repeats what it was given.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis_test::utils::get_random_available_port;
+use test_support::Redis;
+use tidegate::redis::RedisAddress;
+use tidegate::store::StoreErrorKind;
+use tidegate::{RedisStore, Store, StoreError};
+
+use crate::helpers::{HOUR, PATIENT, rule, take};
+
+/// An error as the log may show it, with its causes.
+fn text(error: &StoreError) -> String {
+    let mut text = format!("{error} {error:?} {error:#?}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(" {error} {error:?}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Nothing of the secret: no line of it, and none of its bytes as a list.
+fn assert_hides(text: &str, secret: &[u8]) {
+    for line in String::from_utf8_lossy(secret)
+        .lines()
+        .filter(|line| line.len() >= 8)
+    {
+        assert!(!text.contains(line), "{line:?} in {text}");
+    }
+    if let [one, two, three, four, ..] = secret {
+        let list = format!("{one}, {two}, {three}, {four}");
+        assert!(!text.contains(&list), "{list} in {text}");
+    }
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let mut command = Command::new("openssl");
+    command
+        .current_dir(folder)
+        .args(arguments.split_whitespace());
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(status.expect("openssl").success(), "{arguments}");
+}
+
+const NEW_KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+
+struct Pem {
+    folder: tempfile::TempDir,
+}
+
+impl Pem {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path();
+        for name in ["authority", "unknown"] {
+            openssl(
+                at,
+                &format!(
+                    "req -x509 {NEW_KEY} -keyout {name}.key -out {name}.crt -days 10 -subj /CN={name}"
+                ),
+            );
+        }
+        std::fs::write(
+            at.join("extensions"),
+            "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
+        )
+        .expect("a file");
+        for (name, by) in [
+            ("good", "authority"),
+            ("client", "authority"),
+            ("other", "unknown"),
+        ] {
+            openssl(
+                at,
+                &format!("req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}"),
+            );
+            openssl(
+                at,
+                &format!(
+                    "x509 -req -in {name}.csr -out {name}.crt -CA {by}.crt -CAkey {by}.key \
+                     -CAcreateserial -extfile extensions -days 10"
+                ),
+            );
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).expect("a file")
+    }
+
+    /// A server that shows its certificate, and wants to see its client's.
+    fn server(&self) -> (Redis, String) {
+        let port = get_random_available_port().to_string();
+        let server = Redis::start_with(&[
+            "--tls-port",
+            &port,
+            "--tls-auth-clients",
+            "yes",
+            "--tls-ca-cert-file",
+            &self.path("authority.crt"),
+            "--tls-cert-file",
+            &self.path("good.crt"),
+            "--tls-key-file",
+            &self.path("good.key"),
+        ]);
+        (server, format!("rediss://127.0.0.1:{port}"))
+    }
+}
+
+/// Texts that are no certificate.
+fn no_certificates(pem: &Pem) -> Vec<(&'static str, Vec<u8>)> {
+    let certificate = pem.read("authority.crt");
+    let key = pem.read("authority.key");
+    let cut = certificate[..certificate.len() / 2].to_vec();
+    let shouted = String::from_utf8_lossy(&certificate).replace("CERTIFICATE", "CERTIFICATF");
+    vec![
+        ("nothing", Vec::new()),
+        ("blanks", b" \n\n\t".to_vec()),
+        ("words", b"hunter2 is the secret password".to_vec()),
+        ("binary", (0..=255).cycle().take(10_000).collect()),
+        ("zeros", vec![0; 100_000]),
+        ("a key", key),
+        ("cut off", cut),
+        ("another label", shouted.into_bytes()),
+        (
+            "no contents",
+            b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".to_vec(),
+        ),
+        (
+            "contents that are none",
+            b"-----BEGIN CERTIFICATE-----\nc2VjcmV0LWh1bnRlcjI=\n-----END CERTIFICATE-----\n"
+                .to_vec(),
+        ),
+        (
+            "contents that cannot be",
+            b"-----BEGIN CERTIFICATE-----\n!!secret!!hunter2!!\n-----END CERTIFICATE-----\n"
+                .to_vec(),
+        ),
+    ]
+}
+
+fn address() -> RedisAddress {
+    RedisAddress::from_url("rediss://127.0.0.1:1").expect("an address")
+}
+
+/// What is no authority is an error when it is given, or at the latest when it is used.
+#[tokio::test]
+async fn authorities_that_are_none() {
+    let pem = Pem::new();
+    for (name, text_of) in no_certificates(&pem) {
+        let error = match address().authority(&text_of) {
+            Err(error) => error,
+            Ok(address) => {
+                assert_hides(&format!("{address} {address:?} {address:#?}"), &text_of);
+                assert!(
+                    name.starts_with("contents"),
+                    "{name} is taken for a certificate"
+                );
+                RedisStore::connect_lazy(address).expect_err(name)
+            }
+        };
+        assert_eq!(
+            error.kind(),
+            StoreErrorKind::Configuration,
+            "{name}: {error}"
+        );
+        assert_hides(&text(&error), &text_of);
+    }
+}
+
+/// The same of a client's certificate, of its key, and of both the wrong way round.
+#[tokio::test]
+async fn client_certificates_that_are_none() {
+    let pem = Pem::new();
+    let (certificate, key) = (pem.read("client.crt"), pem.read("client.key"));
+    let mut pairs = vec![
+        ("swapped", key.clone(), certificate.clone()),
+        ("only keys", key.clone(), key.clone()),
+        (
+            "only certificates",
+            certificate.clone(),
+            certificate.clone(),
+        ),
+        (
+            "a key cut off",
+            certificate.clone(),
+            key[..key.len() / 2].to_vec(),
+        ),
+    ];
+    for (name, text) in no_certificates(&pem) {
+        pairs.push((name, text.clone(), key.clone()));
+        if name != "a key" {
+            pairs.push((name, certificate.clone(), text.clone()));
+            pairs.push((name, text.clone(), text));
+        }
+    }
+    let mut accepted = Vec::new();
+    for (name, certificate, key) in pairs {
+        let error = match address().client_certificate(&certificate, &key) {
+            Err(error) => error,
+            Ok(address) => {
+                let shown = format!("{address} {address:?} {address:#?}");
+                assert_hides(&shown, &key);
+                if !name.starts_with("contents") {
+                    accepted.push(name);
+                }
+                match RedisStore::connect_lazy(address) {
+                    Err(error) => error,
+                    // Contents that are no certificate are found when a connection is made.
+                    Ok(_) => {
+                        if !name.starts_with("contents") {
+                            accepted.push("and connected lazily");
+                        }
+                        continue;
+                    }
+                }
+            }
+        };
+        assert_eq!(
+            error.kind(),
+            StoreErrorKind::Configuration,
+            "{name}: {error}"
+        );
+        assert_hides(&text(&error), &key);
+        assert_hides(&text(&error), &certificate);
+    }
+    assert!(
+        accepted.is_empty(),
+        "taken for a certificate and its key: {accepted:?}"
+    );
+}
+
+/// A server of another authority, a client without or with a stranger's certificate: an error in
+/// bounded time that repeats no text. With the right ones it decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers() {
+    let pem = Pem::new();
+    let (_server, url) = pem.server();
+    let address = |authority: &str, client: Option<&str>| {
+        let address = RedisAddress::from_url(&url).expect("an address");
+        let address = address
+            .authority(pem.read(authority))
+            .expect("a certificate");
+        match client {
+            None => address,
+            Some(name) => {
+                let certificate = pem.read(&format!("{name}.crt"));
+                let key = pem.read(&format!("{name}.key"));
+                address.client_certificate(certificate, key).expect("both")
+            }
+        }
+    };
+    let store = RedisStore::connect(address("authority.crt", Some("client"))).await;
+    let store = store.expect("the right ones").timeout(PATIENT);
+    let one = take(&rule("tls", 5, HOUR), "");
+    assert!(store.take(&one).await.expect("a decision").is_allowed());
+    for (authority, client) in [
+        ("unknown.crt", Some("client")),
+        ("authority.crt", None),
+        ("authority.crt", Some("other")),
+        ("good.crt", Some("other")),
+    ] {
+        let began = Instant::now();
+        let error = RedisStore::connect(address(authority, client)).await;
+        let error = error.expect_err("strangers");
+        let took = began.elapsed();
+        assert!(
+            took < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2),
+            "{took:?}"
+        );
+        let text = text(&error);
+        println!("{authority} {client:?}: {error:?}");
+        assert!(!error.to_string().is_empty());
+        for name in [
+            "authority.crt",
+            "unknown.crt",
+            "client.crt",
+            "client.key",
+            "other.key",
+        ] {
+            assert_hides(&text, &pem.read(name));
+        }
+    }
+}
+
+/// A certificate with the key of another one never connects, and is an error that repeats neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_another_certificate() {
+    let pem = Pem::new();
+    let (_server, url) = pem.server();
+    let address = RedisAddress::from_url(&url).expect("an address");
+    let address = address
+        .authority(pem.read("authority.crt"))
+        .expect("a certificate");
+    let (certificate, key) = (pem.read("client.crt"), pem.read("other.key"));
+    let error = match address.client_certificate(&certificate, &key) {
+        Err(error) => error,
+        Ok(address) => RedisStore::connect(address).await.expect_err("they differ"),
+    };
+    assert_hides(&text(&error), &key);
+    assert_hides(&text(&error), &certificate);
+}
+
+/// Whoever names a client certificate means to show one: a text without a certificate never makes a
+/// connection without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_that_is_never_shown() {
+    let pem = Pem::new();
+    let (server, url) = pem.server();
+    crate::helpers::run(&server, "CONFIG SET tls-auth-clients optional");
+    let address = RedisAddress::from_url(&url).expect("an address");
+    let address = address
+        .authority(pem.read("authority.crt"))
+        .expect("a certificate");
+    let key = pem.read("client.key");
+    let connected = match address.client_certificate("not a certificate", &key) {
+        Err(error) => {
+            assert_eq!(error.kind(), StoreErrorKind::Configuration);
+            return;
+        }
+        Ok(address) => RedisStore::connect(address).await,
+    };
+    let error = connected
+        .map(|_| ())
+        .expect_err("it connected without a certificate");
+    println!("{error:?}");
+    assert_hides(&text(&error), &key);
+}

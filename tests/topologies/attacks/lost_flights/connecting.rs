@@ -1,0 +1,120 @@
+//! Any one flight since the connection began, whatever it is for: introductions, scripts, the first
+//! questions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use test_support::Redis as Server;
+use test_support::proxy::{Extra, FlightFault, Mode, Part, Proxy, Spot};
+use tidegate::Redis;
+use tokio::time::sleep;
+
+use super::callers::{Kind, Trouble, World};
+use super::{Load, Record};
+use crate::helpers::millis;
+
+/// Until everybody is answered: the first attempt to connect may take its whole time-out.
+const BOUND: Duration = Duration::from_secs(8);
+
+const KINDS: [Kind; 6] = [
+    Kind::Take,
+    Kind::Peek,
+    Kind::UsedUp,
+    Kind::Available,
+    Kind::HeldLock,
+    Kind::Look,
+];
+
+async fn any_flight(fault: FlightFault) {
+    let server = Server::start();
+    let prepared = World::new(&server, "world").await;
+    for skip in 0..6 {
+        let proxy = Proxy::start_with_flights(&server.url).await;
+        proxy.break_flight(fault, "", skip);
+        let redis = Redis::connect_lazy(&*proxy.url).expect("a valid address");
+        let world = Arc::new(prepared.moved(proxy, redis));
+        let load = Load::of_many(&world, &KINDS, 1);
+        recovers(&world, load, &format!("{fault:?} of flight {skip}")).await;
+    }
+}
+
+/// Waits until the fault has hit; then everybody is answered, and by nobody else's answer.
+async fn recovers(world: &World, load: Load, case: &str) {
+    let armed = Instant::now();
+    while world.proxies[0].fault_trace().hit.is_none() && armed.elapsed() < millis(3_000) {
+        sleep(millis(1)).await;
+    }
+    let began = Instant::now();
+    load.all_answered(began).await;
+    let took = began.elapsed();
+    let records = load.end().await;
+    let trace = world.proxies[0].fault_trace();
+    let case = format!("{case} with {} commands", trace.commands);
+    println!("{case}: {took:?}, {} connections", world.accepted());
+    let is_wrong = |one: &&Record| matches!(one.trouble, Some(Trouble::Wrong(_)));
+    let wrong = records.iter().find(is_wrong);
+    assert!(wrong.is_none(), "{case}: {wrong:?}");
+    assert!(took < BOUND, "{case}: {took:?}");
+}
+
+/// The connection is dead, and a flight of that which is opened beside it is broken.
+async fn any_flight_of_a_second_link(fault: FlightFault) {
+    let server = Server::start();
+    let world = Arc::new(World::new(&server, "world").await);
+    for skip in 0..4 {
+        let load = Load::of_many(&world, &KINDS, 1);
+        load.all_answered(Instant::now()).await;
+        world.proxies[0].present(Mode::BlackHole);
+        world.proxies[0].break_flight(fault, "", skip);
+        recovers(&world, load, &format!("{fault:?} of flight {skip}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_link_that_is_broken() {
+    any_flight_of_a_second_link(FlightFault::Lose(Part::All)).await;
+    any_flight_of_a_second_link(FlightFault::Add(Extra::EarlierReply, Spot::Before)).await;
+}
+
+#[tokio::test]
+async fn any_flight_is_lost() {
+    any_flight(FlightFault::Lose(Part::All)).await;
+}
+
+#[tokio::test]
+async fn half_of_any_flight_is_lost() {
+    any_flight(FlightFault::Lose(Part::FirstHalf)).await;
+}
+
+#[tokio::test]
+async fn a_reply_too_many_before_any_flight() {
+    any_flight(FlightFault::Add(Extra::Integer, Spot::Before)).await;
+    any_flight(FlightFault::Add(Extra::EarlierReply, Spot::Before)).await;
+}
+
+/// What is measured with: a connection that breaks as a whole shifts nothing, and then no caller of
+/// any kind takes its own answer for another's.
+#[tokio::test]
+async fn connections_that_break_as_a_whole() {
+    let server = Server::start();
+    let world = Arc::new(World::new(&server, "world").await);
+    let proxy = &world.proxies[0];
+    let delay = Mode::Delay {
+        calls: millis(1),
+        replies: millis(1),
+    };
+    proxy.all(delay);
+    let load = Load::of_many(&world, &Kind::ALL, 2);
+    load.all_answered(Instant::now()).await;
+    for round in 0..12 {
+        proxy.present([Mode::Reset, Mode::HalfClosed, Mode::BlackHole][round % 3]);
+        sleep(millis(100)).await;
+        load.all_answered(Instant::now()).await;
+    }
+    let records = load.end().await;
+    let is_wrong = |one: &&Record| matches!(one.trouble, Some(Trouble::Wrong(_)));
+    let wrong: Vec<_> = records.iter().filter(is_wrong).collect();
+    let failed = records.iter().filter(|one| one.trouble.is_some()).count();
+    println!("{failed} of {} failed", records.len());
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

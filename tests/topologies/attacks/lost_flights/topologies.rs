@@ -1,0 +1,184 @@
+//! The same in a cluster and behind sentinels: there are more questions there that can be lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use test_support::cluster::{Cluster, Plan};
+use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
+use test_support::sentinels::{NAME, Sentinels};
+use tidegate::RedisStore;
+use tidegate::Store;
+use tokio::time::sleep;
+
+use super::callers::{Kind, World};
+use super::{ADDITIONS, LOSSES, Load, TIMEOUT, attack, check};
+use crate::helpers::stalls::Stalls;
+use crate::helpers::{HOUR, is_allowed, millis, rule, take};
+
+/// Those that ask no process beside.
+const KINDS: [Kind; 12] = [
+    Kind::Take,
+    Kind::Slice,
+    Kind::Peek,
+    Kind::SpentTake,
+    Kind::UsedUp,
+    Kind::Plenty,
+    Kind::GiveBack,
+    Kind::Available,
+    Kind::RateOf,
+    Kind::HeldLock,
+    Kind::Look,
+    Kind::Holds,
+];
+
+/// Proxies before all nodes, and the URL that leads through them. The nodes name the proxies'
+/// ports as their own.
+async fn proxied(cluster: &Cluster) -> (Vec<Proxy>, String) {
+    let mut proxies = Vec::new();
+    for node in &cluster.nodes {
+        let proxy = Proxy::start_with_flights(&node.url()).await;
+        let (_, port) = proxy.url.rsplit_once(':').expect("a port");
+        node.run::<()>(&format!("CONFIG SET cluster-announce-port {port}"));
+        proxies.push(proxy);
+    }
+    let ports: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
+    let is_known = || {
+        let mut nodes = cluster.nodes.iter();
+        nodes.all(|node| {
+            let known: String = node.run("CLUSTER NODES");
+            let mut ports = ports.iter();
+            ports.all(|url| known.contains(url.trim_start_matches("redis://")))
+        })
+    };
+    let began = Instant::now();
+    while !is_known() {
+        assert!(began.elapsed() < Duration::from_secs(60), "all know all");
+        sleep(millis(20)).await;
+    }
+    let addresses: Vec<_> = ports
+        .iter()
+        .map(|url| url.trim_start_matches("redis://"))
+        .collect();
+    let url = format!("redis-cluster://{}", addresses.join(","));
+    (proxies, url)
+}
+
+#[tokio::test]
+async fn a_flight_of_a_node() {
+    let cluster = Cluster::start(&Plan::default());
+    let url = cluster.nodes[0].url();
+    let (proxies, proxied) = proxied(&cluster).await;
+    let world = World::over(proxies, &proxied, &proxied, "world").await;
+    let world = Arc::new(world);
+    let stalls = Stalls::watch(&[&url], millis(60)).await;
+    let mut reports = Vec::new();
+    for fault in [LOSSES[0], LOSSES[1], LOSSES[4], ADDITIONS[0], ADDITIONS[2]] {
+        let load = Load::of_many(&world, &KINDS, 2);
+        reports.push(attack(&world, load, fault, &stalls).await);
+    }
+    check(reports);
+}
+
+/// The question for the layout of the cluster is lost, or answered by something else.
+#[tokio::test]
+async fn a_layout_of_a_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    let (proxies, proxied) = proxied(&cluster).await;
+    let proxies = &proxies;
+    let rule = rule("spread", 1_000_000, HOUR);
+    for fault in [
+        FlightFault::Lose(Part::All),
+        FlightFault::Add(Extra::Integer, Spot::Before),
+        FlightFault::Add(Extra::EarlierReply, Spot::Before),
+    ] {
+        for proxy in proxies {
+            proxy.break_flight(fault, "CLUSTER", 0);
+        }
+        let store = RedisStore::connect_lazy(&*proxied).expect("a valid address");
+        let store = store.timeout(TIMEOUT);
+        let began = Instant::now();
+        for key in 0..30 {
+            let take = take(&rule, key);
+            while !is_allowed(&store.take(&take).await) {
+                let after = began.elapsed();
+                assert!(after < Duration::from_secs(10), "{fault:?}: {after:?}");
+                sleep(millis(5)).await;
+            }
+        }
+        let hit = proxies
+            .iter()
+            .filter(|proxy| proxy.fault_trace().hit.is_some());
+        println!("{fault:?} hit {} nodes: {:?}", hit.count(), began.elapsed());
+    }
+}
+
+/// The question for the master is lost, or answered by something else, at first and during a
+/// failover: decisions come from the master nevertheless.
+#[tokio::test]
+async fn a_question_to_sentinels() {
+    let sentinels = Sentinels::start();
+    let mut proxies = Vec::new();
+    for sentinel in &sentinels.sentinels {
+        proxies.push(Proxy::start_with_flights(&sentinel.url()).await);
+    }
+    let addresses = proxies.iter().map(|proxy| {
+        let address = proxy.url.trim_start_matches("redis://");
+        address.to_owned()
+    });
+    let url = format!(
+        "redis-sentinel://{}/{NAME}",
+        addresses.collect::<Vec<_>>().join(",")
+    );
+    let take = take(&rule("master", 1_000_000, HOUR), "a");
+    let decides = async |store: &RedisStore, case: &str| {
+        let began = Instant::now();
+        while !is_allowed(&store.take(&take).await) {
+            let after = began.elapsed();
+            assert!(after < Duration::from_secs(20), "{case}: {after:?}");
+            sleep(millis(5)).await;
+        }
+        let hit = proxies
+            .iter()
+            .filter(|proxy| proxy.fault_trace().hit.is_some());
+        println!(
+            "{case} hit {} sentinels: {:?}",
+            hit.count(),
+            began.elapsed()
+        );
+    };
+    let faults = [
+        FlightFault::Lose(Part::All),
+        FlightFault::Add(Extra::Integer, Spot::Before),
+        FlightFault::Add(Extra::EarlierReply, Spot::Before),
+    ];
+    let break_all = |fault, contains| {
+        for proxy in &proxies {
+            proxy.break_flight(fault, contains, 0);
+        }
+    };
+    for fault in faults {
+        for contains in ["", "SENTINEL", "SUBSCRIBE"] {
+            break_all(fault, contains);
+            let store = RedisStore::connect_lazy(&*url).expect("a valid address");
+            let store = store.timeout(TIMEOUT);
+            let case = format!("{fault:?} of {contains:?}");
+            decides(&store, &case).await;
+            // Some questions come later.
+            sleep(millis(300)).await;
+            decides(&store, &case).await;
+        }
+    }
+    let store = RedisStore::connect(&*url).await.expect("they run");
+    let store = store.timeout(TIMEOUT);
+    for fault in [faults[0], faults[2]] {
+        let old = sentinels.master();
+        break_all(fault, "SENTINEL");
+        sentinels.fail_over();
+        let began = Instant::now();
+        while sentinels.master() == old || !sentinels.is_settled() {
+            assert!(began.elapsed() < Duration::from_secs(60), "a new master");
+            sleep(millis(20)).await;
+        }
+        decides(&store, &format!("{fault:?} and a failover")).await;
+    }
+}

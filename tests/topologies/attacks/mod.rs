@@ -1,0 +1,8 @@
+//! Attacks on connections: nodes that hang, replies that are lost, certificates that make no sense.
+//! [`acl`] and `secrets` test what `docs/security.md` promises.
+
+mod acl;
+mod certificates;
+mod cluster;
+mod lost_flights;
+mod secrets;

@@ -1,0 +1,219 @@
+//! A server waits for its store before it listens.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::get;
+use axum::{Extension, Router};
+use test_support::cluster::{Cluster, Plan};
+use test_support::process::Process;
+use test_support::proxy::{Mode, Proxy};
+use test_support::sentinels::Sentinels;
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::StoreErrorKind;
+use tidegate::{
+    Decision, Limits, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, StoreError,
+};
+use tower::ServiceExt;
+
+use crate::{PATIENCE, take};
+
+/// Long enough for an attempt to connect to fail.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A port that nobody listens to.
+const NOBODY: &str = "redis://127.0.0.1:1";
+
+fn resilient(url: &str) -> Resilient<RedisStore> {
+    let store = Resilient::redis(url, "shop").expect("an address");
+    store.timeout(PATIENCE)
+}
+
+fn limits(url: &str) -> Limits {
+    let rule = Rule::new("p", [Quota::per_hour(100)]).expect("a valid rule");
+    Limits::new([rule]).store(resilient(url))
+}
+
+/// The statuses of the first requests, and who decided them.
+async fn first_requests(limits: &Limits) -> Vec<(StatusCode, Option<Source>)> {
+    let handler = get(async |decision: Option<Decision>| Extension(decision));
+    let app = Router::new().route("/", handler.layer(limits.layer("p")));
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let response = app.clone().oneshot(request).await.expect("an answer");
+        let decision = Decision::from_extensions(response.extensions());
+        seen.push((response.status(), decision.map(Decision::source)));
+    }
+    seen
+}
+
+fn message(answer: Result<(), StoreError>) -> String {
+    answer.expect_err("it is not ready").to_string()
+}
+
+/// The first attempts to connect are refused, as where Redis starts after its clients. Without the
+/// wait, the first requests are answered with a 503.
+#[tokio::test]
+async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
+    let server = test_support::Redis::start();
+    let mut proxy = Proxy::start(&server.url).await;
+    proxy.refuse().await;
+    let limits = limits(&proxy.url);
+    let error = limits.ready(SHORT).await.expect_err("nobody listens");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    let (text, address) = (error.to_string(), &proxy.url["redis://".len()..]);
+    assert!(text.contains(address) && text.contains("refused"), "{text}");
+    let unready = first_requests(&limits).await;
+    assert_eq!(unready, [(StatusCode::SERVICE_UNAVAILABLE, None); 3]);
+
+    let millis = Duration::from_millis;
+    let (calls, replies) = (millis(20), millis(20));
+    proxy.all(Mode::Delay { calls, replies });
+    let wait = limits.ready(PATIENCE);
+    let start = async {
+        tokio::time::sleep(SHORT).await;
+        proxy.accept_again().await;
+    };
+    let (ready, ()) = tokio::join!(wait, start);
+    ready.expect("it is there by now");
+    let decided = first_requests(&limits).await;
+    assert_eq!(decided, [(StatusCode::OK, Some(Source::Redis)); 3]);
+    limits.ready(Duration::ZERO).await.expect("it still is");
+}
+
+#[tokio::test]
+async fn bounds() {
+    let server = test_support::Redis::start();
+    let store = resilient(&server.url);
+    // Nothing is connected before the first await.
+    let error = message(store.ready(Duration::ZERO).await);
+    assert!(error.contains("did not answer in time"), "{error}");
+    let clone = store.clone();
+    drop(store.ready(Duration::MAX));
+    let _ = tokio::time::timeout(Duration::ZERO, store.ready(Duration::MAX)).await;
+    store.ready(Duration::MAX).await.expect("a running Redis");
+    clone.ready(Duration::ZERO).await.expect("the same store");
+    drop(store);
+    let waits = clone.processes(2).ready(Duration::ZERO).await;
+    waits.expect("a setter leaves the connection as it is");
+}
+
+/// Time does not help there.
+#[tokio::test]
+async fn mistakes_are_told_at_once() {
+    let server = Process::start(&["--save", ""]);
+    server.run::<()>("CONFIG SET requirepass s3cret");
+    let wrong = server.url().replace("//", "//:wr0ng@");
+    let error = limits(&wrong).ready(Duration::MAX).await;
+    let error = error.expect_err("the password is wrong");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert!(!format!("{error} {error:?}").contains("wr0ng"), "{error:?}");
+    let no_cluster = server.url().replace("redis://", "redis-cluster://:s3cret@");
+    let error = limits(&no_cluster).ready(Duration::MAX).await;
+    let error = error.expect_err("a single server");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let redis = Sentinels::start();
+    let error = limits(&redis.url().replace("/limits", "/others")).ready(Duration::MAX);
+    let error = error.await.expect_err("another master");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let right = server.url().replace("//", "//:s3cret@");
+    let ready = limits(&right).ready(PATIENCE).await;
+    ready.expect("the right password");
+}
+
+/// A master that is not connected yet would answer the requests of its slots late.
+#[tokio::test]
+async fn a_cluster_is_ready_with_all_its_masters() {
+    let cluster = Cluster::start(&Plan::default());
+    cluster.nodes[0].signal("STOP");
+    let seeds = cluster.nodes[1..].iter().map(Process::address);
+    let url = format!("redis-cluster://{}", seeds.collect::<Vec<_>>().join(","));
+    let store = resilient(&url);
+    let error = store.ready(SHORT * 3).await.expect_err("one is mute");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    let connected = store.clone().connect().await;
+    connected.expect("one master is enough for that");
+    cluster.nodes[0].signal("CONT");
+    store.ready(PATIENCE).await.expect("all answer");
+    for path in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let decision = store.take(&take(path, 3)).await.expect(path);
+        assert_eq!(decision.source(), Source::Redis);
+    }
+
+    // A slot without a master, which gets one.
+    let slot = cluster.slot("p");
+    for node in &cluster.nodes {
+        node.run::<()>(&format!("CLUSTER DELSLOTS {slot}"));
+    }
+    let store = resilient(&url);
+    let error = message(store.ready(SHORT * 3).await);
+    assert!(error.contains("some slots have no master"), "{error}");
+    let (ready, ()) = tokio::join!(store.ready(PATIENCE), async {
+        tokio::time::sleep(SHORT).await;
+        let owner = &cluster.nodes[cluster.owner("p")];
+        owner.run::<()>(&format!("CLUSTER ADDSLOTS {slot}"));
+    });
+    ready.expect("every slot has a master");
+}
+
+#[tokio::test]
+async fn a_master_that_sentinels_name() {
+    let redis = Sentinels::start();
+    let limits = limits(&redis.url());
+    limits.ready(PATIENCE).await.expect("a master");
+    let decided = first_requests(&limits).await;
+    assert_eq!(decided, [(StatusCode::OK, Some(Source::Redis)); 3]);
+}
+
+fn wrapped(store: Arc<dyn Store>) -> impl Store {
+    let store = Resilient::bare(Resilient::bare(store).in_flight(10)).timeout(PATIENCE);
+    let store = Resilient::bare(Resilient::bare(store).failures(10))
+        .denial_cache(Duration::from_millis(100));
+    Resilient::new(Resilient::bare(store).fallback(Share::of_processes(2)))
+}
+
+/// What answers in place of the store does not make it ready.
+#[tokio::test]
+async fn wrappers_pass_the_question_on() {
+    let store = RedisStore::connect_lazy(NOBODY).expect("an address");
+    let away = wrapped(Arc::new(store));
+    let error = message(away.ready(SHORT).await);
+    assert!(error.contains("127.0.0.1:1"), "{error}");
+    let decision = away.take(&take("p", 10)).await.expect("a fallback");
+    assert_eq!(decision.source(), Source::Fallback);
+    let server = test_support::Redis::start();
+    let store = RedisStore::connect_lazy(&*server.url).expect("an address");
+    let there = Arc::new(wrapped(Arc::new(store)));
+    there.ready(PATIENCE).await.expect("a running Redis");
+}
+
+/// It needs no runtime, and is there at the first look.
+#[test]
+fn a_memory_store_is_ready_at_once() {
+    let rule = || Rule::new("p", [Quota::per_hour(100)]).expect("a valid rule");
+    let (default, given) = (Limits::new([rule()]), Limits::new([rule()]));
+    let given = given.store(wrapped(Arc::new(MemoryStore::new())));
+    for limits in [default, given] {
+        let ready = limits.ready(Duration::ZERO).poll_now();
+        ready.expect("at once").expect("ready");
+    }
+}
+
+/// The tasks that would connect are gone.
+#[test]
+fn a_runtime_that_has_ended() {
+    let server = test_support::Redis::start();
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let first = runtime();
+    let limits = first.block_on(async { limits(&server.url) });
+    first.block_on(limits.ready(PATIENCE)).expect("it is there");
+    drop(first);
+    let began = Instant::now();
+    let ready = runtime().block_on(limits.ready(SHORT));
+    assert!(message(ready).contains("redis at"));
+    assert!(began.elapsed() < PATIENCE);
+}
