@@ -1,5 +1,5 @@
 //! Users press an export button again and again: one export of each user runs in the whole fleet,
-//! and further presses are answered at once.
+//! and further presses are answered immediately.
 //!
 //! `cargo run --features lock --example export` uses the Redis at `REDIS_URL`, or starts one.
 

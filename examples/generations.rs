@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::Server;
 use tidegate::Redis;
-use tidegate::limiter::{Generation, RateLimiter, RateType};
+use tidegate::limiter::{Generation, Rate, RateLimiter};
 use tokio::time::{Instant, sleep_until};
 
 const INTERVAL: Duration = Duration::from_millis(400);
@@ -60,7 +60,7 @@ async fn limiter(
 ) -> Result<RateLimiter, Box<dyn Error>> {
     let name = format!("generations:{name}:{generation:?}");
     let limiter = RateLimiter::new(redis, name).generation(generation);
-    limiter.set_rate(RateType::Overall, RATE, INTERVAL).await?;
+    limiter.set_rate(Rate::overall(RATE, INTERVAL)?).await?;
     Ok(limiter)
 }
 

@@ -44,13 +44,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..4 {
         ask("swordfish").await;
     }
-    println!("four at once: each is charged until its answer is there");
+    println!("four together: each is charged until its answer is there");
     join_all([(); 4].map(|()| ask("swordfish"))).await;
     println!("failures, and then the right password:");
     for password in ["secret", "123456", "sword", "swordfish"] {
         ask(password).await;
     }
-    // A service says this at the end of a graceful shutdown: Redis is told in the background.
+    // A service says this at the end of a graceful shutdown: Redis learns of it in the background.
     limits.flush(Duration::from_secs(1)).await;
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::Server;
 use tidegate::Redis;
-use tidegate::limiter::{RateLimiter, RateType};
+use tidegate::limiter::{Rate, RateLimiter};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -31,7 +31,7 @@ async fn call_the_partner(url: &str) -> Result<(), Box<dyn Error>> {
     let redis = Redis::connect(url).await?;
     // The first call sets the rate.
     let limiter = RateLimiter::new(&redis, "outbound:partner")
-        .rate(RateType::Overall, 10, Duration::from_secs(1))?
+        .rate(Rate::overall(10, Duration::from_secs(1))?)
         .fair();
     for _ in 0..CALLS {
         limiter.acquire(1).await?;

@@ -1,4 +1,4 @@
-//! One limit for all processes that use the same Redis: start this example several times at once.
+//! One limit for all processes that use the same Redis: start this example several times.
 //!
 //! `REDIS_URL=redis://127.0.0.1:6379 cargo run --example redis`
 

@@ -1,4 +1,4 @@
-//! Rules from a file that is watched, and read at once on SIGHUP.
+//! Rules from a file that is watched, and read immediately on SIGHUP.
 //!
 //! `cargo run --example reload`. It says its process id; then edit the file that it names, or send
 //! `kill -HUP <id>`.

@@ -8,7 +8,7 @@ pub(crate) const MAX: u64 = 100;
 /// ... in any window of this length.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
-/// GCRA is shown a second time, with so many units at once instead of [`MAX`].
+/// GCRA is shown a second time, with so many units together instead of [`MAX`].
 pub(crate) const SMALL_BURST: u64 = 20;
 
 /// How long the traffics last: three windows, so that what repeats is seen to repeat.

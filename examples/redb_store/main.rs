@@ -1,4 +1,4 @@
-//! A store of one's own: counts in a file, which survive a restart.
+//! A custom store: counts in a file, which survive a restart.
 //!
 //! `cargo run --example redb_store`, and once more within a minute. The suite that every store
 //! passes is run on it by `cargo test --all-features --test store redb`.

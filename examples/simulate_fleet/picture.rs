@@ -147,7 +147,7 @@ fn header<'a>(sheet: &Area<'a>, title: &str, modes: &[Mode]) -> Result<Area<'a>,
     Ok(below)
 }
 
-/// No font is looked for here: whoever shows the picture chooses one.
+/// No font is looked for here: the viewer chooses one.
 fn text(pixels: f64) -> TextStyle<'static> {
     ("sans-serif", pixels * 1.24).into_font().color(&TEXT)
 }

@@ -33,7 +33,7 @@ pub async fn run() -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let app = routes::router(&limits);
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    // Before the app says that it listens: whoever reads that may send a signal at once.
+    // Before the app says that it listens: its reader may send a signal immediately.
     let stop = serve::Stop::listen()?;
     announce(&format!(
         "listening on http://{address}\ndecided by {}\nrules: {}\n",

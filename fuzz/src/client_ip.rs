@@ -251,6 +251,13 @@ fn address(key: &str) -> IpAddr {
 fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
+        // Behind a NAT64, and of a 6to4 site.
+        IpAddr::V6(ip) if ip.to_bits() >> 32 == 0x64_ff9b << 64 => {
+            Ipv4Addr::from(ip.to_bits() as u32).into()
+        }
+        IpAddr::V6(ip) if ip.to_bits() >> 112 == 0x2002 => {
+            Ipv4Addr::from((ip.to_bits() >> 80) as u32).into()
+        }
         IpAddr::V6(ip) => {
             let host = u128::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
             IpAddr::V6((ip.to_bits() & !host).into())

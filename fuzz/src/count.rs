@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::algorithm::{Count, Counting};
+use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::decision::Verdict;
 use tidegate::{Algorithm, Decision, Quota};
@@ -18,7 +18,7 @@ const LATEST: u64 = 1 << 53;
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let is_steady = input.byte() < 128;
-    let rules: Vec<(Counting, Vec<Quota>)> = match is_steady {
+    let rules: Vec<(AlgorithmConfig, Vec<Quota>)> = match is_steady {
         true => vec![(input.counting(), input.quotas(3))],
         false => (0..3)
             .map(|_| (input.counting(), input.quotas(3)))
@@ -104,11 +104,11 @@ fn standing(decision: &Decision) -> Vec<(u64, Duration)> {
 }
 
 impl History {
-    fn peek(&self, counting: Counting, quotas: &[Quota]) -> Decision {
+    fn peek(&self, counting: AlgorithmConfig, quotas: &[Quota]) -> Decision {
         self.count.clone().take(counting, self.now, quotas, 0)
     }
 
-    fn take(&mut self, counting: Counting, quotas: &[Quota], cost: u64) {
+    fn take(&mut self, counting: AlgorithmConfig, quotas: &[Quota], cost: u64) {
         let before = self.peek(counting, quotas);
         let decision = self.count.take(counting, self.now, quotas, cost);
         tell(|| {
@@ -170,7 +170,13 @@ impl History {
 
     /// Allowed then, and not a microsecond earlier; but after a change of quotas it may be earlier, for what was charged under
     /// those before is forgotten when they would have.
-    fn is_true(&self, counting: Counting, quotas: &[Quota], cost: u64, retry_after: Duration) {
+    fn is_true(
+        &self,
+        counting: AlgorithmConfig,
+        quotas: &[Quota],
+        cost: u64,
+        retry_after: Duration,
+    ) {
         let micros = u64::try_from(retry_after.as_micros()).expect("it was a number");
         let then = self.now.saturating_add(micros);
         if then > LATEST {

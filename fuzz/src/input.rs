@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tidegate::algorithm::Counting;
+use tidegate::algorithm::AlgorithmConfig;
 use tidegate::{Algorithm, Quota};
 
 /// Tells what an input does, line by line, where `TIDEGATE_STORY` is set.
@@ -85,9 +85,9 @@ impl<'a> Input<'a> {
         &from[usize::from(self.byte()) % from.len()]
     }
 
-    pub fn counting(&mut self) -> Counting {
+    pub fn counting(&mut self) -> AlgorithmConfig {
         let kind = self.byte();
-        let counting = Counting::from(Algorithm::ALL[usize::from(kind % 4)]);
+        let counting = AlgorithmConfig::from(Algorithm::ALL[usize::from(kind % 4)]);
         match kind {
             0..=127 => counting,
             _ => counting.sub_windows(u16::from(kind)),

@@ -107,6 +107,7 @@ fn is_in_its_place(name: &Names, prefix: &str, who: &Who) {
         match part {
             Part::Nothing => assert_eq!(text, "~"),
             Part::Hashed(_) => assert!(text.len() == 33 && text.starts_with('#'), "{text}"),
+            Part::Plain(bytes) if bytes.is_empty() => assert_eq!(text, "%"),
             Part::Plain(bytes) => assert_eq!(decoded(text), *bytes),
         }
     }

@@ -69,7 +69,7 @@ async fn make(redis: &Redis, what: u8, with: u64) {
         3 => limiter.available_permits().await.err(),
         4 => limiter.stored_rate().await.err(),
         5 => match Rate::overall(1 + with % 8, Duration::from_millis(1 + with % 1_000)) {
-            Ok(rate) => limiter.try_set(rate).await.err(),
+            Ok(rate) => limiter.try_set_rate(rate).await.err(),
             Err(error) => Some(error),
         },
         6 => limiter.expire(wait).await.err(),

@@ -178,7 +178,7 @@ fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
 
 /// What looks like the reply to this call, and may be wrong in places: see `lua/include/reply_format.lua`.
 fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
-    let mut bytes = input.likely().to_le_bytes().to_vec();
+    let mut bytes = input.likely().to_be_bytes().to_vec();
     bytes.extend([0; 8]);
     put_mark(words, &mut bytes);
     // On a busy machine, a question of the input before comes late.
@@ -202,18 +202,18 @@ fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
                     // It answers all takes of the key, and mostly says how long it is.
                     let text = text(input);
                     let length = if kind < 208 { text.len() as u16 } else { alike };
-                    bytes.extend(length.to_le_bytes());
+                    bytes.extend(length.to_be_bytes());
                     bytes.extend(text.as_bytes());
                     break 'key;
                 }
-                bytes.extend(alike.to_le_bytes());
+                bytes.extend(alike.to_be_bytes());
                 let numbers = match verdict {
                     3 => 0,
                     1 if pours && alike > 1 && row.cost > 0 => 1 + 3 * quotas,
                     _ => 1 + 2 * quotas,
                 };
                 for _ in 0..numbers {
-                    bytes.extend(&input.likely().to_le_bytes()[..7]);
+                    bytes.extend(&input.likely().to_be_bytes()[1..]);
                 }
             }
         }
@@ -230,9 +230,16 @@ struct Row {
     takes: u16,
 }
 
-fn row(integer: &mut impl FnMut(usize) -> u64) -> Row {
-    let (cost, takes) = (integer(7), integer(2) as u16);
-    let _deadline = integer(7);
+/// Reads a number of so many bytes.
+fn integer(from: &mut Input<'_>, length: usize) -> u64 {
+    let mut integer = [0; 8];
+    integer[8 - length..].copy_from_slice(from.bytes(length));
+    u64::from_be_bytes(integer)
+}
+
+fn row(from: &mut Input<'_>) -> Row {
+    let (cost, takes) = (integer(from, 7), integer(from, 2) as u16);
+    let _deadline = integer(from, 7);
     Row { cost, takes }
 }
 
@@ -241,31 +248,21 @@ fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<
     let name = std::str::from_utf8(keys(words).first()?).ok()?;
     let mut rules = takes.iter().map(|take| &**take.rule());
     let rule = rules.find(|rule| name.contains(rule.path()))?;
-    let quota = match rule.algorithm().algorithm() {
-        Algorithm::SlidingLog | Algorithm::FixedWindow => 14,
-        Algorithm::SlidingWindow => 21,
-        Algorithm::Gcra => 42,
-        other => panic!("{other:?} is new here"),
-    };
-    let mut question = Input::new(arguments(words).first()?);
-    let mut integer = |length| {
-        let mut integer = [0; 8];
-        integer[..length].copy_from_slice(question.bytes(length));
-        u64::from_le_bytes(integer)
-    };
-    let mut all = Vec::new();
-    for _ in keys(words) {
-        let (quotas, number_of_rows) = (integer(1), integer(2));
-        let mut rows = vec![row(&mut integer)];
-        if quotas > 0 {
-            let expiry = 7;
-            for _ in 0..quotas * quota + expiry {
-                let _ = integer(1);
-            }
-        }
-        rows.extend((1..number_of_rows).map(|_| row(&mut integer)));
-        all.push(rows);
-    }
+    let bytes = arguments(words).first()?;
+    let mut question = Input::new(bytes);
+    let (_names_twice, records) = (integer(&mut question, 1), integer(&mut question, 2));
+    // Positions in Lua begin with 1.
+    let mut records = Input::new(bytes.get(usize::try_from(records).ok()? - 1..)?);
+    let firsts = keys(words).iter().map(|_| {
+        let (_rule, number_of_rows) = (integer(&mut records, 2), integer(&mut records, 2));
+        (row(&mut records), number_of_rows)
+    });
+    let firsts: Vec<_> = firsts.collect();
+    let rows = firsts.into_iter().map(|(first, number)| {
+        let further = (1..number).map(|_| row(&mut records));
+        std::iter::once(first).chain(further).collect()
+    });
+    let all = rows.collect();
     Some((rule, all))
 }
 

@@ -243,18 +243,18 @@ pub fn put_mark(words: &Words, reply: &mut [u8]) {
         .and_then(|word| std::str::from_utf8(word).ok());
     let mark: Option<u64> = mark.and_then(|word| word.parse().ok());
     if let (Some(mark), Some(place)) = (mark, reply.get_mut(8..16)) {
-        place.copy_from_slice(&mark.to_le_bytes());
+        place.copy_from_slice(&mark.to_be_bytes());
     }
 }
 
 /// The reply that allows a single take under a single quota: see `lua/include/reply_format.lua`.
 pub fn allowed(words: &Words) -> Vec<u8> {
-    let mut reply = 1_800_000_000_000_000_u64.to_le_bytes().to_vec();
+    let mut reply = 1_800_000_000_000_000_u64.to_be_bytes().to_vec();
     reply.extend([0; 8]);
     put_mark(words, &mut reply);
     // The verdict, one take, its serial number, what remains, and when the quota is whole.
     reply.push(1);
-    reply.extend(1_u16.to_le_bytes());
+    reply.extend(1_u16.to_be_bytes());
     reply.extend([0; 21]);
     reply
 }

@@ -23,7 +23,7 @@ pub(super) const TITLE: f64 = 22.0;
 /// The backend divides sizes by this.
 const BACKEND: f64 = 1.24;
 
-/// No font is looked for here: whoever shows the picture chooses one.
+/// No font is looked for here: the viewer chooses one.
 pub(super) fn text(pixels: f64, colour: &'static RGBColor) -> TextStyle<'static> {
     let font = ("sans-serif", pixels * BACKEND).into_font();
     font.color(colour)

@@ -2,9 +2,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::Source;
-use tidegate::store::{DenialCache, UnitLeases};
 use tidegate::test_util::ManualClock;
-use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+use tidegate::{Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};
 
@@ -80,10 +79,10 @@ impl<'a> Fleet<'a> {
             Mode::Plain => Arc::new(remote()),
             Mode::Mixed if matches!(number % 3, 1 | 2) => Arc::new(remote()),
             Mode::Cached => {
-                let cached = DenialCache::new(remote());
-                Arc::new(UnitLeases::new(cached).tokio_clock())
+                let cached = Resilient::bare(remote()).denial_cache(Duration::from_millis(100));
+                Arc::new(cached.tokio_clock())
             }
-            Mode::Leased | Mode::Mixed => Arc::new(UnitLeases::new(remote()).tokio_clock()),
+            Mode::Leased | Mode::Mixed => Arc::new(Resilient::bare(remote()).tokio_clock()),
             Mode::OwnPart | Mode::OwnWhole => {
                 Arc::new(MemoryStore::new().clock(self.clock.clone()))
             }
@@ -166,9 +165,10 @@ impl<'a> Fleet<'a> {
             let (mut admitted, mut leased, mut answered) = (0, 0, 0);
             for _ in 0..requests {
                 let Process { store, take, .. } = &self.processes[number];
-                let answer = match store.take(take).now() {
-                    Ok(answer) => answer,
-                    Err(pending) => {
+                let mut pending = store.take(take);
+                let answer = match pending.poll_now() {
+                    Some(answer) => answer,
+                    None => {
                         // The network counts it.
                         tokio::spawn(pending);
                         continue;

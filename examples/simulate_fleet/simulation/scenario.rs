@@ -6,7 +6,7 @@ pub(crate) struct Scenario {
     /// Units of the quota per process and second.
     pub(crate) per_process: u64,
     pub(crate) window: u64,
-    /// How long the demand grows at the beginning; zero if all of it is there at once.
+    /// How long the demand grows at the beginning; zero if all of it is there from the beginning.
     pub(crate) ramp: u64,
     /// For how many cycles figures are taken, after the ramp and one cycle more.
     pub(crate) cycles: u64,
@@ -23,9 +23,9 @@ pub(crate) struct Scenario {
 pub(crate) enum Mode {
     /// Every request is a question to the server.
     Plain,
-    /// `UnitLeases` around the same store.
+    /// Leases of the same store.
     Leased,
-    /// `UnitLeases` around `DenialCache` around the same store.
+    /// Leases and a denial cache around the same store.
     Cached,
     /// Of three processes one leases, one has a rule with a lease and asks for every request, and
     /// one has a rule without a lease.

@@ -33,7 +33,7 @@ struct Node {
     clock: ManualClock,
 }
 
-/// What a replica is told.
+/// What a replica learns.
 struct Charge {
     tick: u64,
     micros: u64,
@@ -148,11 +148,11 @@ impl Node {
     fn decide(&self, question: &Question) -> Answer {
         match question {
             Question::Take(take) => {
-                let answer = self.store.take(take).now();
+                let answer = self.store.take(take).poll_now();
                 Answer::Taken(answer.expect("memory").expect("decides"))
             }
             Question::Refund(take, receipt) => {
-                let answer = self.store.refund(take, receipt).now();
+                let answer = self.store.refund(take, receipt).poll_now();
                 Answer::Refunded(answer.expect("memory").expect("decides"))
             }
         }

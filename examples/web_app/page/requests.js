@@ -1,4 +1,4 @@
-// Requests of this page, not too many at once.
+// Requests of this page, not too many simultaneously.
 
 import { now } from "./words.js";
 
@@ -7,7 +7,7 @@ const AT_ONCE = 5;
 /** How long an answer may take. */
 export const PATIENCE = 15_000;
 
-/** At most so many at once; the others wait here, in their order. */
+/** At most so many simultaneously; the others wait here, in their order. */
 export const slots = {
   free: AT_ONCE,
   waiting: [],
