@@ -16,9 +16,9 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use support::{Table, contender, median, rounds};
 use tidegate::algorithm::Count;
-use tidegate::store::DenialCache;
 use tidegate::{
-    Algorithm, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take,
+    Algorithm, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Store,
+    Take,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -83,10 +83,10 @@ fn main() {
     let nothing = Quota::new(WINDOW, 0).expect("valid");
     let denied = Rule::new("getId", [nothing]).expect("valid");
     let denied = Take::new(Arc::new(denied), Key::from("2001:db8:7::/64"));
-    let cache = DenialCache::new(MemoryStore::new()).max_age(Duration::MAX);
+    let cache = Resilient::bare(MemoryStore::new()).denial_cache(Duration::MAX);
     let cached = || {
-        let answer = cache.take(black_box(&denied)).now();
-        assert!(matches!(&answer, Ok(Ok(decision)) if !decision.is_allowed()));
+        let answer = cache.take(black_box(&denied)).poll_now();
+        assert!(matches!(&answer, Some(Ok(decision)) if !decision.is_allowed()));
     };
     // So much that nothing is denied, and so slow that a bucket is never empty.
     let much = Quota::new(100 * WINDOW, 1_000_000_000).expect("valid");
@@ -101,8 +101,8 @@ fn main() {
     });
     let take_by = |at: usize| {
         let (store, take) = &stores[at];
-        let answer = store.take(black_box(take)).now();
-        assert!(matches!(&answer, Ok(Ok(decision)) if decision.is_allowed()));
+        let answer = store.take(black_box(take)).poll_now();
+        assert!(matches!(&answer, Some(Ok(decision)) if decision.is_allowed()));
     };
     let quotas = [quota];
     let mut counts = Algorithm::ALL.map(|algorithm| (algorithm, Count::default()));

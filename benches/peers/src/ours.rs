@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::store::UnitLeases;
 use tidegate::{
     Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
     Take,
@@ -26,7 +25,7 @@ pub async fn router(redis: &str) -> Result<Router> {
         .merge(with_lease(
             "log-lease",
             log,
-            Arc::new(UnitLeases::new(redis.clone())),
+            Arc::new(Resilient::bare(redis.clone())),
         ))
         .merge(of("log-resilient", log, resilient(redis.clone())))
         .merge(of("gcra", gcra, Arc::new(redis.clone())))
@@ -57,7 +56,7 @@ pub async fn large_quota_router(redis: &str) -> Result<Router> {
         .route("/plain", get(handler))
         .merge(route("memory", None, Arc::new(memory()))?)
         .merge(route("log", None, Arc::new(redis.clone()))?)
-        .merge(route("log-lease", lease, Arc::new(UnitLeases::new(redis)))?))
+        .merge(route("log-lease", lease, Arc::new(Resilient::bare(redis)))?))
 }
 
 fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {

@@ -33,26 +33,36 @@ fn expand(file: &Path, folder: &Path) -> Result<String> {
 /// May one key spend one unit of 1,000,000 a second? Without a deadline. The format stands in
 /// `lua/include/read_question.lua`.
 pub fn question(algorithm: Algorithm) -> Vec<u8> {
-    let mut bytes = vec![1, 1, 0];
-    let mut number = |number: u64, length| {
-        bytes.extend_from_slice(&number.to_le_bytes()[..length]);
+    let numbers = |numbers: &[u64]| {
+        let bytes = numbers.iter().map(|number| number.to_be_bytes());
+        bytes.flat_map(|bytes| bytes.into_iter().skip(1)).collect::<Vec<_>>()
     };
-    let [cost, takes, deadline] = [1, 1, 1 << 53];
-    number(cost, 7);
-    number(takes, 2);
-    number(deadline, 7);
+    let [lease, expiry_millis, slice] = [0, 3_098, 1 << 20];
     let (max, window) = (1_000_000, 1_000_000);
-    number(max, 7);
-    number(window, 7);
-    if algorithm == Algorithm::Gcra {
-        let [burst, life, pace_units, pace_micros] = [1_000_000, 1_000_000, 1, 1];
-        for of_bucket in [burst, life, pace_units, pace_micros] {
-            number(of_bucket, 7);
-        }
-    }
-    let expiry_millis = 3_098;
-    number(expiry_millis, 7);
-    bytes
+    let of_bucket: &[u64] = match algorithm {
+        // Burst, life, and the pace.
+        Algorithm::Gcra => &[1_000_000, 1_000_000, 1, 1],
+        _ => &[],
+    };
+    let rule = [
+        &[1, 1, 0][..],
+        &numbers(&[lease, expiry_millis, slice, max, window]),
+        &numbers(of_bucket),
+    ]
+    .concat();
+    let records = u16::try_from(4 + rule.len()).expect("short");
+    let (rule_at, rows, cost, takes, deadline) = (4_u16, 1_u16, 1, 1_u16, 1 << 53);
+    [
+        &[0][..],
+        &records.to_be_bytes(),
+        &rule,
+        &rule_at.to_be_bytes(),
+        &rows.to_be_bytes(),
+        &numbers(&[cost]),
+        &takes.to_be_bytes(),
+        &numbers(&[deadline]),
+    ]
+    .concat()
 }
 
 /// Whether a reply to `question` says that it was allowed.

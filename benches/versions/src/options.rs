@@ -48,7 +48,7 @@ impl Row {
         !matches!(self, Self::Memory | Self::MemoryDenied)
     }
 
-    /// The operations that are counted, and twice as many for a difference.
+    /// The operations that are counted.
     pub(crate) fn counted(self) -> u64 {
         if self.asks_redis() { 500 } else { 20_000 }
     }

@@ -11,6 +11,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderName, Request, Response, StatusCode};
 use tidegate::layer::RateLimit;
-use tidegate::limiter::{RateLimiter, RateType};
+use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::Lock;
 use tidegate::{Header, RateLimitLayer, Redis, RedisStore};
 use tokio::runtime::{Builder, Runtime};
@@ -140,7 +141,7 @@ impl Operation {
                 let limiter = RateLimiter::new(&Redis::connect(url).await?, "versions");
                 let second = Duration::from_secs(1);
                 limiter
-                    .try_set_rate(RateType::Overall, 100_000_000, second)
+                    .try_set_rate(Rate::overall(100_000_000, second)?)
                     .await?;
                 Self::Acquire(limiter)
             }
@@ -257,18 +258,25 @@ fn processor_micros() -> Result<u64> {
 fn count(row: &str, operations: u64, url: &str) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut operation = runtime.block_on(Operation::new(row, url))?.for_task(0);
-    let mut some = |from: u64, number: u64| -> Result<()> {
-        runtime.block_on(async {
-            for number in from..from + number {
-                operation.once(number).await?;
-            }
-            Ok(())
-        })
-    };
-    some(0, 100)?;
+    runtime.block_on(some(&mut operation, 0..100))?;
     let mut result = Ok(());
-    let allocated = allocation_counter::measure(|| result = some(100, operations));
+    let allocated = allocation_counter::measure(|| {
+        result = counted(&runtime, some(&mut operation, 100..100 + operations));
+    });
     result?;
     println!("{}", allocated.count_total);
     Ok(())
+}
+
+async fn some(operation: &mut Operation, numbers: Range<u64>) -> Result<()> {
+    for number in numbers {
+        operation.once(number).await?;
+    }
+    Ok(())
+}
+
+/// Valgrind counts the instructions between the entry and the exit of this function.
+#[inline(never)]
+fn counted(runtime: &Runtime, operations: impl Future<Output = Result<()>>) -> Result<()> {
+    runtime.block_on(operations)
 }
