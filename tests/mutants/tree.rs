@@ -52,6 +52,7 @@ const LOCK: Tests = (
         "lock",
         "--",
         "waiters",
+        "wait_queue::",
         "turn::",
         "neighbours",
         "basics",
