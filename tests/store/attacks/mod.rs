@@ -16,4 +16,5 @@ mod resets;
 mod runtimes;
 mod suite;
 mod unit_leases;
+mod usual_and_general;
 mod wrapped;

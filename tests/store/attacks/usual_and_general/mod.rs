@@ -1,0 +1,99 @@
+//! Attacks on the two parts of the scripts that decide takes: the usual case, and the general part
+//! that answers all else. Whoever asks must not notice which of them answered.
+
+mod expiries;
+mod flights;
+mod histories;
+mod refused_writes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use test_support::Redis;
+use tidegate::rule::{Policy, Quotas};
+use tidegate::{Algorithm, Key, Quota, Rule, Take};
+
+/// Not far from the real time, so that Redis does not expire what is alive by a manual clock.
+const START: u64 = 1_800_000_000_000_777;
+
+fn quota(max: u64, millis: u64) -> Quota {
+    Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
+}
+
+/// Quotas with names of their own, since several may have the same window here.
+fn quotas(of: &[(u64, u64)]) -> Quotas {
+    let policies = of.iter().enumerate();
+    let policies =
+        policies.map(|(at, (max, millis))| Policy::new(&at.to_string(), quota(*max, *millis)));
+    Quotas::with_policies(policies).expect("valid quotas")
+}
+
+/// A rule of quotas, each with its max and its window in milliseconds.
+fn owned(algorithm: Algorithm, path: &str, of: &[(u64, u64)]) -> Rule {
+    let quotas = quotas(of);
+    let policies = quotas.iter().enumerate();
+    let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
+    let rule = Rule::with_policies(path, policies).expect("a valid rule");
+    rule.with_algorithm(algorithm)
+}
+
+fn rule(algorithm: Algorithm, path: &str, of: &[(u64, u64)]) -> Arc<Rule> {
+    Arc::new(owned(algorithm, path, of))
+}
+
+fn take(rule: &Arc<Rule>, key: &str) -> Take {
+    Take::new(Arc::clone(rule), Key::from(key))
+}
+
+/// The names of the keys of a count: its own, and where GCRA keeps what was given back.
+fn names(take: &Take) -> [String; 2] {
+    let name = take.name("CurrentLimiter:");
+    let back = format!("{{{name}}}:back");
+    [name, back]
+}
+
+/// What stands under a key.
+#[derive(Debug, Clone, PartialEq)]
+struct Content {
+    name: String,
+    /// When it expires, in milliseconds of the server's time; -1 for never.
+    expires: i64,
+    dump: Vec<u8>,
+}
+
+fn contents(server: &Redis) -> Vec<Content> {
+    let mut connection = server.connection();
+    let names = redis::cmd("KEYS").arg("*").query(&mut connection);
+    let mut names: Vec<String> = names.expect("names");
+    names.sort();
+    let contents = names.into_iter().map(|name| {
+        let expires = redis::cmd("PEXPIRETIME").arg(&name).query(&mut connection);
+        let dump = redis::cmd("DUMP").arg(&name).query(&mut connection);
+        Content {
+            expires: expires.expect("a time"),
+            dump: dump.unwrap_or_default(),
+            name,
+        }
+    });
+    // A key may expire between the two commands.
+    contents.filter(|content| content.expires != -2).collect()
+}
+
+/// Law 4: each key of a limiter has an expiry, of so many milliseconds at most.
+fn check_expiries(server: &Redis, longest: i64, story: &str) {
+    let mut connection = server.connection();
+    let names = redis::cmd("KEYS")
+        .arg("CurrentLimiter:*")
+        .query(&mut connection);
+    let names: Vec<String> = names.expect("names");
+    let back = redis::cmd("KEYS")
+        .arg("{CurrentLimiter:*")
+        .query(&mut connection);
+    let back: Vec<String> = back.expect("names");
+    for name in names.into_iter().chain(back) {
+        let left = redis::cmd("PTTL").arg(&name).query(&mut connection);
+        let left: i64 = left.expect("a time");
+        let is_right = left == -2 || (0..=longest).contains(&left);
+        assert!(is_right, "{story}: {name} lives for {left} of {longest} ms");
+    }
+}
