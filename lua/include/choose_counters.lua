@@ -1,5 +1,6 @@
             -- Chooses the counters that are charged and kept: those of the rule's quotas, and the 16
-            -- of earlier quotas that are needed longest; 2 if one of the rule's counts for all.
+            -- of earlier quotas that are needed longest; 2 if one of the rule's counts for all. No two
+            -- counters are equal in all that they are sorted by.
             --
             -- Uses   own, has_bound, counters, anything_counts, now, ends_at
             -- Gives  counters
@@ -18,7 +19,9 @@
               table.sort(earlier, function(a, b)
                 if a[2] ~= b[2] then return a[2] > b[2] end
                 if a[1].window ~= b[1].window then return a[1].window > b[1].window end
-                return a[1].max > b[1].max
+                if a[1].max ~= b[1].max then return a[1].max > b[1].max end
+                if a[1].variant ~= b[1].variant then return a[1].variant > b[1].variant end
+                return (a[1].capacity or 0) > (b[1].capacity or 0)
               end)
             end
             for e = 1, math.min(#earlier, has_bound and MAX_EARLIER_BESIDE_BOUND or MAX_EARLIER) do

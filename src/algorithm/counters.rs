@@ -228,14 +228,15 @@ impl<T: Counter> Counters<T> {
     }
 
     /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it drops
-    /// those that will be of no use first.
+    /// those that will be of no use first. No two counters are equal in all that they are sorted by.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();
         earlier.sort_by_key(|place| {
             let kept = &self.kept[*place];
-            let quota = kept.counter.quota();
-            std::cmp::Reverse((kept.ends_at(), quota.window_micros(), quota.max()))
+            let (counter, quota) = (&kept.counter, kept.counter.quota());
+            let quota = (quota.window_micros(), quota.max(), counter.variant());
+            std::cmp::Reverse((kept.ends_at(), quota))
         });
         let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;
         let needed = earlier.iter().take(max).take_while(is_needed);
@@ -482,6 +483,11 @@ pub(super) trait Counter: fmt::Debug + Clone {
 
     /// The quota that it was charged under last.
     fn quota(&self) -> &Quota;
+
+    /// What distinguishes it from other counters of a key whose window and max are the same.
+    fn variant(&self) -> u64 {
+        0
+    }
 
     /// The most units that may be used together under this quota.
     fn limit(quota: &Quota) -> u64 {

@@ -103,6 +103,10 @@ impl Counter for Bucket {
         &self.quota
     }
 
+    fn variant(&self) -> u64 {
+        capacity(&self.quota)
+    }
+
     fn limit(quota: &Quota) -> u64 {
         match quota.max() {
             0 => 0,

@@ -93,6 +93,10 @@ impl Counter for SubWindows {
         &self.quota
     }
 
+    fn variant(&self) -> u64 {
+        self.entries.resolution()
+    }
+
     fn level(&self, now: u64, _: u64) -> Level {
         let used = self.entries.used(now, self.life());
         Level { used, paces: 0 }

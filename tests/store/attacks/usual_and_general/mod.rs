@@ -5,6 +5,7 @@ mod expiries;
 mod flights;
 mod histories;
 mod refused_writes;
+mod ties;
 
 use std::sync::Arc;
 use std::time::Duration;
