@@ -41,8 +41,9 @@ for place = 1, kind == USUAL and #KEYS or 0 do
 
   local is_usual = quotas == 1 and lease == 0 and rows == 1 and now <= deadline
     and cost > 0 and cost <= max
-  -- The newest entry describes the whole set. A key of another type looks new: ZADD finds out.
-  local newest = is_usual and pcall('ZRANGE', key, '-1', '-1')[1]
+  -- The newest entry describes the whole set. An error is no entry: only a key without one is new.
+  local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
+  local newest = found and (found[1] or found.err)
   local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial
   if newest and #newest == ENTRY_SIZE then
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(ENTRY, newest)

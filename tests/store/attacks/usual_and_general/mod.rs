@@ -1,6 +1,7 @@
 //! Attacks on the two parts of the scripts that decide takes: the usual case, and the general part
 //! that answers all else. Whoever asks must not notice which of them answered.
 
+mod access;
 mod expiries;
 mod flights;
 mod histories;

@@ -1,0 +1,214 @@
+//! Users who may not call one of the commands that the scripts of takes call: what was allowed is
+//! charged, nothing stays without its expiry, and all is well once the right is there.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, RedisStore, Rule, Store};
+
+use super::{START, check_expiries, owned, rule, take};
+use crate::helpers::{PATIENT, connect, millis, run};
+
+/// Those of `docs/security.md` that a script calls.
+const COMMANDS: [&str; 14] = [
+    "time",
+    "get",
+    "mget",
+    "set",
+    "del",
+    "pexpire",
+    "zadd",
+    "zcard",
+    "zcount",
+    "zrange",
+    "zrangebyscore",
+    "zrem",
+    "zremrangebyrank",
+    "zremrangebyscore",
+];
+/// In milliseconds.
+const WINDOW: u64 = 5_000;
+const MAX: u64 = 6;
+
+fn rules(algorithm: Algorithm) -> Vec<Arc<Rule>> {
+    let leased = owned(algorithm, "leased", &[(MAX, WINDOW)]);
+    let leased = leased.clone().with_lease(millis(50)).unwrap_or(leased);
+    vec![
+        rule(algorithm, "one", &[(MAX, WINDOW)]),
+        rule(algorithm, "two", &[(MAX, WINDOW), (60, 10 * WINDOW)]),
+        // Of one path: its counts are usual and general ones in turn.
+        rule(algorithm, "mixed", &[(MAX, WINDOW)]),
+        rule(algorithm, "mixed", &[(MAX, WINDOW), (MAX, WINDOW / 5)]),
+        Arc::new(leased),
+    ]
+}
+
+/// Takes and refunds under all rules, alone and together, at instants at which old ones are
+/// trimmed. Law 1 holds, and nothing but typed errors comes.
+async fn ask_all_kinds(store: &RedisStore, server: &Redis, clock: &ManualClock, story: &str) {
+    for (pass, pause) in [0, 1_000, 700_000, 4_000_000, 5_000_000, 11_000_000]
+        .iter()
+        .enumerate()
+    {
+        clock.set(clock.now() + pause);
+        for algorithm in Algorithm::ALL {
+            let rules = rules(algorithm);
+            let mut takes: Vec<_> = rules.iter().map(|rule| take(rule, "alone")).collect();
+            for key in 0..4 {
+                takes.extend(rules.iter().map(|rule| take(rule, &key.to_string())));
+            }
+            let mut answers = Vec::new();
+            for take in &takes[..rules.len()] {
+                answers.push(store.take(take).await);
+            }
+            let others = takes[rules.len()..].iter().map(|take| store.take(take));
+            answers.extend(join_all(others).await);
+            check_expiries(server, 100_000, story);
+            for (take, answer) in takes.iter().zip(answers) {
+                match answer {
+                    Ok(decision) => {
+                        let refund = decision.receipt().filter(|_| pass % 2 == 1);
+                        if let Some(receipt) = refund
+                            && let Err(error) = store.refund(take, &receipt).await
+                        {
+                            check_kind(error.kind(), story);
+                        }
+                    }
+                    Err(error) => check_kind(error.kind(), story),
+                }
+            }
+            check_expiries(server, 100_000, story);
+        }
+    }
+}
+
+fn check_kind(kind: StoreErrorKind, story: &str) {
+    let kinds = [
+        StoreErrorKind::Refused,
+        StoreErrorKind::WrongType,
+        StoreErrorKind::Configuration,
+    ];
+    assert!(kinds.contains(&kind), "{story}: {kind:?}");
+}
+
+/// A quota is allowed as often as its max, and no more often.
+async fn all_is_well(store: &RedisStore, clock: &ManualClock, story: &str) {
+    clock.set(clock.now() + 200 * WINDOW * 1_000);
+    for algorithm in Algorithm::ALL {
+        for rule in rules(algorithm) {
+            for key in ["alone", "0", "3"] {
+                let take = take(&rule, key);
+                // What another rule of the path was charged counts here, too.
+                store.reset(&take).await.expect("a reset");
+                clock.set(clock.now() + 1);
+                let mut allowed = 0;
+                for _ in 0..2 * MAX {
+                    let decision = store.take(&take).await.expect("a decision");
+                    allowed += u64::from(decision.is_allowed());
+                }
+                assert_eq!(allowed, MAX, "{story}, {algorithm:?}, {}", rule.path());
+            }
+        }
+    }
+}
+
+async fn without_each(is_lost_later: bool) {
+    let server = Redis::start();
+    for command in COMMANDS {
+        let story = format!("without {command}");
+        run(&server, "FLUSHALL");
+        run(&server, "SCRIPT FLUSH");
+        run(&server, "ACL SETUSER limited reset on >secret ~* +@all");
+        let lose = format!("ACL SETUSER limited -{command}");
+        if !is_lost_later {
+            run(&server, &lose);
+        }
+        let url = server.url.replace("//", "//limited:secret@");
+        let clock = ManualClock::default();
+        clock.set(START);
+        // A store that may not ask for the time does not connect.
+        let store = RedisStore::connect_lazy(&*url).expect("a valid address");
+        let store = store.timeout(PATIENT).clock(clock.clone());
+        if is_lost_later {
+            ask_all_kinds(&store, &server, &clock, "with all rights").await;
+            run(&server, &lose);
+        }
+        ask_all_kinds(&store, &server, &clock, &story).await;
+        run(&server, &format!("ACL SETUSER limited +{command}"));
+        let began = Instant::now();
+        while store
+            .take(&take(&rules(Algorithm::Gcra)[0], "again"))
+            .await
+            .is_err()
+        {
+            assert!(began.elapsed() < PATIENT, "{story}: the right is back");
+            tokio::time::sleep(millis(5)).await;
+        }
+        all_is_well(&store, &clock, &story).await;
+        check_expiries(&server, 100_000, &story);
+    }
+}
+
+#[tokio::test]
+async fn without_one_command() {
+    without_each(false).await;
+}
+
+#[tokio::test]
+async fn one_command_is_lost_later() {
+    without_each(true).await;
+}
+
+/// By the server's own clock: what is allowed is charged, as an administrator sees it.
+#[tokio::test]
+async fn what_is_allowed_is_charged() {
+    let server = Redis::start();
+    let admin = connect(&server.url, PATIENT).await;
+    for command in COMMANDS {
+        run(&server, "FLUSHALL");
+        run(&server, "ACL SETUSER limited reset on >secret ~* +@all");
+        let url = server.url.replace("//", "//limited:secret@");
+        let store = RedisStore::connect(&*url)
+            .await
+            .expect("a running server")
+            .timeout(PATIENT);
+        run(&server, &format!("ACL SETUSER limited -{command}"));
+        for algorithm in Algorithm::ALL {
+            let day = 86_400_000;
+            for (path, of) in [
+                ("one", &[(9, day)][..]),
+                ("two", &[(9, day), (99, 2 * day)]),
+            ] {
+                let rule = rule(algorithm, path, of);
+                for number in [1, 5] {
+                    let takes = (0..number).map(|key| take(&rule, &format!("{number} {key}")));
+                    let takes: Vec<_> = takes.collect();
+                    let mut allowed = vec![0; takes.len()];
+                    for _ in 0..3 {
+                        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+                        for (allowed, answer) in allowed.iter_mut().zip(answers) {
+                            match answer {
+                                Ok(decision) => *allowed += u64::from(decision.is_allowed()),
+                                Err(error) => check_kind(error.kind(), command),
+                            }
+                        }
+                    }
+                    check_expiries(&server, i64::MAX, command);
+                    for (take, allowed) in takes.iter().zip(allowed) {
+                        let left = admin.peek(take).await.expect("a decision").remaining();
+                        // A take that failed may be charged.
+                        let charged = 9 - left;
+                        assert!(
+                            (allowed..=3).contains(&charged),
+                            "without {command}: {algorithm:?}, {path}: {allowed}, {charged} charged"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
