@@ -21,7 +21,7 @@
     repeat
       local counter
       counter, from = read_counter(raw, from, last_charge)
-      local is_valid = counter and counter.window > 0 and counter.window <= TEN_YEARS
+      local is_valid = counter and counter.life > 0 and counter.life <= TEN_YEARS
       if not is_valid or counter.needed_until > last_charge + 2 * TEN_YEARS then
         counters, serial, last_charge, anything_counts, lease_text = {}, 0, now, false, ''
         break

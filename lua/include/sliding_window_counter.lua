@@ -23,9 +23,10 @@ local function read_counter(raw, from)
   local max, window, needed_until, refundable_since, resolution, base, number =
     unpack(COUNTER, raw, from)
   local behind = first + number * ENTRY_SIZE
-  if resolution == 0 or behind - 1 > #raw then return nil end
+  if resolution == 0 or resolution > window or behind - 1 > #raw then return nil end
   local stamp, total = 0, base
   if number > 0 then stamp, total = unpack(ENTRY, raw, behind - ENTRY_SIZE) end
+  if base >= MODULUS or total >= MODULUS then return nil end
   return { max = max, window = window, variant = resolution, life = window,
     needed_until = needed_until, refundable_since = refundable_since, used = 0, base = base,
     entries = sub(raw, first, behind - 1), number = number, stamp = stamp, total = total }, behind

@@ -2,6 +2,7 @@
 //! that answers all else. Whoever asks must not notice which of them answered.
 
 mod access;
+mod damage;
 mod expiries;
 mod flights;
 mod histories;

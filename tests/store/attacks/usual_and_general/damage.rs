@@ -1,0 +1,247 @@
+//! Law 10: the states of usual and of general keys, damaged at each place. Whatever the bytes say,
+//! a take is answered or fails with a typed error, no more is admitted than by a key that begins
+//! afresh, and the damage is over once the key has expired.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use redis::{Commands, Connection};
+use test_support::Redis;
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, RedisStore, Rule, Store, Take};
+
+use super::{START, names, owned, rule, take};
+use crate::helpers::{PATIENT, connect, millis};
+
+const MAX: u64 = 3;
+/// In milliseconds.
+const WINDOW: u64 = 60_000;
+
+/// What stands under a key: a string, or a set with its scores.
+#[derive(Debug, Clone)]
+enum State {
+    Bytes(Vec<u8>),
+    Members(Vec<(Vec<u8>, f64)>),
+}
+
+fn read(connection: &mut Connection, algorithm: Algorithm, name: &str) -> State {
+    match algorithm {
+        Algorithm::SlidingLog => {
+            State::Members(connection.zrange_withscores(name, 0, -1).expect("a set"))
+        }
+        _ => State::Bytes(connection.get(name).expect("a string")),
+    }
+}
+
+fn write(pipe: &mut redis::Pipeline, name: &str, state: &State) {
+    match state {
+        State::Bytes(bytes) => {
+            pipe.set(name, bytes).ignore();
+        }
+        State::Members(members) => {
+            for (member, score) in members {
+                pipe.zadd(name, member, score).ignore();
+            }
+        }
+    }
+    pipe.pexpire(name, 70_000).ignore();
+}
+
+/// The same bytes with another one, or another number of 7 bytes, at each place, and cut off there.
+fn damaged(bytes: &[u8], now: u64) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for at in 0..bytes.len() {
+        for mask in [0x01, 0xff] {
+            let mut flipped = bytes.to_vec();
+            flipped[at] ^= mask;
+            all.push(flipped);
+        }
+        all.push(bytes[..at].to_vec());
+        if at + 7 <= bytes.len() {
+            let units = [0, 1 << 51, (1 << 52) - 1, 1 << 53, (1 << 56) - 1];
+            let instants = [now + 1_000_000, now + 700_000_000_000_000];
+            for number in units.into_iter().chain(instants) {
+                let mut absurd = bytes.to_vec();
+                absurd[at..at + 7].copy_from_slice(&number.to_be_bytes()[1..]);
+                all.push(absurd);
+            }
+        }
+    }
+    all.push([bytes, &[0][..]].concat());
+    all.push([bytes, bytes].concat());
+    all
+}
+
+fn damaged_states(state: &State, now: u64) -> Vec<State> {
+    match state {
+        State::Bytes(bytes) => damaged(bytes, now).into_iter().map(State::Bytes).collect(),
+        State::Members(members) => {
+            let mut all = Vec::new();
+            for at in 0..members.len() {
+                for member in damaged(&members[at].0, now) {
+                    let mut members = members.clone();
+                    members[at].0 = member;
+                    all.push(State::Members(members));
+                }
+                for score in [0.0, -1.0, f64::NEG_INFINITY, 0.5] {
+                    let mut members = members.clone();
+                    members[at].1 = score;
+                    all.push(State::Members(members));
+                }
+                let mut fewer = members.clone();
+                fewer.remove(at);
+                all.push(State::Members(fewer));
+            }
+            all
+        }
+    }
+}
+
+/// The states of a key: usual, of several quotas, given back, leased, reloaded and reset.
+async fn states(
+    server: &Redis,
+    store: &RedisStore,
+    clock: &ManualClock,
+    algorithm: Algorithm,
+) -> Vec<(&'static str, State)> {
+    let one = rule(algorithm, "states", &[(MAX, WINDOW)]);
+    let two = rule(algorithm, "states", &[(MAX, WINDOW), (5, 2 * WINDOW)]);
+    let longer = rule(algorithm, "states", &[(4, 2 * WINDOW)]);
+    let leased = owned(algorithm, "states", &[(MAX, WINDOW)]);
+    let leased = Arc::new(leased.clone().with_lease(millis(500)).unwrap_or(leased));
+    let mut states = Vec::new();
+    for (name, rules) in [
+        ("one", [&one, &one]),
+        ("two", [&two, &two]),
+        ("back", [&one, &one]),
+        ("leased", [&leased, &one]),
+        ("reloaded", [&longer, &one]),
+        ("reset", [&one, &one]),
+    ] {
+        for (at, rule) in rules.into_iter().enumerate() {
+            clock.set(START + 9_001 * at as u64);
+            let take = take(rule, name);
+            let decision = store.take(&take).await.expect("a decision");
+            let receipt = decision.receipt().expect("it is charged");
+            if name == "back" && at == 0 {
+                store.refund(&take, &receipt).await.expect("an answer");
+            }
+            if name == "reset" && at == 1 {
+                store.reset(&take).await.expect("a reset");
+            }
+        }
+        let own = &names(&take(&one, name))[0];
+        states.push((name, read(&mut server.connection(), algorithm, own)));
+    }
+    states
+}
+
+/// How many of these takes were allowed; errors are of a type.
+async fn allowed(store: &RedisStore, takes: &[Take], states: &[State], story: &str) -> Vec<u64> {
+    let mut allowed = vec![0; takes.len()];
+    for cost in [1, 2, 1, 1, 1, 0, 1, MAX] {
+        let asked = takes
+            .iter()
+            .map(|take| store.take(&take.clone().with_cost(cost)));
+        for (at, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(decision) => {
+                    assert!(decision.remaining() <= MAX, "{story}, {at}: {decision:?}");
+                    allowed[at] += if decision.is_allowed() { cost } else { 0 };
+                }
+                Err(error) => {
+                    let is_right = error.kind() == StoreErrorKind::WrongType;
+                    assert!(is_right, "{story}, {cost} of {:?}: {error:?}", states[at]);
+                }
+            }
+        }
+    }
+    allowed
+}
+
+async fn each_place(algorithm: Algorithm) {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    let clock = ManualClock::default();
+    let store = store.clock(clock.clone());
+    let now = START + 20_000;
+    let rules: [Arc<Rule>; 2] = [
+        rule(algorithm, "damaged", &[(MAX, WINDOW)]),
+        rule(
+            algorithm,
+            "damaged",
+            &[(MAX, WINDOW), (2 * MAX, 2 * WINDOW)],
+        ),
+    ];
+    let mut connection = server.connection();
+    for (name, state) in states(&server, &store, &clock, algorithm).await {
+        let all = damaged_states(&state, now);
+        for (number, states) in all.chunks(300).enumerate() {
+            for rule in &rules {
+                clock.set(now);
+                let story = format!(
+                    "{algorithm:?}, {name}, {number}, {} quotas",
+                    rule.quotas().len()
+                );
+                let keys = (0..states.len()).map(|key| take(rule, &key.to_string()));
+                let takes: Vec<_> = keys.collect();
+                let mut pipe = redis::pipe();
+                pipe.cmd("FLUSHALL").ignore();
+                for (take, state) in takes.iter().zip(states) {
+                    write(&mut pipe, &names(take)[0], state);
+                }
+                pipe.exec(&mut connection).expect("is written");
+                let now_allowed = allowed(&store, &takes, states, &story).await;
+                clock.set(now + WINDOW * 1_000 - 1);
+                let then_allowed = allowed(&store, &takes, states, &story).await;
+                for (at, take) in takes.iter().enumerate() {
+                    let what = format!("{story}: {:?}", states[at]);
+                    assert!(
+                        now_allowed[at] <= MAX,
+                        "{what}: {} together",
+                        now_allowed[at]
+                    );
+                    let both = now_allowed[at] + then_allowed[at];
+                    // A bucket drains meanwhile, and a fixed window ends when its bytes say. A log
+                    // may find out only then that its totals cannot be.
+                    let most = match algorithm {
+                        Algorithm::SlidingWindow => MAX,
+                        _ => 2 * MAX,
+                    };
+                    assert!(both <= most, "{what}: {both} in a window");
+                    let left: i64 = connection.pttl(&names(take)[0]).expect("a time");
+                    assert_ne!(left, -1, "{what}: lives for ever");
+                }
+                clock.set(now + 4 * WINDOW * 1_000);
+                let later_allowed = allowed(&store, &takes, states, &story).await;
+                for (at, take) in takes.iter().enumerate() {
+                    let what = format!("{story}: {:?}", states[at]);
+                    let left: i64 = connection.pttl(&names(take)[0]).expect("a time");
+                    let is_healed = later_allowed[at] == MAX || left <= 400_000;
+                    assert!(is_healed, "{what}: {} for {left} ms", later_allowed[at]);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_sliding_logs() {
+    each_place(Algorithm::SlidingLog).await;
+}
+
+#[tokio::test]
+async fn of_sliding_windows() {
+    each_place(Algorithm::SlidingWindow).await;
+}
+
+#[tokio::test]
+async fn of_gcras() {
+    each_place(Algorithm::Gcra).await;
+}
+
+#[tokio::test]
+async fn of_fixed_windows() {
+    each_place(Algorithm::FixedWindow).await;
+}
