@@ -65,7 +65,8 @@ pub(super) use self::question::of_fleet;
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
 /// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms.
 /// What was given back of a GCRA count has a second key, `{CurrentLimiter:getId~gcra}:back`. Both
-/// expire one or two seconds after nothing in them counts any more, and two seconds after a
+/// expire once nothing in them counts any more: one or two seconds later, or, under windows of more
+/// than 16 seconds, a sixteenth to an eighth of the window later; and two seconds after a
 /// [reset](Store::reset).
 ///
 /// Tasks of the runtime in which the store was made renew broken connections: when that runtime
