@@ -47,7 +47,7 @@ async fn histories(algorithm: Algorithm) {
     let mut connection = server.connection();
     let mut random = Random::new(41);
     let store = connect(&server.url, PATIENT).await;
-    for history in 0..60 {
+    for history in 0..30 {
         let clock = ManualClock::default();
         clock.set(START);
         let store = store.clone().clock(clock.clone());

@@ -148,7 +148,7 @@ async fn late_takes_among_others() {
             let takes: Vec<_> = takes.collect();
             run(&server, "CLIENT PAUSE 200");
             let paused = Instant::now();
-            let is_hasty = |at: usize| at % 3 == 0;
+            let is_hasty = |at: usize| at.is_multiple_of(3);
             let asked = takes
                 .iter()
                 .enumerate()
@@ -202,7 +202,7 @@ async fn keys_that_are_evicted() {
                     let at = round * 7 % takes.len();
                     let mut del = redis::cmd("DEL");
                     let gone = del.arg(&names(&takes[at])).query(&mut server.connection());
-                    evicted[at] += u64::from(gone.map_or(0, |gone: u64| gone.min(1)));
+                    evicted[at] += gone.map_or(0, |gone: u64| gone.min(1));
                 };
                 let asked = join_all(takes.iter().chain(&takes).map(|take| store.take(take)));
                 let (answers, ()) = tokio::join!(asked, evict);

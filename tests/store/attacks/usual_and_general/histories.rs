@@ -350,11 +350,11 @@ fn number_of_histories(default: u64) -> u64 {
 
 #[tokio::test]
 async fn all_that_can_be_mixed() {
-    histories(0..number_of_histories(120), Duration::ZERO).await;
+    histories(0..number_of_histories(60), Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn all_that_can_be_mixed_from_two_processes() {
-    let number = number_of_histories(60);
+    let number = number_of_histories(30);
     histories(1_000_000..1_000_000 + number, millis(3)).await;
 }
