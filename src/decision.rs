@@ -22,6 +22,7 @@
 //! ```
 
 use std::fmt;
+use std::iter::repeat;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl PartialEq for FallbackStates {
 impl Eq for FallbackStates {}
 
 /// Decisions are copied at every step of a request.
-const _: () = assert!(size_of::<Decision>() <= 80);
+const _: () = assert!(size_of::<Decision>() <= 88);
 
 /// Which store made a [`Decision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,6 +150,7 @@ pub struct QuotaState {
     /// What the store had left. It may be more than remains of a lease, or less.
     in_store: u64,
     is_exceeded: bool,
+    is_hidden: bool,
 }
 
 impl QuotaState {
@@ -172,6 +174,7 @@ impl QuotaState {
             reset_after,
             in_store: remaining,
             is_exceeded: false,
+            is_hidden: false,
         }
     }
 
@@ -187,6 +190,21 @@ impl QuotaState {
             remaining: left,
             ..self
         }
+    }
+
+    /// The same, of which clients are not told.
+    pub(crate) const fn hidden(self) -> Self {
+        Self {
+            is_hidden: true,
+            ..self
+        }
+    }
+
+    /// Whether clients are not told of it: the quota is
+    /// [hidden](crate::rule::Policy::hidden), or the request was not counted under it.
+    #[must_use]
+    pub const fn is_hidden(&self) -> bool {
+        self.is_hidden
     }
 
     /// What the store had left when it was asked.
@@ -245,6 +263,16 @@ impl Decision {
             (_, first) => first.into_iter().chain(states),
         };
         let states = states.map(|state| state.after(verdict, cost)).collect();
+        Self::of_states(verdict, source, states, receipt)
+    }
+
+    /// A decision whose states say already what they denied.
+    pub(crate) fn of_states(
+        verdict: Verdict,
+        source: Source,
+        states: Arc<[QuotaState]>,
+        receipt: Option<Receipt>,
+    ) -> Self {
         Self {
             states: States::Many(states),
             receipt: receipt.unwrap_or(Receipt::NONE),
@@ -288,12 +316,12 @@ impl Decision {
     /// The receipt, if something was charged: the take was allowed and cost more than 0.
     #[must_use]
     pub fn receipt(&self) -> Option<Receipt> {
-        (self.receipt.units() > 0).then_some(self.receipt)
+        (self.receipt.units() > 0).then(|| self.receipt.clone())
     }
 
     /// The receipt, of 0 units if nothing was charged.
-    pub(crate) const fn receipt_or_none(&self) -> Receipt {
-        self.receipt
+    pub(crate) const fn receipt_or_none(&self) -> &Receipt {
+        &self.receipt
     }
 
     /// Whether the request may go on. It was charged then, and only then.
@@ -314,11 +342,12 @@ impl Decision {
         }
     }
 
-    /// Units that the tightest quota still has.
+    /// Units that the tightest quota still has, of those that are not
+    /// [hidden](QuotaState::is_hidden).
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        let remaining = self.quotas().iter().map(QuotaState::remaining);
-        remaining.min().unwrap_or(0)
+        let shown = self.quotas().iter().filter(|state| !state.is_hidden);
+        shown.map(QuotaState::remaining).min().unwrap_or(0)
     }
 
     /// How long until all units of all quotas are available again, if no take is charged before.
@@ -391,6 +420,27 @@ impl Decision {
         sooner
     }
 
+    /// The same, of which clients are not told the states of these quotas.
+    pub(crate) fn hiding(mut self, quotas: impl Iterator<Item = bool>) -> Self {
+        let states = self.quotas().iter().zip(quotas.chain(repeat(false)));
+        let states = states.map(|(state, is_hidden)| match is_hidden {
+            true => state.hidden(),
+            false => *state,
+        });
+        self.states = match &self.states {
+            States::One(_) => states
+                .map(States::One)
+                .next()
+                .unwrap_or(States::Many([].into())),
+            States::Many(_) => States::Many(states.collect()),
+            States::Fallback(fallback) => States::Fallback(Arc::new(FallbackStates {
+                states: states.collect(),
+                failure: fallback.failure.clone(),
+            })),
+        };
+        self
+    }
+
     /// The same as a fallback's, asked because of this failure.
     pub(crate) fn with_failure(self, failure: StoreError) -> Self {
         let states = self.quotas().into();
@@ -421,11 +471,13 @@ impl fmt::Debug for Decision {
 /// What a take was charged: the receipt for a [refund](crate::Store::refund).
 ///
 /// It belongs to the rule and key of its take, and to the store that gave it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
     stamp: u64,
     serial: u64,
     units: u64,
+    /// Under a rule of several subjects: that of each count.
+    of_counts: Option<Arc<Vec<Receipt>>>,
 }
 
 impl Receipt {
@@ -440,6 +492,22 @@ impl Receipt {
             stamp,
             serial,
             units,
+            of_counts: None,
+        }
+    }
+
+    /// The same, with a receipt for each of several counts.
+    pub(crate) fn of_counts(mut self, receipts: Vec<Self>) -> Self {
+        self.of_counts = Some(Arc::new(receipts));
+        self
+    }
+
+    /// The receipt of each of a take's [counts](crate::Take::counts).
+    #[must_use]
+    pub fn counts(&self) -> &[Self] {
+        match &self.of_counts {
+            Some(receipts) => receipts,
+            None => std::slice::from_ref(self),
         }
     }
 
@@ -466,20 +534,16 @@ impl Receipt {
     const FALLBACK: u64 = 1 << 63;
 
     /// The receipt of a fallback's own store, with the mark.
-    pub(crate) const fn of_fallback(self) -> Self {
-        Self::new(self.stamp, self.serial | Self::FALLBACK, self.units)
+    pub(crate) const fn of_fallback(mut self) -> Self {
+        self.serial |= Self::FALLBACK;
+        self
     }
 
     /// The receipt of a fallback's own store, without the mark; `None` if it has none.
-    pub(crate) const fn as_fallback(&self) -> Option<Self> {
-        match self.serial & Self::FALLBACK {
-            0 => None,
-            _ => Some(Self::new(
-                self.stamp,
-                self.serial & !Self::FALLBACK,
-                self.units,
-            )),
-        }
+    pub(crate) fn as_fallback(&self) -> Option<Self> {
+        let mut own = self.clone();
+        own.serial &= !Self::FALLBACK;
+        (own.serial != self.serial).then_some(own)
     }
 }
 

@@ -65,6 +65,9 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. It is named, as far as it was the first one.
     UnknownPlan,
+    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a
+    /// [joint](crate::Rule::joint) rule, which decides by its own.
+    QuotasOfJointRule,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
@@ -183,6 +186,12 @@ impl fmt::Display for Warning {
                 f,
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
                  own quotas apply; add that plan to the rule, or give such requests no plan"
+            ),
+            WarningKind::QuotasOfJointRule => write!(
+                f,
+                "code chooses quotas for {path:?}, whose rule has several subjects: the rule's own \
+                 quotas decide; take RateLimitLayer::quotas out, or add plans whose quotas say of \
+                 which subject they are"
             ),
             WarningKind::SetTooLate => write!(
                 f,

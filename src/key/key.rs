@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "page")]
+use super::cookie::decoded;
+
 /// The most bytes of a part that is stored as it is. Longer parts are hashed, so that a client
 /// cannot fill a store with long header fields.
 const MAX_PLAIN_PART: usize = 64;
@@ -127,6 +130,51 @@ impl Key {
             parts: 1,
             is_address: false,
         }
+    }
+
+    /// The same as one part of another key, which no other key is.
+    pub(crate) fn in_one_part(self) -> Self {
+        match self.parts {
+            1 => self,
+            _ => Self {
+                encoded: ["<", &self.encoded, ">"].concat(),
+                parts: 1,
+                is_address: false,
+            },
+        }
+    }
+
+    /// A part of another key that says that there is no key, which no key is.
+    pub(crate) fn none_in_one_part() -> Self {
+        Self {
+            encoded: "<~>".to_owned(),
+            parts: 1,
+            is_address: false,
+        }
+    }
+
+    /// What names this key as that of one subject of a joint rule, in lists of keys of rules:
+    /// `user>alice`. In the text of any other key each `>` closes a `<`, so none has this one.
+    #[cfg(feature = "page")]
+    pub(crate) fn of_subject(&self, name: &str) -> Self {
+        let mut encoded = String::new();
+        escape(name.as_bytes(), &mut encoded);
+        encoded.extend([">", &self.encoded]);
+        Self {
+            encoded,
+            parts: 1,
+            is_address: false,
+        }
+    }
+
+    /// The name of the subject, and the text of its key, of such a text.
+    #[cfg(feature = "page")]
+    pub(crate) fn split_subject(text: &str) -> Option<(String, &str)> {
+        let (name, key) = text
+            .split_once('>')
+            .filter(|(name, _)| !name.contains('<'))?;
+        let name = decoded(name.as_bytes()).unwrap_or(name.into());
+        Some((name.into_owned(), key))
     }
 
     /// The key with this [text](Self::as_str); `None` if no key has it.
@@ -305,6 +353,27 @@ mod tests {
         for (i, one) in keys.iter().enumerate() {
             for other in &keys[i + 1..] {
                 assert_ne!(one, other);
+            }
+        }
+    }
+
+    #[cfg(feature = "page")]
+    #[test]
+    fn the_key_of_a_subject_is_no_other_key() {
+        let keys = [
+            key(&[]),
+            key(&["a", "b"]),
+            key(&["user>alice"]),
+            key(&["a", "b"]).in_one_part(),
+            key(&["a", "b"]).behind("header.x-user"),
+        ];
+        for key in &keys {
+            assert_eq!(Key::split_subject(key.as_str()), None, "{key}");
+            for name in ["user", "header:x-user", "<u>:{%41}", "\u{e9} >"] {
+                let of_subject = key.of_subject(name);
+                let split = Key::split_subject(of_subject.as_str());
+                assert_eq!(split, Some((name.to_owned(), key.as_str())));
+                assert!(!of_subject.as_str().contains(' '));
             }
         }
     }

@@ -6,6 +6,7 @@ use super::plans::{DerivedRules, OtherQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::rule::{Rule, RuleSettings};
 use super::share::Share;
+use super::subject::{OthersOfCounts, SubjectCount};
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::{escape, hash};
 use crate::quota::Quota;
@@ -25,6 +26,10 @@ pub(super) struct Computed {
     pub(super) quotas: Box<[Quota]>,
     /// The quotas that charges have to count under, beside those of the policies.
     pub(super) others: Arc<OtherQuotas>,
+    /// The same for each count of a joint rule.
+    pub(super) others_of_counts: Option<OthersOfCounts>,
+    /// What a store keeps of a joint rule; empty for one of one subject.
+    pub(super) counts: Box<[SubjectCount]>,
     /// With the lease.
     pub(super) algorithm: AlgorithmConfig,
     pub(super) lease: Option<Duration>,
@@ -39,6 +44,8 @@ pub(super) struct Computed {
     /// The quotas as a question to Redis contains them.
     #[cfg(feature = "redis")]
     pub(super) question: OnceLock<Box<[u8]>>,
+    /// Whether clients are not told of some policy.
+    pub(super) has_hidden: bool,
     /// What clients learn of the policies.
     pub(super) texts: PolicyTexts,
     /// The rule with a fallback's share of the quotas, for the share that was asked for first.
@@ -51,7 +58,11 @@ impl Computed {
     pub(super) fn of(settings: &RuleSettings) -> Self {
         let algorithm = settings.algorithm.algorithm();
         let of_plans = || OtherQuotas::new(settings.all_quotas().collect(), algorithm);
-        let others = settings.others.clone().unwrap_or_else(of_plans);
+        let is_joint = !settings.subjects.is_empty();
+        let others = match is_joint {
+            true => Arc::default(),
+            false => settings.others.clone().unwrap_or_else(of_plans),
+        };
         let mut quotas: Vec<_> = settings.policies.iter().map(Policy::quota).collect();
         quotas.extend(others.shared_counters(&quotas, algorithm));
 
@@ -59,8 +70,6 @@ impl Computed {
         let longest = windows.min().unwrap_or_default() / LEASES_IN_WINDOW;
         let lease = u32::try_from(settings.lease.min(longest).as_millis()).unwrap_or(u32::MAX);
         let config = settings.algorithm.with_lease(lease);
-        let lives = quotas.iter().map(|quota| algorithm.life(quota));
-        let life = lives.max().unwrap_or(0) + config.lease_micros();
 
         let file = settings.file.as_deref();
         let exemptions = match file {
@@ -68,12 +77,25 @@ impl Computed {
             Some(file) => Arc::new(Exemptions::clone(&settings.exemptions).and(&file.exemptions)),
         };
         let is_shadow = settings.is_shadow || file.is_some_and(|file| file.is_shadow);
-        let id = id_of(&settings.path, algorithm, is_shadow);
+        let id_of_path = || id_of(&settings.path, algorithm, is_shadow);
+        let id = settings.id_of_count.clone().unwrap_or_else(id_of_path);
+        let others_of_counts = is_joint.then(|| match &settings.others_of_counts {
+            Some(others) => Arc::clone(others),
+            None => settings.others_of_counts(algorithm),
+        });
+        let counts = others_of_counts.as_ref();
+        let counts = counts.map(|others| settings.counts(&id, others));
+        let counts = counts.unwrap_or_default();
+        let lives = quotas.iter().map(|quota| algorithm.life(quota));
+        let of_counts = counts.iter().map(|count| count.rule.life_micros());
+        let life = lives.chain(of_counts).max().unwrap_or(0) + config.lease_micros();
         Self {
             id_hash: hash(&id),
             id,
             quotas: quotas.into(),
             others,
+            others_of_counts,
+            counts,
             algorithm: config,
             lease: (lease > 0).then(|| Duration::from_millis(lease.into())),
             life,
@@ -82,6 +104,7 @@ impl Computed {
             exemptions: Some(exemptions).filter(|it| !it.is_empty()),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
+            has_hidden: settings.policies.iter().any(Policy::is_hidden),
             texts: PolicyTexts::default(),
             shared: OnceLock::new(),
             derived: OnceLock::new(),

@@ -36,6 +36,7 @@ mod rule_error;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
+mod subject;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
@@ -53,5 +54,7 @@ pub use shared_rules::SharedRules;
 pub(crate) use shared_rules::WeakRules;
 #[cfg(feature = "config")]
 pub(crate) use shared_rules::{Applied, ContentHash};
+pub use subject::Subject;
+pub(crate) use subject::SubjectCount;
 
 pub use crate::quota::{Quota, QuotaError};

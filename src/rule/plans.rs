@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::policy::Policy;
 use super::quotas::Quotas;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
@@ -75,8 +76,9 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the name is empty, if there is a plan of this name, or if the rule has a
-    /// lease that makes a window of ten years longer.
+    /// [`RuleError`] if the name is empty, if there is a plan of this name, if the rule has a
+    /// lease that makes a window of ten years longer, or if a quota is of a subject that the rule
+    /// does not have.
     pub fn with_plan(self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
         self.with_plans([(name, quotas)])
     }
@@ -102,6 +104,14 @@ impl Rule {
         }
         if let Some(same) = plans.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(RuleError::SamePlan(same[0].name.to_string()));
+        }
+        for plan in &plans {
+            self.settings.check_subjects(plan.quotas.given())?;
+            let mut policies = plan.quotas.given().iter();
+            let with_cost = policies.find(|policy| policy.cost().is_some());
+            if let Some(policy) = with_cost.filter(|_| !self.is_joint()) {
+                return Err(RuleError::CostWithoutSubject(policy.quota().to_string()));
+            }
         }
         self.with(|it| it.plans = plans.into()).checked_life()
     }
@@ -172,8 +182,13 @@ impl Rule {
     /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
     /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
     /// do not count for the others.
+    ///
+    /// A [joint](Self::joint) rule has its own quotas alone, so this is the rule itself.
     #[must_use]
     pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
+        if self.is_joint() {
+            return Arc::clone(self);
+        }
         let derived = self.derived();
         derived.is_given.store(true, Ordering::Relaxed);
         derived.rule(self, Chosen::Given(quotas))
@@ -202,9 +217,13 @@ impl Rule {
         !is_known.swap(true, Ordering::Relaxed)
     }
 
-    /// The quotas of the rule, and those of its plans.
-    pub(crate) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
-        self.settings.all_quotas()
+    /// The quotas of the rule and of its plans that count the cost of a request.
+    pub(crate) fn quotas_at_cost(&self) -> impl Iterator<Item = Quota> {
+        let of_plans = self.settings.plans.iter();
+        let of_plans = of_plans.flat_map(|plan| plan.quotas.given());
+        let all = self.settings.policies.iter().chain(of_plans);
+        let at_cost = all.filter(|policy| policy.cost().is_none());
+        at_cost.map(Policy::quota)
     }
 
     /// The settings of a rule that is made of this one, and counts under these quotas, too.
@@ -214,6 +233,7 @@ impl Rule {
         RuleSettings {
             plans: Arc::default(),
             others: Some(others),
+            others_of_counts: computed.others_of_counts.clone(),
             exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
             file: None,
             lease: computed.lease.unwrap_or_default(),

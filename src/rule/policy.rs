@@ -1,4 +1,4 @@
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -16,10 +16,15 @@ use crate::quota::{Quota, ShortWindow};
 /// assert_eq!(rule.policies()[0].name(), "per-minute");
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
+    /// Empty until a rule gives it one.
     name: String,
-    quota: Quota,
+    pub(super) quota: Quota,
+    /// In a rule of several subjects.
+    pub(super) subject: Option<Arc<str>>,
+    cost: Option<u64>,
+    is_hidden: bool,
 }
 
 impl Policy {
@@ -35,25 +40,93 @@ impl Policy {
                 escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut safe);
             }
         }
-        Self { name: safe, quota }
+        Self {
+            name: safe,
+            ..Self::from(quota)
+        }
     }
 
-    /// A quota without a name: the only quota of a path is named like the path, one of several like
-    /// the path and its window.
-    pub(crate) fn unnamed(path: &str, quota: Quota, only: bool) -> Self {
-        match only {
-            true => Self::new(path, quota),
-            false => Self::new(&format!("{path}-{}", ShortWindow(&quota)), quota),
+    /// A cost of its own, in place of that of the request: with 1 the quota counts requests, beside
+    /// others that count tokens or bytes. It is not 0. Default: that of the request.
+    ///
+    /// ```
+    /// use tidegate::rule::{Policy, Subject};
+    /// use tidegate::key::Bearer;
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let requests = Policy::from(Quota::per_minute(60)).with_cost(1);
+    /// let user = Subject::new("user", Bearer).limit(Quota::per_minute(90_000));
+    /// let rule = Rule::joint("chat", [user.limit(requests)])?.with_cost(1_000);
+    /// assert_eq!(rule.policies()[1].name(), "chat-user-1m-cost1");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn with_cost(mut self, cost: u64) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Clients are not told of it: it stands in no fields, problem documents or details of gRPC,
+    /// and not in [`Decision::remaining`](crate::Decision::remaining). Metrics and the page show it.
+    /// Default: they are told.
+    #[must_use]
+    pub fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
+    }
+
+    /// For the quotas of a plan: the [subject](super::Subject) with this name is limited by it.
+    /// Default: the rule's only subject, or its first.
+    #[must_use]
+    pub fn of_subject(mut self, name: &str) -> Self {
+        self.subject = Some(name.into());
+        self
+    }
+
+    pub(super) fn of_no_subject(mut self) -> Self {
+        self.subject = None;
+        self
+    }
+
+    /// Gives names to those of a path that have none. The only quota of a path is named like the
+    /// path, one of several like the path and its window; that of a subject like the path, the
+    /// subject, and, if the subject has several, its window, and its cost where it has one.
+    pub(super) fn name_all(path: &str, policies: &mut [Self]) {
+        for at in 0..policies.len() {
+            let policy = &policies[at];
+            if !policy.name.is_empty() {
+                continue;
+            }
+            let of_subject = policies.iter().filter(|it| it.subject == policy.subject);
+            let is_only = of_subject.count() == 1;
+            let mut name = path.to_owned();
+            for part in [
+                policy.subject.as_deref().map(str::to_owned),
+                (!is_only).then(|| ShortWindow(&policy.quota).to_string()),
+                policy
+                    .cost
+                    .filter(|_| !is_only)
+                    .map(|cost| format!("cost{cost}")),
+            ] {
+                part.into_iter().for_each(|part| name.extend(["-", &part]));
+            }
+            policies[at] = Self {
+                name: Self::new(&name, policy.quota).name,
+                ..policy.clone()
+            };
         }
     }
 
     /// The same name with another quota.
     pub(super) fn with_quota(&self, quota: Quota) -> Self {
-        let name = self.name.clone();
-        Self { name, quota }
+        Self {
+            quota,
+            ..self.clone()
+        }
     }
 
-    /// The name: printable ASCII without quotes and backslashes.
+    /// The name: printable ASCII without quotes and backslashes. Empty for one that has none, until
+    /// it is part of a rule.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -63,6 +136,37 @@ impl Policy {
     #[must_use]
     pub const fn quota(&self) -> Quota {
         self.quota
+    }
+
+    /// The [subject](super::Subject) that it limits; `None` in a rule with one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// Its [own cost](Self::with_cost).
+    #[must_use]
+    pub const fn cost(&self) -> Option<u64> {
+        self.cost
+    }
+
+    /// Whether clients are not told of it.
+    #[must_use]
+    pub const fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+}
+
+/// A policy without a name, which the rule gives it.
+impl From<Quota> for Policy {
+    fn from(quota: Quota) -> Self {
+        Self {
+            name: String::new(),
+            quota,
+            subject: None,
+            cost: None,
+            is_hidden: false,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Quotas(Arc<[(Option<Box<str>>, Quota)]>);
+pub struct Quotas(Arc<[Policy]>);
 
 impl Quotas {
     /// Quotas that clients see under the names that those of a [`Rule`](crate::Rule) have: the
@@ -29,8 +29,7 @@ impl Quotas {
     ///
     /// [`RuleError`] if there are no quotas or more than 16, or if two have the same window.
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, RuleError> {
-        let quotas = quotas.into_iter().map(|quota| (None, quota));
-        Self::of("quota", quotas.collect())
+        Self::of("quota", quotas.into_iter().map(Policy::from).collect())
     }
 
     /// Quotas with names.
@@ -39,15 +38,11 @@ impl Quotas {
     ///
     /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Result<Self, RuleError> {
-        let named = |policy: Policy| (Some(policy.name().into()), policy.quota());
-        Self::of("quota", policies.into_iter().map(named).collect())
+        Self::of("quota", policies.into_iter().collect())
     }
 
     /// Quotas of which some have names. Errors name the others as in a rule of this path.
-    pub(crate) fn of(
-        path: &str,
-        quotas: Arc<[(Option<Box<str>>, Quota)]>,
-    ) -> Result<Self, RuleError> {
+    pub(crate) fn of(path: &str, quotas: Arc<[Policy]>) -> Result<Self, RuleError> {
         let quotas = Self(quotas);
         check_policies(&quotas.policies(path))?;
         Ok(quotas)
@@ -55,17 +50,19 @@ impl Quotas {
 
     /// The quotas.
     pub fn iter(&self) -> impl Iterator<Item = &Quota> {
-        self.0.iter().map(|(_, quota)| quota)
+        self.0.iter().map(|policy| &policy.quota)
+    }
+
+    /// The same with what clients see, as far as it was said.
+    pub(super) fn given(&self) -> &[Policy] {
+        &self.0
     }
 
     /// The quotas with the names that they have in a rule of this path.
     pub(crate) fn policies(&self, path: &str) -> Box<[Policy]> {
-        let only = self.0.len() == 1;
-        let policies = self.0.iter().map(|(name, quota)| match name {
-            Some(name) => Policy::new(name, *quota),
-            None => Policy::unnamed(path, *quota, only),
-        });
-        policies.collect()
+        let mut policies: Box<[_]> = self.0.iter().cloned().collect();
+        Policy::name_all(path, &mut policies);
+        policies
     }
 }
 
@@ -78,6 +75,9 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
         let name = policy.name();
         if policies[..at].iter().any(|other| other.name() == name) {
             return Err(RuleError::SameName(name.to_owned()));
+        }
+        if policy.cost() == Some(0) {
+            return Err(RuleError::NoCost(name.to_owned()));
         }
     }
     Ok(())

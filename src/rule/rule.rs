@@ -9,6 +9,7 @@ use super::plans::{Chosen, OtherQuotas, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::rule_error::RuleError;
+use super::subject::{OthersOfCounts, Subject};
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::KeyExtractor;
 use crate::quota::Quota;
@@ -38,6 +39,8 @@ pub struct Rule {
 pub(super) struct RuleSettings {
     pub(super) path: Arc<str>,
     pub(super) policies: Box<[Policy]>,
+    /// Those of a joint rule; empty if there is one.
+    pub(super) subjects: Arc<[Subject]>,
     /// In alphabetical order of their names. A rule that is made for a plan has none.
     pub(super) plans: Arc<[PlanQuotas]>,
     pub(super) prefix: Option<Arc<str>>,
@@ -63,6 +66,12 @@ pub(super) struct RuleSettings {
     /// The quotas that charges count under beside those of the policies, if the rule is made of
     /// another one. Otherwise they are those of its plans.
     pub(super) others: Option<Arc<OtherQuotas>>,
+    /// The same for each count of a joint rule.
+    pub(super) others_of_counts: Option<OthersOfCounts>,
+    /// The name of the only subject, if code gave it one.
+    pub(super) only_subject: Option<Arc<str>>,
+    /// The id, if the rule is made for a count of a joint rule.
+    pub(super) id_of_count: Option<Box<str>>,
 }
 
 impl RuleSettings {
@@ -83,10 +92,7 @@ impl Rule {
     /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, or if two quotas
     /// have the same window.
     pub fn new(path: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, RuleError> {
-        let quotas: Vec<_> = quotas.into_iter().collect();
-        let only = quotas.len() == 1;
-        let named = |quota| Policy::unnamed(path, quota, only);
-        Self::with_policies(path, quotas.into_iter().map(named))
+        Self::with_policies(path, quotas.into_iter().map(Policy::from))
     }
 
     /// The same with names for the quotas, which clients see in the `RateLimit` fields. Without
@@ -106,23 +112,31 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, or if two quotas
-    /// have the same name.
+    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, if two quotas have
+    /// the same name, or if one has a subject or a cost of its own, which are for
+    /// [`Rule::joint`].
     pub fn with_policies(
         path: &str,
         policies: impl IntoIterator<Item = Policy>,
     ) -> Result<Self, RuleError> {
-        let policies: Box<[Policy]> = policies.into_iter().collect();
+        let mut policies: Box<[Policy]> = policies.into_iter().collect();
+        Policy::name_all(path, &mut policies);
         if path.is_empty() {
             return Err(RuleError::EmptyPath);
         }
         check_policies(&policies)?;
-        Ok(Self::of(RuleSettings {
+        let settings = RuleSettings {
             path: path.into(),
             policies,
             cost: 1,
             ..RuleSettings::default()
-        }))
+        };
+        settings.check_subjects(&settings.policies)?;
+        let with_cost = settings.policies.iter().find(|it| it.cost().is_some());
+        match with_cost {
+            Some(policy) => Err(RuleError::CostWithoutSubject(policy.name().to_owned())),
+            None => Ok(Self::of(settings)),
+        }
     }
 
     pub(super) const fn of(settings: RuleSettings) -> Self {
@@ -243,6 +257,11 @@ impl Rule {
     /// same path. Each request asks it once, with the key and the cost that this rule has for the
     /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
     ///
+    /// A subject of a [joint](Self::joint) candidate has the key that this rule's subject of the same
+    /// name has; it is not counted for requests in which that is absent, or if this rule has no such
+    /// subject. A candidate of one subject without a name counts this rule's first one. Beside a rule
+    /// of one subject without a name, each subject of a candidate has the rule's key.
+    ///
     /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule
     /// is given back, in whole or in part, the same number of units is given back to the candidate.
     ///
@@ -300,6 +319,12 @@ impl Rule {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.settings.policies
+    }
+
+    /// Whether clients are not told of some of them.
+    #[inline]
+    pub(crate) fn has_hidden(&self) -> bool {
+        self.computed().has_hidden
     }
 
     /// The quotas alone, in the policies' order.
@@ -404,11 +429,13 @@ impl Rule {
     ///
     /// - [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
     ///   window says until when a leased unit would have to count.
+    /// - [`RuleError::JointLease`] for a rule of several subjects.
     /// - [`RuleError::LeaseTooLong`] if a window and the lease are longer than
     ///   [`Quota::MAX_WINDOW`] together.
     pub fn with_lease(self, lease: Duration) -> Result<Self, RuleError> {
         let algorithm = self.settings.algorithm.algorithm();
         match algorithm.lease_end() {
+            _ if self.is_joint() => Err(RuleError::JointLease),
             None => Err(RuleError::NoLeases(algorithm.name())),
             Some(_) => self.with(|it| it.lease = lease).checked_life(),
         }

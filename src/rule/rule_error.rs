@@ -1,4 +1,5 @@
 use super::outcomes::Outcomes;
+use super::subject::MAX_SUBJECTS;
 use crate::quota::MAX_QUOTAS;
 
 /// Why a [`Rule`](crate::Rule) cannot be made.
@@ -14,6 +15,35 @@ pub enum RuleError {
     /// Two quotas have the same name.
     #[error("two quotas are named \"{0}\", expected a name of its own for each")]
     SameName(String),
+    /// There are no subjects, or more than 8.
+    #[error("{0} subjects, expected 1 to {MAX_SUBJECTS}")]
+    NumberOfSubjects(usize),
+    /// The name of a subject is the empty string.
+    #[error("a subject has no name")]
+    EmptySubject,
+    /// Two subjects have the same name.
+    #[error("two subjects are named \"{0}\", expected a name of its own for each")]
+    SameSubject(String),
+    /// A subject has no quota.
+    #[error("the subject \"{0}\" has no quota")]
+    NoQuotaOfSubject(String),
+    /// A quota, or a key, is of a subject that the rule does not have.
+    #[error("there is no subject \"{0}\"")]
+    UnknownSubject(String),
+    /// Each subject may be absent, so that a request could count nowhere.
+    #[error("each subject may be absent, expected one at least that is in every request")]
+    NoCertainSubject,
+    /// A quota counts nothing.
+    #[error("the quota \"{0}\" has a cost of 0, which counts nothing: expected at least 1")]
+    NoCost(String),
+    /// A quota has a cost of its own in a rule without subjects.
+    #[error("the quota \"{0}\" has a cost of its own, which needs a rule with subjects")]
+    CostWithoutSubject(String),
+    /// A lease for a rule of several subjects.
+    #[error(
+        "no leases for several subjects: a unit that is held ahead counts in one of them alone"
+    )]
+    JointLease,
     /// The name of a plan is the empty string.
     #[error("the plan has no name")]
     EmptyPlan,

@@ -120,6 +120,23 @@ impl Rules {
         listed.map(|listed| listed.is_off = true).is_some()
     }
 
+    /// The ids of counts that begin anew with these rules: those of rules that are or were joint,
+    /// and that had no such count in `old`. In alphabetical order.
+    pub(super) fn new_counts(&self, old: &Self) -> Vec<String> {
+        let changed = self.rules.iter().filter_map(|(path, Listed { rule, .. })| {
+            let old = old.find(path)?;
+            (rule.is_joint() || old.is_joint()).then_some((old, rule))
+        });
+        let of_rules = changed.flat_map(|(old, new)| {
+            let old = old.ids_of_counts();
+            let ids = new.ids_of_counts().into_iter();
+            ids.filter(move |id| !old.contains(id))
+        });
+        let mut ids: Vec<_> = of_rules.collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Adds the rules of `old` that these rules lack and that are wanted, each switched on or off
     /// as it was. Returns their paths in alphabetical order.
     pub(super) fn keep_missing(

@@ -118,12 +118,21 @@ impl Rule {
     fn make_share(&self, share: Share) -> Self {
         let (algorithm, cost) = (self.algorithm().algorithm(), self.cost().max(1));
         let shared = |policy: &Policy| {
+            let cost = policy.cost().unwrap_or(cost);
             let quota = share.quota(&policy.quota(), algorithm, cost);
             policy.with_quota(quota)
         };
         let others = self.computed().others.of_share(share, algorithm, cost);
+        let others_of_counts = self.computed().others_of_counts.as_ref().map(|counts| {
+            let counts = counts.iter().map(|(id, others)| {
+                let cost = id.1.unwrap_or(cost);
+                (id.clone(), others.of_share(share, algorithm, cost))
+            });
+            counts.collect()
+        });
         Self::of(RuleSettings {
             policies: self.policies().iter().map(shared).collect(),
+            others_of_counts,
             ..self.made_of(others)
         })
     }

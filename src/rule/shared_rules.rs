@@ -78,8 +78,11 @@ impl SharedRules {
     pub(crate) fn replace_unused(&self, mut rules: Rules, hash: ContentHash) -> Applied {
         // No layer begins to use a rule between the look at the used paths and the swap.
         let mut changes = lock(&self.0.changes);
-        let kept = rules.keep_missing(&self.0.rules.load(), |path| changes.used.contains(path));
+        let old = self.0.rules.load();
+        let new_counts = rules.new_counts(&old);
+        let kept = rules.keep_missing(&old, |path| changes.used.contains(path));
         changes.applied = changes.applied.next(Some(hash), kept);
+        changes.applied.new_counts = new_counts.into();
         self.0.rules.store(Arc::new(rules));
         changes.applied.clone()
     }
@@ -173,6 +176,9 @@ pub(crate) struct Applied {
     pub(crate) hash: Option<ContentHash>,
     /// The paths whose rules are not in the text: they are in use, and were kept.
     pub(crate) kept: Arc<[String]>,
+    /// The ids of the counts that begin anew, because the rules of before had other subjects or
+    /// costs.
+    pub(crate) new_counts: Arc<[String]>,
 }
 
 impl Applied {
@@ -182,6 +188,7 @@ impl Applied {
             at: SystemTime::now(),
             hash,
             kept: kept.into(),
+            new_counts: Arc::default(),
         }
     }
 

@@ -1,0 +1,320 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::plans::OtherQuotas;
+use super::policy::Policy;
+use super::quotas::check_policies;
+use super::rule::{Rule, RuleSettings};
+use super::rule_error::RuleError;
+use crate::algorithm::Algorithm;
+use crate::key::{Everyone, KeyExtractor, escape};
+use crate::quota::Quota;
+
+/// The most subjects of a rule.
+pub(super) const MAX_SUBJECTS: usize = 8;
+
+/// What quotas count: a key with a name, such as the user, the address, or everyone.
+///
+/// A rule of several subjects is decided as one: a request that does not fit into some quota of some
+/// subject is denied, and charged nowhere. See [`Rule::joint`].
+#[derive(Clone)]
+pub struct Subject {
+    name: Arc<str>,
+    /// `None`: the key that a rule of one subject would have.
+    key: Option<Arc<dyn KeyExtractor>>,
+    may_be_absent: bool,
+    policies: Vec<Policy>,
+}
+
+impl Subject {
+    /// A subject with this key. It has no quota yet. The name is a part of the names of its keys in
+    /// a store.
+    #[must_use]
+    pub fn new(name: &str, key: impl KeyExtractor) -> Self {
+        Self::with_key(name, Some(Arc::new(key)))
+    }
+
+    /// `None`: the key of the layer, of the rule, or the default of `Limits`.
+    pub(crate) fn with_key(name: &str, key: Option<Arc<dyn KeyExtractor>>) -> Self {
+        Self {
+            name: name.into(),
+            key,
+            may_be_absent: false,
+            policies: Vec::new(),
+        }
+    }
+
+    /// Adds a quota, or a [`Policy`]: a quota with a name, with a cost of its own, or that clients
+    /// are not told of. A rule has at most 16.
+    #[must_use]
+    pub fn limit(mut self, quota: impl Into<Policy>) -> Self {
+        self.policies.push(quota.into().of_subject(&self.name));
+        self
+    }
+
+    /// A request without the key is not counted here: the other subjects decide. One subject at
+    /// least has to be in every request. Default: such a request is answered with a 400.
+    #[must_use]
+    pub fn skip_absent(mut self) -> Self {
+        self.may_be_absent = true;
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn key(&self) -> Option<&Arc<dyn KeyExtractor>> {
+        self.key.as_ref()
+    }
+
+    /// Whether it has one key, that of [`Everyone`](crate::key::Everyone).
+    pub(crate) fn is_everyone(&self) -> bool {
+        self.key
+            .as_ref()
+            .is_some_and(|it| it.mark() == Everyone.mark())
+    }
+
+    pub(crate) const fn may_be_absent(&self) -> bool {
+        self.may_be_absent
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("name", &self.name)
+            .field("may_be_absent", &self.may_be_absent)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a store keeps of a rule of several subjects: one of them under one cost.
+#[derive(Clone)]
+pub(crate) struct SubjectCount {
+    /// The place of the subject in the rule.
+    pub(crate) subject: usize,
+    /// That of its quotas; `None` for that of the request.
+    pub(crate) cost: Option<u64>,
+    /// A rule of this count alone: its quotas, and the id that its keys have in a store.
+    pub(crate) rule: Arc<Rule>,
+    /// Which of the joint rule's quotas these are.
+    pub(crate) places: Box<[usize]>,
+}
+
+/// What tells the counts of a rule apart: the subject's name, and the cost of its own.
+type CountId = (Arc<str>, Option<u64>);
+
+/// The id of a count of the rule with this id, as keys in a store contain it.
+fn id_in_store(id: &str, (name, cost): &CountId) -> String {
+    let mut of_count = format!("{{{id}}}:");
+    escape(name.as_bytes(), &mut of_count);
+    cost.iter()
+        .for_each(|cost| of_count.push_str(&format!("~{cost}")));
+    of_count
+}
+
+/// The quotas that charges have to count under in each count, of the rule and its plans.
+pub(super) type OthersOfCounts = Arc<[(CountId, Arc<OtherQuotas>)]>;
+
+impl Rule {
+    /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and in
+    /// one call: it is charged in each, or denied and charged in none. A denial says when the last
+    /// of the quotas that deny has room again.
+    ///
+    /// ```
+    /// use tidegate::key::{Bearer, Everyone};
+    /// use tidegate::rule::Subject;
+    /// use tidegate::{PeerIp, Quota, Rule};
+    ///
+    /// let rule = Rule::joint("api", [
+    ///     Subject::new("user", Bearer).limit(Quota::per_second(10)),
+    ///     Subject::new("address", PeerIp).limit(Quota::per_minute(100)),
+    ///     Subject::new("everyone", Everyone).limit(Quota::per_second(5_000)),
+    /// ])?;
+    /// assert_eq!(rule.policies()[1].subject(), Some("address"));
+    /// assert_eq!(rule.policies()[1].name(), "api-address");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// The key of a count in a store is the prefix, the rule's id in braces, the subject's name, and
+    /// the subject's key: `CurrentLimiter:{api}:user:alice`. So all keys of the rule lie on one
+    /// master of a cluster. A quota with a [cost of its own](Policy::with_cost) has counts of its
+    /// own, as `CurrentLimiter:{api}:user~1:alice`. Which subjects there are decides about these
+    /// names: a subject that gets another name begins anew. A rule of one subject, and without such
+    /// costs, is as one that [`Rule::new`] makes.
+    ///
+    /// The quotas of a [plan](Self::with_plan) say [of which subject](Policy::of_subject) they are.
+    /// A plan without a quota of a subject does not count there.
+    ///
+    /// There are no [leases](Self::with_lease), and no
+    /// [quotas from code](crate::RateLimitLayer::quotas): a layer that has such quotas warns, and
+    /// decides by the rule's own.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if the path is empty; if there are no subjects or more than 8; if two have the
+    /// same name, one has no name or no quota, or each may be absent; if there are more than 16
+    /// quotas, or two have the same name; if a quota has a cost of 0.
+    pub fn joint(
+        path: &str,
+        subjects: impl IntoIterator<Item = Subject>,
+    ) -> Result<Self, RuleError> {
+        let subjects: Vec<_> = subjects.into_iter().collect();
+        if !(1..=MAX_SUBJECTS).contains(&subjects.len()) {
+            return Err(RuleError::NumberOfSubjects(subjects.len()));
+        }
+        for (at, Subject { name, policies, .. }) in subjects.iter().enumerate() {
+            if name.is_empty() {
+                return Err(RuleError::EmptySubject);
+            }
+            if subjects[..at].iter().any(|other| other.name == *name) {
+                return Err(RuleError::SameSubject(name.to_string()));
+            }
+            if policies.is_empty() {
+                return Err(RuleError::NoQuotaOfSubject(name.to_string()));
+            }
+        }
+        if subjects.iter().all(|subject| subject.may_be_absent) {
+            return Err(RuleError::NoCertainSubject);
+        }
+        let policies = subjects.iter().flat_map(|it| it.policies.iter().cloned());
+        let has_cost = subjects.iter().flat_map(|it| &it.policies);
+        let has_cost = has_cost.clone().any(|policy| policy.cost().is_some());
+        if subjects.len() == 1 && !has_cost {
+            let policies = policies.map(Policy::of_no_subject);
+            let rule = Self::with_policies(path, policies)?;
+            let Some(Subject { name, key, .. }) = subjects.into_iter().next() else {
+                return Ok(rule);
+            };
+            return Ok(rule.with(|it| (it.key, it.only_subject) = (key, Some(name))));
+        }
+        let mut policies: Box<[_]> = policies.collect();
+        Policy::name_all(path, &mut policies);
+        if path.is_empty() {
+            return Err(RuleError::EmptyPath);
+        }
+        check_policies(&policies)?;
+        Ok(Self::of(RuleSettings {
+            path: path.into(),
+            policies,
+            subjects: subjects.into(),
+            cost: 1,
+            ..RuleSettings::default()
+        }))
+    }
+
+    /// The subjects of a [joint](Self::joint) rule; empty for a rule of one.
+    #[must_use]
+    pub fn subjects(&self) -> &[Subject] {
+        &self.settings.subjects
+    }
+
+    /// What a store keeps of a joint rule; empty for a rule of one subject.
+    pub(crate) fn counts(&self) -> &[SubjectCount] {
+        &self.computed().counts
+    }
+
+    pub(crate) fn is_joint(&self) -> bool {
+        !self.settings.subjects.is_empty()
+    }
+
+    /// The ids that the counts of the rule and of its plans have in a store.
+    pub(super) fn ids_of_counts(&self) -> Vec<String> {
+        let id = self.id();
+        match &self.computed().others_of_counts {
+            None => vec![id.to_owned()],
+            Some(counts) => counts.iter().map(|(of, _)| id_in_store(id, of)).collect(),
+        }
+    }
+
+    /// The name of the subject of a rule that has one; `None` if it has no name.
+    pub(crate) fn only_subject(&self) -> Option<&str> {
+        self.settings.only_subject.as_deref()
+    }
+
+    /// Whether it is that of a count of a joint rule.
+    pub(crate) const fn is_of_count(&self) -> bool {
+        self.settings.id_of_count.is_some()
+    }
+
+    /// The place of the subject with this name.
+    pub(crate) fn place_of_subject(&self, name: &str) -> Option<usize> {
+        let mut subjects = self.subjects().iter();
+        subjects.position(|subject| subject.name() == name)
+    }
+}
+
+impl RuleSettings {
+    /// Whether each policy is of a subject of the rule.
+    pub(super) fn check_subjects(&self, policies: &[Policy]) -> Result<(), RuleError> {
+        let unknown = policies.iter().find_map(|policy| {
+            let name = policy.subject.as_ref()?;
+            let mut subjects = self.subjects.iter();
+            subjects.all(|it| it.name != *name).then_some(name)
+        });
+        match unknown {
+            Some(name) => Err(RuleError::UnknownSubject(name.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn id_of_count(&self, policy: &Policy) -> CountId {
+        let first = || self.subjects.first().map(|subject| &subject.name);
+        let name = policy.subject.as_ref().or_else(first);
+        (name.map(Arc::clone).unwrap_or_default(), policy.cost())
+    }
+
+    /// Of each count of the rule and its plans, all quotas.
+    pub(super) fn others_of_counts(&self, algorithm: Algorithm) -> OthersOfCounts {
+        let mut counts: Vec<(CountId, Vec<Quota>)> = Vec::new();
+        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
+        for policy in self.policies.iter().chain(of_plans) {
+            let id = self.id_of_count(policy);
+            match counts.iter_mut().find(|(known, _)| *known == id) {
+                Some((_, quotas)) => quotas.push(policy.quota()),
+                None => counts.push((id, vec![policy.quota()])),
+            }
+        }
+        let counts = counts.into_iter();
+        let counts = counts.map(|(id, all)| (id, OtherQuotas::new(all.into(), algorithm)));
+        counts.collect()
+    }
+
+    /// The counts that a take is charged in, for a rule with this id.
+    pub(super) fn counts(&self, id: &str, others: &OthersOfCounts) -> Box<[SubjectCount]> {
+        let ids: Vec<_> = self
+            .policies
+            .iter()
+            .map(|it| self.id_of_count(it))
+            .collect();
+        let counts = others.iter().filter_map(|(id_of_count, others)| {
+            let places = (0..ids.len()).filter(|at| ids[*at] == *id_of_count);
+            let places: Box<[_]> = places.collect();
+            let (name, cost) = id_of_count;
+            let subject = self.subjects.iter().position(|it| it.name == *name)?;
+            let rule = RuleSettings {
+                path: Arc::clone(&self.path),
+                policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
+                prefix: self.prefix.clone(),
+                cost: cost.unwrap_or(self.cost),
+                algorithm: self.algorithm,
+                is_shadow: self.is_shadow,
+                is_candidate: self.is_candidate,
+                file: self.file.clone(),
+                others: Some(Arc::clone(others)),
+                id_of_count: Some(id_in_store(id, id_of_count).into()),
+                ..RuleSettings::default()
+            };
+            (!places.is_empty()).then(|| SubjectCount {
+                subject,
+                cost: *cost,
+                rule: Arc::new(Rule::of(rule)),
+                places,
+            })
+        });
+        counts.collect()
+    }
+}
