@@ -184,6 +184,11 @@ impl Connection {
         &self.inner.label.text
     }
 
+    /// Whether keys lie on several masters, by their slots.
+    pub(crate) fn is_cluster(&self) -> bool {
+        !matches!(self.inner.nodes, Nodes::One(_))
+    }
+
     /// The same with another timeout for each question.
     pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

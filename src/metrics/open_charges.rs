@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -43,12 +44,18 @@ struct Count {
 #[derive(Debug)]
 struct WaiterState {
     cost: u64,
+    /// Whether this count has denied it.
+    is_denied: bool,
+    /// Whether no other count has.
+    is_denied_alone: bool,
     /// Whether only units that are given back can reach it within its patience.
     needs_refund: bool,
     /// Whether units were given back that may suffice: it asks.
     may_ask: bool,
     /// Whether nobody knows how many units were given back, if any.
     is_look: bool,
+    /// Whether it has heard of these units, and nobody knows whether it needs them.
+    was_woken: bool,
     /// Whether it asks now. What it is granted may be given back.
     is_asking: bool,
     changed: Arc<Notify>,
@@ -59,20 +66,27 @@ struct WaiterState {
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl OpenCharges {
-    /// Counts a charge of so many units as open until it is closed, or counts no more.
-    pub(crate) fn open(&self, hash: u64, units: u64, life: Duration) -> OpenCharge {
-        self.0.open.fetch_add(1, Ordering::Relaxed);
-        let mut counts = lock(&self.0.counts);
-        let count = counts.entry(hash).or_default();
-        count.last += 1;
-        count.units = count.units.saturating_add(units);
+    /// Counts a charge as open until it is closed, or counts no more: so many units in each count,
+    /// which is given by its hash.
+    pub(crate) fn open(
+        &self,
+        counts: impl Iterator<Item = (u64, u64)>,
+        life: Duration,
+    ) -> OpenCharge {
         let now = Instant::now();
         let until = now.checked_add(life).unwrap_or(now);
-        count.charges.insert(count.last, (units, until));
+        let mut known = lock(&self.0.counts);
+        let places = counts.map(|(hash, units)| {
+            self.0.open.fetch_add(1, Ordering::Relaxed);
+            let count = known.entry(hash).or_default();
+            count.last += 1;
+            count.units = count.units.saturating_add(units);
+            count.charges.insert(count.last, (units, until));
+            (hash, count.last)
+        });
         OpenCharge {
             charges: self.clone(),
-            hash,
-            number: count.last,
+            places: places.collect(),
         }
     }
 
@@ -98,7 +112,7 @@ impl OpenCharges {
     /// Units of this count were given back, so that waiters ask: as many as the units suffice for.
     pub(crate) fn given_back(&self, hash: u64, units: u64) {
         self.refunds_of(hash).fetch_add(1, Ordering::Release);
-        self.change(hash, |count| count.wake_for(units));
+        self.change(hash, |count| count.wake_for(units, false));
     }
 
     /// The count was reset: nothing that is open counts any more, and all who wait ask.
@@ -107,30 +121,36 @@ impl OpenCharges {
         self.given_back(hash, u64::MAX);
     }
 
-    /// A place among the waiters of this count, if there are fewer than `max`.
-    pub(crate) fn wait(&self, hash: u64, cost: u64, max: usize) -> Option<WaitingPlace> {
+    /// A place among the waiters of these counts, if each has fewer than `max` that is bounded.
+    pub(crate) fn wait(&self, of: &[WaitedCount], max: usize) -> Option<WaitingPlace> {
         let mut counts = lock(&self.0.counts);
-        let waiting = counts.get(&hash).map_or(0, |count| count.waiters.len());
-        if waiting >= max {
+        let waiting = |hash| counts.get(&hash).map_or(0, |count| count.waiters.len());
+        if of.iter().any(|it| it.is_bounded && waiting(it.hash) >= max) {
             return None;
         }
-        let count = counts.entry(hash).or_default();
-        count.last += 1;
-        let (arrival, changed) = (count.last, Arc::<Notify>::default());
-        let state = WaiterState {
-            cost,
-            needs_refund: false,
-            may_ask: false,
-            is_look: false,
-            is_asking: true,
-            changed: Arc::clone(&changed),
-        };
-        count.waiters.insert(arrival, state);
-        let charges = self.clone();
+        let changed = Arc::<Notify>::default();
+        let is_denied_alone = of.iter().filter(|it| it.is_denied).count() == 1;
+        let places = of.iter().map(|waited| {
+            let count = counts.entry(waited.hash).or_default();
+            count.last += 1;
+            let state = WaiterState {
+                cost: waited.cost,
+                is_denied: waited.is_denied,
+                is_denied_alone,
+                needs_refund: false,
+                may_ask: false,
+                is_look: false,
+                was_woken: false,
+                is_asking: true,
+                changed: Arc::clone(&changed),
+            };
+            count.waiters.insert(count.last, state);
+            (waited.hash, count.last)
+        });
+        let places = places.collect();
         Some(WaitingPlace {
-            charges,
-            hash,
-            arrival,
+            charges: self.clone(),
+            places,
             changed,
         })
     }
@@ -181,14 +201,19 @@ impl Count {
         }
     }
 
-    /// The first waiters ask, as many as these units suffice for.
-    fn wake_for(&mut self, units: u64) {
+    /// The first waiters ask, as many as these units suffice for: before others those that no other
+    /// count denies.
+    fn wake_for(&mut self, units: u64, is_look: bool) {
         let mut left = units;
-        for waiter in self.waiters.values_mut().filter(|it| !it.may_ask) {
-            waiter.wake(false);
-            left = left.saturating_sub(waiter.cost);
-            if left == 0 {
-                break;
+        for alone in [true, false] {
+            let waiters = self.waiters.values_mut();
+            let waiters = waiters.filter(|it| !it.may_ask && (it.is_denied || it.is_asking));
+            for waiter in waiters.filter(|it| it.is_denied_alone == alone) {
+                waiter.wake(is_look);
+                left = left.saturating_sub(waiter.cost);
+                if left == 0 {
+                    return;
+                }
             }
         }
     }
@@ -203,7 +228,8 @@ impl Count {
     fn look(&mut self, now: Instant) {
         if self.next_look.is_none_or(|next| next <= now) {
             self.next_look = Some(now + LOOK_EVERY);
-            let cheapest = self.sleepers().min_by_key(|waiter| waiter.cost);
+            let order = |waiter: &&mut WaiterState| (!waiter.is_denied_alone, waiter.cost);
+            let cheapest = self.sleepers().min_by_key(order);
             cheapest.into_iter().for_each(|waiter| waiter.wake(true));
         }
     }
@@ -220,38 +246,54 @@ impl WaiterState {
 #[derive(Debug)]
 pub(crate) struct OpenCharge {
     charges: OpenCharges,
-    hash: u64,
-    number: u64,
+    /// The hash of each of its counts, and its number there.
+    places: SmallVec<[(u64, u64); 1]>,
 }
 
 impl OpenCharge {
-    /// It is settled: so many of its units were given back, or perhaps. Only the first call counts.
-    pub(crate) fn close(&self, given_back: u64) {
-        let is_open = |count: &mut Count| count.charges.contains_key(&self.number);
-        if self.charges.change(self.hash, is_open) != Some(true) {
-            return;
+    /// It is settled: so many units of each of its counts were given back, or perhaps. Only the
+    /// first call counts.
+    pub(crate) fn close(&self, given_back: impl Fn(usize) -> u64) {
+        for (at, (hash, own)) in self.places.iter().enumerate() {
+            let is_open = |count: &mut Count| count.charges.contains_key(own);
+            if self.charges.change(*hash, is_open) != Some(true) {
+                continue;
+            }
+            let given_back = given_back(at);
+            if given_back > 0 {
+                self.charges.given_back(*hash, given_back);
+            }
+            let is_own = |number, _| number == *own;
+            let remove = |count: &mut Count| self.charges.remove(count, is_own);
+            self.charges.change(*hash, remove);
         }
-        if given_back > 0 {
-            self.charges.given_back(self.hash, given_back);
-        }
-        let is_own = |number, _| number == self.number;
-        let remove = |count: &mut Count| self.charges.remove(count, is_own);
-        self.charges.change(self.hash, remove);
     }
 }
 
 impl Drop for OpenCharge {
     fn drop(&mut self) {
-        self.close(0);
+        self.close(|_| 0);
     }
 }
 
-/// The place of a request among the waiters of its count, until it is dropped.
+/// A count of a request that waits.
+#[derive(Debug)]
+pub(crate) struct WaitedCount {
+    pub(crate) hash: u64,
+    /// What the request costs there.
+    pub(crate) cost: u64,
+    /// Whether it has denied the request.
+    pub(crate) is_denied: bool,
+    /// Whether the number of its waiters is bounded.
+    pub(crate) is_bounded: bool,
+}
+
+/// The place of a request among the waiters of each of its counts, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitingPlace {
     charges: OpenCharges,
-    hash: u64,
-    arrival: u64,
+    /// The hash of each of its counts, and the number of its arrival there.
+    places: SmallVec<[(u64, u64); 1]>,
     changed: Arc<Notify>,
 }
 
@@ -264,12 +306,12 @@ impl WaitingPlace {
                 break;
             }
         }
-        self.change(|state| state.is_asking = true);
+        self.each(|state| state.is_asking = true);
     }
 
     /// Waits for units that are given back. Returns whether to ask: also once there is another
     /// reason, which is looked for every 100 ms; and false once `until` is over, or, unless there is
-    /// `hope` beyond them, when this process has no open charges of the count.
+    /// `hope` beyond them, when this process has no open charges of a count that denied it.
     pub(crate) async fn refunded(
         &self,
         until: Option<Instant>,
@@ -279,43 +321,81 @@ impl WaitingPlace {
         self.begin(true);
         loop {
             if self.may_ask() || has_reason() {
-                self.change(|state| state.is_asking = true);
+                self.each(|state| state.is_asking = true);
                 return true;
             }
             let now = Instant::now();
-            let state = |count: &mut Count| (count.has_hope(), count.next_look);
-            let (has_hope, next_look) = self.charges.change(self.hash, state).unwrap_or_default();
+            let (mut has_hope, mut next_look) = (false, None);
+            self.each_denying(|count| {
+                has_hope |= count.has_hope();
+                next_look = next_look.into_iter().chain(count.next_look).min();
+            });
             if !(has_hope || hope) || until.is_some_and(|until| until <= now) {
                 return false;
             }
             let look_at = next_look.unwrap_or(now);
             let wake_at = until.map_or(look_at, |until| until.min(look_at));
             if timeout_at(wake_at, self.changed.notified()).await.is_err() {
-                self.charges
-                    .change(self.hash, |count| count.look(Instant::now()));
+                self.each_denying(|count| count.look(Instant::now()));
             }
         }
     }
 
     /// Units were given back after it had asked: it asks again.
     pub(crate) fn wake(&self) {
-        self.change(|state| state.wake(false));
+        self.each(|state| {
+            if state.is_denied {
+                state.wake(false);
+            }
+        });
     }
 
     /// It was granted units. If it only looked for them, there may be more: two waiters ask next,
     /// so that all who can be granted soon are.
     pub(crate) fn granted(&self) {
-        if self.change(|state| state.is_look) == Some(true) {
-            self.charges.change(self.hash, |count| {
+        self.change(|count, own| {
+            if count.waiters.get(&own).is_some_and(|state| state.is_look) {
                 let next = count.sleepers().take(2);
                 next.for_each(|waiter| waiter.wake(true));
-            });
+            }
+        });
+    }
+
+    /// It has asked, and was denied by the counts with these hashes. What it was woken for in another
+    /// one is the next one's there.
+    pub(crate) fn denied(&self, by: &[u64]) {
+        if self.places.len() == 1 {
+            return;
         }
+        let mut hashes = self.places.iter().map(|(hash, _)| hash);
+        self.change(|count, own| {
+            let is_denied = hashes.next().is_some_and(|hash| by.contains(hash));
+            let Some(state) = count.waiters.get_mut(&own) else {
+                return;
+            };
+            state.is_denied = is_denied;
+            state.is_denied_alone = by.len() == 1;
+            let was_woken = std::mem::take(&mut state.was_woken);
+            if state.is_denied {
+                return;
+            }
+            let may_ask = std::mem::take(&mut state.may_ask);
+            let is_look = std::mem::take(&mut state.is_look);
+            state.is_asking = false;
+            if was_woken || may_ask {
+                count.wake_for(1, is_look);
+            }
+        });
     }
 
     fn begin(&self, needs_refund: bool) {
-        self.change(|state| (state.needs_refund, state.is_asking) = (needs_refund, false));
-        self.charges.change(self.hash, |count| {
+        self.each(|state| {
+            state.needs_refund = needs_refund && state.is_denied;
+            state.is_asking = false;
+        });
+        self.change(|count, own| {
+            let state = count.waiters.get(&own);
+            let needs_refund = state.is_some_and(|state| state.needs_refund);
             let now = Instant::now();
             if needs_refund && count.next_look.is_none_or(|next| next < now) {
                 count.next_look = Some(now + LOOK_EVERY);
@@ -326,25 +406,90 @@ impl WaitingPlace {
 
     /// Whether units were given back since it asked last.
     fn may_ask(&self) -> bool {
-        let taken = self.change(|state| std::mem::take(&mut state.may_ask));
-        taken.unwrap_or(false)
+        let mut may_ask = false;
+        self.each(|state| {
+            let is_woken = std::mem::take(&mut state.may_ask);
+            state.was_woken |= is_woken;
+            may_ask |= is_woken;
+        });
+        may_ask
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut WaiterState) -> T) -> Option<T> {
-        let own = |count: &mut Count| count.waiters.get_mut(&self.arrival).map(change);
-        self.charges.change(self.hash, own).flatten()
+    /// Changes its state in each of its counts.
+    fn each(&self, mut change: impl FnMut(&mut WaiterState)) {
+        self.change(|count, own| {
+            count
+                .waiters
+                .get_mut(&own)
+                .into_iter()
+                .for_each(&mut change)
+        });
+    }
+
+    /// Changes the counts that have denied it.
+    fn each_denying(&self, mut change: impl FnMut(&mut Count)) {
+        self.change(|count, own| {
+            if count.waiters.get(&own).is_some_and(|state| state.is_denied) {
+                change(count);
+            }
+        });
+    }
+
+    /// Changes each of its counts, of which it has this number.
+    fn change(&self, mut change: impl FnMut(&mut Count, u64)) {
+        for (hash, own) in &self.places {
+            self.charges.change(*hash, |count| change(count, *own));
+        }
     }
 }
 
 impl Drop for WaitingPlace {
     fn drop(&mut self) {
-        self.charges.change(self.hash, |count| {
-            let state = count.waiters.remove(&self.arrival);
+        self.change(|count, own| {
+            let state = count.waiters.remove(&own);
             // What it was woken for is the next one's.
             if state.is_some_and(|state| state.may_ask) {
-                count.wake_for(1);
+                count.wake_for(1, false);
             }
             count.tell_hopeless();
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing stays behind of charges and waiters over several counts.
+    #[test]
+    fn a_count_without_charges_and_waiters_has_no_entry() {
+        let charges = OpenCharges::default();
+        let entries = || lock(&charges.0.counts).len();
+        let open =
+            |counts: &[(u64, u64)]| charges.open(counts.iter().copied(), Duration::from_secs(60));
+        let waited = |hash| WaitedCount {
+            hash,
+            cost: 1,
+            is_denied: hash == 3,
+            is_bounded: hash != 3,
+        };
+        let (settled, dropped) = (open(&[(1, 5), (3, 5)]), open(&[(2, 5), (3, 1)]));
+        assert_eq!((entries(), charges.units(3)), (3, 6));
+        let place = charges.wait(&[waited(1), waited(3)], 1).expect("room");
+        assert!(
+            charges.wait(&[waited(1), waited(3)], 1).is_none(),
+            "one at a time"
+        );
+        let other = charges.wait(&[waited(4), waited(3)], 1).expect("room");
+        settled.close(|count| [5, 0][count]);
+        settled.close(|_| unreachable!("it is closed"));
+        assert_eq!((charges.units(1), charges.units(3)), (0, 1));
+        assert_eq!((charges.refunds(1), charges.refunds(3)), (1, 0));
+        place.denied(&[1]);
+        drop((settled, dropped));
+        assert_eq!(entries(), 3, "of the waiters");
+        drop(place);
+        drop(other);
+        assert_eq!((entries(), charges.0.open.load(Ordering::Relaxed)), (0, 0));
     }
 }

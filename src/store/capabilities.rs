@@ -14,7 +14,7 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 /// use tidegate::store::Capabilities;
 /// use tidegate::{MemoryStore, Resilient, Store};
 ///
-/// assert_eq!(MemoryStore::new().capabilities(), Capabilities::default());
+/// assert!(!Capabilities::default().joint && MemoryStore::new().capabilities().joint);
 /// let store = Resilient::new(MemoryStore::new()).processes(4);
 /// assert!(store.capabilities().has_fallback && store.capabilities().has_leases);
 /// ```
@@ -28,6 +28,9 @@ pub struct Capabilities {
     pub has_fallback: bool,
     /// Whether the store hands out units ahead to rules with a [lease](crate::Rule::with_lease).
     pub has_leases: bool,
+    /// Whether the store decides [several counts](crate::Take::counts) together, for
+    /// [joint](crate::Rule::joint) rules.
+    pub joint: bool,
     /// The server that keeps the counts. Default: `None`, no other store has the same counts.
     pub server: Option<ServerId>,
 }

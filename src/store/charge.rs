@@ -116,7 +116,7 @@ impl Charge {
     /// Requests that are denied may hope for its units as long as somebody holds this, and it is
     /// not settled.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
-        let units = self.receipt().units();
+        let units = self.0.decision.receipt_or_none().units();
         let counters = self.0.counters.as_ref().filter(|_| units > 0)?;
         let mut open = lock(&self.0.open);
         if let Some(open) = open.upgrade() {
@@ -125,9 +125,11 @@ impl Charge {
         if self.0.is_claimed.load(Ordering::Relaxed) {
             return None;
         }
-        let hash = self.take().count_name().hash();
+        let receipt = self.0.decision.receipt_or_none();
+        let counts = self.take().counts().iter().zip(receipt.counts());
+        let counts = counts.map(|(take, receipt)| (take.count_name().hash(), receipt.units()));
         let life = Duration::from_micros(self.take().rule().life_micros());
-        let opened = Arc::new(counters.open.open(hash, units, life));
+        let opened = Arc::new(counters.open.open(counts, life));
         *open = Arc::downgrade(&opened);
         Some(opened)
     }
@@ -143,9 +145,15 @@ impl Charge {
         self.1 = None;
     }
 
-    fn close(&self, given_back: u64) {
+    /// So many units of the request's cost were given back, or perhaps.
+    fn close(&self, what: GiveBack, given_back: u64) {
         if let Some(open) = lock(&self.0.open).upgrade() {
-            open.close(given_back);
+            let take = self.take();
+            let receipts = self.0.decision.receipt_or_none().counts();
+            open.close(|count| match what.units_in(take, count, given_back) {
+                Some(units) => units,
+                None => receipts.get(count).map_or(0, Receipt::units),
+            });
         }
     }
 
@@ -158,7 +166,7 @@ impl Charge {
     /// The store's receipt.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.0.decision.receipt_or_none()
+        self.0.decision.receipt_or_none().clone()
     }
 
     /// The store that was charged.
@@ -177,7 +185,7 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        self.settle(0).await
+        self.give_back(GiveBack::Everything).await
     }
 
     /// Gives back what was not used of a reservation: all but `used` units that still count.
@@ -185,8 +193,10 @@ impl Charge {
     /// request beforehand takes the most that it may cost, and settles when it is known.
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
-    /// all units were used, and everything else returns 0. `settle(0)` is a refund. A use of more
-    /// than was reserved gives nothing back, and charges nothing.
+    /// all units were used, and everything else returns 0. `settle(0)` is a refund, except that
+    /// quotas with a [cost of their own](crate::rule::Policy::with_cost) stay as they are: a request
+    /// that used no token is a request. A use of more than was reserved gives nothing back, and
+    /// charges nothing.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -207,7 +217,11 @@ impl Charge {
     ///
     /// Those of [`refund`](Self::refund).
     pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
-        match self.claim(used) {
+        self.give_back(GiveBack::Unused { used }).await
+    }
+
+    async fn give_back(&self, what: GiveBack) -> Result<u64, StoreError> {
+        match self.claim(what) {
             Some(refund) => {
                 let units = refund.ask().await?;
                 Ok(refund.answered(units))
@@ -216,23 +230,25 @@ impl Charge {
         }
     }
 
-    /// The right to give back what was not used; `None` if somebody else has it, or if there is
-    /// nothing to give back. What the candidate was charged is given back along with it.
-    pub(super) fn claim(&self, used: u64) -> Option<Refund> {
-        let units = self.receipt().units().saturating_sub(used);
+    /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
+    /// back. What the candidate was charged is given back along with it.
+    pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
+        let units = self.0.decision.receipt_or_none().units();
+        let units = units.saturating_sub(what.used());
         if self.0.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
         }
         if units == 0 {
-            self.close(0);
+            self.close(what, 0);
             return None;
         }
         if let Some(candidate) = &self.0.candidate {
-            candidate.give_back(used);
+            candidate.give_back(what);
         }
         Some(Refund {
             // It is open until the store has answered.
             charge: Self(Arc::clone(&self.0), lock(&self.0.open).upgrade()),
+            what,
             units,
             is_awaited: true,
             is_answered: false,
@@ -241,10 +257,43 @@ impl Charge {
     }
 }
 
-/// The right to give back what was not used of a charge, which nobody else has.
+/// What is given back of a charge.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GiveBack {
+    Everything,
+    /// What was not used of the request's cost. Counts with a cost of their own stay as they are.
+    Unused {
+        used: u64,
+    },
+}
+
+impl GiveBack {
+    const fn used(self) -> u64 {
+        match self {
+            Self::Everything => 0,
+            Self::Unused { used } => used,
+        }
+    }
+
+    /// How many units this is in one of the take's counts, if it is so many of the request's cost;
+    /// `None`: all that it was charged.
+    fn units_in(self, take: &Take, count: usize, units: u64) -> Option<u64> {
+        let joint = take.as_joint();
+        let counts = joint.and_then(|joint| joint.counts(take.rule()).nth(count));
+        match (counts.and_then(|count| count.cost), self) {
+            (None, _) => Some(units),
+            (Some(_), Self::Everything) if units > 0 => None,
+            (Some(_), _) => Some(0),
+        }
+    }
+}
+
+/// The right to give back a charge, or a part of it, which nobody else has.
 #[derive(Debug)]
 pub(super) struct Refund {
     charge: Charge,
+    what: GiveBack,
+    /// Of the request's cost.
     units: u64,
     /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one.
     is_awaited: bool,
@@ -271,7 +320,12 @@ impl Refund {
             true => take.clone().with_cost(self.units),
             false => take.unawaited(self.units),
         };
-        self.charge.0.store.refund(&take, &self.charge.receipt())
+        let take = match self.what {
+            GiveBack::Everything => take,
+            GiveBack::Unused { .. } => take.at_cost_of_request(),
+        };
+        let receipt = self.charge.0.decision.receipt_or_none();
+        self.charge.0.store.refund(&take, receipt)
     }
 
     /// Counts what the store has given back. A candidate's charges are not counted, either.
@@ -283,7 +337,7 @@ impl Refund {
         {
             counters.refunded(units);
         }
-        self.charge.close(units);
+        self.charge.close(self.what, units);
         self.is_answered = true;
         units
     }
@@ -300,7 +354,7 @@ impl Drop for Refund {
             counters.refund_lost();
         }
         // Without an answer nobody knows what was given back: requests that wait ask.
-        self.charge.close(self.units);
+        self.charge.close(self.what, self.units);
     }
 }
 
@@ -349,7 +403,7 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        self.settle(0).await
+        self.give_back(GiveBack::Everything).await
     }
 
     /// [Settles](Charge::settle) every charge, the outermost layer's first, and returns the number
@@ -372,9 +426,13 @@ impl Charges {
     ///
     /// As [`refund`](Self::refund).
     pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
+        self.give_back(GiveBack::Unused { used }).await
+    }
+
+    async fn give_back(&self, what: GiveBack) -> Result<u64, StoreError> {
         let mut given_back = Ok(0_u64);
         for charge in &self.0 {
-            match (charge.settle(used).await, &mut given_back) {
+            match (charge.give_back(what).await, &mut given_back) {
                 (Ok(units), Ok(all)) => *all = all.saturating_add(units),
                 (Err(error), Ok(_)) => given_back = Err(error),
                 (_, Err(_)) => {}

@@ -1,6 +1,7 @@
 //! Answers a denied key until the denial is over: see
 //! [`Resilient::denial_cache`](super::Resilient::denial_cache).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::sync::lock;
 /// can choose, so neither the number of keys nor a flood of them makes a look take longer.
 pub(super) struct Denials {
     sets: Box<[Mutex<DenialSet>]>,
+    /// What has become of the counts of joint takes.
+    changes: CountChanges,
     max_per_set: usize,
     /// In nanoseconds.
     max_age: u64,
@@ -34,6 +37,7 @@ impl Denials {
             sets: (0..max_keys / max_per_set)
                 .map(|_| Mutex::default())
                 .collect(),
+            changes: CountChanges::default(),
             max_per_set,
             max_age: nanos(max_age),
             clock,
@@ -53,9 +57,10 @@ impl Denials {
         let Some(mut set) = self.set(hash) else {
             return Ok(None);
         };
+        let changes = self.changes.of(take);
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
-        let question = set.look(take, now, self.max_age)?;
+        let question = set.look(take, changes, now, self.max_age)?;
         let denials = Arc::clone(self);
         Ok(Some(PendingTake {
             denials,
@@ -64,16 +69,20 @@ impl Denials {
         }))
     }
 
-    /// Voids what is kept of this take's count. Nothing of it is kept before the guard is
+    /// Voids what is kept of this take's counts. Nothing of them is kept before the guard is
     /// dropped, nor later if it was asked before.
     pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
         let hash = take.count_name().hash();
+        let is_joint = take.as_joint().is_some() || take.rule().is_of_count();
+        let take = is_joint.then(|| take.clone());
+        take.iter().for_each(|take| self.changes.begin(take));
         if let Some(mut set) = self.set(hash) {
             set.begin_change(hash);
         }
         ChangeGuard {
             denials: Arc::clone(self),
             hash,
+            take,
         }
     }
 
@@ -90,13 +99,67 @@ impl Denials {
 pub(super) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
+    /// Of counts that joint takes may have in common.
+    take: Option<Take>,
 }
 
 impl Drop for ChangeGuard {
     fn drop(&mut self) {
+        let take = self.take.iter();
+        take.for_each(|take| self.denials.changes.end(take));
         if let Some(mut set) = self.denials.set(self.hash) {
             set.end_change();
         }
+    }
+}
+
+/// The refunds and resets of the counts of joint takes, by the hashes of their names. Counts that
+/// share a place void more denials than they have to.
+///
+/// Each element holds, in its lower half, how many of them wait for their answer, and in the upper
+/// half how many have begun and how many have ended.
+struct CountChanges(Box<[AtomicU64]>);
+
+impl CountChanges {
+    const NUMBER: usize = 1_024;
+    const ONE: u64 = 1 << 32;
+
+    fn at(&self, count: &Take) -> &AtomicU64 {
+        &self.0[count.count_name().hash() as usize % Self::NUMBER]
+    }
+
+    fn begin(&self, take: &Take) {
+        self.add(take, Self::ONE + 1);
+    }
+
+    fn end(&self, take: &Take) {
+        self.add(take, Self::ONE - 1);
+    }
+
+    fn add(&self, take: &Take, number: u64) {
+        for count in take.counts() {
+            self.at(count).fetch_add(number, Ordering::SeqCst);
+        }
+    }
+
+    /// A number that differs after each change of one of the counts of a joint take.
+    fn of(&self, take: &Take) -> u64 {
+        let add = |sum: u64, count: &Take| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
+        match take.as_joint() {
+            None => 0,
+            Some(joint) => joint.takes.iter().fold(0, add),
+        }
+    }
+
+    /// Whether none of these changes waits for its answer.
+    const fn are_over(changes: u64) -> bool {
+        changes & (Self::ONE - 1) == 0
+    }
+}
+
+impl Default for CountChanges {
+    fn default() -> Self {
+        Self((0..Self::NUMBER).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
@@ -113,7 +176,11 @@ impl PendingTake {
     pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
         let denial = answer.as_ref().ok().and_then(|decision| {
             let now = || self.denials.clock.nanos();
-            Denial::new(take, decision, self.question.asked_at, now)
+            Denial::new(take, decision, &self.question, now)
+        });
+        let changes = self.question.changes;
+        let denial = denial.filter(|_| {
+            CountChanges::are_over(changes) && changes == self.denials.changes.of(take)
         });
         self.end(denial.map(|denial| (take, denial)));
     }
@@ -156,6 +223,8 @@ struct DenialSet {
 struct Question {
     asked_at: u64,
     voids: u64,
+    /// Those of the counts of a joint take.
+    changes: u64,
     /// The number of the question, if it is to renew a denial.
     renewal: Option<u64>,
 }
@@ -166,10 +235,17 @@ impl DenialSet {
     /// # Errors
     ///
     /// The denial that answers this take.
-    fn look(&mut self, take: &Take, now: u64, max_age: u64) -> Result<Question, Decision> {
+    fn look(
+        &mut self,
+        take: &Take,
+        changes: u64,
+        now: u64,
+        max_age: u64,
+    ) -> Result<Question, Decision> {
         let mut question = Question {
             asked_at: now,
             voids: self.voids,
+            changes,
             renewal: None,
         };
         let mut denials = self.denials.iter_mut();
@@ -178,6 +254,9 @@ impl DenialSet {
         };
         let denial = &mut self.denials[at];
         match denial.age(now, max_age) {
+            _ if denial.changes != changes => {
+                self.denials.swap_remove(at);
+            }
             Age::Due if denial.renewal.is_none() => {
                 self.renewals += 1;
                 denial.renewal = Some(self.renewals);
@@ -249,6 +328,8 @@ struct Denial {
     key: Key,
     cost: u64,
     decision: Decision,
+    /// Those of the counts of a joint take, when it was asked.
+    changes: u64,
     /// Before the question was sent: the store decided at this instant or later.
     asked_at: u64,
     /// After the answer had come: the store decided at this instant or earlier.
@@ -277,7 +358,7 @@ impl Denial {
     fn new(
         take: &Take,
         decision: &Decision,
-        asked_at: u64,
+        question: &Question,
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
         let valid_for = match decision.verdict() {
@@ -291,7 +372,8 @@ impl Denial {
             key: take.key().clone(),
             cost: take.cost(),
             decision: decision.clone(),
-            asked_at,
+            changes: question.changes,
+            asked_at: question.asked_at,
             answered_at: now(),
             valid_for,
             last_use: 0,

@@ -38,6 +38,7 @@ mod denial_cache;
 mod fallback;
 mod fleet;
 mod guarded;
+mod joint_take;
 mod leases;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -50,6 +51,7 @@ pub(crate) mod store;
 pub(crate) mod take;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
+pub(crate) use charge::GiveBack;
 pub use charge::{Charge, Charges};
 pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
 pub use memory::MemoryStore;

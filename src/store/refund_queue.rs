@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::charge::Charge;
+use super::charge::{Charge, GiveBack};
 use crate::sync::lock;
 use crate::trace;
 
@@ -46,9 +46,9 @@ struct Pending {
 pub(super) struct QueuePlace(Arc<Pending>);
 
 impl RefundQueue {
-    /// Gives back what was not used of a charge, unless somebody else does.
-    pub(crate) fn give_back(&self, charge: &Charge, used: u64) {
-        let Some(refund) = charge.claim(used) else {
+    /// Gives this back of a charge, unless somebody else gives something back.
+    pub(crate) fn give_back(&self, charge: &Charge, what: GiveBack) {
+        let Some(refund) = charge.claim(what) else {
             return;
         };
         let refund = refund.unawaited(self.place());
@@ -122,9 +122,9 @@ pub(crate) struct LateCharge {
 enum LateState {
     /// The store has not answered.
     Asked,
-    /// The same, and what is not used has to be given back.
+    /// The same, and this has to be given back.
     Unwanted {
-        used: u64,
+        what: GiveBack,
         /// So that a flush waits for it.
         _place: Option<QueuePlace>,
     },
@@ -145,23 +145,23 @@ impl LateCharge {
     pub(crate) fn answered(&self, charge: Option<Charge>) {
         let answered = LateState::Answered(charge.clone());
         let before = std::mem::replace(&mut *lock(&self.state), answered);
-        if let (LateState::Unwanted { used, .. }, Some(charge)) = (before, charge) {
-            self.refunds.give_back(&charge, used);
+        if let (LateState::Unwanted { what, .. }, Some(charge)) = (before, charge) {
+            self.refunds.give_back(&charge, what);
         }
     }
 
-    /// Gives back what is not used: now, or when the store has answered.
-    pub(crate) fn give_back(&self, used: u64) {
+    /// Gives this back: now, or when the store has answered.
+    pub(crate) fn give_back(&self, what: GiveBack) {
         let mut state = lock(&self.state);
         match &*state {
             LateState::Asked => {
                 let _place = self.refunds.place();
-                *state = LateState::Unwanted { used, _place };
+                *state = LateState::Unwanted { what, _place };
             }
             LateState::Answered(Some(charge)) => {
                 let charge = charge.clone();
                 drop(state);
-                self.refunds.give_back(&charge, used);
+                self.refunds.give_back(&charge, what);
             }
             LateState::Answered(None) | LateState::Unwanted { .. } => {}
         }

@@ -418,7 +418,8 @@ impl<S: Store> Resilient<S> {
     ///
     /// A denial is void immediately after a [refund](Store::refund) or a [reset](Store::reset)
     /// through this cache, and when the rule is replaced by another one. A question from before is
-    /// then not remembered, either.
+    /// then not remembered, either. The denial of a take of several subjects answers the same keys
+    /// of all of them, and is void after a refund or a reset of any of its counts.
     ///
     /// # What may free units without its knowledge
     ///

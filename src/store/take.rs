@@ -1,10 +1,14 @@
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
+use super::joint_take::JointTake;
 use crate::deadline::Deadline;
+use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::quota::Quota;
-use crate::rule::{CountName, Rule};
+use crate::rule::{CountName, Rule, RuleError};
 
 /// One question to a store: may this key spend this cost under this rule?
 ///
@@ -20,7 +24,10 @@ use crate::rule::{CountName, Rule};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Take {
+    /// Under a rule of several subjects, the rule and the keys of all of them.
     name: CountName,
+    /// Under a rule of several subjects.
+    joint: Option<Arc<JointTake>>,
     cost: u64,
     is_repeat: bool,
     /// Whether it is a refund for which nobody waits.
@@ -34,17 +41,71 @@ pub struct Take {
 }
 
 impl Take {
-    /// A take at the rule's cost.
+    /// A take at the rule's cost. Under a [joint](Rule::joint) rule each subject has this key.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
+        if rule.is_joint() {
+            let keys = rule.subjects().iter().map(|_| Some(key.clone())).collect();
+            return Self::joint(rule, keys);
+        }
         let cost = rule.cost();
-        Self::of(CountName::new(rule, key), cost)
+        Self::of(CountName::new(rule, key), None, cost)
+    }
+
+    /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject by
+    /// its name. A subject that is not named is not counted: the others decide.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::key::{Bearer, Everyone};
+    /// use tidegate::rule::Subject;
+    /// use tidegate::{Key, Quota, Rule, Take};
+    ///
+    /// let user = Subject::new("user", Bearer).limit(Quota::per_second(10));
+    /// let all = Subject::new("everyone", Everyone).limit(Quota::per_second(5_000));
+    /// let rule = Arc::new(Rule::joint("api", [user, all])?);
+    /// let keys = [("user", Key::from("alice")), ("everyone", Key::default())];
+    /// let take = Take::of_subjects(rule, keys)?;
+    /// let names: Vec<_> = take.counts().iter().map(|count| count.name("")).collect();
+    /// assert_eq!(names, ["{api}:user:alice", "{api}:everyone"]);
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError::UnknownSubject`] if the rule has no subject of a name, and
+    /// [`RuleError::NoCertainSubject`] if none of its subjects is named.
+    pub fn of_subjects<'a>(
+        rule: Arc<Rule>,
+        keys: impl IntoIterator<Item = (&'a str, Key)>,
+    ) -> Result<Self, RuleError> {
+        let mut of_subjects: Box<[_]> = rule.subjects().iter().map(|_| None).collect();
+        for (name, key) in keys {
+            match rule.place_of_subject(name) {
+                Some(place) => of_subjects[place] = Some(key),
+                None => return Err(RuleError::UnknownSubject(name.to_owned())),
+            }
+        }
+        if of_subjects.iter().all(Option::is_none) {
+            return Err(RuleError::NoCertainSubject);
+        }
+        Ok(Self::joint(rule, of_subjects))
+    }
+
+    /// The same with a key for each subject of the rule, in their order. Those without a key are not
+    /// counted.
+    pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
+        let cost = rule.cost();
+        let name = CountName::new(Arc::clone(&rule), JointTake::key_of(&keys));
+        let joint = JointTake::new(&rule, keys, cost);
+        Self::of(name, Some(Arc::new(joint)), cost)
     }
 
     /// A first question that no caller waits for yet.
-    fn of(name: CountName, cost: u64) -> Self {
+    fn of(name: CountName, joint: Option<Arc<JointTake>>, cost: u64) -> Self {
         Self {
             name,
+            joint,
             cost,
             is_repeat: false,
             is_unawaited: false,
@@ -54,11 +115,148 @@ impl Take {
         }
     }
 
-    /// The same at another cost, in units. A cost of 0 only looks.
+    /// The same at another cost, in units. A cost of 0 only looks, also at quotas with a
+    /// [cost of their own](crate::rule::Policy::with_cost).
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
+        if let Some(joint) = &self.joint {
+            self.joint = Some(Arc::new(joint.with_cost(self.rule(), cost)));
+        }
         self.cost = cost;
         self
+    }
+
+    /// The takes that are decided together, each of one count and at its cost: of them all, or none,
+    /// is charged. Under a rule of one subject it is this take itself.
+    ///
+    /// A store that can do that says so by
+    /// [`Capabilities::joint`](crate::store::Capabilities::joint), and answers with what
+    /// [`decision_of`](Self::decision_of) makes of the decisions about each.
+    #[must_use]
+    pub fn counts(&self) -> &[Self] {
+        match &self.joint {
+            Some(joint) => &joint.takes,
+            None => std::slice::from_ref(self),
+        }
+    }
+
+    /// The decision about this take: `decisions` has one about each of its
+    /// [counts](Self::counts), all charged, or none. It is allowed if each of them is, and says when
+    /// the last of those that deny has room again.
+    ///
+    /// # Panics
+    ///
+    /// If there is not one decision about each count.
+    #[must_use]
+    pub fn decision_of(&self, decisions: Vec<Decision>) -> Decision {
+        match &self.joint {
+            Some(joint) => joint.decision(self.rule(), self.cost, decisions),
+            None => {
+                let [decision] = <[_; 1]>::try_from(decisions).expect("one decision");
+                decision
+            }
+        }
+    }
+
+    /// Gives back in each count what `refund` can: it is asked for each with its part of the
+    /// receipt. Returns how many units of the request's cost were given back.
+    pub(crate) fn given_back(
+        &self,
+        receipt: &Receipt,
+        mut refund: impl FnMut(&Self, &Receipt) -> u64,
+    ) -> u64 {
+        let Some(joint) = &self.joint else {
+            return refund(self, receipt);
+        };
+        let counts = joint.takes.iter().zip(receipt.counts());
+        let given_back = counts.map(|(take, receipt)| refund(take, receipt));
+        self.units_given_back(receipt, &given_back.collect::<Vec<_>>())
+    }
+
+    /// How many units of the request's cost were given back, if these were in each of the counts.
+    pub(crate) fn units_given_back(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
+        match &self.joint {
+            Some(joint) => {
+                let asked = self.cost.min(receipt.units());
+                joint.units_given_back(self.rule(), asked, given_back)
+            }
+            None => given_back.iter().sum(),
+        }
+    }
+
+    /// For a refund of what was not used: it gives back nothing in counts with a cost of their own.
+    pub(crate) fn at_cost_of_request(mut self) -> Self {
+        if let Some(joint) = &self.joint {
+            self.joint = Some(Arc::new(joint.at_cost_of_request(self.rule())));
+        }
+        self
+    }
+
+    /// Notes how often units were given back, by the hash of each count's name.
+    #[inline]
+    pub(crate) fn note_refunds(&mut self, refunds: impl Fn(u64) -> u32) {
+        let Some(joint) = &mut self.joint else {
+            self.refunds = refunds(self.name.hash());
+            return;
+        };
+        for take in &mut Arc::make_mut(joint).takes {
+            take.refunds = refunds(take.name.hash());
+        }
+    }
+
+    /// Whether each of its counts denies it by this decision. All do, if the decision names none.
+    pub(crate) fn denials(&self, decision: &Decision) -> SmallVec<[bool; 1]> {
+        let Some(joint) = &self.joint else {
+            return smallvec![true];
+        };
+        let states = joint.states(self.rule(), decision);
+        let denials = states.map(|(_, mut states)| states.any(QuotaState::is_exceeded));
+        let denials: SmallVec<_> = denials.collect();
+        match denials.contains(&true) {
+            true => denials,
+            false => SmallVec::from_elem(true, denials.len()),
+        }
+    }
+
+    /// The same without the subjects at these places: the others decide. `None` if no other is
+    /// counted.
+    #[cfg(feature = "page")]
+    pub(crate) fn without(&self, skips: impl Fn(usize) -> bool) -> Option<Self> {
+        let keys = self.joint.as_ref()?.without(skips)?;
+        let mut take = self.clone();
+        take.name = CountName::new(Arc::clone(self.rule()), JointTake::key_of(&keys));
+        let joint = JointTake::new(self.rule(), keys, self.cost);
+        // A plan may have quotas of the other subjects alone.
+        let is_counted = !joint.takes.is_empty();
+        take.joint = Some(Arc::new(joint));
+        is_counted.then_some(take)
+    }
+
+    /// Under a rule of several subjects, what names the count of each on the page, if the rule's
+    /// quotas at some of these places are meant.
+    #[cfg(feature = "page")]
+    pub(crate) fn names_of_subjects(
+        &self,
+        is_meant: impl Fn(&[usize]) -> bool,
+    ) -> impl Iterator<Item = CountName> {
+        let (rule, joint) = (self.rule(), self.joint.iter());
+        let subjects = joint.flat_map(move |joint| rule.subjects().iter().zip(joint.keys()));
+        subjects
+            .enumerate()
+            .filter_map(move |(place, (subject, key))| {
+                let mut counts = rule.counts().iter().filter(|count| count.subject == place);
+                let is_meant = counts.any(|count| is_meant(&count.places));
+                let key = key.as_ref().filter(|_| is_meant)?;
+                Some(CountName::new(
+                    Arc::clone(rule),
+                    key.of_subject(subject.name()),
+                ))
+            })
+    }
+
+    /// Under a rule of several subjects.
+    pub(crate) const fn as_joint(&self) -> Option<&Arc<JointTake>> {
+        self.joint.as_ref()
     }
 
     /// The same, asked again by a caller that was denied and has waited.
@@ -84,7 +282,8 @@ impl Take {
         &self.name.rule
     }
 
-    /// The key that is counted.
+    /// The key that is counted. Under a [joint](Rule::joint) rule it is made of those of all
+    /// subjects.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.name.key
@@ -96,7 +295,7 @@ impl Take {
         self.cost
     }
 
-    /// The quotas that are charged: those of the rule, which have to have room, and behind them
+    /// The quotas that are charged, if there is one count: those of the rule, which have to have room, and behind them
     /// those that [only count](Quota::only_counts), because other plans of the rule have them. A
     /// decision says nothing of the latter.
     #[must_use]
@@ -150,7 +349,9 @@ impl Take {
 
     /// A first question about the same count at this cost, which no caller waits for.
     pub(crate) fn anew(&self, cost: u64) -> Self {
-        Self::of(self.name.clone(), cost)
+        let joint = self.joint.as_ref();
+        let joint = joint.map(|joint| Arc::new(joint.with_cost(self.rule(), cost)));
+        Self::of(self.name.clone(), joint, cost)
     }
 
     /// The same for a refund of so many units, for which nobody waits.
@@ -164,9 +365,25 @@ impl Take {
         self.is_unawaited
     }
 
-    /// The same question under another rule.
+    /// The same question under another rule: each of its subjects has the key that the subject of
+    /// this name has here.
     pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();
+        match &self.joint {
+            Some(joint) if !rule.is_joint() => match joint.key_under(&rule, self.rule()) {
+                Some(key) => {
+                    take.name = CountName::new(rule, key);
+                    take.joint = None;
+                    return take;
+                }
+                None => take.joint = Some(Arc::new(JointTake::of_nothing())),
+            },
+            None if !rule.is_joint() => {}
+            _ => {
+                let keys = JointTake::keys_under(&rule, self);
+                take.joint = Some(Arc::new(JointTake::new(&rule, keys, self.cost)));
+            }
+        }
         take.name.rule = rule;
         take
     }

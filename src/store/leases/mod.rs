@@ -47,7 +47,8 @@ impl Leases {
         take: &Take,
         store: &Arc<Guarded<S>>,
     ) -> StoreFuture<Decision> {
-        if take.rule().lease().is_none() || take.cost() == 0 {
+        let is_led = || take.cost() > 0 && take.as_joint().is_none();
+        if take.rule().lease().is_none() || !is_led() {
             return store.take(take);
         }
         let Some(Served { decision, wanted }) = self.serve(take) else {

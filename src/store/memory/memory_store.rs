@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::{CountName, Rule};
-use crate::store::{Condition, Store, StoreFuture, Take};
+use crate::store::{Capabilities, Condition, Store, StoreFuture, Take};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
@@ -44,8 +44,8 @@ use crate::warning::{Warning, WarningKind};
 /// # let _ = layer;
 /// ```
 pub struct MemoryStore {
-    shards: Box<[Mutex<Shard>]>,
-    clock: Clock,
+    pub(super) shards: Box<[Mutex<Shard>]>,
+    pub(super) clock: Clock,
     keys: AtomicUsize,
     max_keys: usize,
     /// As many keys as are 80 % of them.
@@ -132,12 +132,27 @@ impl MemoryStore {
     /// The name's hash in its shard, the shard that it belongs to, and the time.
     #[inline]
     fn locked(&self, name: &CountName) -> (u32, MutexGuard<'_, Shard>, u64) {
+        let (hash, at) = self.place_of(name);
+        let shard = lock(&self.shards[at]);
+        // Read under the lock: a thread that waits for the lock would come with an old instant.
+        (hash, shard, self.clock.now())
+    }
+
+    pub(super) fn shard(&self, at: usize) -> &Mutex<Shard> {
+        &self.shards[at]
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// The hash by which a shard knows the name, and the shard's index.
+    #[inline]
+    pub(super) fn place_of(&self, name: &CountName) -> (u32, usize) {
         let hash = name.hash();
         // The upper bits: a shard uses the lower half.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
-        let shard = lock(&self.shards[at]);
-        // Read under the lock: a thread that waits for the lock would come with an old instant.
-        (hash as u32, shard, self.clock.now())
+        (hash as u32, at)
     }
 
     /// Decides one take.
@@ -148,12 +163,15 @@ impl MemoryStore {
     }
 
     fn decide_known(&self, take: &Take) -> Answer {
+        if let Some(joint) = take.as_joint() {
+            return self.decide_joint(take, joint);
+        }
         let (hash, mut shard, now) = self.locked(take.count_name());
         if shard.is_due(now) {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        shard.take(hash, now, take, || self.reserve())
+        shard.take(hash, now, take, take.cost(), || self.reserve(1))
     }
 
     /// Decides a take of a new key for which there is no room.
@@ -173,24 +191,34 @@ impl MemoryStore {
 
     /// Gives units back and returns their number.
     pub(crate) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
-        let (name, cost) = (take.count_name(), take.cost());
-        let (hash, mut shard, now) = self.part_of(take.rule()).locked(name);
-        shard.refund(hash, name, now, receipt, cost)
+        let part = self.part_of(take.rule());
+        take.given_back(receipt, |take, receipt| {
+            let (name, cost) = (take.count_name(), take.cost());
+            let (hash, mut shard, now) = part.locked(name);
+            shard.refund(hash, name, now, receipt, cost)
+        })
     }
 
     /// Forgets what counts for a key, and returns whether anything did.
     pub(crate) fn forget(&self, take: &Take) -> bool {
-        let name = take.count_name();
-        let (hash, mut shard, now) = self.part_of(take.rule()).locked(name);
-        shard.reset(hash, name, now)
+        let part = self.part_of(take.rule());
+        let forget = |take: &Take| {
+            let name = take.count_name();
+            let (hash, mut shard, now) = part.locked(name);
+            shard.reset(hash, name, now)
+        };
+        take.counts()
+            .iter()
+            .map(forget)
+            .fold(false, |any, one| any | one)
     }
 
     /// Counts one more key if that is allowed.
-    fn reserve(&self) -> bool {
-        let add = |keys| (keys < self.max_keys).then_some(keys + 1);
+    pub(super) fn reserve(&self, number: usize) -> bool {
+        let add = |keys: usize| (keys + number <= self.max_keys).then_some(keys + number);
         let relaxed = Ordering::Relaxed;
         let before = self.keys.fetch_update(relaxed, relaxed, add);
-        if before.is_ok_and(|keys| keys == self.nearly_full_at) {
+        if before.is_ok_and(|keys| (keys..keys + number).contains(&self.nearly_full_at)) {
             self.warn();
         }
         before.is_ok()
@@ -204,7 +232,7 @@ impl MemoryStore {
         }
     }
 
-    fn freed(&self, keys: usize) {
+    pub(super) fn freed(&self, keys: usize) {
         if keys > 0 {
             self.keys.fetch_sub(keys, Ordering::Relaxed);
         }
@@ -237,7 +265,7 @@ impl MemoryStore {
 const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
 
 /// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(super) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -256,6 +284,13 @@ impl Store for MemoryStore {
 
     fn name(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            joint: true,
+            ..Capabilities::default()
+        }
     }
 
     fn condition(&self) -> Condition {

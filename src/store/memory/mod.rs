@@ -1,8 +1,9 @@
 //! The counts of one process.
 //!
 //! `memory_store.rs` says what happens when all keys are taken; a `shard.rs` keeps the counts of a
-//! part of the keys.
+//! part of the keys; `joint.rs` decides about several counts together.
 
+mod joint;
 mod memory_store;
 mod shard;
 mod sync;

@@ -65,14 +65,15 @@ impl Shard {
         hash: u32,
         now: u64,
         take: &Take,
+        cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
         let Some(at) = self.find(hash, take.count_name()) else {
-            return self.take_first(hash, now, take, reserve);
+            return self.take_first(hash, now, take, cost, reserve);
         };
         match &mut self.slot(at)?.entry {
             Entry::Full { full, .. } => {
-                let decision = charge(&mut full.count, now, take);
+                let decision = charge(&mut full.count, now, take, cost);
                 // Only a shorter window, or a clock that went back, makes the due earlier.
                 if full.due > now.saturating_add(take.rule().life_micros()) {
                     self.bring_forward(at);
@@ -81,7 +82,7 @@ impl Shard {
             }
             Entry::ChargedOnce { once, .. } => {
                 let once = *once;
-                Some(Ok(self.take_again(at, once, now, take)))
+                Some(Ok(self.take_again(at, once, now, take, cost)))
             }
         }
     }
@@ -91,35 +92,43 @@ impl Shard {
         hash: u32,
         now: u64,
         take: &Take,
+        cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
         let mut count = Count::default();
-        let decision = charge(&mut count, now, take);
+        let decision = charge(&mut count, now, take, cost);
         if count.forgotten_at() > now {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, now, take, count);
+            self.insert(hash, now, take, cost, count);
         }
         Some(Ok(decision))
     }
 
     /// Decides a take of a key that was charged once.
     #[inline(never)]
-    fn take_again(&mut self, at: u32, once: ChargedOnce, now: u64, take: &Take) -> Decision {
+    fn take_again(
+        &mut self,
+        at: u32,
+        once: ChargedOnce,
+        now: u64,
+        take: &Take,
+        cost: u64,
+    ) -> Decision {
         let mut count = once.count();
         let due = count.forgotten_at();
         let is_forgotten = due <= now;
         if is_forgotten {
             count = Count::default();
         }
-        let decision = charge(&mut count, now, take);
-        if decision.receipt().is_none() {
+        let decision = charge(&mut count, now, take, cost);
+        if decision.receipt_or_none().units() == 0 {
             return decision;
         }
         if is_forgotten {
             let due = count.forgotten_at();
-            self.keep(at, |hash| Entry::of_first(hash, now, take, count));
+            self.keep(at, |hash| Entry::of_first(hash, now, take, cost, count));
             self.due.push(due, at);
         } else {
             self.keep(at, |hash| Entry::full(hash, count, due));
@@ -201,13 +210,18 @@ impl Shard {
         self.slots.get_mut(at as usize)
     }
 
+    /// Whether there is a count of this name.
+    pub(super) fn knows(&self, hash: u32, name: &CountName) -> bool {
+        self.find(hash, name).is_some()
+    }
+
     fn find(&self, hash: u32, name: &CountName) -> Option<u32> {
         let slots = &self.slots;
         let is_it = |at: &u32| slot_at(slots, *at).is_some_and(|slot| name.is(&slot.name, ""));
         self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn insert(&mut self, hash: u32, now: u64, take: &Take, count: Count) {
+    fn insert(&mut self, hash: u32, now: u64, take: &Take, cost: u64, count: Count) {
         let due = count.forgotten_at();
         if self.slots.len() == self.slots.capacity() {
             // Doubling would leave half of it empty.
@@ -215,7 +229,7 @@ impl Shard {
         }
         let at = self.slots.insert(Slot {
             name: take.name("").into(),
-            entry: Entry::of_first(hash, now, take, count),
+            entry: Entry::of_first(hash, now, take, cost, count),
         });
         let at = u32::try_from(at).expect("fewer than four billion keys");
         self.due.push(due, at);
@@ -274,8 +288,8 @@ impl Shard {
 
 impl Entry {
     /// The entry of a key's first take.
-    fn of_first(hash: u32, now: u64, take: &Take, count: Count) -> Self {
-        match ChargedOnce::of(take, now) {
+    fn of_first(hash: u32, now: u64, take: &Take, cost: u64, count: Count) -> Self {
+        match ChargedOnce::of(take, cost, now) {
             Some(once) => Self::ChargedOnce { hash, once },
             None => {
                 let due = count.forgotten_at();
@@ -309,8 +323,8 @@ fn slot_at(slots: &Slab<Slot>, at: u32) -> Option<&Slot> {
 }
 
 #[inline]
-fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
-    count.take(take.rule().algorithm(), now, take.quotas(), take.cost())
+fn charge(count: &mut Count, now: u64, take: &Take, cost: u64) -> Decision {
+    count.take(take.rule().algorithm(), now, take.quotas(), cost)
 }
 
 /// The table uses the lowest and the highest bits of a hash.
@@ -336,7 +350,7 @@ pub(super) struct ChargedOnce {
 impl ChargedOnce {
     /// The first take of a key. `None` if the rule has several quotas or a lease, or a number is
     /// too large.
-    pub(super) fn of(take: &Take, now: u64) -> Option<Self> {
+    pub(super) fn of(take: &Take, cost: u64, now: u64) -> Option<Self> {
         let [quota] = take.quotas() else {
             return None;
         };
@@ -352,7 +366,7 @@ impl ChargedOnce {
             stamp: split(now),
             max: quota.max().try_into().ok()?,
             burst: quota.burst().try_into().ok()?,
-            cost: take.cost().try_into().ok()?,
+            cost: cost.try_into().ok()?,
             window: window.try_into().ok()?,
             algorithm: counting.algorithm(),
             sub_windows: counting.number_of_sub_windows(),

@@ -1,11 +1,11 @@
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
 use super::question::{Change, CountKey, CountQuestion};
 use super::refund_call::RefundCall;
@@ -14,7 +14,6 @@ use crate::connection::{
     CallQuestion, Carrier, Flight, FlightCall, FlightCalls, OwnCall, Question, Questions,
     SendOptions, ServerClock,
 };
-use crate::rule::Rule;
 
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
 /// the questions of all stores.
@@ -32,9 +31,11 @@ pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'stati
 /// ```
 ///
 /// Takes of one key under several rules, as those of its plans, put the key into their call
-/// more than once.
+/// more than once. So do takes over several counts that have one of them in common, as a take of
+/// alice and everyone, and one of bob and everyone.
 ///
-/// The questions about one count are sent in the order in which they arrived. The order of
+/// The questions about one count are sent in the order in which they arrived; a take over several
+/// counts comes behind the last question about any of them. The order of
 /// different counts changes, which nobody can observe: an answer depends on its own count alone.
 fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall> {
     let mut grouping = Grouping {
@@ -68,11 +69,13 @@ struct Grouping<'a> {
     clock: &'a ServerClock,
 }
 
-/// Where a question stands: the index of its call, and of its key in a call that it shares.
+/// Where a question stands: the index of its call, and of its key in a call that it shares; and
+/// which of the counts of that key is meant.
 #[derive(Clone, Copy)]
 struct Place {
     call: usize,
     key: usize,
+    count: usize,
     hash: u64,
 }
 
@@ -81,9 +84,12 @@ impl Grouping<'_> {
     /// joins a call that is sent behind them, or gets one of its own.
     fn add(&mut self, question: Question) {
         let asked = CountQuestion::in_call(&question);
+        if asked.is_joint() {
+            return self.add_joint(question);
+        }
         let (kind, hash) = (CallKind::of(&question), asked.count.name.hash());
         let calls = &self.calls;
-        let has_count = |place: &Place| calls[place.call].count(place.key) == Some(&asked.count);
+        let has_count = |place: &Place| place.is_of(calls, &asked.count);
         let known = self.counts.entry(hash, has_count, |place| place.hash);
         let before = match &known {
             Entry::Occupied(place) => Some(*place.get()),
@@ -91,21 +97,20 @@ impl Grouping<'_> {
         };
         if let Change::Reset(_) = asked.what {
             let call = self.calls.len();
-            known.insert(Place { call, key: 0, hash });
+            known.insert(Place::new(call, 0, 0, hash));
             return self.calls.push(CountCall::own(question));
         }
         let is_alone = question.options.is_alone;
         let same = before.filter(|place| !is_alone && self.calls[place.call].is_of(kind));
         let behind = before.map_or(0, |place| place.call + 1);
-        let rule = &asked.count.name.rule;
         let joined = same.and_then(|place| {
-            let key = self.calls[place.call].behind(place.key, rule)?;
+            let key = self.calls[place.call].behind(place.key, asked)?;
             Some((place.call, key))
         });
         let joined = joined.or_else(|| {
             let open = self.open.get(&kind).copied();
             let open = open.filter(|at| *at >= behind && !is_alone)?;
-            Some((open, self.calls[open].new_key()?))
+            Some((open, self.calls[open].new_key(1)?))
         });
         let (call, key) = joined.unwrap_or_else(|| {
             if !is_alone {
@@ -114,8 +119,69 @@ impl Grouping<'_> {
             self.calls.push(CountCall::new(kind));
             (self.calls.len() - 1, 0)
         });
-        known.insert(Place { call, key, hash });
+        known.insert(Place::new(call, key, 0, hash));
         self.calls[call].push(key, question, self.clock);
+    }
+
+    /// The same for a take over several counts.
+    fn add_joint(&mut self, question: Question) {
+        let asked = CountQuestion::in_call(&question);
+        let (kind, counts) = (CallKind::of(&question), asked.counts());
+        let hash = |count: &CountKey| count.name.hash();
+        let calls = &self.calls;
+        let known = counts.iter().map(|count| {
+            let place = self.counts.find(hash(count), |it| it.is_of(calls, count));
+            place.map(|place| (place.call, place.key))
+        });
+        let known: SmallVec<[_; 8]> = known.collect();
+        let last = known.iter().flatten().max().copied();
+        let is_alone = question.options.is_alone;
+        let in_call = last.filter(|(call, _)| !is_alone && self.calls[*call].is_of(kind));
+        let joined = in_call.and_then(|(call, key)| {
+            // The takes before it are over the same counts, and nothing came in between.
+            let is_same = known.iter().all(|place| *place == last);
+            let same = is_same.then(|| self.calls[call].same(key, asked, &question, self.clock));
+            let names_twice = || self.calls[call].named_again(counts.len());
+            Some((call, same.flatten().or_else(names_twice)?))
+        });
+        let behind = last.map_or(0, |(call, _)| call + 1);
+        let joined = joined.or_else(|| {
+            let open = self.open.get(&kind).copied();
+            let open = open.filter(|at| *at >= behind && !is_alone)?;
+            Some((open, self.calls[open].new_key(counts.len())?))
+        });
+        let (call, key) = joined.unwrap_or_else(|| {
+            if !is_alone {
+                self.open.insert(kind, self.calls.len());
+            }
+            self.calls.push(CountCall::new(kind));
+            (self.calls.len() - 1, 0)
+        });
+        self.calls[call].push(key, question, self.clock);
+        let calls = &self.calls;
+        for (at, count) in calls[call].counts(key).iter().enumerate() {
+            let is_of = |place: &Place| place.is_of(calls, count);
+            let place = Place::new(call, key, at, hash(count));
+            let known = self.counts.entry(place.hash, is_of, |place| place.hash);
+            known.insert(place);
+        }
+    }
+}
+
+impl Place {
+    const fn new(call: usize, key: usize, count: usize, hash: u64) -> Self {
+        Self {
+            call,
+            key,
+            count,
+            hash,
+        }
+    }
+
+    /// Whether a question about this count stands here.
+    fn is_of(&self, calls: &[CountCall], count: &CountKey) -> bool {
+        let counts = calls[self.call].counts(self.key);
+        counts.get(self.count) == Some(count)
     }
 }
 
@@ -160,29 +226,52 @@ impl CountCall {
         }
     }
 
-    /// The count that the key with this index is about.
-    fn count(&self, key: usize) -> Option<&CountKey> {
+    /// The counts that the key with this index is about.
+    fn counts(&self, key: usize) -> &[CountKey] {
         match self {
-            Self::Takes(call) => Some(call.count(key)),
-            Self::Refunds(call) => Some(call.count(key)),
-            Self::Own(call) => CountQuestion::of(call.question()).map(|asked| &asked.count),
+            Self::Takes(call) => call.counts(key),
+            Self::Refunds(call) => std::slice::from_ref(call.count(key)),
+            Self::Own(call) => {
+                CountQuestion::of(call.question()).map_or(&[], CountQuestion::counts)
+            }
         }
     }
 
-    /// The index of the key for a further question about this key under this rule, if there is
-    /// room.
-    fn behind(&mut self, key: usize, rule: &Arc<Rule>) -> Option<usize> {
+    /// The index of the key for this further question about the count of a key, if there is room.
+    fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
         match self {
-            Self::Takes(call) => call.behind(key, rule),
+            Self::Takes(call) => call.behind(key, &asked.count.name.rule),
             Self::Refunds(call) => call.has_room().then_some(key),
             Self::Own(_) => None,
         }
     }
 
-    /// The index of a further key, if there is room.
-    fn new_key(&mut self) -> Option<usize> {
+    /// This key, if a take over all of its counts can join the takes there.
+    fn same(
+        &self,
+        key: usize,
+        asked: &CountQuestion,
+        question: &Question,
+        clock: &ServerClock,
+    ) -> Option<usize> {
         match self {
-            Self::Takes(call) => call.new_key(),
+            Self::Takes(call) => call.joins(key, asked, question, clock).then_some(key),
+            Self::Refunds(_) | Self::Own(_) => None,
+        }
+    }
+
+    /// The index of a further key over so many counts, of which some are in the call already.
+    fn named_again(&mut self, counts: usize) -> Option<usize> {
+        match self {
+            Self::Takes(call) => call.named_again(counts),
+            Self::Refunds(_) | Self::Own(_) => None,
+        }
+    }
+
+    /// The index of a further key over so many counts, if there is room.
+    fn new_key(&mut self, counts: usize) -> Option<usize> {
+        match self {
+            Self::Takes(call) => call.new_key(counts),
             Self::Refunds(call) => call.new_key(),
             Self::Own(_) => None,
         }

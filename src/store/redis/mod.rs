@@ -18,13 +18,16 @@ mod take_call;
 mod take_script;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 
 use self::calls::flight;
-use self::question::{Change, CountKey, CountQuestion, KeyPrefix, of_given_back};
+use self::question::{
+    Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back,
+};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Store, StoreFuture, Take};
@@ -34,6 +37,7 @@ use crate::connection::{
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
 pub(super) use self::question::of_fleet;
@@ -91,6 +95,8 @@ pub struct RedisStore {
     pub(super) prefix: Arc<KeyPrefix>,
     /// That of the connection, if it was set.
     timeout: Option<Duration>,
+    /// Whether the log says that all counts of a joint rule lie on one master.
+    is_slot_told: Arc<OnceLock<()>>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
@@ -148,6 +154,7 @@ impl RedisStore {
         Self {
             connection: connection.with_timeout(Duration::MAX),
             timeout: None,
+            is_slot_told: Arc::default(),
             prefix: Arc::new(KeyPrefix {
                 service: Box::default(),
                 default: Self::DEFAULT_PREFIX.into(),
@@ -234,31 +241,97 @@ impl RedisStore {
         }
     }
 
+    /// Under a rule of several subjects, the keys of all counts.
+    fn counts_of(&self, take: &Take) -> Counts {
+        take.as_joint()?;
+        if self.connection.is_cluster() {
+            self.is_slot_told.get_or_init(|| {
+                let path = take.rule().path();
+                trace::event!(
+                    info: path,
+                    "all counts of a rule of several subjects lie in one slot, so on one master"
+                );
+            });
+        }
+        let keys = take
+            .counts()
+            .iter()
+            .map(|count| self.key_of(count))
+            .collect();
+        let take = take.clone();
+        Some(Arc::new(SeveralCounts { keys, take }))
+    }
+
+    /// Gives back in each count of a take. The questions travel together.
+    fn refund_each(&self, whole: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let counts = whole.counts().iter().zip(receipt.counts());
+        let asked = counts.map(|(take, receipt)| match take.cost().min(receipt.units()) {
+            0 => StoreFuture::ready(Ok(0)),
+            _ => self.refund(&part_of(whole, take), receipt),
+        });
+        let asked = asked.collect::<Vec<_>>();
+        let (whole, receipt) = (whole.clone(), receipt.clone());
+        StoreFuture::boxed(async move {
+            let given_back = join_all(asked).await;
+            let given_back = given_back.into_iter().collect::<Result<Vec<_>, _>>()?;
+            Ok(whole.units_given_back(&receipt, &given_back))
+        })
+    }
+
+    /// Forgets each count of a take.
+    fn reset_each(&self, take: &Take) -> StoreFuture<bool> {
+        let counts = take.counts().iter();
+        let asked = counts.map(|count| self.reset(&part_of(take, count)));
+        let asked = asked.collect::<Vec<_>>();
+        StoreFuture::boxed(async move {
+            let found = join_all(asked).await;
+            let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
+            Ok(found.contains(&true))
+        })
+    }
+
     fn ask<T: Send + 'static>(&self, take: &Take, what: Change, driver: Driver) -> ReplyFuture<T> {
         let question = CountQuestion {
             count: self.key_of(take),
             now: self.now(),
             what,
         };
-        let key = |question: &CountQuestion| question.count.joined();
+        let key = |question: &CountQuestion| question.counts()[0].joined();
         let deadline = self.deadline(take);
         self.connection.ask(flight, question, key, deadline, driver)
     }
 }
 
+/// The take of one count of a take, for as long as that is waited for.
+fn part_of(take: &Take, count: &Take) -> Take {
+    match take.deadline() {
+        Some(deadline) => count.clone().within(deadline),
+        None => count.clone(),
+    }
+}
+
 impl Store for RedisStore {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let cost = take.cost();
-        StoreFuture::redis(self.ask(take, Change::Take { cost }, Driver::Caller))
+        let (cost, counts) = (take.cost(), self.counts_of(take));
+        if counts.as_ref().is_some_and(|it| it.keys.is_empty()) {
+            return StoreFuture::ready(Ok(take.decision_of(Vec::new())));
+        }
+        StoreFuture::redis(self.ask(take, Change::Take { cost, counts }, Driver::Caller))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (receipt, max) = (*receipt, take.cost().min(receipt.units()));
+        if take.as_joint().is_some() {
+            return self.refund_each(take, receipt);
+        }
+        let (receipt, max) = (receipt.clone(), take.cost().min(receipt.units()));
         let refund = Change::Refund { receipt, max };
         StoreFuture::redis(self.ask(take, refund, Driver::Dispatcher))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        if take.as_joint().is_some() {
+            return self.reset_each(take);
+        }
         let name = self.key_of(take).text();
         let call = CallQuestion::new(&RESET, &[&name, &of_given_back(&name)], |command| {
             command.arg(self.now());
@@ -285,6 +358,7 @@ impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             timeout: self.timeout,
+            joint: true,
             server: Some(ServerId::of(&self.name())),
             ..Capabilities::default()
         }

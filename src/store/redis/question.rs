@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::connection::{CallQuestion, Question};
 use crate::decision::Receipt;
 use crate::rule::CountName;
+use crate::store::Take;
 
 /// A question about one count.
 pub(super) struct CountQuestion {
@@ -19,7 +20,7 @@ pub(super) struct CountQuestion {
 /// What is asked of a count.
 pub(super) enum Change {
     /// May its key spend this cost? The reply is a [`Decision`](crate::decision::Decision).
-    Take { cost: u64 },
+    Take { cost: u64, counts: Counts },
     /// Gives back up to `max` units of what was charged with this receipt. The reply is their
     /// number.
     Refund { receipt: Receipt, max: u64 },
@@ -38,11 +39,33 @@ impl CountQuestion {
         Self::of(question).expect("a shared call holds no other question")
     }
 
-    /// The cost of a take.
-    pub(super) fn cost(&self) -> u64 {
-        match self.what {
-            Change::Take { cost } => cost,
+    /// The cost of a take, and its counts.
+    pub(super) fn take(&self) -> (u64, &Counts) {
+        match &self.what {
+            Change::Take { cost, counts } => (*cost, counts),
             _ => unreachable!("a call of takes holds no other question"),
+        }
+    }
+
+    /// Whether it is a take under a rule of several subjects.
+    pub(super) const fn is_joint(&self) -> bool {
+        matches!(
+            self.what,
+            Change::Take {
+                counts: Some(_),
+                ..
+            }
+        )
+    }
+
+    /// The counts that it is about.
+    pub(super) fn counts(&self) -> &[CountKey] {
+        match &self.what {
+            Change::Take {
+                counts: Some(counts),
+                ..
+            } => &counts.keys,
+            _ => std::slice::from_ref(&self.count),
         }
     }
 
@@ -53,6 +76,15 @@ impl CountQuestion {
             _ => unreachable!("a call of refunds holds no other question"),
         }
     }
+}
+
+/// The counts of a take under a rule of several subjects.
+pub(super) type Counts = Option<Arc<SeveralCounts>>;
+
+/// Counts that a take is decided over together. There is at least one.
+pub(super) struct SeveralCounts {
+    pub(super) keys: Box<[CountKey]>,
+    pub(super) take: Take,
 }
 
 /// The key of a count. Its name is joined where it is sent.

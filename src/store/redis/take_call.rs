@@ -13,6 +13,7 @@ use crate::connection::{
     TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
 };
 use crate::rule::Rule;
+use crate::store::Take;
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -53,6 +54,8 @@ pub(super) struct TakeCall {
     id: CallId,
     pub(super) kind: CallKind,
     keys: SmallVec<[KeyTakes; 1]>,
+    /// How many counts these are about.
+    number_of_counts: usize,
     /// Whether a key is in it more than once, under several rules.
     names_twice: bool,
     number_of_takes: usize,
@@ -65,6 +68,9 @@ pub(super) struct TakeCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
     pub(super) is_refund: bool,
+    /// Takes under rules of several subjects have calls of their own, which have a usual case of
+    /// their own.
+    is_joint: bool,
     algorithm: Algorithm,
     /// A test's clock in place of the server's.
     pub(super) now: Option<u64>,
@@ -73,6 +79,8 @@ pub(super) struct CallKind {
 }
 
 /// The takes of one key under one rule, in order of arrival. There is at least one.
+///
+/// Takes over several counts are over the same ones, and have one row.
 #[derive(Default)]
 pub(super) struct KeyTakes {
     questions: SmallVec<[Question; 1]>,
@@ -83,6 +91,7 @@ pub(super) struct KeyTakes {
 ///
 /// The script does not decide the takes of a row one by one: the first ones that fit are charged
 /// together, and all others are denied together.
+#[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) cost: u64,
     pub(super) takes: u16,
@@ -93,9 +102,11 @@ pub(super) struct Row {
 impl CallKind {
     /// The kind of call that this take or refund needs.
     pub(super) fn of(question: &Question) -> Self {
-        let CountQuestion { count, now, what } = CountQuestion::in_call(question);
+        let asked = CountQuestion::in_call(question);
+        let CountQuestion { count, now, what } = asked;
         Self {
             is_refund: matches!(what, Change::Refund { .. }),
+            is_joint: asked.is_joint(),
             algorithm: count.name.rule.algorithm().algorithm(),
             now: *now,
             options: question.options,
@@ -127,17 +138,28 @@ impl KeyTakes {
         &self.count().name.rule
     }
 
-    /// The count that they are about.
+    /// The count that they are about, or the counts, each named as one.
     fn count(&self) -> &CountKey {
         &CountQuestion::in_call(&self.questions[0]).count
+    }
+
+    /// What they are decided over.
+    pub(super) fn counts(&self) -> &[CountKey] {
+        CountQuestion::in_call(&self.questions[0]).counts()
+    }
+
+    /// Over several counts: the take of each of them.
+    pub(super) fn joint(&self) -> Option<&Take> {
+        let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
+        counts.as_ref().map(|counts| &counts.take)
     }
 
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
     /// is the same, since the script answers the takes of a row as one.
     fn push(&mut self, question: Question, deadline: u64) {
-        let cost = CountQuestion::in_call(&question).cost();
+        let (cost, _) = CountQuestion::in_call(&question).take();
         match self.rows.last_mut() {
-            Some(row) if row.cost == cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD => {
+            Some(row) if row.has_room_for(cost, deadline) => {
                 row.takes += 1;
                 row.deadline = row.deadline.min(deadline);
             }
@@ -151,6 +173,13 @@ impl KeyTakes {
     }
 }
 
+impl Row {
+    /// Whether a take of this cost, with this deadline, is answered like the takes before it.
+    fn has_room_for(&self, cost: u64, deadline: u64) -> bool {
+        self.cost == cost && self.deadline.abs_diff(deadline) <= DEADLINE_SPREAD
+    }
+}
+
 impl TakeCall {
     /// A call with one key, without takes yet.
     pub(super) fn new(kind: CallKind) -> Self {
@@ -158,6 +187,7 @@ impl TakeCall {
             id: CallId::next(),
             kind,
             keys: smallvec![KeyTakes::default()],
+            number_of_counts: 0,
             names_twice: false,
             number_of_takes: 0,
         }
@@ -169,14 +199,35 @@ impl TakeCall {
         if self.number_of_takes < MAX_TAKES && Arc::ptr_eq(self.keys[key].rule(), rule) {
             return Some(key);
         }
-        let key = self.new_key()?;
+        self.named_again(1)
+    }
+
+    /// Whether a take over several counts can join the takes of the key with this index.
+    pub(super) fn joins(
+        &self,
+        key: usize,
+        asked: &CountQuestion,
+        question: &Question,
+        clock: &ServerClock,
+    ) -> bool {
+        let (takes, (cost, _)) = (&self.keys[key], asked.take());
+        self.number_of_takes < MAX_TAKES
+            && Arc::ptr_eq(takes.rule(), &asked.count.name.rule)
+            && takes.counts().len() == asked.counts().len()
+            && takes.rows[0].has_room_for(cost, self.deadline(question, clock))
+    }
+
+    /// The index of a further key over so many counts, of which some are in the call already.
+    pub(super) fn named_again(&mut self, counts: usize) -> Option<usize> {
+        let key = self.new_key(counts)?;
         self.names_twice = true;
         Some(key)
     }
 
-    /// The index of a further key, if there is room. A take has to be added to it.
-    pub(super) fn new_key(&mut self) -> Option<usize> {
-        if self.keys.len() == MAX_KEYS || self.number_of_takes >= MAX_TAKES {
+    /// The index of a further key over so many counts, if there is room. A take has to be added to
+    /// it.
+    pub(super) fn new_key(&mut self, counts: usize) -> Option<usize> {
+        if self.number_of_counts + counts > MAX_KEYS || self.number_of_takes >= MAX_TAKES {
             return None;
         }
         self.keys.push(KeyTakes::default());
@@ -185,28 +236,36 @@ impl TakeCall {
 
     /// Adds a take to those of the key with this index.
     pub(super) fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
-        let deadline = match self.kind.now {
-            Some(_) => NO_DEADLINE,
-            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
-        };
+        let deadline = self.deadline(&question, clock);
         self.number_of_takes += 1;
+        if self.keys[key].questions.is_empty() {
+            self.number_of_counts += CountQuestion::in_call(&question).counts().len();
+        }
         self.keys[key].push(question, deadline);
     }
 
-    /// The count of the key with this index.
-    pub(super) fn count(&self, key: usize) -> &CountKey {
-        self.keys[key].count()
+    /// Until when the server may decide a take.
+    fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
+        match self.kind.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        }
+    }
+
+    /// The counts of the key with this index.
+    pub(super) fn counts(&self, key: usize) -> &[CountKey] {
+        self.keys[key].counts()
     }
 
     /// The script call: keys, questions, call id, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
         let mut command = self
             .kind
-            .command(self.keys.len(), 192 * self.keys.len() + 64);
-        for key in &self.keys {
-            command.arg(&key.count().joined()[..]);
+            .command(self.number_of_counts, 192 * self.number_of_counts + 64);
+        for count in self.keys.iter().flat_map(KeyTakes::counts) {
+            command.arg(&count.joined()[..]);
         }
-        let mut questions = Vec::with_capacity(64 * self.keys.len());
+        let mut questions = Vec::with_capacity(64 * self.number_of_counts);
         write_questions(&self.keys, self.names_twice, &mut questions);
         command.arg(questions).arg(self.id.number());
         if let Some(now) = self.kind.now {
@@ -260,7 +319,7 @@ impl TakeCall {
 
     /// How the call is sent, and how many keys it has.
     pub(super) fn shape(&self) -> (SendOptions, usize) {
-        (self.kind.options, self.keys.len())
+        (self.kind.options, self.number_of_counts)
     }
 
     /// The takes of all keys.

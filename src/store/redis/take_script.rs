@@ -10,6 +10,7 @@
 //! and the link is closed. What is written is bounded by the types and by
 //! [`TakeCall`](super::take_call::TakeCall).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Value};
@@ -20,6 +21,7 @@ use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 use crate::rule::Rule;
+use crate::store::Take;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds.
@@ -31,6 +33,13 @@ const MAX_NUMBER: u64 = 1 << 53;
 const USUAL: u8 = 0;
 const NAMES_TWICE: u8 = 1;
 const GENERAL: u8 = 2;
+/// All takes are over several counts, each of one quota: their usual case is tried.
+const SEVERAL: u8 = 3;
+/// Behind it, instead of a number of rows, the first record of a take over several counts says how
+/// many there are, and each other one 0: they have one row.
+const JOINT: u16 = 0x8000;
+/// Among how many rules before it a rule is looked for.
+const MAX_KNOWN_RULES: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
 const HEAD_SIZE: usize = 3;
 const RECORD_SIZE: usize = 20;
@@ -40,43 +49,85 @@ const RECORD_SIZE: usize = 20;
 /// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for each
 /// rule, and sent once for a run of keys.
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
-    let is_usual = |key: &KeyTakes| {
-        key.rule().charged_quotas().len() == 1 && key.rule().algorithm().lease_micros() == 0
+    let has_one_quota =
+        |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
+    let is_usual = |key: &KeyTakes| key.joint().is_none() && has_one_quota(key.rule());
+    let is_several = |key: &KeyTakes| {
+        let mut counts = key.joint().into_iter().flat_map(Take::counts);
+        key.joint().is_some() && counts.all(|count| has_one_quota(count.rule()))
     };
     let kind = match names_twice {
+        _ if keys.iter().all(is_several) => SEVERAL,
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
         false => GENERAL,
     };
     into.extend_from_slice(&[kind, 0, 0]);
-    let mut rules = SmallVec::<[u16; 8]>::new();
-    let mut known: Option<&Rule> = None;
+    let mut rules = Rules::default();
     for key in keys {
-        let rule: &Rule = key.rule();
-        if !known.is_some_and(|known| std::ptr::eq(known, rule)) {
-            // Positions in Lua begin with 1.
-            let position = into.len() + 1;
-            rules.push(u16::try_from(position).expect("64 rules have less than 64 KiB"));
-            into.extend_from_slice(rule.question(encode));
-            known = Some(rule);
-        } else if let Some(last) = rules.last().copied() {
-            rules.push(last);
+        match key.joint() {
+            None => rules.add(key.rule(), into),
+            Some(take) => take
+                .counts()
+                .iter()
+                .for_each(|it| rules.add(it.rule(), into)),
         }
     }
     let records = u16::try_from(into.len() + 1).expect("64 rules have less than 64 KiB");
     into[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
-    into.reserve(keys.len() * RECORD_SIZE);
-    for (key, rule) in keys.iter().zip(rules) {
-        into.extend_from_slice(&rule.to_be_bytes());
-        let rows = u16::try_from(key.rows.len()).expect("a call has at most 512 takes");
-        into.extend_from_slice(&rows.to_be_bytes());
-        key.rows
-            .first()
-            .into_iter()
-            .for_each(|row| write_row(row, into));
+    into.reserve(rules.positions.len() * RECORD_SIZE);
+    let mut positions = rules.positions.iter();
+    for key in keys {
+        let number = |number: usize| u16::try_from(number).expect("a call has at most 512 takes");
+        let mut begin = |rows: u16, into: &mut Vec<u8>| {
+            let position = positions.next().copied().unwrap_or_default();
+            into.extend_from_slice(&position.to_be_bytes());
+            into.extend_from_slice(&rows.to_be_bytes());
+        };
+        let Some(take) = key.joint() else {
+            begin(number(key.rows.len()), into);
+            key.rows
+                .first()
+                .into_iter()
+                .for_each(|row| write_row(row, into));
+            continue;
+        };
+        // The first of them says how many there are.
+        let mut counts = number(take.counts().len());
+        for count in take.counts() {
+            begin(JOINT + std::mem::take(&mut counts), into);
+            let row = Row {
+                cost: count.cost(),
+                ..key.rows[0]
+            };
+            write_row(&row, into);
+        }
     }
     for row in keys.iter().flat_map(|key| key.rows.iter().skip(1)) {
         write_row(row, into);
+    }
+}
+
+/// Where what the questions say of the rule of each count begins.
+#[derive(Default)]
+struct Rules<'a> {
+    positions: SmallVec<[u16; 8]>,
+    known: SmallVec<[(&'a Arc<Rule>, u16); 1]>,
+}
+
+impl<'a> Rules<'a> {
+    fn add(&mut self, rule: &'a Arc<Rule>, into: &mut Vec<u8>) {
+        let mut known = self.known.iter().rev().take(MAX_KNOWN_RULES);
+        let known = known.find(|(known, _)| Arc::ptr_eq(known, rule));
+        let position = known.map(|(_, position)| *position).unwrap_or_else(|| {
+            // Positions in Lua begin with 1.
+            let position = into.len() + 1;
+            let position = u16::try_from(position).expect("64 rules have less than 64 KiB");
+            self.known.push((rule, position));
+            into.extend_from_slice(rule.question(encode));
+            position
+        });
+        self.positions.push(position);
     }
 }
 
@@ -145,7 +196,10 @@ pub(super) fn read_replies(
         return None;
     }
     for key in keys {
-        read_key(&mut fields, now, key, &mut answer)?;
+        match key.joint() {
+            None => read_key(&mut fields, now, key.rule(), &key.rows, &mut answer)?,
+            Some(take) => read_joint(&mut fields, now, take, &key.rows, &mut answer)?,
+        }
     }
     fields.0.is_empty().then_some(now)
 }
@@ -156,13 +210,52 @@ pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(id))
 }
 
+/// Reads the answers to takes over several counts: to each, what is answered about all of them.
+fn read_joint(
+    fields: &mut Fields<'_>,
+    now: u64,
+    take: &Take,
+    rows: &[Row],
+    answer: &mut impl FnMut(TakeReply),
+) -> Option<()> {
+    let takes = rows.iter().map(|row| usize::from(row.takes)).sum();
+    let mut of_takes: Vec<Result<Vec<Decision>, TakeReply>> = Vec::new();
+    of_takes.resize_with(takes, || Ok(Vec::with_capacity(take.counts().len())));
+    for count in take.counts() {
+        let row = rows.iter().map(|row| Row {
+            cost: count.cost(),
+            ..*row
+        });
+        let row: SmallVec<[_; 1]> = row.collect();
+        let mut takes = of_takes.iter_mut();
+        read_key(fields, now, count.rule(), &row, &mut |reply| {
+            let Some(of_take) = takes.next() else {
+                return;
+            };
+            match (&mut *of_take, reply) {
+                (Ok(decisions), TakeReply::Decided(decision)) => decisions.push(decision),
+                (Ok(_), other) => *of_take = Err(other),
+                (Err(_), _) => {}
+            }
+        })?;
+    }
+    for of_take in of_takes {
+        answer(match of_take {
+            Ok(decisions) => TakeReply::Decided(take.decision_of(decisions)),
+            Err(reply) => reply,
+        });
+    }
+    Some(())
+}
+
 fn read_key(
     fields: &mut Fields<'_>,
     now: u64,
-    key: &KeyTakes,
+    rule: &Rule,
+    rows: &[Row],
     answer: &mut impl FnMut(TakeReply),
 ) -> Option<()> {
-    let mut rows = key.rows.iter();
+    let mut rows = rows.iter();
     while let Some(row) = rows.next() {
         let mut left = u64::from(row.takes);
         while left > 0 {
@@ -179,7 +272,7 @@ fn read_key(
                 (0..number).for_each(|_| answer(TakeReply::Late));
                 continue;
             }
-            let group = ReplyGroup::read(fields, now, key.rule(), row, verdict, number)?;
+            let group = ReplyGroup::read(fields, now, rule, row, verdict, number)?;
             let decisions = (0..number).rev().map(|behind| group.decision(behind));
             decisions.for_each(|decision| answer(TakeReply::Decided(decision)));
         }
@@ -295,7 +388,7 @@ impl<'a> ReplyGroup<'a> {
         let algorithm = self.rule.algorithm().algorithm();
         let states = self.states.iter().zip(self.rule.quotas());
         let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
-        let receipt = self.receipt.map(|last| {
+        let receipt = self.receipt.as_ref().map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)
         });
@@ -412,6 +505,8 @@ mod tests {
         let number = |number: usize| u64::try_from(number).expect("small");
         let of_questions = [
             ("USUAL", USUAL.into()),
+            ("JOINT", JOINT.into()),
+            ("SEVERAL", SEVERAL.into()),
             ("SLICE", SLICE),
             ("RECORD_SIZE", number(RECORD_SIZE)),
             ("DENIED", DENIED),
