@@ -17,7 +17,7 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
-local USUAL, DENIED, ALLOWED, LOG_MARK, MODULUS = 0, 0, 1, 247, 4503599627370496
+local USUAL, SEVERAL, DENIED, ALLOWED, LOG_MARK, MODULUS = 0, 3, 0, 1, 247, 4503599627370496
 local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7', '>BI2I7I7I7'
 local ENTRY, ENTRY_SIZE = '>BI7I7I7I7I7I7I7I7', 57
 
@@ -106,6 +106,11 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   is_left = is_left or not is_usual
 end
 if kind == USUAL and not is_left then return concat(replies) end
+-- Takes over several counts, each of one quota without a lease.
+if kind == SEVERAL then
+-- include: joint_sliding_log
+-- include: joint
+end
 
 -- include: setup
 -- include: refunded_ranges
@@ -134,7 +139,9 @@ local function ends_at(quota) return last_charge + quota.window end
 
 local own = quotas
 
-for place = 1, #KEYS do
+local place = 0
+while place < #KEYS do
+  place = place + 1
   key = KEYS[place]
 -- include: read_question
   if not replies[place + 1] then
@@ -142,7 +149,7 @@ for place = 1, #KEYS do
     is_prepared, merges, went_back = false, false, false
 
     local members = pcall('ZRANGE', key, '-1', '-1')
-    local error_text = members.err
+    local error_text = members.err or joint_last and joint_error
     newest = members[1]
 -- include: read_log
 -- include: longer
@@ -187,7 +194,9 @@ for place = 1, #KEYS do
 
     for row = 1, rows do
 -- include: read_row
-      while takes > 0 and not error_text do
+      while takes + unfitting > 0 and not error_text do
+        local is_unfitting = takes == 0
+        if is_unfitting then takes, unfitting = unfitting, 0 end
 -- include: decide
         if verdict == DENIED then
 -- include: log_wait

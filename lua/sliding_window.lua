@@ -16,7 +16,7 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, sub, format = math.floor, table.concat, string.sub, string.format
-local USUAL, NAMES_TWICE, DENIED, ALLOWED, WINDOW_MARK, MODULUS = 0, 1, 0, 1, 248, 4503599627370496
+local USUAL, NAMES_TWICE, SEVERAL, DENIED, ALLOWED, WINDOW_MARK, MODULUS = 0, 1, 3, 0, 1, 248, 4503599627370496
 local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7I7', '>BI2I7I7I7'
 local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I2', 59
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
@@ -115,6 +115,11 @@ for place = 1, kind == USUAL and #keys or 0 do
   is_left = is_left or not is_usual
 end
 if kind == USUAL and not is_left then return concat(replies) end
+-- Takes over several counts, each of one quota without a lease.
+if kind == SEVERAL then
+-- include: joint_sliding_window
+-- include: joint
+end
 
 -- include: setup
 -- include: sliding_window_counter

@@ -41,7 +41,9 @@ local MAX_EARLIER, MAX_EARLIER_BESIDE_BOUND = 16, 2
 -- The counter of each quota.
 local own = { false }
 
-for place = 1, #KEYS do
+local place = 0
+while place < #KEYS do
+  place = place + 1
   key = KEYS[place]
 -- include: read_question
   -- The usual case has answered most. Their rows are one each.
@@ -52,6 +54,7 @@ for place = 1, #KEYS do
     local raw = values and values[place] or pcall('GET', key)
     local error_text = type(raw) == 'table' and raw.err
     if error_text then raw = false end
+    error_text = error_text or joint_last and joint_error
 -- include: read_counters
     local marked_lease, lease_stamp, lease_life = 0, 0, 0
     if lease_text ~= '' then
@@ -103,7 +106,9 @@ for place = 1, #KEYS do
 
     for row = 1, rows do
 -- include: read_row
-      while takes > 0 and not error_text do
+      while takes + unfitting > 0 and not error_text do
+        local is_unfitting = takes == 0
+        if is_unfitting then takes, unfitting = unfitting, 0 end
 -- include: decide
         for n = 1, verdict == DENIED and number_limiting or 0 do
           if cost > limits[n] - used[n] then

@@ -21,9 +21,17 @@
         end
         if verdict == ALLOWED then
           charged = cost * alike
-          has_charged = true
         else
           alike = takes
         end
       end
       takes = takes - alike
+      if looks then
+        -- The other counts are looked at, too, before any is charged.
+        fitting = math.min(fitting, verdict == ALLOWED and alike or 0)
+        break
+      elseif is_unfitting and verdict == ALLOWED then
+        -- Another count denies what fits here.
+        verdict, alike, charged, takes = DENIED, alike + takes, 0, 0
+      end
+      has_charged = has_charged or charged > 0

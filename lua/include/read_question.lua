@@ -2,7 +2,8 @@
   -- questions of a call are one argument:
   --
   --   1 byte      the kind of call: 0; 1 if a key is named by more than one question; 2 if no rule
-  --               has one quota and no lease. In the last two the general part answers all
+  --               has one quota and no lease. In the last two the general part answers all. 3 if all
+  --               takes are over several counts, each of one quota without a lease: see `joint`
   --   2 bytes     where the records begin
   -- each rule:
   --   1 byte      the number of quotas that a take is charged to; those that limit come first
@@ -14,25 +15,36 @@
   --   each quota  as the algorithm reads it
   -- a record for each key:
   --   2 bytes     where its rule begins
-  --   2 bytes     the number of rows
+  --   2 bytes     the number of rows. The counts of a take over several follow one another, with the
+  --               same takes and deadlines: the first says 32768 and how many they are, and the
+  --               others 32768
   --   the first row
   -- and then the other rows of all keys.
   --
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
-  -- Uses   question, at, place; read_quota(at) -> quota with its limit and life, at
+  -- Uses   question, records, place; read_quota(at) -> quota with its limit and life, at
   -- Gives  size: no answers yet; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
-  --        expiry, slice, rows; of the first row cost, takes and deadline; at: the next record
+  --        expiry, slice, rows; of the first row cost, takes and deadline; of a take over several
+  --        counts joint_first, joint_last, looks
   local rule_from
-  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+  rule_from, rows, cost, takes, deadline = unpack(RECORD, question, records + (place - 1) * RECORD_SIZE)
   size = 0
+  if rows > JOINT and joint_first ~= place then
+    joint_first, joint_last, looks = place, place + rows - JOINT - 1, true
+    fitting, joint_error = takes, nil
+  end
+  if rows >= JOINT then rows = 1 end
   if rule_from ~= rule_known then
     local bounds, from
     number_of_quotas, number_limiting, bounds, lease, expiry, slice, from =
       unpack(RULE_HEAD, question, rule_from)
+    local read = joint_last and rules_read[rule_from]
     for n = 1, number_of_quotas do
-      quotas[n], from = read_quota(from)
+      if read then quotas[n] = read[n] else quotas[n], from = read_quota(from) end
       limits[n] = quotas[n].limit
     end
+    -- The rules of several counts take turns.
+    if joint_last and not read then rules_read[rule_from] = { _G.unpack(quotas, 1, number_of_quotas) } end
     rule_known, has_bound, expiry_text = rule_from, bounds == 1, nil
   end
