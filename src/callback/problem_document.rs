@@ -18,7 +18,7 @@ use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use super::grpc::{self, Code};
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind};
-use crate::rule::Rule;
+use crate::rule::{Policy, Rule};
 use crate::trace;
 
 /// A 429 with the names of the quotas that denied the take.
@@ -31,13 +31,19 @@ pub(crate) fn quota_exceeded(
         None => quota_exceeded_document(rule, decision),
         Some(content_type) => {
             let mut message = b"quota exceeded".to_vec();
-            for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
+            for (at, policy) in told(rule, decision).enumerate() {
                 message.extend_from_slice(if at == 0 { b": " } else { b", " });
                 grpc::push_encoded(&mut message, policy.name());
             }
             grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED, &message)
         }
     }
+}
+
+/// The quotas that denied the take, without those of which clients are not told.
+fn told<'a>(rule: &'a Rule, decision: &'a Decision) -> impl Iterator<Item = &'a Policy> {
+    let denied_by = decision.denied_by(rule.policies());
+    denied_by.filter(|policy| !policy.is_hidden())
 }
 
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
@@ -57,7 +63,7 @@ fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
         \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
         \"status\":429,\"violated-policies\":["
         .to_owned();
-    for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
+    for (at, policy) in told(rule, decision).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
         body.push_str(policy.name());

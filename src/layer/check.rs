@@ -11,12 +11,12 @@ use http::request::Parts;
 use super::action::{Refusal, marked};
 use super::decide::Outcome;
 use super::gate::Gate;
+use super::subject_keys::SubjectKeys;
 use crate::callback::{Cause, Failed, Recovery, grpc, recover};
 use crate::decision::Decision;
-use crate::error::StoreError;
-use crate::key::Key;
-use crate::rule::{Quotas, Rule};
-use crate::store::{Charge, Store, Take};
+use crate::error::{KeyError, StoreError};
+use crate::rule::{Quotas, Rule, Subject};
+use crate::store::{Charge, Store};
 
 /// A question to [`Limits::check`](crate::Limits::check): await it.
 ///
@@ -39,17 +39,17 @@ use crate::store::{Charge, Store, Take};
 pub struct Check {
     /// Missing for a path without a rule that is not remembered.
     gate: Option<Arc<Gate>>,
-    key: Key,
+    keys: SubjectKeys,
     cost: Option<u64>,
     plan: Option<Box<str>>,
     quotas: Option<Arc<Quotas>>,
 }
 
 impl Check {
-    pub(crate) fn new(gate: Option<Arc<Gate>>, key: Key) -> Self {
+    pub(crate) fn new(gate: Option<Arc<Gate>>, keys: SubjectKeys) -> Self {
         Self {
             gate,
-            key,
+            keys,
             cost: None,
             plan: None,
             quotas: None,
@@ -89,8 +89,21 @@ impl Check {
             Some(quotas) => rule.of_quotas(quotas),
             None => gate.with_plan(rule, self.plan.as_deref()),
         };
-        let take = Take::new(rule, self.key).with_cost(cost);
-        let mut outcome = gate.decide(take, None).outcome(&gate).await;
+        let is_everyone =
+            |subject: &Subject| subject.key().is_none() && gate.options.extractor(&rule).is_none();
+        let mut outcome = match self.keys.take_of_all(Arc::clone(&rule), is_everyone) {
+            Ok(take) => {
+                let deciding = gate.decide(take.with_cost(cost), None);
+                deciding.outcome(&gate).await
+            }
+            // Whatever fails, a shadow rule lets it pass.
+            Err(_) if rule.is_shadow() => return Ok(Admitted::default()),
+            Err(message) => {
+                let error = KeyError::server(message);
+                gate.count_missing_key(&rule, &error);
+                Outcome::Failed(rule, Cause::Key(error))
+            }
+        };
         gate.count(&mut outcome);
         let rule = Arc::clone(outcome.rule());
         let refusal = match outcome {
@@ -140,17 +153,21 @@ pub struct Peek {
     store: Arc<dyn Store>,
     /// Missing without a rule.
     rule: Option<Arc<Rule>>,
-    key: Key,
+    keys: SubjectKeys,
     plan: Option<Box<str>>,
     quotas: Option<Arc<Quotas>>,
 }
 
 impl Peek {
-    pub(crate) const fn new(store: Arc<dyn Store>, rule: Option<Arc<Rule>>, key: Key) -> Self {
+    pub(crate) const fn new(
+        store: Arc<dyn Store>,
+        rule: Option<Arc<Rule>>,
+        keys: SubjectKeys,
+    ) -> Self {
         Self {
             store,
             rule,
-            key,
+            keys,
             plan: None,
             quotas: None,
         }
@@ -184,7 +201,7 @@ impl IntoFuture for Peek {
                 None => self.plan.and_then(|name| rule.of_plan(&name)),
             };
             let rule = chosen.unwrap_or_else(|| rule.for_no_plan());
-            let take = Take::new(rule, self.key);
+            let take = self.keys.take_asked(rule, &self.store)?;
             self.store.peek(&take).await.map(Some)
         })
     }
@@ -217,7 +234,8 @@ pub struct Admitted {
     pub charge: Option<Charge>,
 }
 
-/// The answer to a [`Check`] that may not go on: it was denied, or the store gave no decision.
+/// The answer to a [`Check`] that may not go on: it was denied, or the store gave no decision, or
+/// the check lacks the [key](SubjectKeys) of a subject.
 ///
 /// It is an axum response: the problem document and the fields that a layer without callbacks
 /// answers with; [`answer`](Self::answer) asks the application's callbacks. Its text
@@ -268,6 +286,16 @@ impl Refused {
     pub fn error(&self) -> Option<&StoreError> {
         match &self.0.refusal {
             Refusal::Failed(Cause::Store(error, _)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the [keys](SubjectKeys) that the check was given: those of a
+    /// [joint](Rule::joint) rule's subjects. `None` if it was denied, or the store failed.
+    #[must_use]
+    pub fn key_error(&self) -> Option<&KeyError> {
+        match &self.0.refusal {
+            Refusal::Failed(Cause::Key(error)) => Some(error),
             _ => None,
         }
     }
@@ -333,12 +361,13 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Its text, and the error of the store.
+/// Its text, and the error of the store or of the keys.
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.error() {
-            Some(error) => write!(f, "{self}: {error:?}"),
-            None => fmt::Display::fmt(self, f),
+        match (self.error(), self.key_error()) {
+            (Some(error), _) => write!(f, "{self}: {error:?}"),
+            (_, Some(error)) => write!(f, "{self}: {error:?}"),
+            (None, None) => fmt::Display::fmt(self, f),
         }
     }
 }
@@ -360,6 +389,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error().map(|error| error as _)
+        let key_error = || Some(self.key_error()? as _);
+        self.error().map(|error| error as _).or_else(key_error)
     }
 }

@@ -15,7 +15,6 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
 
@@ -25,8 +24,8 @@ use super::shadow_take::ShadowTake;
 use super::waiting::Waiter;
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
-use crate::error::StoreError;
-use crate::rule::{OnError, Rule};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::rule::{OnError, Policy, Rule};
 use crate::store::{Charge, LateCharge, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
 
@@ -88,6 +87,16 @@ pub(super) struct WaitingTake {
     candidate: Option<Arc<LateCharge>>,
 }
 
+/// What of a take is limited, and not let through by an operator.
+pub(super) enum Limited {
+    Whole,
+    /// Some subjects of a joint rule.
+    #[cfg(feature = "page")]
+    Part(Box<Take>),
+    #[cfg(feature = "page")]
+    Nothing,
+}
+
 impl Outcome {
     pub(super) fn rule(&self) -> &Arc<Rule> {
         match self {
@@ -123,9 +132,17 @@ impl Gate {
     /// Decides about a take that has just arrived. An outer layer has let it wait since this
     /// instant.
     #[inline]
-    pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
-        if self.lets_through(&take) {
-            return Deciding::Done(Outcome::Pass(take.into_rule(), None));
+    pub(super) fn decide(
+        &self,
+        #[cfg_attr(not(feature = "page"), allow(unused_mut))] mut take: Take,
+        since: Option<Instant>,
+    ) -> Deciding {
+        match self.limited(&take) {
+            Limited::Whole => {}
+            #[cfg(feature = "page")]
+            Limited::Part(part) => take = *part,
+            #[cfg(feature = "page")]
+            Limited::Nothing => return self.let_through(take),
         }
         if take.rule().is_shadow() {
             let rule = Arc::clone(take.rule());
@@ -151,26 +168,29 @@ impl Gate {
         deciding
     }
 
-    /// Whether an operator lets the key of this take through. Such a request is counted.
+    /// What of this take an operator does not let through.
     #[inline]
-    fn lets_through(&self, take: &Take) -> bool {
+    fn limited(&self, take: &Take) -> Limited {
         #[cfg(feature = "page")]
-        if self
-            .let_through
-            .as_ref()
-            .is_some_and(|it| it.contains(take))
-        {
-            self.counters.let_through();
-            return true;
+        if let Some(keys) = &self.let_through {
+            return keys.limited(take);
         }
         let _ = take;
-        false
+        Limited::Whole
+    }
+
+    /// A request of a key that an operator lets through.
+    #[cfg(feature = "page")]
+    #[cold]
+    fn let_through(&self, take: Take) -> Deciding {
+        self.counters.let_through();
+        Deciding::Done(Outcome::Pass(take.into_rule(), None))
     }
 
     /// Asks the store, once.
     #[inline]
     fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Arc<LateCharge>>) -> Deciding {
-        take.refunds = self.counters.open.refunds(take.count_name().hash());
+        take.note_refunds(|hash| self.counters.open.refunds(hash));
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
@@ -208,24 +228,26 @@ impl Gate {
         }
     }
 
-    /// Sleeps until a denied take may be asked about again, and asks, unless an operator lets it
-    /// through meanwhile.
+    /// Sleeps until a denied take may be asked about again, and asks. Keys that an operator lets
+    /// through meanwhile are left out.
     async fn wait(&self, waiting: WaitingTake) -> Deciding {
         let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
-        // Each question whether it is let through counts if it is.
-        let passes = AtomicBool::new(false);
-        let has_reason = || {
-            passes.store(self.lets_through(&take), Ordering::Relaxed);
-            passes.load(Ordering::Relaxed)
+        let has_reason = || !matches!(self.limited(&take), Limited::Whole);
+        let may_ask = waiting
+            .waiter
+            .may_ask(at, &take, &decision, has_reason)
+            .await;
+        let take = match self.limited(&take) {
+            #[cfg(feature = "page")]
+            Limited::Nothing => return self.let_through(take),
+            #[cfg(feature = "page")]
+            Limited::Part(part) => *part,
+            Limited::Whole if may_ask => take,
+            Limited::Whole => {
+                let told = decision.aged_by(at.elapsed(), decision.source());
+                return Deciding::Done(Outcome::Denied(take, told));
+            }
         };
-        let may_ask = waiting.waiter.may_ask(at, &decision, has_reason).await;
-        if passes.into_inner() || self.lets_through(&take) {
-            return Deciding::Done(Outcome::Pass(take.into_rule(), None));
-        }
-        if !may_ask {
-            let told = decision.aged_by(at.elapsed(), decision.source());
-            return Deciding::Done(Outcome::Denied(take, told));
-        }
         let wait = Wait::Did(waiting.waiter);
         self.ask(take.repeat(), wait, waiting.candidate)
     }
@@ -236,7 +258,8 @@ impl Gate {
         let (mut take, candidate) = (asked.take, asked.candidate);
         self.log_answer(take.rule(), &answer);
         let decision = match answer {
-            Ok(decision) => decision,
+            Ok(decision) if !take.rule().has_hidden() => decision,
+            Ok(decision) => decision.hiding(take.rule().policies().iter().map(Policy::is_hidden)),
             Err(error) => {
                 self.counters.store_failed(error.kind());
                 let cause = Cause::Store(error, None);
@@ -312,9 +335,30 @@ impl Gate {
     }
 }
 
+/// A store that does not know takes over several counts is not asked about them.
+#[inline]
+pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
+    match take.as_joint() {
+        Some(_) if !capabilities(store).joint => Err(without_joint_takes(store)),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn without_joint_takes(store: &Arc<dyn Store>) -> StoreError {
+    let message = format!(
+        "the store {} does not decide several subjects together: see Capabilities::joint",
+        store.name()
+    );
+    StoreError::new(StoreErrorKind::Configuration, message)
+}
+
 /// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
 /// it has a fallback.
 pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
+    if let Err(error) = check_joint(store, take) {
+        return StoreFuture::ready(Err(error));
+    }
     match take.failure() {
         Some(failure) if !capabilities(store).has_fallback => {
             StoreFuture::ready(Err(failure.clone()))

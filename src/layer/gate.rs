@@ -14,13 +14,13 @@ use super::waiting::WaitLimits;
 use crate::callback::{Cause, Panicked, caught};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::in_flight_counter::InFlightCounter;
-use crate::key::{Key, PeerAddr};
+use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
 use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, RefundQueue, Store, Take, default_store};
 use crate::trace;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 
 /// Decides about the requests of a path, for a layer or for the checks of the path: the owner of
 /// what they need for that. All services of a layer share its gate.
@@ -176,7 +176,7 @@ impl Gate {
         request: Request<B>,
     ) -> (Result<Take, Box<Action>>, Request<B>) {
         let options = &self.options;
-        let has_key = options.extractor(&rule).is_some();
+        let has_key = rule.is_joint() || options.extractor(&rule).is_some();
         let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
         let has_choice = options.quotas.is_some() || rule.has_plans();
         if !has_key && options.cost.is_none() && !has_exemptions && !has_choice {
@@ -207,25 +207,72 @@ impl Gate {
         if rule.exemptions().is_some_and(|it| it.contain(head)) {
             return Err(Box::new(Action::Pass));
         }
+        if rule.is_joint() {
+            let keys = self.keys_of_subjects(&rule, head)?;
+            let cost = self.cost(&rule, head)?;
+            let rule = self.choose_quotas(rule, head)?;
+            return Ok(Take::joint(rule, keys).with_cost(cost));
+        }
         let key = match self.options.extractor(&rule) {
             None => Key::default(),
-            Some(extractor) => {
-                let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
-                key.map_err(|error| self.without_key(&rule, error))?
-            }
+            Some(extractor) => self.key(&rule, extractor, head)?,
         };
-        let cost = match &self.options.cost {
-            None => rule.cost(),
-            Some(cost) => caught("cost", rule.path(), || cost(head))?,
-        };
+        let cost = self.cost(&rule, head)?;
         let rule = self.choose_quotas(rule, head)?;
         Ok(Take::new(rule, key).with_cost(cost))
     }
 
-    /// What becomes of a request without a key. The server's mistakes are logged; clients could fill
-    /// the log with theirs.
+    /// The key of each subject of a joint rule.
+    fn keys_of_subjects(
+        self: &Arc<Self>,
+        rule: &Arc<Rule>,
+        head: &Parts,
+    ) -> Result<Box<[Option<Key>]>, Box<Action>> {
+        let keys = rule.subjects().iter().map(|subject| {
+            let extractor = match subject.key() {
+                Some(own) => Some(&**own),
+                None => self.options.extractor(rule),
+            };
+            let Some(extractor) = extractor else {
+                return Ok(Some(Key::default()));
+            };
+            if !subject.may_be_absent() {
+                return self.key(rule, extractor, head).map(Some);
+            }
+            let key = caught("key extractor", rule.path(), || extractor.find(head))?;
+            key.map_err(|error| self.without_key(rule, error))
+        });
+        keys.collect()
+    }
+
+    fn key(
+        self: &Arc<Self>,
+        rule: &Arc<Rule>,
+        extractor: &dyn KeyExtractor,
+        head: &Parts,
+    ) -> Result<Key, Box<Action>> {
+        let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
+        key.map_err(|error| self.without_key(rule, error))
+    }
+
+    fn cost(&self, rule: &Rule, head: &Parts) -> Result<u64, Panicked> {
+        match &self.options.cost {
+            None => Ok(rule.cost()),
+            Some(cost) => caught("cost", rule.path(), || cost(head)),
+        }
+    }
+
+    /// What becomes of a request without a key.
     #[cold]
     fn without_key(self: &Arc<Self>, rule: &Arc<Rule>, error: KeyError) -> Box<Action> {
+        self.count_missing_key(rule, &error);
+        Box::new(self.act(Outcome::Failed(Arc::clone(rule), Cause::Key(error))))
+    }
+
+    /// Counts a request or a check without a key. The server's mistakes are logged; clients could
+    /// fill the log with theirs.
+    #[cold]
+    pub(super) fn count_missing_key(&self, rule: &Rule, error: &KeyError) {
         self.counters.key_failed(error.kind());
         if error.kind() == KeyErrorKind::Server {
             self.log.key_error.get_or_init(|| {
@@ -233,14 +280,13 @@ impl Gate {
                 trace::event!(warn: path, error, "requests have no key: answered with a 500");
             });
         }
-        Box::new(self.act(Outcome::Failed(Arc::clone(rule), Cause::Key(error))))
     }
 
     /// Puts what the hook finds where the rule's extractor and its exemptions look for it.
     fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
         let has_exempt_networks = rule.exemptions().is_some_and(Exemptions::needs_address);
         if let Some(hook) = &self.options.peer
-            && (has_exempt_networks || self.options.extractor(rule).is_some())
+            && (has_exempt_networks || rule.is_joint() || self.options.extractor(rule).is_some())
             && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
         {
             head.extensions.insert(PeerAddr(peer));
@@ -253,6 +299,10 @@ impl Gate {
         if let Some(choose) = &self.options.quotas
             && let Some(quotas) = caught("quotas", rule.path(), || choose(head))?
         {
+            if rule.is_joint() {
+                let warning = Warning::new(WarningKind::QuotasOfJointRule);
+                self.warnings.add(warning.about(rule.path()));
+            }
             return Ok(rule.of_quotas(quotas));
         }
         let name = match &self.options.plan {

@@ -96,11 +96,23 @@ impl Default for WriteFields {
     }
 }
 
+/// The quotas that clients are told of, with their states: those that are not hidden, and that the
+/// request was counted under.
+fn shown<'a>(
+    rule: &'a Rule,
+    decision: &'a Decision,
+) -> impl Iterator<Item = (&'a Policy, &'a QuotaState)> {
+    let quotas = rule.policies().iter().zip(decision.quotas());
+    quotas.filter(|(policy, state)| !(policy.is_hidden() || state.is_hidden()))
+}
+
 /// A list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
 ///
-/// `w` is in whole seconds; a window of another length is left out rather than misstated.
+/// It is that of the rule, whatever the request: of all quotas that are not hidden, also those of
+/// subjects that the request does not have. `w` is in whole seconds; a window of another length is
+/// left out rather than misstated.
 fn policy_list(policies: &[Policy]) -> HeaderValue {
-    let items = policies.iter().map(|policy| {
+    let items = policies.iter().filter(|it| !it.is_hidden()).map(|policy| {
         let (name, quota) = (policy.name(), policy.quota());
         let window = quota.window();
         match window.subsec_nanos() {
@@ -115,12 +127,15 @@ fn policy_list(policies: &[Policy]) -> HeaderValue {
 /// One item for each quota: `"getId";r=4;t=10`. Items are appended, so that nested layers add up.
 fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let (mut items, mut length) = (SmallVec::<[_; 4]>::new(), 0);
-    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
+    for (policy, state) in shown(rule, decision) {
         let (name, remaining) = (policy.name(), state.remaining());
         let window = effective_window(rule, policy, state, decision);
         length += "\"\";r=,".len() + name.len() + digits(remaining);
         length += window.map_or(0, |window| ";t=".len() + digits(window));
         items.push((name, remaining, window));
+    }
+    if items.is_empty() {
+        return;
     }
     // Exactly as long as needed: such a vector becomes the field's value without being copied.
     let mut list = Vec::with_capacity(length.saturating_sub(1));
@@ -175,7 +190,8 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
         Some((number("remaining=")?, number("reset=")?))
     });
     if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
-        let policies: Vec<_> = rule.policies().iter().map(draft_7_policy).collect();
+        let policies = rule.policies().iter().filter(|it| !it.is_hidden());
+        let policies: Vec<_> = policies.map(draft_7_policy).collect();
         let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
         headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
         headers.insert(RATELIMIT, value(limit.as_bytes()));
@@ -211,9 +227,8 @@ fn tightest(
     decision: &Decision,
     inner: Option<Option<(u64, u64)>>,
 ) -> Option<(u64, u64, u64)> {
-    let quotas = rule.policies().iter().zip(decision.quotas());
     let order = |state: &QuotaState| (state.remaining(), Reverse(state.reset_after()));
-    let (policy, state) = quotas.min_by_key(|(_, state)| order(state))?;
+    let (policy, state) = shown(rule, decision).min_by_key(|(_, state)| order(state))?;
     let (left, reset) = (state.remaining(), reset(state, decision));
     let is_tighter = inner.is_none_or(|inner| {
         inner.is_some_and(|(inner_left, inner_reset)| {

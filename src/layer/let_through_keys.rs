@@ -2,8 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::decide::Limited;
 use crate::store::{LetThrough, Take};
 
 /// The keys that an operator lets through for a while, of all rules of a service.
@@ -22,11 +24,36 @@ struct Entry {
 }
 
 impl LetThroughKeys {
-    /// Whether the key of this take is let through now.
+    /// What of this take is limited now. Without the keys of subjects that are let through, the
+    /// others decide.
     #[inline]
-    pub(super) fn contains(&self, take: &Take) -> bool {
-        let (path, key) = (take.rule().path(), take.key().as_str());
-        self.time_of(path, key).is_some()
+    pub(super) fn limited(&self, take: &Take) -> Limited {
+        let entries = self.0.load();
+        let Some(entries) = entries.as_ref() else {
+            return Limited::Whole;
+        };
+        let path = take.rule().path();
+        let is_let_through = |key: &str| {
+            let place = place_of(entries, path, key);
+            place.is_ok_and(|at| entries[at].remaining().is_some())
+        };
+        let Some(joint) = take.as_joint() else {
+            return match is_let_through(take.key().as_str()) {
+                true => Limited::Nothing,
+                false => Limited::Whole,
+            };
+        };
+        let subjects = take.rule().subjects().iter().zip(joint.keys());
+        let skips = subjects.map(|(subject, key)| {
+            let key = key.as_ref().map(|key| key.of_subject(subject.name()));
+            key.is_some_and(|key| is_let_through(key.as_str()))
+        });
+        let skips: SmallVec<[bool; 8]> = skips.collect();
+        if !skips.contains(&true) {
+            return Limited::Whole;
+        }
+        let others = take.without(|place| skips[place]);
+        others.map_or(Limited::Nothing, |others| Limited::Part(Box::new(others)))
     }
 
     /// For how long the key is still let through; `None` if it is not.

@@ -87,6 +87,7 @@ pub(crate) mod rate_limit_layer;
 mod responder;
 mod response_future;
 mod shadow_take;
+mod subject_keys;
 mod waiting;
 
 #[cfg(feature = "lock")]
@@ -107,3 +108,4 @@ pub(crate) use options::Options;
 pub use rate_limit::RateLimit;
 pub use rate_limit_layer::RateLimitLayer;
 pub use response_future::ResponseFuture;
+pub use subject_keys::SubjectKeys;

@@ -5,7 +5,7 @@ use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
 use crate::rule::{Outcomes, Rule};
-use crate::store::LayerResponse;
+use crate::store::{GiveBack, LayerResponse};
 use crate::warning::{Warning, WarningKind};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -23,10 +23,10 @@ impl Gate {
             return;
         }
         if let Some(charge) = &admitted.answer {
-            self.refunds.give_back(charge, 0);
+            self.refunds.give_back(charge, GiveBack::Everything);
         }
         if let Some(charge) = &admitted.shadow {
-            charge.give_back(0);
+            charge.give_back(GiveBack::Everything);
         }
     }
 

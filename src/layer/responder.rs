@@ -17,10 +17,7 @@ use crate::callback::{
 use crate::decision::{Decision, QuotaState, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
-use crate::quota::Quota;
-#[cfg(feature = "tracing")]
-use crate::rule::Policy;
-use crate::rule::{OnError, Rule};
+use crate::rule::{OnError, Policy, Rule};
 use crate::store::{Denial, LayerResponse, Take};
 use crate::trace::TakeSpan;
 use crate::warning::Warning;
@@ -108,10 +105,10 @@ impl Gate {
             Outcome::Allowed(charge, _) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
                 self.count_decision(take, decision);
-                self.counters.denied(take.count_name(), decision);
+                self.note_denied(take, decision);
                 self.log_denial(take, decision);
                 if decision.verdict() == Verdict::Never {
-                    self.warn_of_cost(take);
+                    self.warn_of_cost(take, decision);
                 }
             }
             Outcome::Failed(rule, cause @ Cause::Store(..))
@@ -126,17 +123,49 @@ impl Gate {
     }
 
     fn count_decision(&self, take: &Take, decision: &Decision) {
-        self.counters.chose(take.count_name());
+        self.note_chosen(take);
         self.counters.decided(take.rule(), decision, take.cost());
+    }
+
+    /// Notes by which quotas a request was decided: of its key, or of each of its subjects.
+    #[inline]
+    fn note_chosen(&self, take: &Take) {
+        match take.as_joint() {
+            None => self.counters.chose(take.count_name()),
+            #[cfg(feature = "page")]
+            Some(_) if self.counters.is_watched() => {
+                let names = take.names_of_subjects(|_| true);
+                names.for_each(|name| self.counters.chose(&name));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Notes whose request was denied: that of its key, or of the subjects that denied it.
+    fn note_denied(&self, take: &Take, decision: &Decision) {
+        match take.as_joint() {
+            None => self.counters.denied(take.count_name(), decision),
+            #[cfg(feature = "page")]
+            Some(_) if self.counters.is_watched() => {
+                let states = decision.quotas();
+                let has_denied = |at: &usize| states.get(*at).is_some_and(|it| it.is_exceeded());
+                let names = take.names_of_subjects(|places| places.iter().any(has_denied));
+                names.for_each(|name| self.counters.denied(&name, decision));
+            }
+            Some(_) => {}
+        }
     }
 
     /// No wait helps a request that costs more than a quota: a mistake, unless the quota is 0.
     #[cold]
-    fn warn_of_cost(&self, take: &Take) {
+    fn warn_of_cost(&self, take: &Take, decision: &Decision) {
         let algorithm = take.rule().algorithm().algorithm();
-        let is_below = |quota: Quota| quota.max() > 0 && algorithm.limit(&quota) < take.cost();
-        let mut policies = take.rule().policies().iter();
-        if let Some(policy) = policies.find(|policy| is_below(policy.quota())) {
+        let is_below = |policy: &&Policy| {
+            let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(take.cost()));
+            quota.max() > 0 && algorithm.limit(&quota) < cost
+        };
+        let mut denied_by = decision.denied_by(take.rule().policies());
+        if let Some(policy) = denied_by.find(is_below) {
             let warning = Warning::cost_above(policy.name()).about(take.rule().path());
             self.warnings.add(warning);
         }
@@ -230,14 +259,31 @@ impl Gate {
     /// that would make room, the client comes again soon.
     fn told(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
-        let hash = take.count_name().hash();
+        let may_have_room = match take.as_joint() {
+            None => self.may_have_room(take, decision.quotas().iter()),
+            Some(joint) => {
+                let states = joint.states(take.rule(), decision);
+                let counts = states.zip(take.denials(decision));
+                let mut denying =
+                    counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
+                denying.all(|(count, states)| self.may_have_room(count, states))
+            }
+        };
+        may_have_room.then(|| decision.within(SOON))
+    }
+
+    /// Whether units of this count were given back after the store had decided, or may be given back
+    /// so that there is room.
+    fn may_have_room<'a>(
+        &self,
+        count: &Take,
+        states: impl Iterator<Item = &'a QuotaState>,
+    ) -> bool {
+        let (hash, mut states) = (count.count_name().hash(), states.peekable());
         let open = self.counters.open.units(hash);
-        // Units were given back after the store had decided.
-        let was_refunded = self.counters.open.refunds(hash) != take.refunds;
-        let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= take.cost();
-        let quotas = decision.quotas();
-        let may_have_room = open > 0 && !quotas.is_empty() && quotas.iter().all(has_room);
-        (may_have_room || was_refunded).then(|| decision.within(SOON))
+        let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
+        self.counters.open.refunds(hash) != count.refunds
+            || open > 0 && states.peek().is_some() && states.all(has_room)
     }
 
     /// The answer to a denied request, with what shows the decision that the client sees.

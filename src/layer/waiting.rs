@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::gate::Gate;
 use crate::decision::Decision;
 use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::jitter;
-use crate::metrics::{RuleCounters, WaitingPlace};
+use crate::metrics::{RuleCounters, WaitedCount, WaitingPlace};
 use crate::store::Take;
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
@@ -79,11 +80,17 @@ impl Gate {
         let (limits, counters) = (&self.waiting, &self.counters);
         let since = since.unwrap_or(at);
         let deadline = since.checked_add(limits.up_to);
-        let hash = take.count_name().hash();
+        let denials = take.denials(decision);
+        let hash = |count: &Take| count.count_name().hash();
+        let denying = || {
+            let counts = take.counts().iter().zip(&denials);
+            counts.filter_map(|(count, is_denied)| is_denied.then_some(count))
+        };
         // Whether charges of its rule are usually given back, here or in another process.
         let expects_refunds = self.refunds_by_response(take.rule()) || take.rule().settles();
-        let has_open = || counters.open.units(hash) > 0;
-        let was_refunded = || counters.open.refunds(hash) != take.refunds;
+        let has_open = || denying().any(|count| counters.open.units(hash(count)) > 0);
+        let was_refunded =
+            || denying().any(|count| counters.open.refunds(hash(count)) != count.refunds);
         let may_be_refunded = || expects_refunds || has_open() || was_refunded();
         if is_after(at, decision.retry_after()?, deadline) && !may_be_refunded() {
             return None;
@@ -93,7 +100,17 @@ impl Gate {
         }
         let permit = limits.waiting.try_acquire(limits.max)?;
         let max_of_key = (limits.max / 4).max(1);
-        let place = counters.open.wait(hash, take.cost(), max_of_key)?;
+        // Everybody's count is that of no key which could take all places.
+        let is_bounded = |count: &Take| take.as_joint().is_none() || !count.key().is_empty();
+        let counts = take.counts().iter().zip(&denials);
+        let counts = counts.map(|(count, is_denied)| WaitedCount {
+            hash: hash(count),
+            cost: count.cost(),
+            is_denied: *is_denied,
+            is_bounded: is_bounded(count),
+        });
+        let counts: SmallVec<[_; 1]> = counts.collect();
+        let place = counters.open.wait(&counts, max_of_key)?;
         if was_refunded() {
             place.wake();
         }
@@ -116,17 +133,23 @@ fn is_after(at: Instant, retry_after: Duration, deadline: Option<Instant>) -> bo
 }
 
 impl Waiter {
-    /// Sleeps after a denial at this instant: until its retry-after, or until units of its count
-    /// are given back, or there is another reason to ask. Returns whether to ask again.
+    /// Sleeps after a denial at this instant: until its retry-after, or until units of a count that
+    /// denied it are given back, or there is another reason to ask. Returns whether to ask again.
     pub(super) async fn may_ask(
         &self,
         at: Instant,
+        take: &Take,
         decision: &Decision,
         has_reason: impl Fn() -> bool,
     ) -> bool {
         let Some(retry_after) = decision.retry_after() else {
             return false;
         };
+        // An operator may let a key through meanwhile: then there are fewer counts than before.
+        let counts = take.counts().iter().zip(take.denials(decision));
+        let denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
+        let hashes: SmallVec<[u64; 1]> = denying.map(|it| it.count_name().hash()).collect();
+        self.place.denied(&hashes);
         if is_after(at, retry_after, self.deadline) {
             let (until, hope) = (self.deadline, self.expects_refunds);
             return self.place.refunded(until, hope, has_reason).await;

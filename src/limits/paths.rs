@@ -56,8 +56,8 @@ impl Paths {
     /// The count of this take was reset: all requests that wait for its units ask.
     pub(super) fn was_reset(&self, take: &Take) {
         if let Some(counters) = lock(&self.counters).get(take.rule().path()) {
-            let hash = take.count_name().hash();
-            counters.open.was_reset(hash);
+            let hashes = take.counts().iter().map(|it| it.count_name().hash());
+            hashes.for_each(|hash| counters.open.was_reset(hash));
         }
     }
 

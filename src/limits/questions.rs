@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{OptionFuture, join};
+use futures_util::future::{OptionFuture, join, try_join_all};
 
 use super::limits::Limits;
 use crate::error::StoreError;
-use crate::key::Key;
-use crate::layer::{Check, Gate, Peek};
+use crate::layer::{Check, Gate, Peek, SubjectKeys};
 use crate::store::{Store, Take};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -24,7 +23,9 @@ impl Limits {
     /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
     /// failures `on-error = "proceed"` applies.
     ///
-    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. A path
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. Under a
+    /// [joint](crate::Rule::joint) rule the key of each subject is said by its
+    /// [name](SubjectKeys): `limits.check("api", [("user", user), ("address", address)])`. A path
     /// that only checks use is in use from its first check on, or once it is
     /// [declared](Self::declare_checks).
     ///
@@ -46,8 +47,9 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
-    pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
+    /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision, and if the
+    /// [keys](SubjectKeys) are not those that the rule needs.
+    pub fn check(&self, path: &str, key: impl Into<SubjectKeys>) -> Check {
         let gate = self.gate_of_checks(path);
         if gate.is_none() {
             self.paths.count_unmatched();
@@ -84,7 +86,9 @@ impl Limits {
     }
 
     /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
-    /// With [`plan`](Peek::plan) it is what is left of that plan's quotas.
+    /// With [`plan`](Peek::plan) it is what is left of that plan's quotas. Under a
+    /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys): the
+    /// quotas of the others are full.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -103,29 +107,38 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the store gives no answer.
-    pub fn peek(&self, path: &str, key: impl Into<Key>) -> Peek {
+    /// [`StoreError`] if the store gives no answer, or a subject is named that the rule does not
+    /// have.
+    pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
         Peek::new(Arc::clone(self.shared_store()), rule, key.into())
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, and by the rule's
-    /// candidate. Says whether the rule had a count to forget; there is none without a rule.
+    /// candidate. Says whether the rule had a count to forget; there is none without a rule. Under a
+    /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
-    /// unknown; it is safe to ask again.
-    pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
-        let rule = self.rules.guard().find(path).cloned();
-        let Some(take) = rule.map(|rule| Take::new(rule, key.into())) else {
+    /// unknown; it is safe to ask again. Also if a subject is named that the rule does not have.
+    pub async fn reset(&self, path: &str, key: impl Into<SubjectKeys>) -> Result<bool, StoreError> {
+        let Some(rule) = self.rules.guard().find(path).cloned() else {
             return Ok(false);
         };
-        let (rule, store) = (take.rule(), self.shared_store());
-        let candidate = rule.shadow().map(|it| take.under(Arc::clone(it)));
-        let candidate = candidate.map(|candidate| store.reset(&candidate));
+        let store = self.shared_store();
+        let take = key.into().take_asked(rule, store)?;
+        let candidate = take.rule().shadow().map(|it| take.under(Arc::clone(it)));
+        let reset_all = async |take: &Take| {
+            let takes = of_plans(take);
+            let resets = std::iter::once(take)
+                .chain(&takes)
+                .map(|it| store.reset(it));
+            Ok(try_join_all(resets).await?.contains(&true))
+        };
+        let candidate = candidate.as_ref().map(reset_all);
         // As with its takes, what becomes of the candidate changes no answer.
-        let both = join(store.reset(&take), OptionFuture::from(candidate)).await;
+        let both = join(reset_all(&take), OptionFuture::from(candidate)).await;
         self.paths.was_reset(&take);
         both.0
     }
@@ -159,4 +172,21 @@ impl Limits {
     pub async fn flush(&self, bound: Duration) -> bool {
         self.refunds.flush(bound).await
     }
+}
+
+/// A take under each plan of a joint rule that has counts of its own: all plans of a rule of one
+/// subject share one count.
+fn of_plans(take: &Take) -> Vec<Take> {
+    let rule = take.rule();
+    let plans = rule.plans().filter(|_| rule.is_joint());
+    let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
+    let of_plans = plans.filter_map(|name| {
+        let of_plan = take.under(rule.of_plan(name)?);
+        let names = of_plan.counts().iter().map(|it| it.name(""));
+        let new: Vec<_> = names.filter(|it| !known.contains(it)).collect();
+        let has_new = !new.is_empty();
+        known.extend(new);
+        has_new.then_some(of_plan)
+    });
+    of_plans.collect()
 }

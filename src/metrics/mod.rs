@@ -54,7 +54,7 @@ pub use latency::LATENCY_BUCKETS;
 
 #[cfg(feature = "page")]
 pub(crate) use limited_keys::{LimitedKeys, RECENT};
-pub(crate) use open_charges::{OpenCharge, WaitingPlace};
+pub(crate) use open_charges::{OpenCharge, WaitedCount, WaitingPlace};
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]

@@ -116,11 +116,17 @@ impl RuleCounters {
         }
     }
 
+    /// Whether a page or the fleet shows whose requests were decided.
+    #[cfg(feature = "page")]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.limited.as_ref().is_some_and(|it| it.is_on())
+    }
+
     /// Notes by which quotas a request was decided, while a page or the fleet shows that.
     #[inline]
     pub(crate) fn chose(&self, name: &CountName) {
         #[cfg(feature = "page")]
-        if self.limited.as_ref().is_some_and(|it| it.is_on()) {
+        if self.is_watched() {
             self.last_rules.note(name);
         }
         #[cfg(not(feature = "page"))]
