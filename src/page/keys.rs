@@ -17,8 +17,9 @@ use super::views::{most_limited, quotas};
 use crate::callback::{caught, guarded};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyExtractor};
-use crate::rule::Rule;
-use crate::store::{LetThrough, Store, Take};
+use crate::layer::SubjectKeys;
+use crate::rule::{Policy, Rule, Subject};
+use crate::store::{LetThrough, Store};
 use crate::trace;
 
 /// How long the store may take.
@@ -33,12 +34,16 @@ const MAX_MESSAGE: usize = 500;
 const MAX_SHOWN: usize = 60;
 
 /// A key of a rule that a request is about.
-struct Subject {
+struct Target {
     path: String,
     /// `None` if no rule has this path.
     rule: Option<Arc<Rule>>,
     plan: Option<String>,
+    /// The subject of a joint rule.
+    subject: Option<String>,
     key: Key,
+    /// The key, or what [names](Key::of_subject) that of the subject.
+    name: Key,
     /// How keys of the rule are written, if this one was written otherwise.
     hint: Option<String>,
     body: Map<String, Value>,
@@ -50,7 +55,7 @@ pub(super) async fn look(State(state): State<Arc<PageState>>, request: Request) 
     answer(async {
         let (head, body) = request.into_parts();
         check_form(&head)?;
-        look_at(page, Subject::read(page, body).await?).await
+        look_at(page, Target::read(page, body).await?).await
     })
     .await
 }
@@ -59,19 +64,19 @@ pub(super) async fn look(State(state): State<Arc<PageState>>, request: Request) 
 pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request) -> Response {
     changed(async move {
         let page = &state.page;
-        let (by, subject) = change(page, request).await?;
-        let (path, limits) = (subject.rule()?.path(), &page.limits);
-        let (row, by) = (subject.row(page), by.unwrap_or_default());
-        let key = page.shown(subject.key.as_str());
-        let found = asked(page, limits.reset(path, subject.key.clone())).await;
+        let (by, target) = change(page, request).await?;
+        let (path, limits) = (target.rule()?.path(), &page.limits);
+        let (row, by) = (target.row(page), by.unwrap_or_default());
+        let key = page.shown(target.name.as_str());
+        let found = asked(page, limits.reset(path, target.keys())).await;
         if let Err((_, error)) = &found {
             trace::event!(warn: path, key, row, by, error, "the count of a key may have been reset");
         }
         let found = found?;
-        limits.paths.limited.forget(path, &subject.key);
+        limits.paths.limited.forget(path, &target.name);
         limits.monitor().state().changes += 1;
         trace::event!(info: path, key, row, by, found, "the count of a key was reset");
-        Ok(with_hint(json!({"found": found}), subject))
+        Ok(with_hint(json!({"found": found}), target))
     })
     .await
 }
@@ -80,9 +85,9 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
 pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Request) -> Response {
     changed(async move {
         let page = &state.page;
-        let (by, subject) = change(page, request).await?;
+        let (by, target) = change(page, request).await?;
         let longest = LetThrough::MAX_TIME.as_secs();
-        let seconds = subject.body.get("seconds").and_then(Value::as_u64);
+        let seconds = target.body.get("seconds").and_then(Value::as_u64);
         let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
             wrong(format!(
                 "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"
@@ -90,17 +95,17 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         })?;
         // What was begun can be ended, also if the rule is gone.
         if seconds > 0 {
-            subject.rule()?;
+            target.rule()?;
         }
         let one = LetThrough {
-            path: subject.path.as_str().into(),
-            key: subject.key.as_str().into(),
+            path: target.path.as_str().into(),
+            key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
             time: Duration::from_secs(seconds),
         };
-        let (limits, path) = (&page.limits, &*subject.path);
-        let (row, by) = (subject.row(page), by.unwrap_or_default());
-        let key = page.shown(subject.key.as_str());
+        let (limits, path) = (&page.limits, &*target.path);
+        let (row, by) = (target.row(page), by.unwrap_or_default());
+        let key = page.shown(target.name.as_str());
         let fleet = limits.shared_store().fleet();
         let is_accepted = match &fleet {
             Some(fleet) => asked(page, fleet.let_through(&one)).await,
@@ -115,13 +120,13 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         }
         trace::event!(info: path, key, row, by, seconds, "a key is let through");
         let ends_in = (seconds > 0).then_some(seconds as f64);
-        Ok(with_hint(json!({"ends_in_s": ends_in}), subject))
+        Ok(with_hint(json!({"ends_in_s": ends_in}), target))
     })
     .await
 }
 
 /// Who changes something, if they may, and of which key.
-async fn change(page: &Page, request: Request) -> Result<(Option<String>, Subject), Refused> {
+async fn change(page: &Page, request: Request) -> Result<(Option<String>, Target), Refused> {
     let (head, body) = request.into_parts();
     check_form(&head)?;
     check_change(page, &head)?;
@@ -134,36 +139,49 @@ async fn change(page: &Page, request: Request) -> Result<(Option<String>, Subjec
     let by = actor
         .flatten()
         .map(|by| by.chars().take(MAX_ACTOR).collect());
-    Ok((by, Subject::read(page, body).await?))
+    Ok((by, Target::read(page, body).await?))
 }
 
-async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
-    let Subject { key, plan, .. } = &subject;
-    let rule = subject.rule()?;
+async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
+    let Target { name, plan, .. } = &target;
+    let rule = target.rule()?;
     let path = rule.path();
-    let last = || page.limits.last_chosen(rule, key);
+    let last = || page.limits.last_chosen(rule, name);
     let chosen = match plan {
         Some(plan) => rule.of_plan(plan),
         None => last(),
     };
     let own = || Arc::clone(rule).for_no_plan();
-    let take = Take::new(chosen.clone().unwrap_or_else(own), key.clone());
-    let state = asked(page, page.limits.shared_store().peek(&take)).await?;
-    let mut quotas = quotas(take.rule().policies());
-    for (quota, state) in quotas.iter_mut().zip(state.quotas()) {
+    let asked_rule = chosen.clone().unwrap_or_else(own);
+    let store = page.limits.shared_store();
+    let take = target.keys().take_asked(asked_rule, store);
+    let take = asked(page, async { take }).await?;
+    // A plan may have no quota of a subject.
+    let state = match take.counts() {
+        [] => take.decision_of(Vec::new()),
+        _ => asked(page, store.peek(&take)).await?,
+    };
+    let mut fits = true;
+    let policies = take.rule().policies();
+    let mut quotas = quotas(policies);
+    for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
         quota["remaining"] = state.remaining().into();
         quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+        let cost = policy.cost().unwrap_or(rule.cost());
+        fits &= state.remaining() >= cost || target.is_other(policy);
     }
-    let fits = state.remaining() >= rule.cost();
-    let let_through = page.limits.let_through().time_of(path, key.as_str());
+    let mut of_target = policies.iter().map(|policy| !target.is_other(policy));
+    quotas.retain(|_| of_target.next().unwrap_or(true));
+    let let_through = page.limits.let_through().time_of(path, name.as_str());
     let is_enforced = !rule.is_shadow() && page.limits.rules().guard().get(path).is_some();
     Ok(json!({
         "rule": path,
-        "row": subject.row(page),
-        "key": page.shows_keys.then(|| key.as_str()),
+        "row": target.row(page),
+        "subject": target.subject,
+        "key": page.shows_keys.then(|| target.key.as_str()),
         "allowed": fits || let_through.is_some() || !is_enforced,
         "plan": take.rule().plan(),
-        "hint": subject.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
+        "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
         "quotas": quotas,
         "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
     }))
@@ -192,8 +210,8 @@ fn hint(extractors: &[Arc<dyn KeyExtractor>], key: &Key) -> Option<String> {
     (!forms.is_empty()).then(|| format!("a key of this rule is one of: {forms}"))
 }
 
-fn with_hint(mut answer: Value, subject: Subject) -> Value {
-    if let Some(hint) = subject.hint {
+fn with_hint(mut answer: Value, target: Target) -> Value {
+    if let Some(hint) = target.hint {
         answer["hint"] = hint.into();
     }
     answer
@@ -209,7 +227,7 @@ fn hint_of_plans(rule: &Rule, is_chosen: bool) -> Option<String> {
     })
 }
 
-impl Subject {
+impl Target {
     async fn read(page: &Page, body: axum::body::Body) -> Result<Self, Refused> {
         let body = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| {
             let message = format!("the body is longer than {MAX_BODY} bytes, or was cut off");
@@ -235,35 +253,92 @@ impl Subject {
                 shown(plan)
             )));
         }
-        let extractors = page.limits.extractors(path, rule.as_deref());
-        let (hint, key) = match (string("key")?, string("row")?) {
+        let (subject, hint, key) = match (string("key")?, string("row")?) {
             (Some(text), None) => {
-                key_of(&extractors, text).map(|key| (hint(&extractors, &key), key))?
+                let subject = subject_of(rule.as_deref(), string("subject")?)?;
+                let mut of_rule = rule.iter().flat_map(|it| it.subjects());
+                let of_rule = of_rule.find(|it| Some(it.name()) == subject.as_deref());
+                let extractors = page.limits.extractors(path, rule.as_deref(), of_rule);
+                let key = match of_rule {
+                    Some(of_rule) if of_rule.is_everyone() => Key::default(),
+                    _ => key_of(&extractors, text)?,
+                };
+                (subject, hint(&extractors, &key), key)
             }
-            (None, Some(row)) => (None, page.key_of_row(path, row)?),
+            (None, Some(row)) => {
+                let (subject, key) = page.key_of_row(path, row)?;
+                (subject, None, key)
+            }
             _ => return Err(wrong("expected either key or row".to_owned())),
+        };
+        let name = match &subject {
+            Some(subject) => key.of_subject(subject),
+            None => key.clone(),
         };
         let plan = plan.map(str::to_owned);
         Ok(Self {
             path: path.to_owned(),
             rule,
             plan,
+            subject,
             key,
+            name,
             hint,
             body,
         })
     }
 
+    /// The key, of the subject if there is one.
+    fn keys(&self) -> SubjectKeys {
+        match &self.subject {
+            Some(subject) => [(subject.as_str(), self.key.clone())].into(),
+            None => self.key.clone().into(),
+        }
+    }
+
+    /// Whether a quota of the rule is that of another subject.
+    fn is_other(&self, policy: &Policy) -> bool {
+        let of_first = || Some(self.rule.as_ref()?.subjects().first()?.name());
+        self.subject.is_some() && policy.subject().or_else(of_first) != self.subject.as_deref()
+    }
+
+    /// The rule, if it has the subject.
     fn rule(&self) -> Result<&Arc<Rule>, Refused> {
-        self.rule.as_ref().ok_or_else(|| {
+        let rule = self.rule.as_ref().ok_or_else(|| {
             let message = format!("there is no rule {:?}", shown(&self.path));
             (StatusCode::NOT_FOUND, message)
-        })
+        })?;
+        match subject_of(Some(rule), self.subject.as_deref())? == self.subject {
+            true => Ok(rule),
+            false => Err(wrong("this key is of no subject of the rule".to_owned())),
+        }
     }
 
     fn row(&self, page: &Page) -> String {
-        page.limits.monitor().row(&self.path, self.key.as_str())
+        page.limits.monitor().row(&self.path, self.name.as_str())
     }
+}
+
+/// The subject that a request names: one of the rule's, if it has some, else none. Without a rule
+/// it may be any.
+fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>, Refused> {
+    let subjects = rule.map_or(&[][..], Rule::subjects);
+    let named = match (named, subjects) {
+        (None, [only]) => Some(only.name()),
+        _ => named,
+    };
+    let is_one = subjects.iter().any(|it| Some(it.name()) == named);
+    if rule.is_none() || is_one || (named.is_none() && subjects.is_empty()) {
+        return Ok(named.map(str::to_owned));
+    }
+    let names: Vec<_> = subjects.iter().map(Subject::name).collect();
+    Err(wrong(match &names[..] {
+        [] => "the rule has no subjects, expected a key alone".to_owned(),
+        names => format!(
+            "subject is missing or wrong, expected one of: {}",
+            names.join(", ")
+        ),
+    }))
 }
 
 /// The key that one of the extractors makes of this text, or else the one that has it.
@@ -283,13 +358,13 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
 }
 
 impl Page {
-    /// The key that a view shows in this row.
-    fn key_of_row(&self, path: &str, row: &str) -> Result<Key, Refused> {
+    /// The key that a view shows in this row, and its subject.
+    fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), Refused> {
         let is_it = |key: &str| self.limits.monitor().row(path, key) == row;
         let own = self.limits.paths.limited.most_denied(usize::MAX).0;
         let mut own = own.into_iter().filter(|one| *one.path == *path);
         if let Some(one) = own.find(|one| is_it(one.key.as_str())) {
-            return Ok(one.key);
+            return named_key(&one.key);
         }
         self.limits.monitor().want_fleet();
         let of_fleet = most_limited(&self.limits).0.into_iter();
@@ -301,13 +376,29 @@ impl Page {
             // Parts that a client chose may look like an address, and what is stored in Redis like no
             // key.
             Some(key) => Key::of_text(&key)
-                .ok_or_else(|| wrong("this row has no key: something else wrote it".to_owned())),
+                .as_ref()
+                .map_or_else(|| Err(no_key()), named_key),
             None => {
                 let message = "this row is not known any more: look the key up by its text";
                 Err((StatusCode::NOT_FOUND, message.to_owned()))
             }
         }
     }
+}
+
+/// The subject and the key of a name in a list of keys.
+fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+    match Key::split_subject(name.as_str()) {
+        Some((subject, key)) => {
+            let key = Key::of_text(key).ok_or_else(no_key)?;
+            Ok((Some(subject), key))
+        }
+        None => Ok((None, name.clone())),
+    }
+}
+
+fn no_key() -> Refused {
+    wrong("this row has no key: something else wrote it".to_owned())
 }
 
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.

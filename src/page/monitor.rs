@@ -11,8 +11,8 @@ use super::rates::RateHistory;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::LetThroughKeys;
 use crate::limits::Limits;
-use crate::rule::Rule;
-use crate::store::{LetThrough, Take};
+use crate::rule::{CountName, Rule, Subject};
+use crate::store::LetThrough;
 use crate::sync::lock;
 
 /// Knows this process and its fleet, for pages. Clones of [`Limits`] share it.
@@ -99,8 +99,17 @@ impl Limits {
         self.let_through().set(one, is_shared)
     }
 
-    /// What makes the keys of a path: in layers with a key of their own, or else in all.
-    pub(super) fn extractors(&self, path: &str, rule: Option<&Rule>) -> Vec<Arc<dyn KeyExtractor>> {
+    /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their own,
+    /// or else in all.
+    pub(super) fn extractors(
+        &self,
+        path: &str,
+        rule: Option<&Rule>,
+        subject: Option<&Subject>,
+    ) -> Vec<Arc<dyn KeyExtractor>> {
+        if let Some(own) = subject.and_then(Subject::key) {
+            return vec![Arc::clone(own)];
+        }
         let of_layers = lock(&self.paths.counters)
             .get(path)
             .map(|it| it.extractors());
@@ -112,13 +121,13 @@ impl Limits {
         extractors
     }
 
-    /// The rule with the quotas by which this process has decided about a key last, if a request
-    /// has chosen them.
+    /// The rule with the quotas by which this process has decided about a key, or that of a subject,
+    /// last, if a request has chosen them.
     pub(super) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
-        let take = Take::new(Arc::clone(rule), key.clone());
+        let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)
             .get(rule.path())
-            .and_then(|it| it.last_rule(take.count_name()))?;
+            .and_then(|it| it.last_rule(&name))?;
         rule.chosen_as(&last)
     }
 

@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::Page;
 use super::process::LimitedRow;
 use super::rates::{NUMBERS, Step, series};
+use crate::key::Key;
 use crate::limits::Limits;
 use crate::metrics::{RECENT, RuleSnapshot};
-use crate::rule::{Policy, Rule};
+use crate::rule::{Policy, Rule, Subject};
 use crate::store::{PeerReport, Store};
 
 /// The maximum number of limited keys that a process reports, and that a page shows.
@@ -167,6 +168,7 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
         "enabled": is_enabled,
         "is_shadow": rule.is_shadow(),
         "quotas": quotas(rule.policies()),
+        "subjects": rule.subjects().iter().map(Subject::name).collect::<Vec<_>>(),
         "plans": rule.plans().collect::<Vec<_>>(),
         "candidate": rule.shadow().map(|candidate| quotas(candidate.policies())),
         "total": Map::from_iter(total),
@@ -178,6 +180,9 @@ pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
     let quotas = policies.iter().map(|policy| {
         json!({
             "name": policy.name(),
+            "subject": policy.subject(),
+            "cost": policy.cost(),
+            "hidden": policy.is_hidden(),
             "max": policy.quota().max(),
             "window_s": policy.quota().window().as_secs_f64(),
         })
@@ -193,13 +198,20 @@ fn limited(page: &Page, tick: u64) -> Value {
     let (rows, missing) = most_limited(limits);
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
     let shown = |key: &str| page.shows_keys.then(|| key.to_owned());
+    // A joint rule has keys of subjects.
+    let parts = |text: &str| match Key::split_subject(text) {
+        Some((subject, key)) => (Some(subject), shown(key)),
+        None => (None, shown(text)),
+    };
     let seconds = |time: Duration| time.as_secs_f64();
     let rows = rows.iter().map(|row| {
         let let_through = limits.let_through().time_of(&row.path, &row.key);
+        let (subject, key) = parts(&row.key);
         json!({
             "row": monitor.row(&row.path, &row.key),
             "rule": row.path,
-            "key": shown(&row.key),
+            "subject": subject,
+            "key": key,
             "since_ago_s": row.since_ago,
             "until_in_s": row.until_in,
             "never": row.until_in.is_none(),
@@ -211,10 +223,12 @@ fn limited(page: &Page, tick: u64) -> Value {
     });
     let let_through = limits.let_through().list();
     let let_through = let_through.iter().map(|one| {
+        let (subject, key) = parts(&one.key);
         json!({
             "row": monitor.row(&one.path, &one.key),
             "rule": &*one.path,
-            "key": shown(&one.key),
+            "subject": subject,
+            "key": key,
             "ends_in_s": seconds(one.time),
             "by": one.by.as_deref().filter(|_| page.shows_keys),
         })

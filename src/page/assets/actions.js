@@ -1,7 +1,7 @@
 // What somebody on call can do to a key. Each asks first.
 
 import { send } from "./api.js";
-import { confirm, named, subject } from "./confirm.js";
+import { confirm, named, target } from "./confirm.js";
 import { byId, duration, keyWords, say, visible } from "./words.js";
 
 /** How long it is said what was done. */
@@ -28,12 +28,14 @@ export function actions(changed, isShared) {
     letThrough: (item) => confirm({
       ...named(item),
       title: "Let this key through?",
-      effect: "For this time its requests are neither limited nor charged by this rule, "
+      effect: (item.subject
+        ? "For this time its requests are limited and charged by the other subjects alone, "
+        : "For this time its requests are neither limited nor charged by this rule, ")
         + `${everywhere()}. Somebody can end it before.`,
       button: "Let through",
       hasSpan: true,
       async act(seconds) {
-        const answer = await send("let-through", { ...subject(item), seconds });
+        const answer = await send("let-through", { ...target(item), seconds });
         done(`Let through for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
       },
     }),
@@ -44,7 +46,7 @@ export function actions(changed, isShared) {
       effect: `The rule limits it again within two seconds, ${everywhere()}.`,
       button: "Limit again",
       async act() {
-        await send("let-through", { ...subject(item), seconds: 0 });
+        await send("let-through", { ...target(item), seconds: 0 });
         done(`Limited again: ${whom(item)}.`);
       },
     }),
@@ -56,7 +58,7 @@ export function actions(changed, isShared) {
         + `${everywhere()}. The rule goes on limiting it.`,
       button: "Reset",
       async act() {
-        const { found } = await send("reset", subject(item));
+        const { found } = await send("reset", target(item));
         done(found ? `Reset: ${whom(item)}.` : `Nothing was counted for ${whom(item)}.`);
       },
     }),

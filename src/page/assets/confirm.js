@@ -23,8 +23,8 @@ export function confirm({ title, rule, key, effect, button, hasSpan = false, act
   byId("confirm-cancel").focus();
 }
 
-export const subject = ({ rule, key, row, plan }) => ({
-  rule, ...(key == null ? { row } : { key }), ...(plan ? { plan } : {}),
+export const target = ({ rule, subject, key, row, plan }) => ({
+  rule, ...(key == null ? { row } : { key, subject }), ...(plan ? { plan } : {}),
 });
 
 export const named = (item) => ({ rule: item.rule, key: keyWords(item) });

@@ -1,24 +1,24 @@
 // One key: what is left of each quota, and what can be done about it.
 
 import { Refusal, send } from "./api.js";
-import { subject } from "./confirm.js";
+import { target } from "./confirm.js";
 import { Rows } from "./rows.js";
 import {
   byId, duration, element, grouped, keyWords, quotaWords, say, sayAll, soon, visible,
 } from "./words.js";
 
-const form = byId("key-form"), { rule, key, plan } = form.elements;
+const form = byId("key-form"), { rule, subject, key, plan } = form.elements;
 const ofRow = byId("key-of-row");
 
 export class OneKey {
   constructor({ letThrough, reset, end }) {
     this.quotas = new Rows(byId("key-quotas"), () => new QuotaBar());
-    this.plans = new Map();
+    this.rules = new Map();
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.ask();
     });
-    rule.addEventListener("input", () => this.showPlans());
+    rule.addEventListener("input", () => this.showChoices());
     ofRow.querySelector("button").addEventListener("click", () => {
       this.setRow(undefined);
       key.focus();
@@ -31,28 +31,26 @@ export class OneKey {
     on("let-through", (item) => (this.answer.let_through_in_s === null ? letThrough : end)(item));
   }
 
-  /** The names of the rules and of their plans, and whether something may be changed. */
+  /** The names of the rules, of their plans and subjects, and whether something may be changed. */
   know({ rules, changes_allowed: canChange }) {
-    this.plans = new Map(rules.map((it) => [it.rule, it.plans]));
-    const names = [...this.plans.keys()].sort();
+    this.rules = new Map(rules.map((it) => [it.rule, it]));
+    const names = [...this.rules.keys()].sort();
     if (names.join("\n") !== this.names) {
       this.names = names.join("\n");
       byId("rule-names").replaceChildren(...names.map((value) => element("option", { value })));
     }
     if (names.length === 1 && rule.value === "") rule.value = names[0];
     document.querySelector("#key-answer .actions").hidden = !canChange;
-    this.showPlans();
+    this.showChoices();
   }
 
-  /** The choice among the plans of the rule, if it has some; it stays while they do. */
-  showPlans() {
-    const names = ["", ...(this.plans.get(rule.value) ?? [])];
-    byId("plan-field").hidden = names.length === 1;
-    if (names.join("\n") === [...plan.options].map((it) => it.value).join("\n")) return;
-    const chosen = plan.value;
-    plan.replaceChildren(...names.map((value) =>
-      element("option", { value, textContent: value === "" ? "none" : visible(value) })));
-    if (names.includes(chosen)) plan.value = chosen;
+  /** The choices among the plans and the subjects of the rule, if it has some. */
+  showChoices() {
+    const { plans = [], subjects = [] } = this.rules.get(rule.value) ?? {};
+    byId("plan-field").hidden = plans.length === 0;
+    showOptions(plan, ["", ...plans]);
+    byId("subject-field").hidden = subjects.length === 0 || this.row !== undefined;
+    showOptions(subject, subjects);
   }
 
   /** The key of a row may be hidden; its hash finds it. */
@@ -60,6 +58,7 @@ export class OneKey {
     this.row = row;
     ofRow.hidden = row === undefined;
     key.parentElement.hidden = row !== undefined;
+    this.showChoices();
     if (row) say(ofRow.querySelector("code"), keyWords({ row }));
   }
 
@@ -68,7 +67,7 @@ export class OneKey {
     rule.value = item.rule;
     key.value = item.key ?? "";
     this.setRow(item.key === null ? item.row : undefined);
-    this.showPlans();
+    if (item.subject !== null) subject.value = item.subject;
     // A plan that the rule no longer has leaves the choice empty.
     plan.value = item.plan ?? "";
     this.ask(item);
@@ -76,11 +75,13 @@ export class OneKey {
 
   /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
   item() {
-    return { ...this.asked, key: this.answer.key ?? this.asked.key, row: this.answer.row };
+    const { subject, key, row } = this.answer;
+    return { ...this.asked, subject, key: key ?? this.asked.key, row };
   }
 
   async ask(item) {
-    const of = this.row ? { row: this.row } : { key: key.value };
+    const of = this.row ? { row: this.row }
+      : { key: key.value, ...(subject.value ? { subject: subject.value } : {}) };
     // An input holds no line feed; the name of a rule may.
     this.asked = { rule: item?.rule ?? rule.value, plan: plan.value, ...of };
     const isThere = await this.look();
@@ -93,7 +94,7 @@ export class OneKey {
     const { asked } = this;
     if (!asked) return false;
     try {
-      const answer = await send("key", subject(asked));
+      const answer = await send("key", target(asked));
       if (asked !== this.asked) return false;
       this.answer = answer;
       say(byId("key-error"), "");
@@ -114,18 +115,29 @@ export class OneKey {
     // Without a choice it is the plan of the key's last request.
     const planned = answer.plan === null ? "" : `, plan ${visible(answer.plan)}`;
     say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
-    const verdict = `A request would be ${answer.allowed ? "allowed" : "denied"} now.`;
+    // The other subjects may still deny it.
+    const by = answer.subject === null ? "" : ` by ${visible(answer.subject)}`;
+    const verdict = `A request would be ${answer.allowed ? "allowed" : "denied"}${by} now.`;
     // Without its mark, a key is another key.
     say(byId("key-verdict"), answer.hint ? `${verdict} But ${visible(answer.hint)}.` : verdict);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const through = answer.let_through_in_s;
     say(byId("key-through"), through === null ? ""
-      : `Let through for ${duration(through)}: the quotas do not apply.`);
+      : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
     say(document.querySelector("#key-answer [data-do=let-through]"),
       through === null ? "let through…" : "limit again…");
     byId("key-answer").hidden = false;
   }
+}
+
+/** The options of a choice; what is chosen stays while it is one of them. */
+function showOptions(choice, names) {
+  if (names.join("\n") === [...choice.options].map((it) => it.value).join("\n")) return;
+  const chosen = choice.value;
+  choice.replaceChildren(...names.map((value) =>
+    element("option", { value, textContent: value === "" ? "none" : visible(value) })));
+  if (names.includes(chosen)) choice.value = chosen;
 }
 
 /** What is left of a quota. */

@@ -69,10 +69,10 @@ export function visible(name) {
   return name.replace(hidden, (it) => `\\u{${it.codePointAt(0).toString(16)}}`);
 }
 
-/** A key, or the beginning of its hash where keys are not shown. */
-export function keyWords({ key, row }) {
-  if (key === "") return "all requests together";
-  return key == null ? `#${row.slice(0, 8)}` : visible(key);
+/** A key, or the beginning of its hash where keys are not shown; behind its subject, if it has one. */
+export function keyWords({ subject, key, row }) {
+  const words = key == null ? `#${row.slice(0, 8)}` : visible(key) || "all requests together";
+  return subject ? `${visible(subject)} ${words}` : words;
 }
 
 export const shortly = (process) => visible(process.slice(0, 8));
