@@ -69,6 +69,38 @@ fn alternatives(
     Ok(extractors)
 }
 
+/// The text of a key in one form: with one blank on both sides of each `|`, and a comma between the
+/// parts of a list. Two keys are the same if their texts are.
+pub(super) fn key_text(value: &Value<'_>) -> Result<String, ConfigError> {
+    let of_names = |value: &Value<'_>| {
+        let names = value.text(EXPECTED, |names| Some(names.split('|').map(str::trim)))?;
+        let names = names.map(|name| match name.starts_with("header:") {
+            true => name.to_ascii_lowercase(),
+            false => name.to_owned(),
+        });
+        Ok(names.collect::<Vec<_>>().join(" | "))
+    };
+    match value.list() {
+        None => of_names(value),
+        Some(list) => {
+            let parts = list.map(|part| of_names(&part));
+            Ok(parts.collect::<Result<Vec<_>, _>>()?.join(", "))
+        }
+    }
+}
+
+/// Whether this is the text of a key, so that it would be confusing as the name of another one.
+pub(super) fn is_key(text: &str) -> bool {
+    let mut names = text.split(['|', ',']).map(str::trim);
+    names.all(|name| {
+        is_never_absent(name)
+            || name == "bearer"
+            || ["header:", "cookie:"]
+                .iter()
+                .any(|begin| name.starts_with(begin))
+    })
+}
+
 /// Whether every request has what the extractor of this name reads.
 fn is_never_absent(name: &str) -> bool {
     ["everyone", "peer-ip", "client-ip", "method", "matched-path"].contains(&name)

@@ -17,12 +17,15 @@
 //! [metrics.md]: crate::metrics
 //! [proxies.md]: crate::ClientIp
 //! [reload.md]: crate::live
+//! [topologies.md]: crate::guide::topologies
+//! [upgrading.md]: crate::guide::upgrading
 #![doc = include_str!("../../docs/config.md")]
 
 mod config_error;
 mod key_names;
 mod load;
 mod rule_table;
+mod subjects;
 mod table;
 
 pub use config_error::ConfigError;

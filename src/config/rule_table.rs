@@ -1,15 +1,19 @@
 use std::time::Duration;
 
 use super::config_error::ConfigError;
-use super::key_names::{client_ip, key_extractor};
+use super::key_names::{client_ip, key_extractor, key_text};
 use super::load::exemptions;
+use super::subjects::{Entry, Subjects, checked_cost};
 use super::table::{Table, Value};
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
+use crate::key::ClientIp;
 use crate::quota::{Quota, QuotaError};
 use crate::rule::{FileSwitches, OnError, Outcomes, Quotas, Rule, RuleError};
 
 /// The keys of a table that describe one quota.
 const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst";
+/// The other keys of a quota in a list. In a rule there is `absent`, too.
+const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
@@ -32,17 +36,16 @@ pub(super) fn rule(
         return Err(inner.mistake(message));
     }
     table.only(&[QUOTA_KEYS, COUNT_KEYS, KEYS])?;
-    let mut rule = rule_with_quotas(path, table, Algorithm::default())?;
-    if let Some(plans) = table.get("plans") {
-        rule = with_plans(rule, plans)?;
-    }
-    if let Some(cost) = table.read("cost", |cost| checked_cost(&rule, cost))? {
-        rule = rule.with_cost(cost);
-    }
     let client_ip = table.read_table("client-ip", client_ip)?;
-    if let Some(names) = table.get("key") {
-        let client_ip = client_ip.as_ref().or(file.exemptions.client_ip.as_ref());
-        rule = rule.with_key(key_extractor(&names, client_ip)?);
+    let of_file = file.exemptions.client_ip.as_ref();
+    let (mut rule, subjects) = with_quotas(path, table, client_ip.as_ref().or(of_file))?;
+    if let Some(plans) = table.get("plans") {
+        rule = with_plans(rule, plans, &subjects)?;
+    }
+    let algorithm = rule.algorithm().algorithm();
+    let of_cost = |cost: &Value<'_>| checked_cost(cost, algorithm, rule.quotas_at_cost());
+    if let Some(cost) = table.read("cost", of_cost)? {
+        rule = rule.with_cost(cost);
     }
     let mut exemptions = table.read_table("exempt", exemptions)?.unwrap_or_default();
     exemptions.client_ip = client_ip;
@@ -62,22 +65,52 @@ pub(super) fn rule(
     let settles = table.read("settles", Value::boolean)?;
     rule = rule.with_settling(settles.unwrap_or(false));
     match table.get("shadow") {
-        Some(shadow) => with_shadow(rule, shadow),
+        Some(shadow) => with_shadow(rule, shadow, &subjects),
         None => Ok(rule),
     }
 }
 
+/// The rule of a path with its quotas, its algorithm and its key, and the subjects of its quotas.
+fn with_quotas(
+    path: &str,
+    table: &Table<'_>,
+    client_ip: Option<&ClientIp>,
+) -> Result<(Rule, Subjects), ConfigError> {
+    let extractor = |names: &Value<'_>| key_extractor(names, client_ip);
+    let counting = counting(table, Algorithm::default())?;
+    let entries = entries(table, counting.algorithm(), &[ENTRY_KEYS, "absent"])?;
+    let own_key = table.read("key", |names| Ok((key_text(names)?, extractor(names)?)))?;
+    let own_text = own_key.as_ref().map(|(text, _)| text.as_str());
+    let (subjects, places) = Subjects::of_rule(&entries, own_text, extractor)?;
+    if own_key.is_some() && !subjects.has_own() {
+        let message = "each quota has another key, expected one without a key of its own";
+        return Err(table.mistake_in("key", message));
+    }
+    let policies = entries.into_iter().map(|entry| entry.policy);
+    let policies = places.into_iter().zip(policies).collect();
+    let rule = table.check(subjects.rule(path, policies))?;
+    let rule = rule.with_algorithm(counting);
+    let rule = match subjects.only_key().or(own_key.map(|(_, key)| key)) {
+        Some(key) => rule.with_key(key),
+        None => rule,
+    };
+    Ok((rule, subjects))
+}
+
 /// The rule with the plans of the table `plans`.
-fn with_plans(rule: Rule, plans: Value<'_>) -> Result<Rule, ConfigError> {
+fn with_plans(rule: Rule, plans: Value<'_>, subjects: &Subjects) -> Result<Rule, ConfigError> {
     let algorithm = rule.algorithm().algorithm();
     let table = plans.table("a table of plans")?;
     let of_plans = table.iter().map(|(name, plan)| {
         let table = plan.table("a table with quotas")?;
         table.only(&[QUOTA_KEYS, "quotas"])?;
-        match name {
-            "" => Err(table.mistake(RuleError::EmptyPlan)),
-            name => Ok((name, quotas(rule.path(), &table, algorithm)?)),
+        if name.is_empty() {
+            return Err(table.mistake(RuleError::EmptyPlan));
         }
+        let entries = entries(&table, algorithm, &[ENTRY_KEYS])?.into_iter();
+        let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
+        let policies = policies.collect::<Result<_, _>>()?;
+        Ok((name, table.check(Quotas::of(rule.path(), policies))?))
     });
     let of_plans = of_plans.collect::<Result<Vec<_>, _>>()?;
     table.check(rule.with_plans(of_plans))
@@ -93,23 +126,8 @@ fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
     })
 }
 
-/// A cost of 0, or one that no quota can ever admit, is a mistake.
-fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, ConfigError> {
-    let units = cost.number()?;
-    let algorithm = rule.algorithm().algorithm();
-    let too_small = |quota: &Quota| quota.max() > 0 && units > algorithm.limit(quota);
-    if units == 0 {
-        return Err(cost.mistake("requests that cost 0 are not limited, expected 1 or more"));
-    }
-    if rule.all_quotas().any(|quota| too_small(&quota)) {
-        let message = "more than max-count (or burst), so that no request would ever be allowed";
-        return Err(cost.mistake(message));
-    }
-    Ok(units)
-}
-
 /// The rule as a shadow rule, or with a candidate that is tried beside it.
-fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, ConfigError> {
+fn with_shadow(rule: Rule, shadow: Value<'_>, subjects: &Subjects) -> Result<Rule, ConfigError> {
     if let Ok(is_shadow) = shadow.boolean() {
         return Ok(match is_shadow {
             true => rule.into_shadow(),
@@ -118,59 +136,48 @@ fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, ConfigError> {
     }
     let table = shadow.table("true, false, or a table with quotas")?;
     table.only(&[QUOTA_KEYS, COUNT_KEYS])?;
-    let candidate = rule_with_quotas(rule.path(), &table, rule.algorithm().algorithm())?;
-    Ok(rule.with_shadow(candidate))
+    let counting = counting(&table, rule.algorithm().algorithm())?;
+    let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?.into_iter();
+    let policies = entries.map(|entry| subjects.resolve(entry));
+    let policies = policies.collect::<Result<Vec<_>, _>>()?;
+    let candidate = table.check(subjects.rule(rule.path(), policies))?;
+    if candidate.subjects().is_empty() != rule.subjects().is_empty() {
+        let message = "a candidate of one subject beside a rule of several, expected quotas of two \
+             at least: it is asked with the keys of the rule";
+        return Err(table.mistake(message));
+    }
+    Ok(rule.with_shadow(candidate.with_algorithm(counting)))
 }
 
 /// What messages about missing or contradictory quotas expect.
 const EXPECTED: &str = "either max-count and window, or quotas";
 
-/// The rule of a path with the quotas and the algorithm of this table.
-fn rule_with_quotas(
-    path: &str,
-    table: &Table<'_>,
-    default: Algorithm,
-) -> Result<Rule, ConfigError> {
-    let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
-    let policies = quotas(path, table, algorithm)?.policies(path);
-    let rule = table.check(Rule::with_policies(path, policies))?;
-    Ok(rule.with_algorithm(config(algorithm, table.get("sub-windows"))?))
-}
-
-/// The quotas of this table.
-fn quotas(path: &str, table: &Table<'_>, algorithm: Algorithm) -> Result<Quotas, ConfigError> {
-    let describes_one = QUOTA_KEYS.split(' ').any(|name| table.get(name).is_some());
-    let quotas = match (table.get("quotas"), describes_one) {
-        (None, true) => vec![(None, quota(table, algorithm)?)],
-        (Some(list), false) => quota_list(&list, algorithm)?,
-        (None, false) => return Err(table.mistake(format!("no quota, expected {EXPECTED}"))),
-        (Some(list), true) => {
-            return Err(list.mistake(format!("two ways at once, expected {EXPECTED}")));
-        }
-    };
-    // Quotas without a name get the names that they have in code.
-    let named = |(name, quota): (Option<&str>, Quota)| (name.map(Box::from), quota);
-    table.check(Quotas::of(path, quotas.into_iter().map(named).collect()))
-}
-
-/// The quotas of a list, with the names that the file gives them.
-fn quota_list<'a>(
-    list: &Value<'a>,
+/// The quotas of this table. In a list they may have these keys besides.
+fn entries<'a>(
+    table: &Table<'a>,
     algorithm: Algorithm,
-) -> Result<Vec<(Option<&'a str>, Quota)>, ConfigError> {
-    let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
-    let items = list.list().ok_or_else(|| list.not(expected))?;
-    let quotas = items.map(|item| {
-        let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
-        table.only(&[QUOTA_KEYS, "name"])?;
-        let name = table.read("name", |name| name.text("a name", Some))?;
-        Ok((name, quota(&table, algorithm)?))
-    });
-    quotas.collect()
+    keys: &[&str],
+) -> Result<Vec<Entry<'a>>, ConfigError> {
+    let describes_one = QUOTA_KEYS.split(' ').any(|name| table.get(name).is_some());
+    match (table.get("quotas"), describes_one) {
+        (None, true) => Ok(vec![Entry::of_table(table, quota(table, algorithm)?)]),
+        (Some(list), false) => {
+            let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
+            let items = list.list().ok_or_else(|| list.not(expected))?;
+            let entries = items.map(|item| {
+                let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
+                table.only(&[&[QUOTA_KEYS], keys].concat())?;
+                Entry::read(table, algorithm)
+            });
+            entries.collect()
+        }
+        (None, false) => Err(table.mistake(format!("no quota, expected {EXPECTED}"))),
+        (Some(list), true) => Err(list.mistake(format!("two ways at once, expected {EXPECTED}"))),
+    }
 }
 
 /// The one quota that a table describes.
-fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
+pub(super) fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
         return Err(table.mistake("a window without max-count, expected both"));
     };
@@ -243,12 +250,10 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
     })
 }
 
-/// The algorithm with its sub-windows.
-fn config(
-    algorithm: Algorithm,
-    sub_windows: Option<Value<'_>>,
-) -> Result<AlgorithmConfig, ConfigError> {
-    let Some(sub_windows) = sub_windows else {
+/// The algorithm of a table, with its sub-windows.
+fn counting(table: &Table<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
+    let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
+    let Some(sub_windows) = table.get("sub-windows") else {
         return Ok(algorithm.into());
     };
     if !algorithm.has_sub_windows() {

@@ -9,12 +9,14 @@ use toml::de::{DeTable, DeValue};
 use super::config_error::{ConfigError, shorten_value};
 
 /// A table of a file.
+#[derive(Clone)]
 pub(super) struct Table<'a> {
     at: Value<'a>,
     entries: &'a DeTable<'a>,
 }
 
 /// A value of a file.
+#[derive(Clone)]
 pub(super) struct Value<'a> {
     /// The whole file.
     text: &'a str,
@@ -79,6 +81,14 @@ impl<'a> Table<'a> {
 
     pub(super) fn mistake(&self, message: impl ToString) -> ConfigError {
         self.at.mistake(message)
+    }
+
+    /// A mistake in the value of this key; without such a value, in the table.
+    pub(super) fn mistake_in(&self, name: &str, message: impl ToString) -> ConfigError {
+        match self.get(name) {
+            Some(value) => value.mistake(message),
+            None => self.mistake(message),
+        }
     }
 }
 

@@ -177,7 +177,8 @@ pub(super) fn absolute(file: &Path) -> PathBuf {
     path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Logs new rules, and those that are kept although they are gone from the file.
+/// Logs new rules, those that are kept although they are gone from the file, and which counts begin
+/// anew.
 pub(super) fn log_applied(file: &Path, applied: Option<&Applied>) {
     let Some(applied) = applied else {
         return;
@@ -191,6 +192,15 @@ pub(super) fn log_applied(file: &Path, applied: Option<&Applied>) {
         trace::event!(
             warn: file, number, first,
             "rules in use are gone from the file and stay: say enabled = false to switch one off"
+        );
+    }
+    if !applied.new_counts.is_empty() {
+        const MAX_SHOWN: usize = 20;
+        let number = applied.new_counts.len();
+        let counts = applied.new_counts[..number.min(MAX_SHOWN)].join(" ");
+        trace::event!(
+            warn: file, number, counts,
+            "counts begin anew: the subjects of their rules have changed, or the costs of quotas"
         );
     }
 }

@@ -1,0 +1,300 @@
+//! The subjects of a rule, and which of them each quota of a file is of.
+
+use std::sync::Arc;
+
+use super::config_error::{ConfigError, shorten_value};
+use super::key_names::{is_key, key_text};
+use super::rule_table::quota;
+use super::table::{Table, Value};
+use crate::algorithm::Algorithm;
+use crate::key::KeyExtractor;
+use crate::quota::Quota;
+use crate::rule::{Policy, Rule, RuleError, Subject};
+
+/// A quota of a file, and what the file says of its subject.
+pub(super) struct Entry<'a> {
+    table: Table<'a>,
+    pub(super) policy: Policy,
+    /// The text of its key.
+    key: Option<String>,
+    subject: Option<&'a str>,
+    may_be_absent: bool,
+}
+
+impl<'a> Entry<'a> {
+    /// The one quota of a table.
+    pub(super) fn of_table(table: &Table<'a>, quota: Quota) -> Self {
+        Self {
+            table: table.clone(),
+            policy: quota.into(),
+            key: None,
+            subject: None,
+            may_be_absent: false,
+        }
+    }
+
+    /// A quota of a list.
+    pub(super) fn read(table: Table<'a>, algorithm: Algorithm) -> Result<Self, ConfigError> {
+        let name = table.read("name", |name| name.text("a name", Some))?;
+        let subject = table.read("subject", |name| {
+            name.text("a name", |name| (!name.is_empty()).then_some(name))
+        })?;
+        let absent = table.read("absent", |absent| {
+            absent.text("\"skip\"", |text| (text == "skip").then_some(()))
+        })?;
+        let quota = quota(&table, algorithm)?;
+        // Quotas without a name get the names that they have in code.
+        let mut policy = name.map_or(Policy::from(quota), |name| Policy::new(name, quota));
+        if let Some(cost) = table.get("cost") {
+            policy = policy.with_cost(checked_cost(&cost, algorithm, [quota])?);
+        }
+        if table.read("hidden", Value::boolean)?.unwrap_or(false) {
+            policy = policy.hidden();
+        }
+        Ok(Self {
+            key: table.read("key", key_text)?,
+            table,
+            policy,
+            subject,
+            may_be_absent: absent.is_some(),
+        })
+    }
+}
+
+/// The units of a request. None, or more than a quota can ever admit, are a mistake.
+pub(super) fn checked_cost(
+    cost: &Value<'_>,
+    algorithm: Algorithm,
+    quotas: impl IntoIterator<Item = Quota>,
+) -> Result<u64, ConfigError> {
+    let units = cost.number()?;
+    let too_small = |quota: &Quota| quota.max() > 0 && units > algorithm.limit(quota);
+    if units == 0 {
+        return Err(cost.mistake("requests that cost 0 are not limited, expected 1 or more"));
+    }
+    if quotas.into_iter().any(|quota| too_small(&quota)) {
+        let message = "more than max-count (or burst), so that no request would ever be allowed";
+        return Err(cost.mistake(message));
+    }
+    Ok(units)
+}
+
+/// The subjects of a rule, by the keys and the names that its file gives them.
+pub(super) struct Subjects {
+    known: Vec<KnownSubject>,
+    /// Whether there are several counts: of several subjects, or at several costs.
+    is_joint: bool,
+}
+
+struct KnownSubject {
+    /// What `subject` says.
+    name: Option<String>,
+    /// The text of the key; `None` for that of a rule which says none.
+    key: Option<String>,
+    /// Whether its key is that of the rule, which code may replace.
+    is_own: bool,
+    /// The key, if it is not that of the rule.
+    extractor: Option<Arc<dyn KeyExtractor>>,
+    may_be_absent: bool,
+}
+
+impl KnownSubject {
+    fn name(&self) -> &str {
+        let name = self.name.as_deref().or(self.key.as_deref());
+        name.unwrap_or("everyone")
+    }
+
+    /// The subject, without quotas.
+    fn subject(&self) -> Subject {
+        let subject = Subject::with_key(self.name(), self.extractor.clone());
+        match self.may_be_absent {
+            true => subject.skip_absent(),
+            false => subject,
+        }
+    }
+
+    /// Names it as `subject` of an entry does.
+    fn set_name(&mut self, name: &str, entry: &Entry<'_>) -> Result<(), ConfigError> {
+        let shown = shorten_value(name);
+        let message = match &self.name {
+            Some(other) => {
+                let other = shorten_value(other);
+                format!(
+                    "\"{other}\" and \"{shown}\" are names for one key, expected one of them, or \
+                     the key of the other"
+                )
+            }
+            None if is_key(name) => format!(
+                "\"{shown}\" is the name of another key, expected key = \"{shown}\", or a name of \
+                 your own"
+            ),
+            None => {
+                self.name = Some(name.to_owned());
+                return Ok(());
+            }
+        };
+        Err(entry.table.mistake_in("subject", message))
+    }
+}
+
+impl Subjects {
+    /// The subjects of a rule's quotas, and for each quota the place of its own. `own_key` is the
+    /// text of the rule's key, and `extractor` makes that of a quota.
+    pub(super) fn of_rule(
+        entries: &[Entry<'_>],
+        own_key: Option<&str>,
+        extractor: impl Fn(&Value<'_>) -> Result<Arc<dyn KeyExtractor>, ConfigError>,
+    ) -> Result<(Self, Vec<usize>), ConfigError> {
+        let mut subjects = Self {
+            known: Vec::new(),
+            is_joint: entries.iter().any(|entry| entry.policy.cost().is_some()),
+        };
+        let mut places = vec![0; entries.len()];
+        // An entry that says a name alone means one of the keys of the others, or the rule's own.
+        let says_a_name_alone = |entry: &Entry<'_>| entry.key.is_none() && entry.subject.is_some();
+        for alone in [false, true] {
+            for (entry, place) in entries.iter().zip(&mut places) {
+                if says_a_name_alone(entry) == alone {
+                    *place = subjects.add(entry, own_key, &extractor)?;
+                }
+            }
+        }
+        subjects.is_joint |= subjects.known.len() > 1;
+        for (entry, place) in entries.iter().zip(&places) {
+            let name = subjects.known[*place].name();
+            if subjects.of_name(name) != Some(*place) {
+                let message = format!(
+                    "two keys have the name \"{}\", expected another name for one of them: \
+                     subject = \"..\"",
+                    shorten_value(name)
+                );
+                return Err(entry.table.mistake_in("key", message));
+            }
+        }
+        if let Some(entry) = entries.iter().rfind(|entry| entry.may_be_absent)
+            && subjects.known.iter().all(|known| known.may_be_absent)
+        {
+            return Err(entry
+                .table
+                .mistake_in("absent", RuleError::NoCertainSubject));
+        }
+        Ok((subjects, places))
+    }
+
+    /// The place of the subject of a rule's quota.
+    fn add(
+        &mut self,
+        entry: &Entry<'_>,
+        own_key: Option<&str>,
+        extractor: impl Fn(&Value<'_>) -> Result<Arc<dyn KeyExtractor>, ConfigError>,
+    ) -> Result<usize, ConfigError> {
+        let key = entry.key.as_deref().or(own_key);
+        let named = entry.subject.filter(|_| entry.key.is_none());
+        let named = named.and_then(|name| self.of_name(name));
+        let place = named
+            .or_else(|| self.of_key(key))
+            .unwrap_or(self.known.len());
+        if place == self.known.len() {
+            let is_own = key == own_key;
+            let value = entry.table.get("key").filter(|_| !is_own);
+            self.known.push(KnownSubject {
+                name: None,
+                key: key.map(str::to_owned),
+                is_own,
+                extractor: value.map(|value| extractor(&value)).transpose()?,
+                may_be_absent: false,
+            });
+        }
+        let known = &mut self.known[place];
+        known.may_be_absent |= entry.may_be_absent;
+        if let Some(name) = entry.subject.filter(|name| *name != known.name()) {
+            known.set_name(name, entry)?;
+        }
+        Ok(place)
+    }
+
+    fn of_name(&self, name: &str) -> Option<usize> {
+        let mut known = self.known.iter();
+        known.position(|known| known.name() == name)
+    }
+
+    fn of_key(&self, key: Option<&str>) -> Option<usize> {
+        let mut known = self.known.iter();
+        known.position(|known| known.key.as_deref() == key)
+    }
+
+    /// Whether a quota is of the rule's own key.
+    pub(super) fn has_own(&self) -> bool {
+        self.known.iter().any(|known| known.is_own)
+    }
+
+    /// The key of a rule of one subject, if it is not the rule's own.
+    pub(super) fn only_key(&self) -> Option<Arc<dyn KeyExtractor>> {
+        let first = self.known.first().filter(|_| !self.is_joint);
+        first?.extractor.clone()
+    }
+
+    /// The rule of a path with these quotas, each with the place of its subject.
+    pub(super) fn rule(
+        &self,
+        path: &str,
+        policies: Vec<(usize, Policy)>,
+    ) -> Result<Rule, RuleError> {
+        if !self.is_joint {
+            return Rule::with_policies(path, policies.into_iter().map(|(_, policy)| policy));
+        }
+        let subjects = self.known.iter().enumerate().filter_map(|(place, known)| {
+            let mut own = policies.iter().filter(|(of, _)| *of == place).peekable();
+            own.peek()?;
+            let limit = |subject: Subject, (_, policy): &(_, Policy)| subject.limit(policy.clone());
+            Some(own.fold(known.subject(), limit))
+        });
+        Rule::joint(path, subjects)
+    }
+
+    /// A quota of a plan or of a candidate, with the place of its subject among those of the rule.
+    pub(super) fn resolve(&self, entry: Entry<'_>) -> Result<(usize, Policy), ConfigError> {
+        let place = self.place_of(&entry)?;
+        if entry.policy.cost().is_some() && !self.is_joint {
+            let message = "no quota of the rule has a cost of its own, expected one there, too";
+            return Err(entry.table.mistake_in("cost", message));
+        }
+        let policy = match self.is_joint {
+            true => entry.policy.of_subject(self.known[place].name()),
+            false => entry.policy,
+        };
+        Ok((place, policy))
+    }
+
+    fn place_of(&self, entry: &Entry<'_>) -> Result<usize, ConfigError> {
+        let known = &self.known;
+        let unknown = |field: &str, what: &str| {
+            let names = known
+                .iter()
+                .map(|it| format!("\"{}\"", shorten_value(it.name())));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let message = format!("no quota of the rule {what}, expected one of {names}");
+            entry.table.mistake_in(field, message)
+        };
+        let by_key = entry.key.as_deref().map(|key| {
+            let of_key = self.of_key(Some(key));
+            of_key.ok_or_else(|| unknown("key", "has this key"))
+        });
+        let by_name = entry.subject.map(|name| {
+            let of_name = self.of_name(name);
+            of_name.ok_or_else(|| unknown("subject", "has this subject"))
+        });
+        match (by_key.transpose()?, by_name.transpose()?) {
+            (Some(key), Some(name)) if key != name => {
+                let message = "this subject has another key, expected either a key or a subject";
+                Err(entry.table.mistake_in("subject", message))
+            }
+            (Some(place), _) | (None, Some(place)) => Ok(place),
+            (None, None) if known.len() == 1 => Ok(0),
+            (None, None) => {
+                let own = known.iter().position(|known| known.is_own);
+                own.ok_or_else(|| unknown("max-count", "is without a key"))
+            }
+        }
+    }
+}
