@@ -15,6 +15,7 @@
 //! | [`resilience`] | what happens while Redis fails |
 //! | [`metrics`] | names, alerts and a dashboard |
 //! | [`reload`] | what replacing the rules of a file guarantees |
+//! | [`upgrading`] | which changes begin counts anew, and what a rollout admits |
 //! | [`grpc`] | limits for tonic |
 //! | [`topologies`] | one server, a cluster, sentinels, TLS |
 //! | [`security`] | who could attack what, and an ACL line |
@@ -46,6 +47,7 @@ guides! {
     resilience = "resilience.md",
     metrics = "metrics.md",
     reload = "reload.md",
+    upgrading = "upgrading.md",
     // Its examples need tonic; `tests/grpc` tests them.
     #[cfg(not(doctest))]
     grpc = "grpc.md",

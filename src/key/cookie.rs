@@ -134,7 +134,7 @@ impl KeyExtractor for Cookie {
 
 /// A name or a value as the crate `cookie` reads it: without the blanks around it, and
 /// percent-decoded. What is no escape stands for itself. `None` if it is no UTF-8.
-fn decoded(bytes: &[u8]) -> Option<Cow<'_, str>> {
+pub(super) fn decoded(bytes: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     if !text.contains('%') {
         return Some(text.into());
