@@ -137,7 +137,9 @@ impl History {
                 }
                 let receipt = decision.receipt();
                 assert_eq!(
-                    receipt.map(|receipt| (receipt.stamp(), receipt.units())),
+                    receipt
+                        .as_ref()
+                        .map(|receipt| (receipt.stamp(), receipt.units())),
                     (cost > 0).then_some((self.now, cost))
                 );
                 if cost > 0 && self.algorithm != Some(counting.algorithm()) {

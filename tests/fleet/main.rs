@@ -9,6 +9,7 @@
 mod helpers;
 #[cfg(all(feature = "limiter", feature = "lock", feature = "test-util"))]
 mod interop;
+mod joint;
 mod leased;
 mod monitor;
 mod oracle;

@@ -110,7 +110,7 @@ impl Store for Distant {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (take, receipt) = (take.clone(), *receipt);
+        let (take, receipt) = (take.clone(), receipt.clone());
         let fate = *self.shared.refunds.lock().expect("no panic");
         self.send(fate, move |inner| inner.refund(&take, &receipt))
     }

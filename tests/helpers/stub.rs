@@ -73,7 +73,7 @@ impl Stub {
                 travel(&inner, ways(), move |inner| inner.take(&take))
             })
             .refund_fn(move |_, take, receipt| {
-                let (take, receipt) = (take.clone(), *receipt);
+                let (take, receipt) = (take.clone(), receipt.clone());
                 let refund = move |inner: &dyn Store| inner.refund(&take, &receipt);
                 travel(&refunded, for_refunds(), refund)
             })

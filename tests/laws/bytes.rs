@@ -129,7 +129,11 @@ fn ask(mut count: Count, asked: &Asked) -> Result<(), Broken> {
             let (remaining, limit) = (state.remaining(), limit(quota));
             ensure!(remaining <= limit, "{remaining} left of {limit}");
         }
-        for receipt in decision.receipt().into_iter().chain([asked.receipt]) {
+        for receipt in decision
+            .receipt()
+            .into_iter()
+            .chain([asked.receipt.clone()])
+        {
             let back = count.refund(*now, &receipt, *cost);
             let most = receipt.units().min(*cost);
             ensure!(back <= most, "{back} given back of {most}");

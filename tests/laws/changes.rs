@@ -164,7 +164,7 @@ impl Scene {
     }
 
     fn refund(&mut self, index: usize, units: u64) -> u64 {
-        let receipt = self.charges[index].receipt;
+        let receipt = self.charges[index].receipt.clone();
         let back = self.count.refund(self.now, &receipt, units);
         self.charges[index].back = back;
         self.charges[index].is_refunded = true;

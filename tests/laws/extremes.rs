@@ -131,7 +131,7 @@ fn anything_may_be_asked(algorithm: Algorithm) {
             let (way, quotas) = if kind % 3 == 0 { &second } else { &first };
             if kind < 2 {
                 let receipt = receipts.get(cost as usize % receipts.len().max(1));
-                let receipt = receipt.copied().unwrap_or(Receipt::new(now, serial, cost));
+                let receipt = receipt.cloned().unwrap_or(Receipt::new(now, serial, cost));
                 let back = count.refund(now, &receipt, cost);
                 ensure!(
                     back <= receipt.units().min(cost),

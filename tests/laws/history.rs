@@ -127,7 +127,7 @@ pub(crate) fn history(algorithm: Algorithm) -> impl Strategy<Value = (Setup, Vec
 }
 
 /// A take that was charged.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) receipt: Receipt,
     /// It was given back, or part of it.
@@ -247,7 +247,7 @@ impl Player {
 
     /// Refunds, and writes it down.
     pub(crate) fn refund(&mut self, index: usize, units: u64) -> u64 {
-        let receipt = self.taken[index].receipt;
+        let receipt = self.taken[index].receipt.clone();
         let back = self.count.refund(self.now, &receipt, units);
         self.taken[index].is_refunded = true;
         for book in &mut self.books {
@@ -277,7 +277,7 @@ impl Player {
 
     /// Refunds while the clock may go anywhere.
     pub(crate) fn refund_blindly(&mut self, index: usize, units: u64) -> u64 {
-        let receipt = self.taken[index].receipt;
+        let receipt = self.taken[index].receipt.clone();
         let back = self.count.refund(self.now, &receipt, units);
         self.taken[index].is_refunded = true;
         let event = Event::Refunded(self.now, receipt, units, back);

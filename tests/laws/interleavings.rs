@@ -12,6 +12,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use shuttle::thread;
 use tidegate::decision::Receipt;
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
@@ -58,7 +60,7 @@ struct Gate {
 }
 
 /// A take that was charged.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Charge {
     key: &'static str,
     receipt: Receipt,
@@ -322,7 +324,7 @@ fn no_thread_gives_back_in_the_past() {
     for algorithm in exact {
         always(1, move |set| {
             let gate = Gate::new(set, algorithm, 2, 10);
-            let refund = gate.refunding(gate.charge(&["a"])[0]);
+            let refund = gate.refunding(gate.charge(&["a"])[0].clone());
             gate.clock.set(STEP);
             assert_eq!(gate.charge(&["a"]).len(), 1);
             assert_eq!(refund.join().expect("no panic"), 1);
@@ -337,7 +339,10 @@ fn refunds_and_takes_do_not_lose_each_other() {
         often(move |set| {
             let gate = Gate::new(set, algorithm, 2, 10);
             let charges = gate.charge(&["a", "a"]);
-            let refunds: Vec<_> = charges.iter().map(|it| gate.refunding(*it)).collect();
+            let refunds: Vec<_> = charges
+                .iter()
+                .map(|it| gate.refunding(it.clone()))
+                .collect();
             let takes = [gate.charging(&["a", "a"]), gate.charging(&["a"])];
             let taken = join(takes).len() as u64;
             let given_back: u64 = refunds
@@ -355,9 +360,9 @@ fn refunds_and_takes_do_not_lose_each_other() {
 fn refund_comes_late(set: usize, algorithm: Algorithm) {
     let gate = Gate::new(set, algorithm, 1, 1);
     let mut charges = gate.charge(&["a"]);
-    let first = charges[0];
+    let first = charges[0].clone();
     let ageing = gate.ageing(2);
-    let refund = gate.refunding(first);
+    let refund = gate.refunding(first.clone());
     let takes = [gate.charging(&["a", "a"]), gate.charging(&["b"])];
     charges.extend(join(takes));
     join([ageing]);
@@ -402,4 +407,56 @@ fn a_new_key_finds_the_room_that_another_made() {
             gate.charge(&["d"]);
         });
     });
+}
+
+/// Of one subject two keys, of the other two more. Threads take over both, in all pairs.
+fn pairs_are_charged_whole(set: usize, algorithm: Algorithm, max_keys: usize) {
+    const PAIRS: [[&str; 2]; 4] = [["a", "x"], ["b", "x"], ["a", "y"], ["b", "y"]];
+    let quota = |max| Quota::new(Duration::from_micros(WINDOW), max).expect("a valid quota");
+    let one = Subject::new("one", Everyone).limit(quota(2));
+    let two = Subject::new("two", Everyone).limit(quota(3));
+    let rule = Rule::joint("p", [one, two]).expect("a valid rule");
+    let rule = Arc::new(rule.with_algorithm(algorithm));
+    let store = MemoryStore::with_max_keys(max_keys).clock(ManualClock::default());
+    let store = Arc::new(store);
+    let ask = move |[one, two]: [&str; 2], cost| {
+        let key = |key: &str| Key::from(format!("{key}{set}"));
+        let keys = [("one", key(one)), ("two", key(two))];
+        let take = Take::of_subjects(rule.clone(), keys)
+            .expect("both")
+            .with_cost(cost);
+        store
+            .take(&take)
+            .now_or_never()
+            .expect("memory answers at once")
+    };
+    let threads = [[0, 3, 1], [2, 1, 0], [3, 0, 2]].map(|pairs| {
+        let ask = ask.clone();
+        thread::spawn(move || {
+            let pairs = pairs.into_iter().map(|pair| PAIRS[pair]);
+            let allowed = pairs.filter(|pair| ask(*pair, 1).is_ok_and(|it| it.is_allowed()));
+            allowed.collect::<Vec<_>>()
+        })
+    });
+    let allowed = join(threads);
+    let charged = |subject: usize, key: &str| {
+        let takes = allowed.iter().filter(|pair| pair[subject] == key);
+        takes.count() as u64
+    };
+    for pair in PAIRS {
+        let state = ask(pair, 0).expect("it only looks");
+        let remaining = state.quotas().iter().map(|state| state.remaining());
+        let expected = [2 - charged(0, pair[0]), 3 - charged(1, pair[1])];
+        assert!(remaining.eq(expected), "{pair:?} of {allowed:?}: {state:?}");
+    }
+    let held: BTreeSet<_> = allowed.iter().flatten().collect();
+    assert!(held.len() <= max_keys, "{held:?}");
+}
+
+#[test]
+fn takes_over_several_counts_are_charged_in_all_or_none() {
+    for algorithm in Algorithm::ALL {
+        often(move |set| pairs_are_charged_whole(set, algorithm, 10));
+        often(move |set| pairs_are_charged_whole(set, algorithm, 3));
+    }
 }

@@ -300,7 +300,7 @@ impl Scene {
             return Ok(());
         };
         *is_refunded = true;
-        let receipt = *receipt;
+        let receipt = receipt.clone();
         let units = part_of(receipt.units(), step.size);
         let back = self.count.refund(self.now, &receipt, units);
         // No take is charged under a quota of no units.

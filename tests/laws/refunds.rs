@@ -40,7 +40,7 @@ fn refunds_give_back_what_counts(algorithm: Algorithm) {
 }
 
 fn refund(player: &mut Player, index: usize, units: u64, seen: &Seen) -> Result<(), Broken> {
-    let taken = player.taken[index];
+    let taken = player.taken[index].clone();
     let counted = |book: &Book| book.counted_of(player.now, index);
     let counted: Vec<_> = player.books.iter().map(counted).collect();
     let before = player.would(player.now, 0);
@@ -96,7 +96,7 @@ fn many_takes_are_given_back_once_each(algorithm: Algorithm) {
             let decision = count.take(algorithm, now, &[quota], 1 + take % 3);
             receipts.extend(decision.receipt());
         }
-        let order = || (0..TAKES).map(|take| receipts[(take * stride % TAKES) as usize]);
+        let order = || (0..TAKES).map(|take| receipts[(take * stride % TAKES) as usize].clone());
         for receipt in order() {
             let back = count.refund(TAKES, &receipt, receipt.units());
             assert_eq!(back, receipt.units(), "{receipt:?}, stride {stride}");

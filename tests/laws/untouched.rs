@@ -41,7 +41,7 @@ fn denials_and_peeks_leave_no_trace(algorithm: Algorithm) {
                 }
                 Act::Refund { index, units } => {
                     let back = player.refund(index, units);
-                    let receipt = player.taken[index].receipt;
+                    let receipt = player.taken[index].receipt.clone();
                     let alike = quiet.refund(player.now, &receipt, units);
                     ensure!(
                         alike == back,

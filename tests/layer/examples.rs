@@ -1,4 +1,4 @@
-//! What the examples of plans and of charging by outcome print.
+//! What the examples of plans, of several subjects and of charging by outcome print.
 
 use std::process::Command;
 
@@ -32,6 +32,27 @@ fn plans() {
         "reports?anna 429 r=0",
     ];
     assert_eq!(answers("plans"), expected);
+}
+
+#[test]
+fn joint() {
+    let expected = "anna 11: denied by chat-user-1s-cost1
+anna 12: denied by chat-user-1s-cost1
+ben: admitted
+ben: denied by chat-user-1m
+89 made-up users: admitted, then denied by chat-address
+cleo: denied by chat-everyone
+cleo: admitted
+";
+    // The first ten requests of a second are admitted, so a machine that stops meanwhile sees more.
+    let is_as_expected = || {
+        let output = Command::new(example("joint")).output();
+        let output = output.expect("the example starts");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.matches(": admitted\n").count() == 12 && text.ends_with(expected)
+    };
+    assert!((0..5).any(|_| is_as_expected()));
 }
 
 #[test]

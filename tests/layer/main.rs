@@ -8,6 +8,7 @@ mod charges;
 mod client_ip;
 mod closures;
 mod config;
+mod config_subjects;
 mod contract;
 mod counters;
 mod errors;
@@ -23,6 +24,9 @@ mod grpc;
 #[allow(dead_code)]
 #[path = "../helpers/mod.rs"]
 mod helpers;
+mod joint;
+mod joint_requests;
+mod joint_waiting;
 mod keys;
 mod many_plans;
 mod open_charges;

@@ -123,6 +123,19 @@ fn plans() {
     }
 }
 
+/// Each user, each address and all together. What one of them denies is charged to none.
+#[test]
+fn several_keys() {
+    let app = App::start(&[]);
+    let ask = |fields: &str| app.get_with("/api", fields)[9..12].to_owned();
+    let of_alice = [(); 8].map(|()| ask("x-user: alice\r\n"));
+    let expected = ["200", "200", "200", "429", "429", "429", "429", "429"];
+    assert_eq!(of_alice, expected);
+    let of_the_address = (0..9).map(|_| ask("")).collect::<Vec<_>>();
+    assert_eq!(of_the_address[..7], vec!["200"; 7]);
+    assert_eq!(of_the_address[7..], ["429"; 2]);
+}
+
 #[test]
 fn two_processes_share_one_limit() {
     let server = Redis::start();

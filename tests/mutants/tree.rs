@@ -66,6 +66,9 @@ const LOCK: Tests = (
     "0",
 );
 
+/// Takes over several counts.
+const JOINT: Tests = (&["--test", "store", "--", "joint::history"], "200");
+
 /// A deadline, by the server's clock.
 const DEADLINE: Tests = (
     &[
@@ -320,6 +323,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         return vec![LOCK];
     }
     match mutant.part {
+        "joint" | "joint, Lua" => vec![JOINT],
         "cache" | "leases" if is_rust => vec![SHORTCUTS, HISTORIES],
         "deadline" => vec![DEADLINE],
         "connection" => CONNECTION.to_vec(),

@@ -113,7 +113,7 @@ fn later(store: Arc<dyn Store>) -> Stub {
             })
         })
         .refund_fn(move |_, take, receipt| {
-            let (store, take, receipt) = (Arc::clone(&refunds), take.clone(), *receipt);
+            let (store, take, receipt) = (Arc::clone(&refunds), take.clone(), receipt.clone());
             StoreFuture::boxed(async move {
                 tokio::task::yield_now().await;
                 store.refund(&take, &receipt).await

@@ -1,10 +1,13 @@
 //! Slots that move from one master to another under load.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::cluster::{Cluster, Plan};
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
 use tidegate::store::StoreErrorKind;
-use tidegate::{Redis, RedisStore, Store};
+use tidegate::{Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
 use crate::load::Load;
 use crate::{allowed, store, take};
@@ -38,6 +41,63 @@ async fn a_moved_slot_is_followed() {
     let before = redirections();
     assert_eq!(allowed(&store, &take("p", 5), 20).await, 0);
     assert_eq!(redirections(), before);
+}
+
+/// All counts of a rule lie in one slot, which moves key by key: a take that finds some of its keys
+/// here and some there is asked again, and never charged in a part of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_over_several_counts_follow_their_slot() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let user = Subject::new("user", Everyone).limit(Quota::per_hour(40));
+    let all = Subject::new("everyone", Everyone).limit(Quota::per_hour(60));
+    let rule = Arc::new(Rule::joint("p", [user, all]).expect("a valid rule"));
+    let take = |user: &str| {
+        let keys = [("user", Key::from(user)), ("everyone", Key::default())];
+        Take::of_subjects(Arc::clone(&rule), keys).expect("both subjects")
+    };
+    for name in ["alice", "bob", "carol"] {
+        assert_eq!(allowed(&store, &take(name), 2).await, 2);
+    }
+    let moving = async {
+        let moves = move_about(&cluster, "CurrentLimiter:{p}:everyone", 2).await;
+        assert_eq!(moves, 2);
+    };
+    let mut admitted = 6;
+    let mut asking = Box::pin(async {
+        loop {
+            for name in ["alice", "bob", "carol"] {
+                match store.take(&take(name)).await {
+                    Ok(decision) => admitted += u64::from(decision.is_allowed()),
+                    Err(error) => assert!(
+                        matches!(
+                            error.kind(),
+                            StoreErrorKind::Unavailable | StoreErrorKind::Timeout
+                        ),
+                        "{error}"
+                    ),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    tokio::select! {
+        () = moving => {}
+        () = &mut asking => {}
+    }
+    drop(asking);
+    let mut charged = 0;
+    let mut left = 0;
+    for name in ["alice", "bob", "carol"] {
+        let state = store.peek(&take(name)).await.expect("an answer");
+        charged += 40 - state.quotas()[0].remaining();
+        left = state.quotas()[1].remaining();
+    }
+    assert_eq!(charged, 60 - left, "in one subject as in the other");
+    assert!(
+        charged >= admitted,
+        "{charged} charged, {admitted} admitted"
+    );
 }
 
 /// Moves the slot of a key from master to master, key by key. Tells how many moves there were.

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use redis::cmd;
 use test_support::cluster::{Cluster, Plan};
+use test_support::log::Log;
 use test_support::process::Process;
 use test_support::sentinels::Sentinels;
+use tidegate::key::Everyone;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;
+use tidegate::rule::{Policy, Subject};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
@@ -145,6 +148,45 @@ async fn on_a_cluster() {
             keys > 100,
             "{keys} of more than 800 keys: no master has none"
         );
+    }
+}
+
+/// All counts of a rule of several subjects lie in one slot, and the log says so once.
+#[tokio::test]
+async fn joint_takes_on_a_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(&cluster.url()).await;
+    let dynamic: &dyn Store = &store;
+    let log = Log::start();
+    let told = || {
+        let lines = log.lines().into_iter();
+        let told = lines.filter(|line| line.contains("lie in one slot"));
+        told.collect::<Vec<_>>()
+    };
+    dynamic.take(&take("plain", 1)).await.expect("a decision");
+    assert_eq!(told().len(), 0);
+    for (at, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        let quota = |max| Quota::new(HOUR, max).expect("a quota");
+        let user = Subject::new("user", Everyone).limit(quota(2));
+        let all = Subject::new("a}{b", Everyone).limit(quota(3));
+        let all = all.limit(Policy::from(quota(9)).with_cost(2));
+        let rule = Rule::joint("p{q", [user, all]).expect("a valid rule");
+        let rule = Arc::new(rule.with_algorithm(algorithm).with_prefix("{eu}:"));
+        let take = |user: &str| {
+            let keys = [("user", Key::from(user)), ("a}{b", Key::default())];
+            Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects")
+        };
+        assert_eq!(allowed(&store, &take("a"), 3).await, 2, "{algorithm:?}");
+        let charged = dynamic.take(&take("b")).await.expect("a decision");
+        assert_eq!(allowed(&store, &take("c"), 1).await, 0, "{algorithm:?}");
+        let receipt = charged.receipt().expect("it was charged");
+        let back = dynamic.refund(&take("b"), &receipt).await;
+        assert_eq!(back.expect("an answer"), 1, "{algorithm:?}");
+        assert_eq!(allowed(&store, &take("c"), 2).await, 1, "{algorithm:?}");
+        assert!(dynamic.reset(&take("c")).await.expect("an answer"));
+        assert_eq!(allowed(&store, &take("c"), 3).await, 2, "{algorithm:?}");
+        let told = told();
+        assert_eq!(told.len(), usize::from(at == 0), "{told:?}");
     }
 }
 

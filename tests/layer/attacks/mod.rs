@@ -4,6 +4,7 @@
 mod counters;
 mod events;
 mod first_steps;
+mod joint;
 mod keys;
 mod limits;
 mod outcomes;

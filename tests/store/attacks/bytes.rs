@@ -231,7 +231,7 @@ fn round_trips_in_random_histories() {
                 assert_eq!(decision, read.take(counting, now, &quotas, cost), "{story}");
                 receipts.extend(decision.receipt());
             } else if !receipts.is_empty() {
-                let receipt = receipts[random.below(receipts.len() as u64) as usize];
+                let receipt = receipts[random.below(receipts.len() as u64) as usize].clone();
                 let units = random.below(6);
                 let back = kept.refund(now, &receipt, units);
                 assert_eq!(back, read.refund(now, &receipt, units), "{story}");

@@ -7,6 +7,7 @@ mod denial_cache;
 mod door;
 mod extremes;
 mod flood;
+mod joint;
 mod latency;
 mod lone;
 mod order;

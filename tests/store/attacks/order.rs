@@ -88,7 +88,7 @@ fn any_question(
         0 => Asked::Reset(any_take(rules, numbers)),
         1..10 if !charges.is_empty() => {
             let (take, receipts) = &charges[numbers.below(charges.len() as u64) as usize];
-            Asked::Refund(take.clone(), *receipts)
+            Asked::Refund(take.clone(), receipts.clone())
         }
         _ => Asked::Take(any_take(rules, numbers)),
     }

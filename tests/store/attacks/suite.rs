@@ -182,7 +182,7 @@ impl Store for Wrong {
             (Mistake::RefundsNothing, _) => return StoreFuture::ready(Ok(0)),
             (Mistake::RefundsInWordsOnly, Some(_)) => return StoreFuture::ready(Ok(0)),
             (Mistake::RefundsInWordsOnly, None) => {
-                given_back.insert(*receipt, in_words);
+                given_back.insert(receipt.clone(), in_words);
                 return StoreFuture::ready(Ok(in_words));
             }
             (Mistake::RefundsAgainInWords, Some(back)) if back > 0 => {
@@ -194,7 +194,7 @@ impl Store for Wrong {
             (Mistake::RefundsLate, None) => {
                 let answer = self.inner.refund(&take, receipt).poll_now();
                 let back = answer.expect("memory answers at once").expect("an answer");
-                given_back.insert(*receipt, in_words);
+                given_back.insert(receipt.clone(), in_words);
                 // What has left its window is given back, too.
                 let is_over = receipt.stamp() < self.clock.now() && back == 0;
                 return StoreFuture::ready(Ok(if is_over { in_words } else { back }));
@@ -203,7 +203,7 @@ impl Store for Wrong {
         }
         let answer = self.inner.refund(&take, receipt).poll_now();
         let back = answer.expect("memory answers at once").expect("an answer");
-        given_back.insert(*receipt, back);
+        given_back.insert(receipt.clone(), back);
         StoreFuture::ready(Ok(back))
     }
 
@@ -454,7 +454,7 @@ impl Store for Own {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (own, take, receipt) = (self.clone(), take.clone(), *receipt);
+        let (own, take, receipt) = (self.clone(), take.clone(), receipt.clone());
         StoreFuture::boxed(async move {
             let name = own.name_of(&take);
             let now = own.now();

@@ -177,7 +177,7 @@ impl Store for FlakyStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (question, take, receipt) = (self.question(false), take.clone(), *receipt);
+        let (question, take, receipt) = (self.question(false), take.clone(), receipt.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;
             question.flaky.0.memory.refund(&take, &receipt).await

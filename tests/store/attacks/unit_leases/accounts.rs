@@ -48,16 +48,16 @@ async fn a_leased_unit_is_given_back_once() {
             }
             sleep(pause).await;
             let what = format!("{algorithm:?}, after {pause:?}");
-            let [a, b, c, d] = decisions[..] else {
+            let [a, b, c, d] = &decisions[..] else {
                 unreachable!("four")
             };
-            let mut back = refund(&mine, &five, &a).await;
+            let mut back = refund(&mine, &five, a).await;
             assert_eq!(back, 5, "{what}: its own");
-            let by_other = refund(&other, &five, &b).await;
+            let by_other = refund(&other, &five, b).await;
             assert_eq!(by_other, 5, "{what}: by another process");
-            let by_store = refund(&memory, &five, &c).await;
+            let by_store = refund(&memory, &five, c).await;
             assert_eq!(by_store, 5, "{what}: by the store");
-            let part = refund(&mine, &five.clone().with_cost(2), &d).await;
+            let part = refund(&mine, &five.clone().with_cost(2), d).await;
             assert_eq!(part, 2, "{what}: a part");
             back += by_other + by_store + part;
             sleep(3 * LEASE).await;

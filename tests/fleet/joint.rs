@@ -1,0 +1,194 @@
+//! Four processes ask under a rule of three subjects, abort some of their takes, and find Redis
+//! stopped at times: what is charged, is charged in each subject, and no window of any subject holds
+//! more than its max.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use test_support::Redis;
+use test_support::random::Random;
+use test_support::workers::{instructions, outputs, start_worker};
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
+use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
+use tokio::time::{sleep, timeout};
+
+use crate::oracle::{Grant, Limit, violation};
+use crate::{MACHINE, PROCESSES, TASKS};
+
+/// Of all processes. `TIDEGATE_JOINT` says another number.
+const REQUESTS: u64 = 40_000;
+/// What counts for an hour, of which no key ever has enough.
+const PLENTY: u32 = 1_000_000_000;
+/// By subject: how many keys it has, and how much each may in a second.
+const SUBJECTS: [(&str, u64, u32); 3] = [
+    ("user", 200, 40),
+    ("address", 20, 300),
+    ("everyone", 1, 4_000),
+];
+
+fn rule(algorithm: Algorithm) -> Arc<Rule> {
+    let subjects = SUBJECTS.map(|(name, _, max)| {
+        let subject = Subject::new(name, Everyone).limit(Quota::per_second(max));
+        subject.limit(Quota::per_hour(PLENTY))
+    });
+    let rule = Rule::joint("joint", subjects).expect("valid");
+    Arc::new(rule.with_algorithm(algorithm))
+}
+
+fn algorithm(name: &str) -> Algorithm {
+    let mut all = Algorithm::ALL.into_iter();
+    all.find(|known| known.name() == name).expect("one of them")
+}
+
+fn take(rule: &Arc<Rule>, keys: [u64; 3]) -> Take {
+    let keys = SUBJECTS.iter().zip(keys);
+    let keys = keys.map(|((name, number, _), key)| match number {
+        1 => (*name, Key::default()),
+        _ => (*name, Key::from(key)),
+    });
+    Take::of_subjects(Arc::clone(rule), keys).expect("all subjects")
+}
+
+/// Plays one process.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "is started by other tests"]
+async fn worker_takes_of_three_subjects() {
+    let Some(words) = instructions() else { return };
+    let store = RedisStore::connect(&words[0])
+        .await
+        .expect("a running server");
+    let store = Arc::new(store.timeout(Duration::from_millis(100)));
+    let rule = rule(algorithm(&words[1]));
+    let requests: u64 = words[2].parse().expect("a number");
+    let process: u64 = words[3].parse().expect("a number");
+    let unknown = Arc::new(AtomicU64::new(0));
+    let tasks = (0..TASKS as u64).map(|task| {
+        let (store, rule, unknown) = (Arc::clone(&store), Arc::clone(&rule), Arc::clone(&unknown));
+        let mut random = Random::new(process * 1_000 + task);
+        tokio::spawn(async move {
+            let mut grants = Vec::new();
+            for _ in 0..requests / TASKS as u64 {
+                let keys = SUBJECTS.map(|(_, number, _)| random.below(number));
+                let cost = 1 + random.below(4);
+                let asked = store.take(&take(&rule, keys).with_cost(cost));
+                // Most takes are decided later than this.
+                let answer = match random.is(3) {
+                    true => timeout(Duration::from_micros(100), asked).await.ok(),
+                    false => Some(asked.await),
+                };
+                match answer {
+                    None | Some(Err(_)) => drop(unknown.fetch_add(cost, Ordering::Relaxed)),
+                    Some(Ok(decision)) => grants.extend(decision.receipt().map(|receipt| {
+                        let stamps = receipt.counts().iter().map(|it| it.stamp());
+                        assert_eq!(stamps.max(), Some(receipt.stamp()), "one clock");
+                        (receipt.stamp(), cost, keys)
+                    })),
+                }
+            }
+            grants
+        })
+    });
+    let mut lines = String::from("\n");
+    for task in tasks.collect::<Vec<_>>() {
+        for (stamp, cost, keys) in task.await.expect("no panic") {
+            lines += &format!("grant {stamp} {cost} {} {} {}\n", keys[0], keys[1], keys[2]);
+        }
+    }
+    println!("{lines}unknown {}", unknown.load(Ordering::Relaxed));
+}
+
+async fn no_subject_is_above_its_max(algorithm: Algorithm) {
+    let _machine = MACHINE.lock().await;
+    let server = Redis::start();
+    let requests = std::env::var("TIDEGATE_JOINT");
+    let requests = requests.map_or(REQUESTS, |number| number.parse().expect("a number"));
+    let requests = requests / PROCESSES as u64;
+    let workers = (0..PROCESSES).map(|process| {
+        let name = algorithm.name();
+        let instructions = format!("{} {name} {requests} {process}", server.url);
+        start_worker("joint::worker_takes_of_three_subjects", &instructions)
+    });
+    let workers: Vec<_> = workers.collect();
+    let outputs = tokio::task::spawn_blocking(|| outputs(workers));
+    for _ in 0..2 {
+        sleep(Duration::from_millis(500)).await;
+        server.signal("STOP");
+        sleep(Duration::from_millis(300)).await;
+        server.signal("CONT");
+    }
+    let outputs = outputs.await.expect("no panic");
+
+    let mut grants: [HashMap<u64, Vec<Grant>>; 3] = Default::default();
+    let (mut admitted, mut unknown) = (0, 0);
+    for line in outputs.iter().flat_map(|output| output.lines()) {
+        let numbers = |line: &str| -> Vec<u64> {
+            line.split(' ')
+                .map(|it| it.parse().expect("a number"))
+                .collect()
+        };
+        if let Some(grant) = line.strip_prefix("grant ") {
+            let grant = numbers(grant);
+            let (stamp, cost) = (grant[0], grant[1]);
+            admitted += cost;
+            for (subject, key) in grants.iter_mut().zip(&grant[2..]) {
+                subject.entry(*key).or_default().push(Grant { stamp, cost });
+            }
+        } else if let Some(units) = line.strip_prefix("unknown ") {
+            unknown += numbers(units)[0];
+        }
+    }
+    for ((name, _, max), grants) in SUBJECTS.iter().zip(&mut grants) {
+        for (key, grants) in grants {
+            grants.sort_by_key(|grant| grant.stamp);
+            let limit = Limit {
+                algorithm,
+                max: u64::from(*max),
+                window: 1_000_000,
+            };
+            assert_eq!(violation(limit, grants), None, "{name} {key}");
+        }
+    }
+
+    // Each subject has been charged the same: what was admitted, and some of what nobody heard of.
+    let store = RedisStore::connect(&server.url)
+        .await
+        .expect("a running server");
+    let store = store.timeout(Duration::from_secs(20));
+    let rule = rule(algorithm);
+    let mut charged = [0; 3];
+    for (subject, (_, number, _)) in SUBJECTS.iter().enumerate() {
+        for key in 0..*number {
+            let state = store.peek(&take(&rule, [key; 3])).await.expect("an answer");
+            charged[subject] += u64::from(PLENTY) - state.quotas()[2 * subject + 1].remaining();
+        }
+    }
+    eprintln!(
+        "{}: {admitted} admitted, {unknown} unknown, charged {charged:?}",
+        algorithm.name()
+    );
+    assert!(
+        charged[0] == charged[1] && charged[1] == charged[2],
+        "{charged:?}"
+    );
+    assert!(
+        (admitted..=admitted + unknown).contains(&charged[0]),
+        "{charged:?}"
+    );
+    assert!(
+        unknown > 0 && admitted > 4 * requests / 10,
+        "this test asked for too little"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_subject_is_above_its_max_in_logs() {
+    no_subject_is_above_its_max(Algorithm::SlidingLog).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_subject_is_above_its_max_in_fixed_windows() {
+    no_subject_is_above_its_max(Algorithm::FixedWindow).await;
+}

@@ -1,0 +1,99 @@
+//! Keys that a client makes up: a request that its address denies leaves nothing behind.
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::{Algorithm, MemoryStore, Store};
+
+use super::{keys_of, left, three, tuple};
+use crate::helpers::{PATIENT, connect};
+
+const BEARERS: usize = 25_000;
+
+/// Law 2, for 25,000 bearers under each algorithm: no key, no charge, in flights of hundreds.
+#[tokio::test]
+async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let rule = three(algorithm, algorithm.name(), [5, 2, 1_000]);
+        for user in ["a", "b"] {
+            let first = store.take(&tuple(&rule, user, "address")).await;
+            assert!(first.expect("a decision").is_allowed());
+        }
+        let before = keys_of(&server);
+        let names: Vec<_> = (0..BEARERS).map(|at| format!("bearer-{at}")).collect();
+        for names in names.chunks(1_000) {
+            let takes: Vec<_> = names
+                .iter()
+                .map(|name| tuple(&rule, name, "address"))
+                .collect();
+            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+                let decision = answer.expect("a decision");
+                assert!(
+                    decision.retry_after().is_some(),
+                    "{algorithm:?}: {decision:?}"
+                );
+                let denies: Vec<_> = decision.denied_by(&["user", "address", "all"]).collect();
+                assert_eq!(denies, [&"address"], "{algorithm:?}");
+            }
+        }
+        assert_eq!(keys_of(&server), before, "{algorithm:?}");
+        // GCRA drains as time passes; the others have lost exactly two.
+        let left = left(&store, &tuple(&rule, "bearer-7", "other")).await;
+        assert_eq!(left[..2], [5, 2], "{algorithm:?}");
+        assert!(left[2] >= 998, "{algorithm:?}: {left:?}");
+        if algorithm != Algorithm::Gcra {
+            assert_eq!(left[2], 998, "{algorithm:?}");
+        }
+    }
+}
+
+/// The same in memory, where keys have a hard cap: nobody else is refused for want of room.
+#[tokio::test]
+async fn bearers_that_an_address_denies_take_no_room_in_memory() {
+    for algorithm in Algorithm::ALL {
+        let store = MemoryStore::with_max_keys(6);
+        let rule = three(algorithm, "p", [5, 1, 1_000]);
+        let first = store.take(&tuple(&rule, "a", "address")).await;
+        assert!(first.expect("a decision").is_allowed());
+        let keys = store.len();
+        for at in 0..BEARERS {
+            let take = tuple(&rule, &format!("bearer-{at}"), "address");
+            let decision = store.take(&take).await.expect("a decision");
+            assert!(decision.retry_after().is_some(), "{algorithm:?}");
+        }
+        // Under GCRA a count is over when its units have drained.
+        assert!(store.len() <= keys, "{algorithm:?}");
+        let other = store.take(&tuple(&rule, "b", "elsewhere")).await;
+        assert!(other.expect("there is room").is_allowed(), "{algorithm:?}");
+    }
+}
+
+/// Everybody is denied by `everyone`: users and addresses keep their quotas, and get no keys.
+#[tokio::test]
+async fn denied_by_everyone_users_keep_their_quota() {
+    let server = Redis::start();
+    let redis = connect(&server.url, PATIENT).await;
+    let memory = MemoryStore::new();
+    let stores: [&dyn Store; 2] = [&redis, &memory];
+    for store in stores {
+        for algorithm in Algorithm::ALL {
+            let rule = three(algorithm, algorithm.name(), [3, 4, 1]);
+            let first = store.take(&tuple(&rule, "a", "x")).await;
+            assert!(first.expect("a decision").is_allowed());
+            let takes: Vec<_> = (0..500)
+                .map(|at| tuple(&rule, &format!("u{}", at % 50), &format!("x{}", at % 7)))
+                .collect();
+            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+                assert!(answer.expect("a decision").retry_after().is_some());
+            }
+            for take in &takes[..50] {
+                let left = left(store, take).await;
+                assert_eq!(left[..2], [3, 4], "{algorithm:?}");
+            }
+        }
+    }
+    let number = keys_of(&server).len();
+    // Those of the helper's first take, and three of each algorithm.
+    assert!(number <= 1 + 3 * 4, "{:?}", keys_of(&server));
+}

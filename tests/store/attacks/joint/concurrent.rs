@@ -1,0 +1,277 @@
+//! Many tuples that share counts, in the same flights: the answers are those of asking one after
+//! another, and whatever happens on the way, all subjects are charged alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::random::Random;
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, RedisStore, Rule, Store, Take};
+use tokio::time::sleep;
+
+use super::{MINUTE, costing, joint, left, quota, subject, take, three, tuple};
+use crate::helpers::{PATIENT, behind, connect, millis};
+
+fn shown(decision: &Decision) -> String {
+    let states = decision.quotas().iter();
+    let states = states.map(|it| (it.remaining(), it.reset_after(), it.is_exceeded()));
+    format!("{:?} {:?}", decision.verdict(), states.collect::<Vec<_>>())
+}
+
+/// Takes of two joint rules and of a plain one, of many keys: more than one call has room for.
+fn takes(random: &mut Random, rules: &[Arc<Rule>; 2], plain: &Arc<Rule>) -> Vec<Take> {
+    let users = [2, 10, 300][random.below(3) as usize];
+    let takes = (0..400).map(|_| {
+        let user = format!("u{}", random.below(users));
+        let address = format!("a{}", random.below(1 + users / 3));
+        let rule = &rules[random.below(2) as usize];
+        let cost = [0, 1, 1, 1, 2, 3, 9][random.below(7) as usize];
+        let take = match random.below(12) {
+            0 => Take::new(Arc::clone(plain), Key::from(user.as_str())),
+            1 => take(rule, &[("address", &address), ("everyone", "")]),
+            2 => take(rule, &[("everyone", "")]),
+            3 => take(rule, &[("user", &user), ("everyone", "")]),
+            4 => take(rule, &[("user", &user)]),
+            _ => tuple(rule, &user, &address),
+        };
+        let take = take.with_cost(cost);
+        // As a caller asks that waits.
+        if random.is(20) { take.repeat() } else { take }
+    });
+    takes.collect()
+}
+
+/// Order, in flights of hundreds of tuples behind a round trip of some length.
+#[tokio::test]
+async fn tuples_that_share_counts_are_answered_in_order() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let redis = connect(&proxy.url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let mut random = Random::new(71 + algorithm as u64);
+        for round in 0..10 {
+            let clock = ManualClock::default();
+            clock.set(1_800_000_000_000_777);
+            let redis = redis.clone().clock(clock.clone());
+            let memory = MemoryStore::new().clock(clock.clone());
+            let path = format!("{}{round}", algorithm.name());
+            let costly = joint(
+                algorithm,
+                &format!("{path}-costs"),
+                [
+                    subject("user", 9).limit(costing(4, 1)).limit(costing(5, 2)),
+                    subject("address", 40).limit(quota(60, 2 * MINUTE)),
+                    subject("everyone", 500).limit(costing(150, 1)),
+                ],
+            );
+            let rules = [three(algorithm, &path, [5, 20, 260]), costly];
+            let plain = Rule::new(&path, [quota(3, MINUTE)]).expect("valid");
+            let plain = Arc::new(plain.with_algorithm(algorithm));
+            for step in 0..3 {
+                let takes = takes(&mut random, &rules, &plain);
+                let of_redis = join_all(takes.iter().map(|take| redis.take(take))).await;
+                for (at, (take, of_redis)) in takes.iter().zip(of_redis).enumerate() {
+                    let of_redis = of_redis.expect("a decision");
+                    let of_memory = memory.take(take).await.expect("a decision");
+                    assert_eq!(
+                        shown(&of_redis),
+                        shown(&of_memory),
+                        "{algorithm:?}, round {round}, step {step}, {at}: {take:?}"
+                    );
+                }
+                clock.set(clock.now() + 20_000_003);
+            }
+        }
+    }
+}
+
+const HOUR: u64 = 3_600_000;
+const USERS: usize = 12;
+const ADDRESSES: usize = 5;
+
+/// Algorithms whose counts only grow within an hour.
+const GROWING: [Algorithm; 2] = [Algorithm::SlidingLog, Algorithm::FixedWindow];
+
+fn roomy(algorithm: Algorithm, path: &str) -> Arc<Rule> {
+    let all = ["user", "address", "everyone"]
+        .map(|name| Subject::new(name, Everyone).limit(quota(100_000, HOUR)));
+    joint(algorithm, path, all)
+}
+
+fn nth(rule: &Arc<Rule>, at: usize) -> Take {
+    tuple(
+        rule,
+        &format!("u{}", at % USERS),
+        &format!("a{}", at % ADDRESSES),
+    )
+}
+
+/// What is charged in all users, in all addresses, and in everyone.
+async fn charged(store: &RedisStore, rule: &Arc<Rule>) -> [u64; 3] {
+    let store = store.clone().timeout(PATIENT);
+    let used = async |name: &str, place: usize, number: usize| {
+        let mut used = 0;
+        for at in 0..number {
+            let key = format!("{}{at}", &name[..1]);
+            let key = if name == "everyone" { "" } else { &key };
+            used += 100_000 - left(&store, &take(rule, &[(name, key)])).await[place];
+        }
+        used
+    };
+    [
+        used("user", 0, USERS).await,
+        used("address", 1, ADDRESSES).await,
+        used("everyone", 2, 1).await,
+    ]
+}
+
+/// Law 13, and all or none: callers leave at any time, and some are too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aborted_callers_are_charged_in_all_subjects_or_in_none() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(6)).await;
+    let url = proxy.url.clone();
+    let patient = connect(&server.url, PATIENT).await;
+    for algorithm in GROWING {
+        let hasty = connect(&url, PATIENT).await.timeout(millis(40));
+        let rule = roomy(algorithm, algorithm.name());
+        let admitted = Arc::new(AtomicU64::new(0));
+        let tasks = (0..3_000).map(|at| {
+            let (store, take) = (hasty.clone(), nth(&rule, at));
+            let admitted = Arc::clone(&admitted);
+            let stays = Duration::from_micros((at as u64 * 7_919) % 25_000);
+            tokio::spawn(async move {
+                sleep(Duration::from_micros((at as u64 * 104_729) % 200_000)).await;
+                let asked = match at % 3 {
+                    0 => Ok(store.take(&take).await),
+                    _ => tokio::time::timeout(stays, store.take(&take)).await,
+                };
+                if let Ok(Ok(decision)) = asked {
+                    assert!(decision.is_allowed());
+                    admitted.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.expect("no panic");
+        }
+        sleep(millis(200)).await;
+        let [user, address, everyone] = charged(&patient, &rule).await;
+        assert_eq!([user, address], [everyone; 2], "{algorithm:?}");
+        let admitted = admitted.load(Ordering::Relaxed);
+        assert!(
+            (admitted..=3_000).contains(&everyone),
+            "{algorithm:?}: {admitted} admitted, {everyone} charged"
+        );
+    }
+}
+
+/// The server forgets its scripts, over and over, while flights are under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_scripts_charge_once() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let url = proxy.url.clone();
+    let store = connect(&url, PATIENT).await;
+    for algorithm in GROWING {
+        let rule = roomy(algorithm, algorithm.name());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flush = {
+            let (is_over, url) = (Arc::clone(&is_over), server.url.clone());
+            tokio::spawn(async move {
+                let mut connection = test_support::async_connection(&url).await;
+                let mut flushes = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut flush = redis::cmd("SCRIPT");
+                    let flush = flush.arg("FLUSH").exec_async(&mut connection);
+                    flush.await.expect("flushed");
+                    flushes += 1;
+                    sleep(millis(3)).await;
+                }
+                flushes
+            })
+        };
+        let rounds = 20;
+        for _ in 0..rounds {
+            let takes: Vec<_> = (0..150).map(|at| nth(&rule, at)).collect();
+            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+                assert!(answer.expect("a decision").is_allowed());
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let flushes = flush.await.expect("no panic");
+        assert!(flushes > 5, "{flushes}");
+        let charged = charged(&store, &rule).await;
+        assert_eq!(charged, [rounds * 150; 3], "{algorithm:?}");
+    }
+}
+
+/// Two processes ask for more than there is: each unit goes to somebody, and no unit to two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_share_each_subject() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(3)).await;
+    let url = proxy.url.clone();
+    let stores = [
+        connect(&server.url, PATIENT).await,
+        connect(&url, PATIENT).await,
+    ];
+    for algorithm in GROWING {
+        let hours = |name: &str, max| Subject::new(name, Everyone).limit(quota(max, HOUR));
+        let rule = joint(
+            algorithm,
+            algorithm.name(),
+            [
+                hours("user", 30),
+                hours("address", 70),
+                hours("everyone", 300),
+            ],
+        );
+        let tasks = stores.iter().enumerate().map(|(process, store)| {
+            let (store, rule) = (store.clone(), Arc::clone(&rule));
+            tokio::spawn(async move {
+                let (mut users, mut addresses) = ([0; USERS], [0; ADDRESSES]);
+                for round in 0..10 {
+                    let ats: Vec<_> = (0..120).map(|at| at * (process + 1) + round).collect();
+                    let takes: Vec<_> = ats.iter().map(|at| nth(&rule, *at)).collect();
+                    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+                    for (at, answer) in ats.iter().zip(answers) {
+                        let is_allowed = answer.expect("a decision").is_allowed();
+                        users[at % USERS] += u64::from(is_allowed);
+                        addresses[at % ADDRESSES] += u64::from(is_allowed);
+                    }
+                }
+                (users, addresses)
+            })
+        });
+        let (mut users, mut addresses) = ([0; USERS], [0; ADDRESSES]);
+        for task in tasks.collect::<Vec<_>>() {
+            let (of_users, of_addresses) = task.await.expect("no panic");
+            users
+                .iter_mut()
+                .zip(of_users)
+                .for_each(|(sum, it)| *sum += it);
+            addresses
+                .iter_mut()
+                .zip(of_addresses)
+                .for_each(|(sum, it)| *sum += it);
+        }
+        let all: u64 = users.iter().sum();
+        assert!(users.iter().all(|it| *it <= 30), "{algorithm:?}: {users:?}");
+        assert!(addresses.iter().all(|it| *it <= 70), "{addresses:?}");
+        assert_eq!(all, 300, "{algorithm:?}: {users:?}, {addresses:?}");
+        for (at, used) in users.iter().enumerate() {
+            let take = take(&rule, &[("user", &format!("u{at}"))]);
+            assert_eq!(left(&stores[0], &take).await[0], 30 - used);
+        }
+        for (at, used) in addresses.iter().enumerate() {
+            let take = take(&rule, &[("address", &format!("a{at}"))]);
+            assert_eq!(left(&stores[0], &take).await[1], 70 - used);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Law 10 over several counts: what is damaged under one of them heals or is a typed error, and in
+//! an error nothing is charged. Law 4: every key expires.
+
+use test_support::Redis;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Store};
+
+use super::{costing, joint, keys_of, left, subject, tuple};
+use crate::helpers::{PATIENT, check_expiries, connect, run};
+
+#[tokio::test]
+async fn damaged_values_under_one_count() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_777);
+    let store = connect(&server.url, PATIENT).await.clock(clock);
+    for algorithm in Algorithm::ALL {
+        let rule = joint(
+            algorithm,
+            algorithm.name(),
+            [
+                subject("user", 10).limit(costing(10, 1)),
+                subject("address", 10),
+                subject("everyone", 10),
+            ],
+        );
+        let take = tuple(&rule, "u", "a");
+        let values: Vec<String> = match algorithm {
+            Algorithm::SlidingLog => ["1 a", "-5 -1", "9e99 x:y", "0 :"]
+                .map(str::to_owned)
+                .into(),
+            _ => ["x", "\u{1}", "0123456789", &"z".repeat(400)]
+                .map(str::to_owned)
+                .into(),
+        };
+        for place in 0..4 {
+            for value in &values {
+                run(&server, "FLUSHDB");
+                assert!(store.take(&take).await.expect("a decision").is_allowed());
+                let name = take.counts()[place].name("CurrentLimiter:");
+                let write = match algorithm {
+                    Algorithm::SlidingLog => format!("ZADD {name} {value}"),
+                    _ => format!("SET {name} {value}"),
+                };
+                run(&server, &write);
+                let story = format!("{algorithm:?}, {write}");
+                let before = keys_of(&server);
+                let answer = store.take(&take).await;
+                if answer.is_err() {
+                    assert_eq!(keys_of(&server), before, "{story}");
+                }
+                let charged = u64::from(answer.as_ref().is_ok_and(|it| it.is_allowed()));
+                // The others have been charged, or not, all alike.
+                run(&server, &format!("DEL {name}"));
+                let left = left(&store, &take).await;
+                for (at, left) in left.iter().enumerate() {
+                    // Which quota is of which count: those of the user are the first two.
+                    let expected = if at == place { 10 } else { 9 - charged };
+                    assert_eq!(*left, expected, "{story}, {at}: {answer:?}");
+                }
+            }
+        }
+    }
+}
+
+/// After takes, denials, refunds and resets, under windows of all lengths.
+#[tokio::test]
+async fn every_key_expires() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let rule = joint(
+            algorithm,
+            algorithm.name(),
+            [
+                subject("user", 10).limit(costing(10, 1)),
+                subject("address", 20).limit(super::quota(1_000, 86_400_000)),
+                subject("everyone", 30),
+            ],
+        );
+        for at in 0..40 {
+            let take = tuple(&rule, &format!("u{}", at % 3), &format!("a{}", at % 5));
+            let decision = store.take(&take).await.expect("a decision");
+            if let Some(receipt) = decision.receipt().filter(|_| at % 2 == 0) {
+                let units = store.refund(&take, &receipt).await;
+                assert!(units.expect("an answer") <= 1);
+            }
+            if at % 11 == 0 {
+                store.reset(&take).await.expect("an answer");
+            }
+            check_expiries(&server, &[]);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The edges: costs of 0 and above max, a max of 0, windows of a millisecond and of years, as many
+//! subjects and quotas as there may be, and one more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::decision::Verdict;
+use tidegate::key::Everyone;
+use tidegate::rule::{Policy, RuleError, Subject};
+use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
+
+use super::{costing, joint, left, quota, subject, take, three, tuple};
+use crate::helpers::clocked::Stores;
+
+#[tokio::test]
+async fn costs_of_nothing_and_of_too_much() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let story = format!("{}, {algorithm:?}", store.name);
+            let rule = joint(
+                algorithm,
+                algorithm.name(),
+                [
+                    subject("user", 10).limit(costing(3, 1)),
+                    subject("address", 20),
+                    subject("everyone", 5),
+                ],
+            );
+            let take = tuple(&rule, "u", "a");
+            let look = store.store.take(&take.clone().with_cost(0)).await;
+            let look = look.expect("a decision");
+            assert!(look.is_allowed() && look.receipt().is_none(), "{story}");
+            // More than one of the maxima, and more than each.
+            for cost in [6, 11, 21, u64::MAX] {
+                let never = store.store.take(&take.clone().with_cost(cost)).await;
+                let never = never.expect("a decision");
+                assert_eq!(never.verdict(), Verdict::Never, "{story}, {cost}");
+                assert_eq!(never.retry_after(), None);
+            }
+            assert_eq!(left(&*store.store, &take).await, [10, 3, 20, 5], "{story}");
+            for _ in 0..3 {
+                store.charge(&take).await;
+            }
+            let denied = store.store.take(&take).await.expect("a decision");
+            assert!(denied.retry_after().is_some(), "{story}");
+            assert_eq!(left(&*store.store, &take).await, [7, 0, 17, 2], "{story}");
+            // What one count denies for a time, and another one for ever, is denied for ever.
+            let never = store.store.take(&take.clone().with_cost(6)).await;
+            assert_eq!(
+                never.expect("a decision").verdict(),
+                Verdict::Never,
+                "{story}"
+            );
+            // Without the counts that deny.
+            let other = super::take(&rule, &[("address", "a")]).with_cost(17);
+            store.charge(&other).await;
+            assert_eq!(left(&*store.store, &take).await, [7, 0, 0, 2], "{story}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_its_own_above_max_is_never() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let story = format!("{}, {algorithm:?}", store.name);
+            let rule = joint(
+                algorithm,
+                algorithm.name(),
+                [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
+            );
+            let both = take(&rule, &[("user", "u"), ("all", "")]);
+            let never = store.store.take(&both).await.expect("a decision");
+            assert_eq!(never.verdict(), Verdict::Never, "{story}");
+            assert_eq!(left(&*store.store, &both).await, [10, 10, 3], "{story}");
+            let look = store.store.take(&both.clone().with_cost(0)).await;
+            assert!(look.expect("a decision").is_allowed(), "{story}");
+            store.charge(&take(&rule, &[("user", "u")])).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_max_of_nothing_denies_all() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let story = format!("{}, {algorithm:?}", store.name);
+            let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
+            for user in ["u", "v"] {
+                let take = tuple(&rule, user, "a");
+                let denied = store.store.take(&take).await.expect("a decision");
+                assert_eq!(denied.verdict(), Verdict::Never, "{story}");
+                let by: Vec<_> = denied.denied_by(rule.policies()).collect();
+                assert_eq!((by.len(), by[0].subject()), (1, Some("address")), "{story}");
+                assert_eq!(left(&*store.store, &take).await, [10, 0, 10], "{story}");
+            }
+            // It is not asked where it is absent.
+            store
+                .charge(&take(&rule, &[("user", "u"), ("everyone", "")]))
+                .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn windows_of_a_millisecond_and_of_years() {
+    let stores = Stores::start().await;
+    let longest = u64::try_from(Quota::MAX_WINDOW.as_millis()).expect("ten years");
+    for store in &stores.all {
+        // Redis forgets a window of a millisecond by its own time.
+        let is_memory = store.name.contains("memory");
+        for algorithm in Algorithm::ALL {
+            let story = format!("{}, {algorithm:?}", store.name);
+            let own =
+                |name: &str, max, window| Subject::new(name, Everyone).limit(quota(max, window));
+            let rule = joint(
+                algorithm,
+                algorithm.name(),
+                [own("short", 2, 1), own("long", 5, longest)],
+            );
+            let take = take(&rule, &[("short", "s"), ("long", "")]);
+            for round in 0..2 {
+                for _ in 0..2 {
+                    let decision = store.store.take(&take).await.expect("a decision");
+                    assert!(decision.is_allowed(), "{story}, {round}: {decision:?}");
+                }
+                if is_memory {
+                    let denied = store.store.take(&take).await.expect("a decision");
+                    let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
+                    // The log counts in whole milliseconds.
+                    assert!(wait <= Duration::from_millis(2), "{story}: {wait:?}");
+                }
+                store.advance(Duration::from_millis(3));
+            }
+            store.charge(&take).await;
+            store.advance(Duration::from_millis(3));
+            let denied = store.store.take(&take).await.expect("a decision");
+            let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
+            assert!(wait > Duration::from_secs(86_400), "{story}: {wait:?}");
+            let by: Vec<_> = denied.denied_by(&["short", "long"]).collect();
+            assert_eq!(by, [&"long"], "{story}");
+            assert_eq!(left(&*store.store, &take).await, [2, 0], "{story}");
+        }
+    }
+}
+
+fn many(subjects: usize, quotas: usize) -> Result<Rule, RuleError> {
+    let mut left = quotas;
+    let subjects = (0..subjects).map(|at| {
+        let rest = subjects - at - 1;
+        let own = if rest == 0 { left } else { left / (rest + 1) };
+        left -= own;
+        (0..own).fold(
+            Subject::new(&format!("s{at}"), Everyone),
+            |subject, number| {
+                let policy = Policy::new(
+                    &format!("q{at}-{number}"),
+                    quota(10 + number as u64, 60_000),
+                );
+                subject.limit(policy.with_cost(1 + number as u64 % 4))
+            },
+        )
+    });
+    Rule::joint("many", subjects.collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn as_many_as_there_may_be() {
+    let stores = Stores::start().await;
+    for (subjects, quotas) in [(8, 16), (8, 8), (1, 16), (2, 16)] {
+        let rule = many(subjects, quotas).expect("valid");
+        for store in &stores.all {
+            for algorithm in Algorithm::ALL {
+                let story = format!("{}, {algorithm:?}, {subjects}, {quotas}", store.name);
+                let rule = Arc::new(rule.clone().with_algorithm(algorithm));
+                let names: Vec<_> = (0..subjects).map(|at| format!("s{at}")).collect();
+                let key = format!("k{quotas}");
+                let keys = names.iter().map(|name| (&**name, Key::from(&*key)));
+                let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
+                let charge = store.charge(&take).await;
+                let expected: Vec<_> = rule
+                    .policies()
+                    .iter()
+                    .map(|policy| policy.quota().max() - policy.cost().expect("its own"))
+                    .collect();
+                assert_eq!(left(&*store.store, &take).await, expected, "{story}");
+                assert!(charge.refund().await.expect("an answer") > 0, "{story}");
+                let full: Vec<_> = rule.quotas().iter().map(|quota| quota.max()).collect();
+                assert_eq!(left(&*store.store, &take).await, full, "{story}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_more_is_an_error() {
+    for (subjects, quotas) in [(9, 9), (9, 16), (8, 17), (1, 17), (0, 0)] {
+        let error = many(subjects, quotas).expect_err("too many");
+        assert!(!error.to_string().is_empty());
+    }
+    let user = || subject("user", 1);
+    assert!(Rule::joint("p", [user(), user()]).is_err());
+    assert!(Rule::joint("p", [subject("", 1), user()]).is_err());
+    assert!(Rule::joint("", [subject("all", 1), user()]).is_err());
+    assert!(Rule::joint("p", [Subject::new("all", Everyone), user()]).is_err());
+    assert!(Rule::joint("p", [user().limit(costing(5, 0)), subject("b", 1)]).is_err());
+    assert!(Rule::joint("p", [user().skip_absent(), subject("b", 1).skip_absent()]).is_err());
+    let rule = Arc::new(Rule::joint("p", [user(), subject("b", 1)]).expect("valid"));
+    assert!(Take::of_subjects(Arc::clone(&rule), []).is_err());
+    assert!(Take::of_subjects(Arc::clone(&rule), [("c", Key::from("x"))]).is_err());
+    let leased = (*rule).clone().with_lease(Duration::from_millis(50));
+    assert!(leased.is_err(), "{leased:?}");
+}

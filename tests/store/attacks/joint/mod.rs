@@ -1,0 +1,89 @@
+//! Attacks on rules of several subjects: a request is charged in all of them, or in none, whatever
+//! its neighbours, the server or its caller do.
+
+mod bearers;
+mod concurrent;
+mod damage;
+mod denial_cache;
+mod edges;
+mod fallback;
+mod foreign;
+mod names;
+mod refunds;
+mod refused_writes;
+mod retry_after;
+mod slots;
+mod threads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use test_support::Redis;
+use tidegate::key::Everyone;
+use tidegate::rule::{Policy, Subject};
+use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
+
+const MINUTE: u64 = 60_000;
+
+/// At most `max` in a window of so many milliseconds.
+fn quota(max: u64, millis: u64) -> Quota {
+    Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
+}
+
+/// A subject with one quota of a minute.
+fn subject(name: &str, max: u64) -> Subject {
+    Subject::new(name, Everyone).limit(quota(max, MINUTE))
+}
+
+/// A policy of a minute with a cost of its own.
+fn costing(max: u64, cost: u64) -> Policy {
+    Policy::from(quota(max, MINUTE)).with_cost(cost)
+}
+
+fn joint(
+    algorithm: Algorithm,
+    path: &str,
+    subjects: impl IntoIterator<Item = Subject>,
+) -> Arc<Rule> {
+    let rule = Rule::joint(path, subjects).expect("a valid rule");
+    Arc::new(rule.with_algorithm(algorithm))
+}
+
+/// The subjects `user`, `address` and `everyone`, each with a max a minute.
+fn three(algorithm: Algorithm, path: &str, max: [u64; 3]) -> Arc<Rule> {
+    let [user, address, everyone] = max;
+    let subjects = [
+        subject("user", user),
+        subject("address", address),
+        subject("everyone", everyone),
+    ];
+    joint(algorithm, path, subjects)
+}
+
+fn take(rule: &Arc<Rule>, keys: &[(&str, &str)]) -> Take {
+    let keys = keys.iter().map(|(name, key)| (*name, Key::from(*key)));
+    Take::of_subjects(Arc::clone(rule), keys).expect("subjects of the rule")
+}
+
+/// A take of a rule of [`three`] subjects.
+fn tuple(rule: &Arc<Rule>, user: &str, address: &str) -> Take {
+    take(
+        rule,
+        &[("user", user), ("address", address), ("everyone", "")],
+    )
+}
+
+/// What each quota of the take has left, in the rule's order.
+async fn left(store: &dyn Store, take: &Take) -> Vec<u64> {
+    let decision = store.peek(take).await.expect("a decision");
+    let states = decision.quotas().iter();
+    states.map(|state| state.remaining()).collect()
+}
+
+/// The names of the keys in Redis.
+fn keys_of(server: &Redis) -> Vec<String> {
+    let names = redis::cmd("KEYS").arg("*").query(&mut server.connection());
+    let mut names: Vec<String> = names.expect("names");
+    names.sort();
+    names
+}

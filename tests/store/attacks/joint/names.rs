@@ -1,0 +1,123 @@
+//! Counts of different rules, subjects, costs and keys never share a name, whatever these contain.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
+use tidegate::{Algorithm, Key, MemoryStore, Rule, Store, Take};
+
+use super::{costing, joint, quota};
+use crate::helpers::{PATIENT, connect};
+
+const PATHS: [&str; 10] = [
+    "a", "a:b", "{a}", "a}", "a}:b", "a~1", "~", "a b", "ü:b", "{a}:b",
+];
+const SUBJECTS: [&str; 12] = [
+    "b", "a:b", "{b}", "b}", "b~1", "b~1:k", "~1", "~", " ", "ü", ":", "b:k",
+];
+
+fn keys() -> Vec<Key> {
+    let long = "k".repeat(20_000);
+    let mut keys: Vec<Key> = [
+        "", "k", ":k", "k:", "~1", "~1:k", "{k}", "}", "1:k", " ", "ключ", "\0", "\n", "b:k", "#",
+        "%3A", "k%3Ak", &long,
+    ]
+    .into_iter()
+    .map(Key::from)
+    .collect();
+    keys.push(Key::default());
+    keys.push(Key::default().with("k").with("k"));
+    keys.push(Key::default().with("k:k"));
+    keys.push(Key::default().with("").with("k"));
+    keys
+}
+
+/// One rule for each path, algorithm and pair of subjects; the second has quotas of three counts.
+fn rules() -> Vec<Arc<Rule>> {
+    let mut rules = Vec::new();
+    for (at, path) in PATHS.iter().enumerate() {
+        for pair in SUBJECTS.chunks(2) {
+            let algorithm = Algorithm::ALL[at % 4];
+            let plain = Subject::new(pair[0], Everyone).limit(quota(10, 60_000));
+            let costly = Subject::new(pair[1], Everyone)
+                .limit(quota(10, 60_000))
+                .limit(costing(10, 1))
+                .limit(costing(11, 2));
+            rules.push(joint(algorithm, path, [plain, costly]));
+        }
+    }
+    rules
+}
+
+/// What the name stands for: path, algorithm, the subject with its cost, and the key.
+type What = (String, usize, String, usize);
+
+#[tokio::test]
+async fn no_two_counts_share_a_name() {
+    let mut known: HashMap<String, What> = HashMap::new();
+    let (mut keys_seen, keys) = (HashMap::new(), keys());
+    for (number, key) in keys.iter().enumerate() {
+        // `Key::default()` and the empty text may be one key.
+        keys_seen.entry(key.as_str().to_owned()).or_insert(number);
+    }
+    for rule in rules() {
+        for key in &keys {
+            let names: Vec<_> = rule.subjects().iter().map(|it| it.name()).collect();
+            let all = names.iter().map(|name| (*name, key.clone()));
+            let take = Take::of_subjects(Arc::clone(&rule), all).expect("subjects");
+            assert_eq!(take.counts().len(), 4);
+            let counts = [names[0], names[1], names[1], names[1]];
+            for (at, count) in take.counts().iter().enumerate() {
+                let what = (
+                    rule.path().to_owned(),
+                    rule.algorithm().algorithm() as usize,
+                    format!("{at}/{}", counts[at]),
+                    keys_seen[key.as_str()],
+                );
+                let name = count.name("shop:");
+                if let Some(other) = known.insert(name.clone(), what.clone()) {
+                    assert_eq!(other, what, "{name}");
+                }
+            }
+        }
+    }
+    let rule = Rule::new("a", [quota(10, 60_000)]).expect("valid");
+    let rule = Arc::new(rule);
+    for key in ["b:k", "}:b:k", "b~1:k", "{b", "", ":b"] {
+        let name = Take::new(Arc::clone(&rule), Key::from(key)).name("shop:");
+        assert!(!known.contains_key(&name), "{name}");
+    }
+}
+
+/// The same as the stores see it: each count is new when it is first asked for.
+#[tokio::test]
+async fn no_two_counts_share_a_value() {
+    let server = Redis::start();
+    let redis = connect(&server.url, PATIENT).await;
+    let memory = MemoryStore::new();
+    let stores: [&dyn Store; 2] = [&redis, &memory];
+    let keys: Vec<_> = keys().into_iter().filter(|it| it.as_str() != "").collect();
+    for store in stores {
+        for rules in rules().chunks(6) {
+            let mut takes = Vec::new();
+            for rule in rules {
+                for key in &keys {
+                    let names = rule.subjects().iter().map(|it| (it.name(), key.clone()));
+                    let take = Take::of_subjects(Arc::clone(rule), names).expect("subjects");
+                    takes.push(take.with_cost(3));
+                }
+            }
+            for (take, answer) in takes
+                .iter()
+                .zip(join_all(takes.iter().map(|take| store.take(take))).await)
+            {
+                let decision = answer.unwrap_or_else(|error| panic!("{take:?}: {error}"));
+                let left = decision.quotas().iter().map(|it| it.remaining());
+                assert_eq!(left.collect::<Vec<_>>(), [7, 7, 9, 9], "{take:?}");
+            }
+        }
+    }
+}

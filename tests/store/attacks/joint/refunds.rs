@@ -1,0 +1,186 @@
+//! Refunds and settlements over several counts, in all stores and under all algorithms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::key::Everyone;
+use tidegate::rule::Subject;
+use tidegate::store::Charge;
+use tidegate::{Algorithm, Rule, Store, Take};
+
+use super::{costing, joint, left, quota, subject, take, tuple};
+use crate::helpers::clocked::Stores;
+
+/// Tokens and requests of a user, tokens of an address, requests of everyone.
+fn tokens(algorithm: Algorithm, path: &str) -> Arc<Rule> {
+    joint(
+        algorithm,
+        path,
+        [
+            subject("user", 1_000).limit(costing(10, 1)),
+            subject("address", 2_000),
+            Subject::new("everyone", Everyone).limit(costing(100, 2)),
+        ],
+    )
+}
+
+async fn each(test: impl AsyncFn(&crate::helpers::clocked::Clocked, Algorithm, Take)) {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let rule = tokens(algorithm, algorithm.name());
+            test(store, algorithm, tuple(&rule, "u", "a").with_cost(300)).await;
+            store.advance(Duration::from_secs(600));
+        }
+    }
+}
+
+const FULL: [u64; 4] = [1_000, 10, 2_000, 100];
+
+#[tokio::test]
+async fn a_refund_gives_back_in_all() {
+    each(async |store, algorithm, take| {
+        let charge = store.charge(&take).await;
+        let story = format!("{}, {algorithm:?}", store.name);
+        assert_eq!(
+            left(&*store.store, &take).await,
+            [700, 9, 1_700, 98],
+            "{story}"
+        );
+        assert_eq!(charge.refund().await.expect("an answer"), 300, "{story}");
+        assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
+        assert_eq!(charge.refund().await.expect("an answer"), 0, "{story}");
+        assert_eq!(charge.settle(0).await.expect("an answer"), 0, "{story}");
+        assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_settlement_leaves_costs_of_their_own() {
+    each(async |store, algorithm, take| {
+        let story = format!("{}, {algorithm:?}", store.name);
+        for (used, given, expected) in [
+            (100, 200, [900, 9, 1_900, 98]),
+            (0, 300, [900, 8, 1_900, 96]),
+            (300, 0, [600, 7, 1_600, 94]),
+            (5_000, 0, [300, 6, 1_300, 92]),
+        ] {
+            let charge = store.charge(&take).await;
+            assert_eq!(
+                charge.settle(used).await.expect("an answer"),
+                given,
+                "{story}"
+            );
+            assert_eq!(left(&*store.store, &take).await, expected, "{story}");
+            assert_eq!(charge.refund().await.expect("an answer"), 0, "{story}");
+            assert_eq!(left(&*store.store, &take).await, expected, "{story}");
+        }
+    })
+    .await;
+}
+
+/// A second charge made of the same receipt, while somebody else shares the user's counts: no count
+/// gets more than its max, and a count that nobody else is charged in is whole.
+#[tokio::test]
+async fn a_receipt_twice() {
+    each(async |store, algorithm, take| {
+        let story = format!("{}, {algorithm:?}", store.name);
+        let charge = store.charge(&take).await;
+        let other = tuple(take.rule(), "u", "other").with_cost(300);
+        let other = store.charge(&other).await;
+        let twin = Charge::new(Arc::clone(&store.store), take.clone(), charge.receipt());
+        charge.refund().await.expect("an answer");
+        let before = left(&*store.store, &take).await;
+        assert_eq!(before, [700, 9, 2_000, 98], "{story}");
+        twin.refund().await.expect("an answer");
+        let after = left(&*store.store, &take).await;
+        assert!(
+            after.iter().zip(FULL).all(|(left, full)| *left <= full),
+            "{story}: {after:?}"
+        );
+        assert_eq!(after[2], 2_000, "{story}");
+        drop(other);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refund_after_a_reset_gives_nothing_back() {
+    each(async |store, algorithm, take| {
+        let story = format!("{}, {algorithm:?}", store.name);
+        let charge = store.charge(&take).await;
+        // Of one subject: its two counts.
+        let user = super::take(take.rule(), &[("user", "u")]);
+        assert!(
+            store.store.reset(&user).await.expect("an answer"),
+            "{story}"
+        );
+        assert_eq!(
+            left(&*store.store, &take).await,
+            [1_000, 10, 1_700, 98],
+            "{story}"
+        );
+        store.advance(Duration::from_micros(1));
+        let later = store.charge(&take).await;
+        charge.refund().await.expect("an answer");
+        let now = left(&*store.store, &take).await;
+        assert_eq!(now[..2], [700, 9], "{story}: those of the later charge");
+        assert!((1_699..=1_700).contains(&now[2]), "{story}: {now:?}");
+        drop(later);
+    })
+    .await;
+}
+
+/// After its window, nothing is given back, in whatever count has passed; the others give back.
+#[tokio::test]
+async fn windows_of_different_lengths() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
+            let short = Subject::new("user", Everyone);
+            let long = Subject::new("all", Everyone);
+            let rule: Arc<Rule> = joint(
+                algorithm,
+                algorithm.name(),
+                [
+                    short.limit(quota(10, 1_000)),
+                    long.limit(quota(100, 3_600_000)),
+                ],
+            );
+            let take = take(&rule, &[("user", "u"), ("all", "")]).with_cost(4);
+            let charge = store.charge(&take).await;
+            store.advance(Duration::from_millis(2_500));
+            let story = format!("{}, {algorithm:?}", store.name);
+            let later = store.charge(&take).await;
+            assert_eq!(left(&*store.store, &take).await, [6, 92], "{story}");
+            charge.refund().await.expect("an answer");
+            assert_eq!(left(&*store.store, &take).await, [6, 96], "{story}");
+            drop(later);
+            store.advance(Duration::from_secs(7_200));
+        }
+    }
+}
+
+/// What is given back through one tuple is free for others that share the count.
+#[tokio::test]
+async fn a_refund_through_one_tuple_frees_another() {
+    each(async |store, algorithm, take| {
+        let story = format!("{}, {algorithm:?}", store.name);
+        let rule = joint(
+            algorithm,
+            &format!("{}-shared", algorithm.name()),
+            [subject("user", 5), subject("address", 2)],
+        );
+        let of = |user: &str| super::take(&rule, &[("user", user), ("address", "x")]);
+        let first = store.charge(&of("alice")).await;
+        store.charge(&of("alice")).await;
+        let denied = store.store.take(&of("bob")).await.expect("a decision");
+        assert!(denied.retry_after().is_some(), "{story}");
+        assert_eq!(first.refund().await.expect("an answer"), 1, "{story}");
+        let decision = store.store.take(&of("bob")).await.expect("a decision");
+        assert!(decision.is_allowed(), "{story}: {decision:?}");
+        drop(take);
+    })
+    .await;
+}
