@@ -195,7 +195,7 @@ impl Store for RedbStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (name, receipt) = (take.name(""), *receipt);
+        let (name, receipt) = (take.name(""), receipt.clone());
         let units = take.cost();
         self.transact(move |counts| counts.refund(&name, &receipt, units))
     }

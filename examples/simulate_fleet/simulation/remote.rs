@@ -49,7 +49,7 @@ impl Store for Remote {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let question = Question::Refund(take.clone(), *receipt);
+        let question = Question::Refund(take.clone(), receipt.clone());
         self.ask(question, |answer| match answer {
             Answer::Refunded(units) => Some(units),
             Answer::Taken(_) => None,
