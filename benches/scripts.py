@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What a take costs the server: the scripts of lua/ beside the same decision written plainly.
 
-    python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--print]
+    python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--joint] [--print]
 
-Puts its table into benches/README.md, or prints it only. Needs redis-server and valgrind; about six
-minutes. The plain scripts of benches/plain are figures to approach: they know one quota, no plans, no
+Puts its tables into benches/README.md, or prints them only. Needs redis-server and valgrind; about
+eight minutes, two of them for takes over three subjects, which `--joint` measures alone. The plain scripts of benches/plain are figures to approach: they know one quota, no plans, no
 leases, no refunds and no errors.
 
 Server time is usec_per_call of INFO commandstats, with 500 calls in a pipeline, the scripts in turns;
-the ratio is the median over the rounds of what each round says. Instructions are those of the server,
+the ratio is the median over the rounds of what each round says. That of takes over three subjects is
+the p50 of INFO latencystats (Redis 7), in whole microseconds. Instructions are those of the server,
 counted by callgrind: they do not depend on what else the machine does. A checkout that has the same
 questions can be compared, too.
 """
@@ -85,6 +86,13 @@ class Server:
         found = re.search(r'cmdstat_evalsha:calls=(\d+),usec=(\d+)', stats)
         return int(found[2]) / int(found[1])
 
+    def middle_time(self, call, numbers):
+        """Microseconds of the median call, on which a busy machine tells less."""
+        self.call('CONFIG', 'RESETSTAT')
+        self.play(call, numbers, 100)
+        stats = self.call('INFO', 'latencystats').decode()
+        return float(re.search(r'evalsha:p50=([\d.]+)', stats)[1])
+
     def count(self, call, number):
         """Instructions of a call."""
         control = lambda *words: subprocess.run(['callgrind_control', *words, str(self.process.pid)], capture_output=True)
@@ -117,64 +125,102 @@ def expand(root, name):
     return ''.join(lines)
 
 
-def question(algorithm, keys):
-    """One take of one unit for each key: see lua/include/read_question.lua."""
+def question(algorithm, keys, subjects):
+    """One take of one unit for each key, or one over several subjects, each with a rule of its own;
+    with one subject the general part is asked. See lua/include/read_question.lua."""
     seven = lambda number: number.to_bytes(7, 'big')
     lease, expiry, slice_of_time = 0, 12_098, 1 << 20
     rule = bytes([1, 1, 0]) + b''.join(map(seven, [lease, expiry, slice_of_time, *QUOTAS[algorithm]]))
-    record = struct.pack('>HH', 4, 1) + seven(1) + struct.pack('>H', 1) + seven(2**53)
-    return b'\0' + struct.pack('>H', 4 + len(rule)) + rule + record * keys
+    row = seven(1) + struct.pack('>H', 1) + seven(2**53)
+    rules, kind, rows = max(subjects, 1), (b'\0', b'\2', b'\3')[min(subjects, 2)], [1] * keys
+    if subjects > 1:
+        rows = [32_768 + subjects] + [32_768] * (subjects - 1)
+    begins = [4 + len(rule) * at if subjects else 4 for at in range(keys)]
+    records = [struct.pack('>HH', begin, rows) + row for begin, rows in zip(begins, rows)]
+    return kind + struct.pack('>H', 4 + len(rule) * rules) + rule * rules + b''.join(records)
 
 
-def calls_of(server, source, algorithm, keys, label):
-    sha, asked = server.call('SCRIPT', 'LOAD', source), question(algorithm, keys)
-    names = lambda number: [f'{label}{(number * keys + at) % (1 if keys == 1 else 40_000)}' for at in range(keys)]
+def calls_of(server, source, algorithm, keys, label, subjects=0):
+    sha, asked = server.call('SCRIPT', 'LOAD', source), question(algorithm, keys, subjects)
+    varied = 1 if keys == 1 or subjects else 40_000
+    names = lambda number: [f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)]
     return lambda number: encode('EVALSHA', sha, keys, *names(number), asked, number)
+
+
+def measure(server, contenders, counts, rounds, is_small, time=Server.time):
+    """Microseconds of each contender's calls in each round, or instructions of a call."""
+    if counts:
+        return [[server.count(call, 1_000 if is_small else 50)] for call in contenders]
+    size, found = 3_000 if is_small else 500, [[] for _ in contenders]
+    for turn in range(rounds):
+        for call, times in zip(contenders, found):
+            times.append(time(server, call, range(turn * size, (turn + 1) * size)))
+    return found
+
+
+def ratio(found, n):
+    return median(ours / other for ours, other in zip(found[0], found[n]))
+
+
+def joint_rows(server, counts, rounds, rows):
+    """A take over three subjects, beside the general part's and the usual case's take of one."""
+    for at, algorithm in enumerate(ALGORITHMS):
+        source = expand(f'{ROOT}/lua', f'{algorithm}.lua')
+        contenders = [(3, 3), (1, 1), (1, 0)]
+        contenders = [calls_of(server, source, algorithm, keys, f'joint{at}:{n}:', subjects) for n, (keys, subjects) in enumerate(contenders)]
+        found = measure(server, contenders, counts, rounds, True, Server.middle_time)
+        if not counts:
+            rows.append([algorithm.replace('_', ' '), *(f'{median(times):.2f}' for times in found)])
+        rows[at] += [f'{ratio(found, 1):.2f}', f'{ratio(found, 2):.2f}']
+        print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
+
+
+def markdown(head, rows, texts=1):
+    table = [head, ['---'] * texts + ['---:'] * (len(head) - texts), *rows]
+    return ''.join('| ' + ' | '.join(row) + ' |\n' for row in table)
 
 
 def main():
     options = argparse.ArgumentParser()
     options.add_argument('--rounds', type=int, default=12)
     options.add_argument('--against')
+    options.add_argument('--joint', action='store_true')
     options.add_argument('--print', action='store_true')
     options = options.parse_args()
     folder = tempfile.mkdtemp()
     plain = {name: open(f'{ROOT}/benches/plain/{name}.lua').read() for name in ('gcra', 'sliding_log')}
-    rows = []
+    lone = [] if options.joint else [(algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS]
+    rows, joint = [], []
     for counts in (False, True):
         server = Server(folder, counts)
         try:
-            for at, (algorithm, keys) in enumerate((algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS):
+            for at, (algorithm, keys) in enumerate(lone):
                 beside = algorithm if algorithm in plain else 'gcra'
                 contenders = [(expand(f'{ROOT}/lua', f'{algorithm}.lua'), algorithm), (plain[beside], beside)]
                 if options.against:
                     contenders.append((expand(f'{options.against}/lua', f'{algorithm}.lua'), algorithm))
                 contenders = [calls_of(server, source, of, keys, f'{at}:{n}:') for n, (source, of) in enumerate(contenders)]
-                if counts:
-                    found = [[server.count(call, 1_000 if keys == 1 else 50)] for call in contenders]
-                else:
-                    size, found = 3_000 if keys == 1 else 500, [[] for _ in contenders]
-                    for turn in range(options.rounds):
-                        for call, times in zip(contenders, found):
-                            times.append(server.time(call, range(turn * size, (turn + 1) * size)))
-                    rows.append([algorithm.replace('_', ' ') + (', one take' if keys == 1 else ', 64 keys'), beside.replace('_', ' ')])
-                ratio = lambda n: median(ours / other for ours, other in zip(found[0], found[n]))
+                found = measure(server, contenders, counts, options.rounds, keys == 1)
                 if not counts:
+                    rows.append([algorithm.replace('_', ' ') + (', one take' if keys == 1 else ', 64 keys'), beside.replace('_', ' ')])
                     rows[at] += [f'{median(times) / keys:.2f}' for times in found[:2]]
-                rows[at] += [f'{ratio(n):.2f}' for n in range(1, len(found))]
+                rows[at] += [f'{ratio(found, n):.2f}' for n in range(1, len(found))]
                 print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
+            joint_rows(server, counts, options.rounds, joint)
         finally:
             server.stop()
     head = ['server time of a take', 'plain one', 'µs', 'plain µs', 'to plain']
     old = ['to the other version'] if options.against else []
     head += old + ['instructions to plain'] + old
-    table = [head, ['---', '---'] + ['---:'] * (len(head) - 2), *rows]
-    table = ''.join('| ' + ' | '.join(row) + ' |\n' for row in table)
-    print(table)
-    if not options.print:
+    tables = {} if options.joint else {'scripts': markdown(head, rows, 2)}
+    head = ['a take over three subjects', 'µs', 'one subject, general part, µs', 'one, usual case, µs']
+    head += ['to the general part', 'to the usual case', 'instructions to the general part', 'to the usual case']
+    tables['joint-scripts'] = markdown(head, joint)
+    print('\n'.join(tables.values()))
+    for name, table in tables.items() if not options.print else ():
         path = f'{ROOT}/benches/README.md'
         text = open(path).read()
-        text = re.sub(r'(<!-- scripts:begin -->\n).*?(<!-- scripts:end -->)', lambda found: f'{found[1]}\n{table}\n{found[2]}', text, flags=re.S)
+        text = re.sub(rf'(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)', lambda found: f'{found[1]}\n{table}\n{found[2]}', text, flags=re.S)
         open(path, 'w').write(text)
 
 

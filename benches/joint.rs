@@ -1,0 +1,208 @@
+//! What a rule of three subjects costs a service, beside a rule of one and beside three layers of one
+//! subject each: a lone request, and 64 connections of `wrk`. The contenders take turns; ratios are
+//! medians over 9 rounds, or as many as ROUNDS says. The bench starts a server of its own.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use http::request::Parts;
+use redis::{Connection, InfoDict, cmd};
+use support::{Table, median};
+use test_support::Redis;
+use tidegate::key::{Everyone, KeyExtractor};
+use tidegate::rule::Subject;
+use tidegate::{Algorithm, Key, Quota, RateLimitLayer, RedisStore, Rule};
+use tokio::net::TcpListener;
+
+const CONTENDERS: [&str; 3] = ["joint", "one", "stacked"];
+/// Lone requests of a contender before the next one's turn, and turns in a round.
+const REQUESTS: usize = 50;
+const TURNS: usize = 20;
+
+/// A user, or an address, whose number changes with each request.
+fn one_of(many: u64) -> impl KeyExtractor {
+    let next = AtomicU64::new(0);
+    move |_: &Parts| {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        Ok(Key::from(number.wrapping_mul(2_654_435_761) % many))
+    }
+}
+
+/// So much that nothing is denied.
+fn quota(seconds: u64) -> Quota {
+    Quota::new(Duration::from_secs(seconds), 1_000_000_000).expect("valid")
+}
+
+fn app(store: &RedisStore, algorithm: Algorithm) -> Router {
+    let layer = |rule: Result<Rule, _>| {
+        let rule = rule.expect("valid").with_algorithm(algorithm);
+        RateLimitLayer::from_rule(rule).store(store.clone())
+    };
+    let (user, address) = (|| one_of(100_000), || one_of(10_000));
+    let joint = layer(Rule::joint(
+        "joint",
+        [
+            Subject::new("user", user()).limit(quota(1)),
+            Subject::new("address", address()).limit(quota(60)),
+            Subject::new("everyone", Everyone).limit(quota(1)),
+        ],
+    ));
+    let of = |path, seconds| layer(Rule::new(path, [quota(seconds)]));
+    let stacked = Router::new()
+        .route("/stacked", get(async || "1"))
+        .layer(of("user", 1).key(user()))
+        .layer(of("address", 60).key(address()))
+        .layer(of("everyone", 1));
+    stacked
+        .route("/joint", get(async || "1").layer(joint))
+        .route("/one", get(async || "1").layer(of("one", 1).key(user())))
+}
+
+async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async { axum::serve(listener, app).await });
+    address
+}
+
+/// Script calls, and microseconds of the server in them, since the last question.
+fn script_calls(connection: &mut Connection) -> (f64, f64) {
+    let info = cmd("INFO").arg("commandstats").query(connection);
+    let info: InfoDict = info.expect("informs");
+    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
+    let field = |name| stats.split(',').find_map(|pair| pair.strip_prefix(name));
+    let number = |name| field(name).map_or(0.0, |text| text.parse().expect("a number"));
+    let found = (number("calls="), number("usec="));
+    let reset = cmd("CONFIG").arg("RESETSTAT").exec(connection);
+    reset.expect("resets");
+    found
+}
+
+/// What a contender's requests cost in a round. Each number is one of [`COLUMNS`].
+type Costs = [f64; 3];
+
+const CALLS: usize = 1;
+const MICROS: usize = 2;
+
+/// Microseconds of each of these requests, one after the other.
+fn lone(connection: &mut TcpStream, path: &str) -> Vec<f64> {
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut response = [0; 4096];
+    let mut times = Vec::with_capacity(REQUESTS);
+    for _ in 0..REQUESTS {
+        let asked = Instant::now();
+        connection.write_all(request.as_bytes()).expect("sends");
+        let mut size = 0;
+        while !response[..size].ends_with(b"\r\n\r\n1") {
+            size += connection.read(&mut response[size..]).expect("an answer");
+            assert!(response.starts_with(b"HTTP/1.1 200 "), "{path} was denied");
+        }
+        times.push(asked.elapsed().as_secs_f64() * 1e6);
+    }
+    times
+}
+
+/// The median of a lone request, its script calls, and microseconds of the server.
+fn lone_round(server: &mut Connection, connection: &mut TcpStream) -> [Costs; 3] {
+    let mut times = [const { Vec::new() }; 3];
+    let mut costs = [Costs::default(); 3];
+    for _ in 0..TURNS {
+        for (at, path) in CONTENDERS.into_iter().enumerate() {
+            script_calls(server);
+            times[at].extend(lone(connection, path));
+            let (calls, micros) = script_calls(server);
+            costs[at][CALLS] += calls / (TURNS * REQUESTS) as f64;
+            costs[at][MICROS] += micros / (TURNS * REQUESTS) as f64;
+        }
+    }
+    for (costs, times) in costs.iter_mut().zip(times) {
+        costs[0] = median(times);
+    }
+    costs
+}
+
+/// Requests a second over 64 connections, the script calls of each, and microseconds of the server.
+fn loaded_round(server: &mut Connection, address: SocketAddr) -> [Costs; 3] {
+    CONTENDERS.map(|path| {
+        cmd("FLUSHALL").exec(server).expect("flushes");
+        script_calls(server);
+        let url = format!("http://{address}/{path}");
+        let output = Command::new("wrk")
+            .args(["-t1", "-c64", "-d2s", &url])
+            .output();
+        let text = String::from_utf8(output.expect("wrk is installed").stdout).expect("text");
+        assert!(!text.contains("Non-2xx"), "{text}");
+        let (calls, micros) = script_calls(server);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Requests/sec:"));
+        let rate: f64 = line.and_then(|it| it.trim().parse().ok()).expect("a rate");
+        let requests = text
+            .lines()
+            .find_map(|line| line.trim().split_once(" requests in "));
+        let requests: f64 = requests
+            .and_then(|(it, _)| it.parse().ok())
+            .expect("a number");
+        [rate, calls / requests, micros / requests]
+    })
+}
+
+fn row(algorithm: Algorithm, rounds: &[[Costs; 3]], decimals: usize) -> Vec<String> {
+    let of = |at: usize, cost: usize| median(rounds.iter().map(|round| round[at][cost]));
+    let to = |other: usize| median(rounds.iter().map(|round| round[0][0] / round[other][0]));
+    let each = |cost, decimals| {
+        let cells = (0..3).map(|at| format!("{:.decimals$}", of(at, cost)));
+        cells.collect::<Vec<_>>().join(" / ")
+    };
+    vec![
+        algorithm.name().to_owned(),
+        each(0, decimals),
+        format!("{:.2}", to(1)),
+        format!("{:.2}", to(2)),
+        each(CALLS, 3),
+        each(MICROS, 1),
+    ]
+}
+
+fn main() {
+    let server = Redis::start();
+    let mut connection = server.connection();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = runtime.block_on(RedisStore::connect(server.url.as_str()));
+    let store = store.expect("connects").timeout(Duration::from_secs(5));
+    let rounds = std::env::var("ROUNDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let rounds = rounds.unwrap_or(9);
+    let columns = [
+        "joint to one",
+        "joint to stacked",
+        "script calls a request",
+        "µs of the server a request",
+    ];
+    let table = |first| Table::new(&[&[first, "joint / one / stacked"], &columns[..]].concat());
+    let mut of_lone = table("a lone request, p50 in µs");
+    let mut of_loaded = table("64 connections, requests a second");
+    for algorithm in Algorithm::ALL {
+        let address = runtime.block_on(serve(app(&store, algorithm)));
+        let mut client = TcpStream::connect(address).expect("connects");
+        client.set_nodelay(true).expect("a connection");
+        lone_round(&mut connection, &mut client);
+        let (mut lone, mut loaded) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            lone.push(lone_round(&mut connection, &mut client));
+            loaded.push(loaded_round(&mut connection, address));
+        }
+        of_lone.row(&row(algorithm, &lone, 0));
+        of_loaded.row(&row(algorithm, &loaded, 0));
+    }
+    of_lone.print();
+    of_loaded.print();
+}
