@@ -9,12 +9,12 @@
   --        wait_for(state, cost): microseconds until a cost fits that does not fit now; nil if that
   --                               is not usual
   --        reset_after(state): microseconds until nothing of it counts
-  --        write(state) -> the reply to its first command
+  --        write(state) -> a table with err, if a command failed
   -- Gives  the reply of the call, if all is usual; else replies: its head, and no values
   local JOINT, RECORD_SIZE = 32768, 20
   local states, rules, changed, costs, place, is_usual = {}, {}, {}, {}, 0, true
   while is_usual and place < #KEYS do
-    -- The first record says how many counts there are; of all takes and deadlines are the same.
+    -- The first record says how many counts there are. All have the same takes and deadline.
     local _, counts, _, takes, deadline = unpack(RECORD, question, at + place * RECORD_SIZE)
     local first, last, fitting = place + 1, place + counts - JOINT, takes
     is_usual = now <= deadline
