@@ -40,10 +40,20 @@ pub struct Decision {
     states: States,
     /// `None` as a cost of 0.
     receipt: Receipt,
-    verdict: Verdict,
+    found: Found,
+    /// Whether it was denied by permits alone.
+    is_busy: bool,
     source: Source,
     /// Whether it came after the time-out and still counts, because this process was slow.
     pub(crate) is_late: bool,
+}
+
+/// A verdict without its words for a busy rule, which would make a decision larger.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Allowed,
+    Denied(Duration),
+    Never,
 }
 
 /// What a store found.
@@ -57,7 +67,13 @@ pub enum Verdict {
         /// How long until it fits, if no other take is charged before.
         retry_after: Duration,
     },
-    /// It costs more than a quota's max: no wait helps.
+    /// As many requests of the key run as may [at a time](crate::Rule::with_max_concurrent), and no
+    /// quota denies it. It may fit as soon as one of them ends.
+    Busy {
+        /// A [hint](crate::Rule::with_busy_retry): nobody knows when one ends.
+        retry_after: Duration,
+    },
+    /// It costs more than a quota's max, or none may run at a time: no wait helps.
     Never,
 }
 
@@ -184,6 +200,14 @@ impl QuotaState {
         self
     }
 
+    /// The same, of which this is known.
+    pub(crate) const fn exceeded(self, is_exceeded: bool) -> Self {
+        Self {
+            is_exceeded,
+            ..self
+        }
+    }
+
     /// The same for a process that has leased units, of which so many are left.
     pub(crate) const fn for_lease(self, left: u64) -> Self {
         Self {
@@ -246,7 +270,7 @@ impl Decision {
             Verdict::Denied { retry_after } => Verdict::Denied {
                 retry_after: Duration::from_micros(micros(retry_after)),
             },
-            Verdict::Allowed | Verdict::Never => verdict,
+            Verdict::Allowed | Verdict::Busy { .. } | Verdict::Never => verdict,
         };
         Self::from_states(verdict, source, cost, states, None)
     }
@@ -262,8 +286,8 @@ impl Decision {
             (1, Some(state)) => return Self::from_state(verdict, source, cost, state, receipt),
             (_, first) => first.into_iter().chain(states),
         };
-        let states = states.map(|state| state.after(verdict, cost)).collect();
-        Self::of_states(verdict, source, states, receipt)
+        let states: Arc<[_]> = states.map(|state| state.after(verdict, cost)).collect();
+        Self::with_states(States::Many(states), verdict, source, receipt)
     }
 
     /// A decision whose states say already what they denied.
@@ -273,10 +297,27 @@ impl Decision {
         states: Arc<[QuotaState]>,
         receipt: Option<Receipt>,
     ) -> Self {
+        Self::with_states(States::Many(states), verdict, source, receipt)
+    }
+
+    #[inline]
+    fn with_states(
+        states: States,
+        verdict: Verdict,
+        source: Source,
+        receipt: Option<Receipt>,
+    ) -> Self {
+        let (found, is_busy) = match verdict {
+            Verdict::Allowed => (Found::Allowed, false),
+            Verdict::Denied { retry_after } => (Found::Denied(retry_after), false),
+            Verdict::Busy { retry_after } => (Found::Denied(retry_after), true),
+            Verdict::Never => (Found::Never, false),
+        };
         Self {
-            states: States::Many(states),
+            states,
             receipt: receipt.unwrap_or(Receipt::NONE),
-            verdict,
+            found,
+            is_busy,
             source,
             is_late: false,
         }
@@ -289,13 +330,18 @@ impl Decision {
         state: QuotaState,
         receipt: Option<Receipt>,
     ) -> Self {
-        Self {
-            states: States::One(state.after(verdict, cost)),
-            receipt: receipt.unwrap_or(Receipt::NONE),
-            verdict,
-            source,
-            is_late: false,
-        }
+        let states = States::One(state.after(verdict, cost));
+        Self::with_states(states, verdict, source, receipt)
+    }
+
+    /// A decision whose state says already whether it denied.
+    pub(crate) fn of_state(
+        verdict: Verdict,
+        source: Source,
+        state: QuotaState,
+        receipt: Option<Receipt>,
+    ) -> Self {
+        Self::with_states(States::One(state), verdict, source, receipt)
     }
 
     /// The same with the receipt of what was charged. Default: nothing was.
@@ -327,18 +373,18 @@ impl Decision {
     /// Whether the request may go on. It was charged then, and only then.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.verdict, Verdict::Allowed)
+        matches!(self.found, Found::Allowed)
     }
 
     /// When the same take would be allowed if nobody else asks: exactly then, not a microsecond
-    /// earlier.
+    /// earlier. Of a [busy](Verdict::Busy) rule it is a hint.
     ///
     /// `None` if it was allowed, and if it can never be, because it costs more than a quota's max.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        match self.verdict {
-            Verdict::Denied { retry_after } => Some(retry_after),
-            Verdict::Allowed | Verdict::Never => None,
+        match self.found {
+            Found::Denied(retry_after) => Some(retry_after),
+            Found::Allowed | Found::Never => None,
         }
     }
 
@@ -367,6 +413,12 @@ impl Decision {
         }
     }
 
+    /// Whether nothing but [permits](crate::Rule::with_max_concurrent) denied it.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
     /// Which quotas denied the take. `quotas` has an element for each quota of the rule, such as
     /// its [policies](crate::Rule::policies): those of the quotas that were
     /// [exceeded](QuotaState::is_exceeded) are returned.
@@ -378,7 +430,12 @@ impl Decision {
     /// What the store found.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
-        self.verdict
+        match self.found {
+            Found::Allowed => Verdict::Allowed,
+            Found::Denied(retry_after) if self.is_busy => Verdict::Busy { retry_after },
+            Found::Denied(retry_after) => Verdict::Denied { retry_after },
+            Found::Never => Verdict::Never,
+        }
     }
 
     /// Which store decided.
@@ -401,7 +458,7 @@ impl Decision {
     pub(crate) fn aged_by(&self, age: Duration, source: Source) -> Self {
         let mut aged = self.clone();
         (aged.source, aged.is_late) = (source, false);
-        if let Verdict::Denied { retry_after } = &mut aged.verdict {
+        if let Found::Denied(retry_after) = &mut aged.found {
             *retry_after = retry_after.saturating_sub(age);
         }
         if let States::One(state) = &mut aged.states {
@@ -414,7 +471,7 @@ impl Decision {
     /// The same denial with a shorter retry-after.
     pub(crate) fn within(&self, retry_after: Duration) -> Self {
         let mut sooner = self.clone();
-        if let Verdict::Denied { retry_after: known } = &mut sooner.verdict {
+        if let Found::Denied(known) = &mut sooner.found {
             *known = retry_after.min(*known);
         }
         sooner
@@ -457,7 +514,7 @@ impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut decision = f.debug_struct("Decision");
         decision
-            .field("verdict", &self.verdict)
+            .field("verdict", &self.verdict())
             .field("source", &self.source)
             .field("quotas", &self.quotas())
             .field("receipt", &self.receipt());

@@ -157,6 +157,10 @@ impl Key {
     /// `user>alice`. In the text of any other key each `>` closes a `<`, so none has this one.
     #[cfg(feature = "page")]
     pub(crate) fn of_subject(&self, name: &str) -> Self {
+        // The only subject of its rule.
+        if name.is_empty() {
+            return self.clone();
+        }
         let mut encoded = String::new();
         escape(name.as_bytes(), &mut encoded);
         encoded.extend([">", &self.encoded]);

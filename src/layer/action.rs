@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::sync::Arc;
 
 use axum_core::BoxError;
@@ -9,7 +8,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::Outcome;
+use super::decide::{Outcome, Permits};
 use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
@@ -64,7 +63,7 @@ pub(crate) struct Admission {
     /// Whether it is a gRPC request, if the rule wants to know.
     pub(super) is_grpc: bool,
     /// Is dropped with the body of the response.
-    pub(crate) permit: Option<Box<dyn Any + Send>>,
+    pub(super) permits: Option<Box<Permits>>,
     pub(super) gate: Arc<Gate>,
     /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
@@ -99,7 +98,7 @@ impl Admission {
             return Err(error);
         };
         let callback = Arc::clone(callback);
-        self.permit = None;
+        self.permits = None;
         let rule = Arc::clone(&self.rule);
         Ok(Box::pin(async move {
             let response = recover_inner(callback, rule, *head, error).await?;
@@ -128,9 +127,9 @@ impl Admission {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut response = match self.permit {
+        let mut response = match self.permits {
             None => response.map(Body::new),
-            Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
+            Some(permits) => response.map(|body| Body::new(PermitBody::new(body, permits))),
         };
         if let Some(mut answer) = self.answer {
             answer.release();

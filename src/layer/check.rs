@@ -16,7 +16,7 @@ use crate::callback::{Cause, Failed, Recovery, grpc, recover};
 use crate::decision::Decision;
 use crate::error::{KeyError, StoreError};
 use crate::rule::{Quotas, Rule, Subject};
-use crate::store::{Charge, Store};
+use crate::store::{Charge, LatePermit, Permit, Store};
 
 /// A question to [`Limits::check`](crate::Limits::check): await it.
 ///
@@ -107,11 +107,19 @@ impl Check {
         gate.count(&mut outcome);
         let rule = Arc::clone(outcome.rule());
         let refusal = match outcome {
-            Outcome::Pass(..) | Outcome::Proceed(..) => return Ok(Admitted::default()),
-            Outcome::Allowed(charge, _) => {
+            Outcome::Pass(_, _, permits) => {
+                return Ok(Admitted {
+                    in_shadow: permits.in_shadow,
+                    ..Admitted::default()
+                });
+            }
+            Outcome::Proceed(..) => return Ok(Admitted::default()),
+            Outcome::Allowed(charge, _, permits) => {
                 return Ok(Admitted {
                     decision: Some(charge.decision().clone()),
                     charge: charge.hand_out(),
+                    permit: permits.own,
+                    in_shadow: permits.in_shadow,
                 });
             }
             Outcome::Denied(take, decision) => Refusal::Denied(take, decision),
@@ -232,6 +240,13 @@ pub struct Admitted {
     pub decision: Option<Decision>,
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
+    /// The right to run, under a rule that says how many may [at a
+    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. `None`
+    /// under other rules.
+    pub permit: Option<Permit>,
+    /// That of the rule's candidate.
+    #[allow(dead_code, reason = "it goes back with the answer")]
+    in_shadow: Option<LatePermit>,
 }
 
 /// The answer to a [`Check`] that may not go on: it was denied, or the store gave no decision, or

@@ -26,7 +26,7 @@ use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::{OnError, Policy, Rule};
-use crate::store::{Charge, LateCharge, Store, StoreFuture, Take};
+use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
 
 /// What becomes of a take.
@@ -35,15 +35,29 @@ use crate::trace::{self, TakeSpan};
 #[derive(Clone)]
 pub(crate) enum Outcome {
     /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
-    /// that is given back.
-    Pass(Arc<Rule>, Option<Arc<LateCharge>>),
-    /// With the instant since when it has waited, if it has waited.
-    Allowed(Charge, Option<Instant>),
+    /// that is given back, and may hold.
+    Pass(Arc<Rule>, Option<Arc<LateCharge>>, Permits),
+    /// With the instant since when it has waited, if it has waited, and what it holds.
+    Allowed(Charge, Option<Instant>, Permits),
     Denied(Take, Decision),
     /// It is admitted without a decision.
     Proceed(Arc<Rule>, Cause),
     /// There is no decision.
     Failed(Arc<Rule>, Cause),
+}
+
+/// What a request holds until its response has ended: its own permit, and that of a shadow rule.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Permits {
+    pub(super) own: Option<Permit>,
+    pub(super) in_shadow: Option<LatePermit>,
+}
+
+impl Permits {
+    /// `None` if nothing is held.
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        (self.own.is_some() || self.in_shadow.is_some()).then(|| Box::new(self))
+    }
 }
 
 /// How far the decision about a take is.
@@ -62,8 +76,8 @@ pub(super) struct AskedTake {
     /// When it was asked. `None` where no request may wait.
     at: Option<Instant>,
     wait: Wait,
-    /// What the candidate of the rule is charged.
-    candidate: Option<Arc<LateCharge>>,
+    /// What the candidate of the rule is charged, and holds.
+    candidate: Option<Candidate>,
     /// The candidate's take, until that is counted.
     shadow: Option<Box<ShadowTake>>,
     /// The span around the call of the store.
@@ -84,8 +98,10 @@ pub(super) struct WaitingTake {
     decision: Decision,
     at: Instant,
     waiter: Waiter,
-    candidate: Option<Arc<LateCharge>>,
+    candidate: Option<Candidate>,
 }
+
+type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
 /// What of a take is limited, and not let through by an operator.
 pub(super) enum Limited {
@@ -100,15 +116,15 @@ pub(super) enum Limited {
 impl Outcome {
     pub(super) fn rule(&self) -> &Arc<Rule> {
         match self {
-            Self::Allowed(charge, _) => charge.take().rule(),
+            Self::Allowed(charge, ..) => charge.take().rule(),
             Self::Denied(take, _) => take.rule(),
-            Self::Pass(rule, _) | Self::Proceed(rule, _) | Self::Failed(rule, _) => rule,
+            Self::Pass(rule, ..) | Self::Proceed(rule, _) | Self::Failed(rule, _) => rule,
         }
     }
 
     pub(super) fn decision(&self) -> Option<&Decision> {
         match self {
-            Self::Allowed(charge, _) => Some(charge.decision()),
+            Self::Allowed(charge, ..) => Some(charge.decision()),
             Self::Denied(_, decision) => Some(decision),
             Self::Pass(..) | Self::Proceed(..) | Self::Failed(..) => None,
         }
@@ -148,9 +164,14 @@ impl Gate {
             let rule = Arc::clone(take.rule());
             let charge = self.refunds_by_response(&rule);
             let charge = charge.then(|| LateCharge::new(&self.refunds));
-            let shadow = ShadowTake::begin(self, take, charge.clone());
+            let permit = rule.has_permits().then(LatePermit::default);
+            let shadow = ShadowTake::begin(self, take, charge.clone(), permit.clone());
             shadow.into_iter().for_each(ShadowTake::count);
-            return Deciding::Done(Outcome::Pass(rule, charge));
+            let permits = Permits {
+                in_shadow: permit,
+                ..Permits::default()
+            };
+            return Deciding::Done(Outcome::Pass(rule, charge, permits));
         }
         let wait = Wait::May(since);
         let candidate = take.rule().shadow().map(Arc::clone);
@@ -158,9 +179,10 @@ impl Gate {
             return self.ask(take, wait, None);
         };
         let charge = LateCharge::new(&self.refunds);
-        let mut deciding = self.ask(take, wait, Some(Arc::clone(&charge)));
+        let permit = candidate.rule().has_permits().then(LatePermit::default);
+        let mut deciding = self.ask(take, wait, Some((Arc::clone(&charge), permit.clone())));
         // Both are in the queue before a flight departs, unless one departs in between.
-        let shadow = ShadowTake::begin(self, candidate, Some(charge));
+        let shadow = ShadowTake::begin(self, candidate, Some(charge), permit);
         match &mut deciding {
             Deciding::Asked(asked, _) => asked.shadow = shadow.map(Box::new),
             _ => shadow.into_iter().for_each(ShadowTake::count),
@@ -184,12 +206,12 @@ impl Gate {
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.counters.let_through();
-        Deciding::Done(Outcome::Pass(take.into_rule(), None))
+        Deciding::Done(Outcome::Pass(take.into_rule(), None, Permits::default()))
     }
 
     /// Asks the store, once.
     #[inline]
-    fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Arc<LateCharge>>) -> Deciding {
+    fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Candidate>) -> Deciding {
         take.note_refunds(|hash| self.counters.open.refunds(hash));
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
@@ -272,6 +294,11 @@ impl Gate {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.set_failure(None);
+            let (candidate, in_shadow) = candidate.unzip();
+            let permits = Permits {
+                own: self.refunds.hold(&store, &take, &decision, &counters),
+                in_shadow: in_shadow.flatten(),
+            };
             let charge = Charge::decided(store, take, decision, counters, candidate);
             // Before it ceases to wait: those behind it may hope for what it was granted.
             let charge = match self.waiting.is_on() {
@@ -285,7 +312,7 @@ impl Gate {
                     Some(waiter.since)
                 }
             };
-            return Deciding::Done(Outcome::Allowed(charge, waited_since));
+            return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
         let waiter = match asked.wait {
             Wait::Did(waiter) => Some(waiter),
@@ -338,10 +365,26 @@ impl Gate {
 /// A store that does not know takes over several counts is not asked about them.
 #[inline]
 pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
-    match take.as_joint() {
-        Some(_) if !capabilities(store).joint => Err(without_joint_takes(store)),
-        _ => Ok(()),
+    let Some(joint) = take.as_joint() else {
+        return Ok(());
+    };
+    let can = capabilities(store);
+    match () {
+        () if !can.joint => Err(without_joint_takes(store)),
+        () if !can.permits && joint.takes.iter().any(|it| it.rule().is_permits()) => {
+            Err(without_permits(store))
+        }
+        () => Ok(()),
     }
+}
+
+#[cold]
+fn without_permits(store: &Arc<dyn Store>) -> StoreError {
+    let message = format!(
+        "the store {} keeps no permits of requests in progress: see Capabilities::permits",
+        store.name()
+    );
+    StoreError::new(StoreErrorKind::Configuration, message)
 }
 
 #[cold]

@@ -228,7 +228,7 @@ impl Gate {
         rule: &Arc<Rule>,
         head: &Parts,
     ) -> Result<Box<[Option<Key>]>, Box<Action>> {
-        let keys = rule.subjects().iter().map(|subject| {
+        let keys = rule.counted_subjects().iter().map(|subject| {
             let extractor = match subject.key() {
                 Some(own) => Some(&**own),
                 None => self.options.extractor(rule),

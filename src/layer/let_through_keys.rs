@@ -43,7 +43,7 @@ impl LetThroughKeys {
                 false => Limited::Whole,
             };
         };
-        let subjects = take.rule().subjects().iter().zip(joint.keys());
+        let subjects = take.rule().counted_subjects().iter().zip(joint.keys());
         let skips = subjects.map(|(subject, key)| {
             let key = key.as_ref().map(|key| key.of_subject(subject.name()));
             key.is_some_and(|key| is_let_through(key.as_str()))

@@ -90,17 +90,9 @@ mod shadow_take;
 mod subject_keys;
 mod waiting;
 
-#[cfg(feature = "lock")]
-pub(crate) use action::Action;
 pub use check::{Admitted, Check, Peek, Refused};
-#[cfg(feature = "lock")]
-pub(crate) use decide::Outcome;
 pub(crate) use gate::Gate;
-#[cfg(feature = "lock")]
-pub(crate) use gate::RuleSource;
 pub use headers::Headers;
-#[cfg(feature = "lock")]
-pub(crate) use headers::WriteFields;
 pub(crate) use inspector::Warnings;
 #[cfg(feature = "page")]
 pub(crate) use let_through_keys::LetThroughKeys;

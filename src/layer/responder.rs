@@ -59,15 +59,16 @@ impl Gate {
     fn carry_out(self: &Arc<Self>, mut outcome: Outcome) -> Action {
         self.count(&mut outcome);
         match outcome {
-            Outcome::Pass(_, None) => Action::Pass,
-            Outcome::Pass(rule, shadow) => {
+            Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => Action::Pass,
+            Outcome::Pass(rule, shadow, permits) => {
                 let mut admitted = self.admit(rule);
-                admitted.shadow = shadow;
+                (admitted.shadow, admitted.permits) = (shadow, permits.boxed());
                 Action::Admit(admitted)
             }
-            Outcome::Allowed(charge, waiting_since) => {
+            Outcome::Allowed(charge, waiting_since, permits) => {
                 let rule = charge.take().rule();
                 let mut admitted = self.admit(Arc::clone(rule));
+                admitted.permits = permits.boxed();
                 admitted.waiting_since = waiting_since;
                 if let Some(failure) = charge.decision().failure() {
                     admitted.outage = self.outage(failure);
@@ -102,7 +103,7 @@ impl Gate {
     /// decision proceeds, if its rule says so.
     pub(super) fn count(&self, outcome: &mut Outcome) {
         match outcome {
-            Outcome::Allowed(charge, _) => self.count_decision(charge.take(), charge.decision()),
+            Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
                 self.count_decision(take, decision);
                 self.note_denied(take, decision);
@@ -179,7 +180,7 @@ impl Gate {
             answer: None,
             shadow: None,
             is_grpc: false,
-            permit: None,
+            permits: None,
             gate: Arc::clone(self),
             head: None,
             is_open_for_handler: false,

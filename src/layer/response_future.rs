@@ -1,4 +1,4 @@
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::action::{Action, Admission};
+use super::decide::Permits;
 use super::gate::Gate;
 use super::waiting::WaitingSince;
 use crate::callback::{BoxFuture, grpc};
@@ -294,19 +295,19 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
 }
 
 pin_project! {
-    /// A response's body, which holds a permit until it has ended.
+    /// A response's body, which holds permits until it has ended.
     pub(super) struct PermitBody<B> {
         #[pin]
         body: B,
-        permit: Option<Box<dyn Any + Send>>,
+        permits: Option<Box<Permits>>,
     }
 }
 
 impl<B: HttpBody> PermitBody<B> {
-    pub(super) fn new(body: B, permit: Box<dyn Any + Send>) -> Self {
+    pub(super) fn new(body: B, permits: Box<Permits>) -> Self {
         // A server may never poll an empty body.
-        let permit = (!body.is_end_stream()).then_some(permit);
-        Self { body, permit }
+        let permits = (!body.is_end_stream()).then_some(permits);
+        Self { body, permits }
     }
 }
 
@@ -322,7 +323,7 @@ impl<B: HttpBody> HttpBody for PermitBody<B> {
         let frame = ready!(this.body.as_mut().poll_frame(cx));
         // A server need not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            drop(this.permit.take());
+            drop(this.permits.take());
         }
         Poll::Ready(frame)
     }

@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::in_flight_counter::Permit;
 use crate::metrics::RuleCounters;
-use crate::store::{Charge, LateCharge, Store, StoreFuture, Take};
+use crate::store::{Charge, LateCharge, LatePermit, RefundQueue, Store, StoreFuture, Take};
 
 /// A take of a shadow rule that is not answered yet. Only the counters learn its answer, and
 /// callers that may give back what it was charged.
@@ -30,6 +30,8 @@ struct AskedInShadow {
     take: Take,
     counters: Arc<RuleCounters>,
     charge: Option<Arc<LateCharge>>,
+    permit: Option<LatePermit>,
+    refunds: RefundQueue,
 }
 
 /// After this time nobody waits for an answer any more: a store without a time-out of its own may
@@ -45,12 +47,19 @@ const STORE: &str = "store of a shadow rule";
 impl ShadowTake {
     /// Asks the store. `None` if the answer was there immediately and is counted, or if too many
     /// takes are pending. A panic of the store is logged.
-    pub(super) fn begin(gate: &Gate, take: Take, charge: Option<Arc<LateCharge>>) -> Option<Self> {
+    pub(super) fn begin(
+        gate: &Gate,
+        take: Take,
+        charge: Option<Arc<LateCharge>>,
+        permit: Option<LatePermit>,
+    ) -> Option<Self> {
         let asked = AskedInShadow {
             store: Arc::clone(gate.store()),
             take,
             counters: Arc::clone(&gate.counters),
             charge,
+            permit,
+            refunds: gate.refunds.clone(),
         };
         let answer = gate.shadows.try_acquire(MAX_PENDING).and_then(|permit| {
             let path = asked.take.rule().path();
@@ -105,6 +114,9 @@ impl AskedInShadow {
         match &decision {
             Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
             None => counters.shadow_failed(),
+        }
+        if let (Some(late), Some(decision)) = (self.permit, &decision) {
+            late.answered(self.refunds.hold(&self.store, &take, decision, &counters));
         }
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);

@@ -110,7 +110,7 @@ impl SubjectKeys {
             return self.take(rule);
         }
         let mut keys = self.0.by_subject(&rule)?;
-        for (subject, key) in rule.subjects().iter().zip(&mut keys) {
+        for (subject, key) in rule.counted_subjects().iter().zip(&mut keys) {
             if is_everyone(subject) || subject.is_everyone() {
                 *key = Some(Key::default());
             }
@@ -128,21 +128,21 @@ impl SubjectKeys {
 impl Given {
     /// The key of each subject of a joint rule that is given one.
     fn by_subject(self, rule: &Rule) -> Result<Box<[Option<Key>]>, String> {
-        let (path, subjects) = (rule.path(), rule.subjects());
+        let (path, subjects) = (rule.path(), rule.counted_subjects());
         let named = match (self, subjects) {
-            (Self::Named(named), _) => named,
+            (Self::Named(named), _) if !rule.subjects().is_empty() => named,
             (Self::One(key), [only]) => vec![(only.name().into(), key)],
-            (Self::One(_), _) => Vec::new(),
+            (Self::One(_), [_, ..]) => Vec::new(),
+            (Self::Named(_), _) | (Self::One(_), []) => {
+                return Err(format!(
+                    "the rule {path:?} has one subject without a name, expected its key alone"
+                ));
+            }
         };
         let names = || {
             let names: Vec<_> = subjects.iter().map(Subject::name).collect();
             names.join(", ")
         };
-        if subjects.is_empty() {
-            return Err(format!(
-                "the rule {path:?} has one subject without a name, expected its key alone"
-            ));
-        }
         if named.is_empty() {
             let names = names();
             return Err(format!(

@@ -123,12 +123,10 @@
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
 mod acquire;
-mod exclusive;
 mod held_lease;
 mod lease_request;
 mod lock;
 mod owner;
 
-pub use exclusive::{Exclusive, ExclusiveLayer};
 pub use lock::{Lock, LockError, LockErrorKind, LockGuard};
 pub use owner::Owner;

@@ -159,7 +159,8 @@ impl RuleCounters {
     /// What a shadow rule would have decided about a request of this cost. What a candidate allows
     /// is not counted: its request is counted by the decision of the rule itself.
     pub(crate) fn shadow_decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
-        if !decision.is_allowed() {
+        // Permits of a shadow rule have no limit.
+        if !decision.is_allowed() || decision.quotas().iter().any(|it| it.is_exceeded()) {
             self.count(DecisionOutcome::ShadowDenied, decision.source());
             self.shadow_quota_denials.add(rule, decision);
         } else if !rule.is_candidate() {

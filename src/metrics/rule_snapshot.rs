@@ -295,7 +295,7 @@ impl DecisionOutcome {
     pub(crate) fn of(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,
-            Verdict::Denied { .. } => Self::Denied,
+            Verdict::Denied { .. } | Verdict::Busy { .. } => Self::Denied,
             Verdict::Never => Self::Never,
         }
     }

@@ -90,7 +90,8 @@ impl Computed {
         let of_counts = counts.iter().map(|count| count.rule.life_micros());
         let life = lives.chain(of_counts).max().unwrap_or(0) + config.lease_micros();
         Self {
-            id_hash: hash(&id),
+            // Permits have the id of the count beside them.
+            id_hash: hash(&id) ^ u64::from(settings.is_permits),
             id,
             quotas: quotas.into(),
             others,

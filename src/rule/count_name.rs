@@ -40,6 +40,17 @@ impl CountName {
         [prefix, self.rule.id(), separator, self.key.as_str()]
     }
 
+    /// The name under which a store keeps the count, behind `service`. That of permits is made of the
+    /// name of the count beside them, in whose slot of a cluster it lies.
+    pub(crate) fn text(&self, service: &str, default_prefix: &str) -> String {
+        let name = [service, &self.pieces(default_prefix).concat()].concat();
+        match self.rule.is_permits() {
+            false => name,
+            true if has_tag(&name) => format!("{name}~permits"),
+            true => format!("{{{name}}}~permits"),
+        }
+    }
+
     /// Whether `name` is joined of these pieces.
     pub(crate) fn is(&self, name: &str, default_prefix: &str) -> bool {
         // Comparing nothing is not free: the C library's way to do it is slow where there is no
@@ -53,12 +64,20 @@ impl CountName {
     }
 }
 
+/// Whether a part of the name chooses the slot of a cluster.
+pub(crate) fn has_tag(name: &str) -> bool {
+    let after = name.split_once('{');
+    after.is_some_and(|(_, rest)| rest.contains('}'))
+}
+
 impl PartialEq for CountName {
     /// Whether both name the same count in one store.
     fn eq(&self, other: &Self) -> bool {
         let is_same = || {
             let (own, other) = (&self.rule, &other.rule);
-            own.id() == other.id() && own.prefix() == other.prefix()
+            own.id() == other.id()
+                && own.prefix() == other.prefix()
+                && own.is_permits() == other.is_permits()
         };
         self.hash() == other.hash()
             && self.key == other.key

@@ -27,6 +27,7 @@
 mod computed;
 mod count_name;
 mod exemptions;
+mod max_concurrent;
 mod outcomes;
 mod plans;
 mod policy;
@@ -38,7 +39,7 @@ mod share;
 mod shared_rules;
 mod subject;
 
-pub(crate) use count_name::CountName;
+pub(crate) use count_name::{CountName, has_tag};
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;

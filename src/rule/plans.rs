@@ -109,11 +109,12 @@ impl Rule {
             self.settings.check_subjects(plan.quotas.given())?;
             let mut policies = plan.quotas.given().iter();
             let with_cost = policies.find(|policy| policy.cost().is_some());
-            if let Some(policy) = with_cost.filter(|_| !self.is_joint()) {
+            if let Some(policy) = with_cost.filter(|_| self.subjects().is_empty()) {
                 return Err(RuleError::CostWithoutSubject(policy.quota().to_string()));
             }
         }
-        self.with(|it| it.plans = plans.into()).checked_life()
+        let rule = self.with(|it| it.plans = plans.into());
+        rule.with_counts_of_permits()?.checked_life()
     }
 
     pub(crate) fn has_plans(&self) -> bool {
@@ -222,7 +223,7 @@ impl Rule {
         let of_plans = self.settings.plans.iter();
         let of_plans = of_plans.flat_map(|plan| plan.quotas.given());
         let all = self.settings.policies.iter().chain(of_plans);
-        let at_cost = all.filter(|policy| policy.cost().is_none());
+        let at_cost = all.filter(|policy| policy.cost().is_none() && !policy.is_concurrent());
         at_cost.map(Policy::quota)
     }
 

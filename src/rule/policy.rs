@@ -25,6 +25,8 @@ pub struct Policy {
     pub(super) subject: Option<Arc<str>>,
     cost: Option<u64>,
     is_hidden: bool,
+    /// Whether it limits the requests in progress, and not those of a window.
+    is_concurrent: bool,
 }
 
 impl Policy {
@@ -43,6 +45,28 @@ impl Policy {
         Self {
             name: safe,
             ..Self::from(quota)
+        }
+    }
+
+    /// At most so many requests at a time, in place of a quota: each holds a *permit* until its
+    /// response has ended. The name is given by the rule. See
+    /// [`Rule::with_max_concurrent`](crate::Rule::with_max_concurrent).
+    ///
+    /// ```
+    /// use tidegate::Rule;
+    /// use tidegate::rule::Policy;
+    ///
+    /// let export = Rule::with_policies("export", [Policy::concurrent(1)])?;
+    /// assert!(export.policies()[0].is_concurrent());
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn concurrent(max: u64) -> Self {
+        // The window has no meaning: it is the shortest one.
+        let max = max.min(Quota::MAX_UNITS);
+        Self {
+            is_concurrent: true,
+            ..Self::from(Quota::of_micros(max, 1_000))
         }
     }
 
@@ -102,7 +126,10 @@ impl Policy {
             let mut name = path.to_owned();
             for part in [
                 policy.subject.as_deref().map(str::to_owned),
-                (!is_only).then(|| ShortWindow(&policy.quota).to_string()),
+                (!is_only).then(|| match policy.is_concurrent {
+                    true => "concurrent".to_owned(),
+                    false => ShortWindow(&policy.quota).to_string(),
+                }),
                 policy
                     .cost
                     .filter(|_| !is_only)
@@ -150,6 +177,13 @@ impl Policy {
         self.cost
     }
 
+    /// Whether it limits the requests [at a time](Self::concurrent): the max of its quota is their
+    /// number.
+    #[must_use]
+    pub const fn is_concurrent(&self) -> bool {
+        self.is_concurrent
+    }
+
     /// Whether clients are not told of it.
     #[must_use]
     pub const fn is_hidden(&self) -> bool {
@@ -166,6 +200,7 @@ impl From<Quota> for Policy {
             subject: None,
             cost: None,
             is_hidden: false,
+            is_concurrent: false,
         }
     }
 }

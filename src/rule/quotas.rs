@@ -76,6 +76,10 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
         if policies[..at].iter().any(|other| other.name() == name) {
             return Err(RuleError::SameName(name.to_owned()));
         }
+        let is_same = |other: &Policy| other.is_concurrent() && other.subject == policy.subject;
+        if policy.is_concurrent() && policies[..at].iter().any(is_same) {
+            return Err(RuleError::SameMaxConcurrent(name.to_owned()));
+        }
         if policy.cost() == Some(0) {
             return Err(RuleError::NoCost(name.to_owned()));
         }

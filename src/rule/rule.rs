@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::computed::Computed;
 use super::exemptions::{Exemptions, FileSwitches};
+use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
 use super::plans::{Chosen, OtherQuotas, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
@@ -72,6 +73,9 @@ pub(super) struct RuleSettings {
     pub(super) only_subject: Option<Arc<str>>,
     /// The id, if the rule is made for a count of a joint rule.
     pub(super) id_of_count: Option<Box<str>>,
+    /// Whether that count is of permits.
+    pub(super) is_permits: bool,
+    pub(super) permits: PermitSettings,
 }
 
 impl RuleSettings {
@@ -135,7 +139,7 @@ impl Rule {
         let with_cost = settings.policies.iter().find(|it| it.cost().is_some());
         match with_cost {
             Some(policy) => Err(RuleError::CostWithoutSubject(policy.name().to_owned())),
-            None => Ok(Self::of(settings)),
+            None => Ok(Self::of(settings.with_only_subject())),
         }
     }
 
@@ -429,12 +433,14 @@ impl Rule {
     ///
     /// - [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
     ///   window says until when a leased unit would have to count.
-    /// - [`RuleError::JointLease`] for a rule of several subjects.
+    /// - [`RuleError::JointLease`] for a rule of several subjects, and [`RuleError::PermitLease`]
+    ///   for one with [permits](Self::with_max_concurrent).
     /// - [`RuleError::LeaseTooLong`] if a window and the lease are longer than
     ///   [`Quota::MAX_WINDOW`] together.
     pub fn with_lease(self, lease: Duration) -> Result<Self, RuleError> {
         let algorithm = self.settings.algorithm.algorithm();
         match algorithm.lease_end() {
+            _ if self.has_permits() => Err(RuleError::PermitLease),
             _ if self.is_joint() => Err(RuleError::JointLease),
             None => Err(RuleError::NoLeases(algorithm.name())),
             Some(_) => self.with(|it| it.lease = lease).checked_life(),

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::outcomes::Outcomes;
 use super::subject::MAX_SUBJECTS;
 use crate::quota::MAX_QUOTAS;
@@ -44,6 +46,15 @@ pub enum RuleError {
         "no leases for several subjects: a unit that is held ahead counts in one of them alone"
     )]
     JointLease,
+    /// A lease for a rule with permits.
+    #[error("no leases beside max-concurrent: units that are held ahead hold no permit")]
+    PermitLease,
+    /// A max of requests at a time for a rule that has one.
+    #[error("the rule \"{0}\" has a max of requests at a time already")]
+    SameMaxConcurrent(String),
+    /// How long a permit lives without a renewal is too short or too long.
+    #[error("a permit's lease of {0:?}, expected 1 s to 1 day")]
+    PermitLeaseLength(Duration),
     /// The name of a plan is the empty string.
     #[error("the plan has no name")]
     EmptyPlan,

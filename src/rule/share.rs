@@ -84,6 +84,12 @@ impl Share {
         }
     }
 
+    /// The share of the requests at a time: at least one, unless none may run.
+    fn permits(self, max: &Quota) -> Quota {
+        let share = self.of(max.max()).max(max.max().min(1));
+        Quota::of_micros(share, max.window_micros())
+    }
+
     /// The microseconds in which the share's rate admits this many units, rounded up to whole
     /// milliseconds. `None` if a window may not be that long.
     fn window_for(self, quota: &Quota, units: u64) -> Option<u64> {
@@ -119,13 +125,16 @@ impl Rule {
         let (algorithm, cost) = (self.algorithm().algorithm(), self.cost().max(1));
         let shared = |policy: &Policy| {
             let cost = policy.cost().unwrap_or(cost);
-            let quota = share.quota(&policy.quota(), algorithm, cost);
+            let quota = match policy.is_concurrent() {
+                true => share.permits(&policy.quota()),
+                false => share.quota(&policy.quota(), algorithm, cost),
+            };
             policy.with_quota(quota)
         };
         let others = self.computed().others.of_share(share, algorithm, cost);
         let others_of_counts = self.computed().others_of_counts.as_ref().map(|counts| {
             let counts = counts.iter().map(|(id, others)| {
-                let cost = id.1.unwrap_or(cost);
+                let cost = id.cost.unwrap_or(cost);
                 (id.clone(), others.of_share(share, algorithm, cost))
             });
             counts.collect()

@@ -96,7 +96,7 @@ impl fmt::Debug for Subject {
 pub(crate) struct SubjectCount {
     /// The place of the subject in the rule.
     pub(crate) subject: usize,
-    /// That of its quotas; `None` for that of the request.
+    /// That of its quotas, or 1 for permits; `None` for that of the request.
     pub(crate) cost: Option<u64>,
     /// A rule of this count alone: its quotas, and the id that its keys have in a store.
     pub(crate) rule: Arc<Rule>,
@@ -104,16 +104,32 @@ pub(crate) struct SubjectCount {
     pub(crate) places: Box<[usize]>,
 }
 
-/// What tells the counts of a rule apart: the subject's name, and the cost of its own.
-type CountId = (Arc<str>, Option<u64>);
+/// What tells the counts of a rule apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CountId {
+    /// Empty for the only subject of a rule with [permits](Rule::with_max_concurrent).
+    subject: Arc<str>,
+    /// That of its quotas, if it is not that of the request.
+    pub(super) cost: Option<u64>,
+    /// Whether it counts the requests in progress.
+    is_permits: bool,
+}
 
-/// The id of a count of the rule with this id, as keys in a store contain it.
-fn id_in_store(id: &str, (name, cost): &CountId) -> String {
-    let mut of_count = format!("{{{id}}}:");
-    escape(name.as_bytes(), &mut of_count);
-    cost.iter()
-        .for_each(|cost| of_count.push_str(&format!("~{cost}")));
-    of_count
+impl CountId {
+    /// The id of the count of the rule with this id, as keys in a store contain it.
+    fn in_store(&self, id: &str) -> String {
+        let mut of_count = match &*self.subject {
+            "" => id.to_owned(),
+            name => {
+                let mut of_subject = format!("{{{id}}}:");
+                escape(name.as_bytes(), &mut of_subject);
+                of_subject
+            }
+        };
+        let cost = self.cost.iter();
+        cost.for_each(|cost| of_count.push_str(&format!("~{cost}")));
+        of_count
+    }
 }
 
 /// The quotas that charges have to count under in each count, of the rule and its plans.
@@ -209,6 +225,14 @@ impl Rule {
     /// The subjects of a [joint](Self::joint) rule; empty for a rule of one.
     #[must_use]
     pub fn subjects(&self) -> &[Subject] {
+        match &*self.settings.subjects {
+            [only] if only.name.is_empty() => &[],
+            subjects => subjects,
+        }
+    }
+
+    /// The subjects of a rule whose takes are over several counts.
+    pub(crate) fn counted_subjects(&self) -> &[Subject] {
         &self.settings.subjects
     }
 
@@ -217,6 +241,7 @@ impl Rule {
         &self.computed().counts
     }
 
+    /// Whether a take under the rule is over several counts: it has several subjects, or permits.
     pub(crate) fn is_joint(&self) -> bool {
         !self.settings.subjects.is_empty()
     }
@@ -226,7 +251,10 @@ impl Rule {
         let id = self.id();
         match &self.computed().others_of_counts {
             None => vec![id.to_owned()],
-            Some(counts) => counts.iter().map(|(of, _)| id_in_store(id, of)).collect(),
+            Some(counts) => {
+                let counts = counts.iter().filter(|(of, _)| !of.is_permits);
+                counts.map(|(of, _)| of.in_store(id)).collect()
+            }
         }
     }
 
@@ -242,7 +270,7 @@ impl Rule {
 
     /// The place of the subject with this name.
     pub(crate) fn place_of_subject(&self, name: &str) -> Option<usize> {
-        let mut subjects = self.subjects().iter();
+        let mut subjects = self.counted_subjects().iter();
         subjects.position(|subject| subject.name() == name)
     }
 }
@@ -264,7 +292,22 @@ impl RuleSettings {
     fn id_of_count(&self, policy: &Policy) -> CountId {
         let first = || self.subjects.first().map(|subject| &subject.name);
         let name = policy.subject.as_ref().or_else(first);
-        (name.map(Arc::clone).unwrap_or_default(), policy.cost())
+        CountId {
+            subject: name.map(Arc::clone).unwrap_or_default(),
+            cost: policy.cost(),
+            is_permits: policy.is_concurrent(),
+        }
+    }
+
+    /// A rule with permits decides over several counts, also if it has one subject: that gets an
+    /// empty name, so that its counts keep theirs.
+    pub(super) fn with_only_subject(mut self) -> Self {
+        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
+        let mut policies = self.policies.iter().chain(of_plans);
+        if self.subjects.is_empty() && policies.any(Policy::is_concurrent) {
+            self.subjects = Arc::new([Subject::with_key("", None)]);
+        }
+        self
     }
 
     /// Of each count of the rule and its plans, all quotas.
@@ -273,9 +316,11 @@ impl RuleSettings {
         let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
         for policy in self.policies.iter().chain(of_plans) {
             let id = self.id_of_count(policy);
+            // Nothing counts along with permits.
+            let quota = (!id.is_permits).then(|| policy.quota());
             match counts.iter_mut().find(|(known, _)| *known == id) {
-                Some((_, quotas)) => quotas.push(policy.quota()),
-                None => counts.push((id, vec![policy.quota()])),
+                Some((_, quotas)) => quotas.extend(quota),
+                None => counts.push((id, quota.into_iter().collect())),
             }
         }
         let counts = counts.into_iter();
@@ -293,8 +338,10 @@ impl RuleSettings {
         let counts = others.iter().filter_map(|(id_of_count, others)| {
             let places = (0..ids.len()).filter(|at| ids[*at] == *id_of_count);
             let places: Box<[_]> = places.collect();
-            let (name, cost) = id_of_count;
+            let name = &id_of_count.subject;
             let subject = self.subjects.iter().position(|it| it.name == *name)?;
+            // Each request holds one permit.
+            let cost = id_of_count.cost.or(id_of_count.is_permits.then_some(1));
             let rule = RuleSettings {
                 path: Arc::clone(&self.path),
                 policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
@@ -305,12 +352,14 @@ impl RuleSettings {
                 is_candidate: self.is_candidate,
                 file: self.file.clone(),
                 others: Some(Arc::clone(others)),
-                id_of_count: Some(id_in_store(id, id_of_count).into()),
+                id_of_count: Some(id_of_count.in_store(id).into()),
+                is_permits: id_of_count.is_permits,
+                permits: self.permits,
                 ..RuleSettings::default()
             };
             (!places.is_empty()).then(|| SubjectCount {
                 subject,
-                cost: *cost,
+                cost,
                 rule: Arc::new(Rule::of(rule)),
                 places,
             })

@@ -362,7 +362,8 @@ impl Denial {
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
         let valid_for = match decision.verdict() {
-            Verdict::Allowed => return None,
+            // When it is over, nobody knows.
+            Verdict::Allowed | Verdict::Busy { .. } => return None,
             Verdict::Denied { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };

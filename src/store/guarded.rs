@@ -57,6 +57,17 @@ impl<S: Store> Guarded<S> {
         self.change(take, refund, |given_back| given_back)
     }
 
+    pub(super) fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        if let Some(fallback) = &self.fallback
+            && let Some(holder) = holder.as_fallback()
+        {
+            return fallback.store.renew(take, &holder);
+        }
+        let take = take.unawaited(1);
+        let renew = |inner: &S, take: &Take| inner.renew(take, holder);
+        self.call(&take, QuestionKind::Change, renew, |_, answer| answer)
+    }
+
     pub(super) fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
         self.change(take, S::reset, move |has_counted| {

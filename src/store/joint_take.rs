@@ -39,16 +39,19 @@ impl JointTake {
     /// take does not have is not counted. Under a rule whose only subject has no name, each has the
     /// take's key.
     pub(super) fn keys_under(rule: &Rule, take: &Take) -> Box<[Option<Key>]> {
-        let keys = rule.subjects().iter().map(|subject| match take.as_joint() {
-            Some(joint) => {
-                let place = take.rule().place_of_subject(subject.name())?;
-                joint.keys.get(place)?.clone()
-            }
-            None => match take.rule().only_subject() {
-                Some(name) if name != subject.name() => None,
-                _ => Some(take.key().clone()),
-            },
-        });
+        let keys = rule
+            .counted_subjects()
+            .iter()
+            .map(|subject| match take.as_joint() {
+                Some(joint) => {
+                    let place = take.rule().place_of_subject(subject.name())?;
+                    joint.keys.get(place)?.clone()
+                }
+                None => match take.rule().only_subject() {
+                    Some(name) if name != subject.name() => None,
+                    _ => Some(take.key().clone()),
+                },
+            });
         keys.collect()
     }
 
@@ -136,7 +139,7 @@ impl JointTake {
         }
         let receipt = match verdict {
             Verdict::Allowed => self.receipt(cost, &decisions),
-            Verdict::Denied { .. } | Verdict::Never => None,
+            Verdict::Denied { .. } | Verdict::Busy { .. } | Verdict::Never => None,
         };
         Decision::of_states(verdict, source, states.into(), receipt)
     }
@@ -183,8 +186,13 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
             let retry_after = one.max(other);
             Verdict::Denied { retry_after }
         }
-        (denied @ Verdict::Denied { .. }, Verdict::Allowed)
-        | (Verdict::Allowed, denied @ Verdict::Denied { .. }) => denied,
-        (Verdict::Allowed, Verdict::Allowed) => Verdict::Allowed,
+        // A count with room for what another one denies has nothing to wait for.
+        (Verdict::Denied { retry_after }, other) | (other, Verdict::Denied { retry_after })
+            if other == Verdict::Allowed || !retry_after.is_zero() =>
+        {
+            Verdict::Denied { retry_after }
+        }
+        (busy @ Verdict::Busy { .. }, _) | (_, busy @ Verdict::Busy { .. }) => busy,
+        (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
     }
 }

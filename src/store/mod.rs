@@ -41,6 +41,7 @@ mod guarded;
 mod joint_take;
 mod leases;
 pub(crate) mod memory;
+pub(crate) mod permit;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
@@ -55,6 +56,8 @@ pub(crate) use charge::GiveBack;
 pub use charge::{Charge, Charges};
 pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
 pub use memory::MemoryStore;
+pub(crate) use permit::LatePermit;
+pub use permit::Permit;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use resilient::Resilient;

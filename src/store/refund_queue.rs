@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::charge::{Charge, GiveBack};
+use super::permit::HeldPermits;
 use crate::sync::lock;
 use crate::trace;
 
@@ -39,6 +40,8 @@ struct Pending {
     number: AtomicUsize,
     /// Notified when the number is 0.
     emptied: Notify,
+    /// Those that requests in progress hold.
+    permits: HeldPermits,
 }
 
 /// The place of a refund in a queue, until this is dropped.
@@ -80,7 +83,11 @@ impl RefundQueue {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn place(&self) -> Option<QueuePlace> {
+    pub(super) fn permits(&self) -> &HeldPermits {
+        &self.0.permits
+    }
+
+    pub(super) fn place(&self) -> Option<QueuePlace> {
         let relaxed = Ordering::Relaxed;
         let add = |number| (number < MAX_PENDING).then_some(number + 1);
         let added = self.0.number.fetch_update(relaxed, relaxed, add);

@@ -550,6 +550,14 @@ impl<S: Store> Store for Resilient<S> {
         self.parts().guarded.refund(take, receipt)
     }
 
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        self.parts().guarded.renew(take, holder)
+    }
+
+    fn listen(&self, take: &Take, changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
+        self.inner.listen(take, changed)
+    }
+
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let Parts { leases, guarded } = self.parts();
         leases.reset(take);

@@ -115,11 +115,33 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown, and the receipt is used up.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
+    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a take's
+    /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
+    /// store has lost is there again, also above max: the request of its holder runs. Default: the
+    /// store keeps permits until they are refunded.
+    ///
+    /// A permit is released by a [refund](Self::refund) of its part of the receipt.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
+    fn renew(&self, _take: &Take, _holder: &Receipt) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    /// Calls `changed` whenever a permit of this count may have come back in any process, as long as
+    /// the future is polled. Default: it never does, and requests that wait ask once a second.
+    fn listen(&self, _take: &Take, _changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
+        StoreFuture::boxed(std::future::pending())
+    }
+
     /// Forgets what counts for the key of this take under its rule: the next take finds nothing
     /// charged. Returns whether there was a count: one that has ceased to count, and was not
     /// dropped yet, may be found, too. For operators and tests; [`peek`](Self::peek) shows what
     /// there is. Other rules of the same path and algorithm, whose counts these are as well, begin
     /// anew, too; counts of other algorithms stay.
+    ///
+    /// [Permits](crate::Rule::with_max_concurrent) stay: their requests run.
     ///
     /// Receipts of earlier takes give nothing back afterwards. Nor does the receipt of a take that
     /// is charged right after the reset, in the same microsecond: a receipt from before could equal
@@ -176,6 +198,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         S::refund(self, take, receipt)
+    }
+
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        S::renew(self, take, holder)
+    }
+
+    fn listen(&self, take: &Take, changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
+        S::listen(self, take, changed)
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {

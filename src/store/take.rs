@@ -45,7 +45,11 @@ impl Take {
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
         if rule.is_joint() {
-            let keys = rule.subjects().iter().map(|_| Some(key.clone())).collect();
+            let keys = rule
+                .counted_subjects()
+                .iter()
+                .map(|_| Some(key.clone()))
+                .collect();
             return Self::joint(rule, keys);
         }
         let cost = rule.cost();
@@ -79,7 +83,7 @@ impl Take {
         rule: Arc<Rule>,
         keys: impl IntoIterator<Item = (&'a str, Key)>,
     ) -> Result<Self, RuleError> {
-        let mut of_subjects: Box<[_]> = rule.subjects().iter().map(|_| None).collect();
+        let mut of_subjects: Box<[_]> = rule.counted_subjects().iter().map(|_| None).collect();
         for (name, key) in keys {
             match rule.place_of_subject(name) {
                 Some(place) => of_subjects[place] = Some(key),
@@ -169,7 +173,11 @@ impl Take {
             return refund(self, receipt);
         };
         let counts = joint.takes.iter().zip(receipt.counts());
-        let given_back = counts.map(|(take, receipt)| refund(take, receipt));
+        // A permit goes back when its request has ended.
+        let given_back = counts.map(|(take, receipt)| match take.rule().is_permits() {
+            true => 0,
+            false => refund(take, receipt),
+        });
         self.units_given_back(receipt, &given_back.collect::<Vec<_>>())
     }
 
@@ -240,7 +248,8 @@ impl Take {
         is_meant: impl Fn(&[usize]) -> bool,
     ) -> impl Iterator<Item = CountName> {
         let (rule, joint) = (self.rule(), self.joint.iter());
-        let subjects = joint.flat_map(move |joint| rule.subjects().iter().zip(joint.keys()));
+        let subjects =
+            joint.flat_map(move |joint| rule.counted_subjects().iter().zip(joint.keys()));
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {
@@ -319,7 +328,7 @@ impl Take {
     /// ```
     #[must_use]
     pub fn name(&self, default_prefix: &str) -> String {
-        self.name.pieces(default_prefix).concat()
+        self.name.text("", default_prefix)
     }
 
     pub(crate) const fn count_name(&self) -> &CountName {

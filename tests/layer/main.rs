@@ -33,6 +33,7 @@ mod open_charges;
 mod outcomes;
 #[cfg(feature = "page")]
 mod page;
+mod permits;
 mod plans;
 #[cfg(feature = "metrics")]
 mod published;

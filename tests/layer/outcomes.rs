@@ -509,25 +509,6 @@ async fn refunds_crowd_out_no_takes() {
     }
 }
 
-/// The layer of the locks answers in the place of the handler, too.
-#[cfg(feature = "lock")]
-#[tokio::test]
-async fn a_request_without_a_permit_is_no_outcome() {
-    let server = Redis::start();
-    let redis = tidegate::Redis::connect(server.url.as_str()).await;
-    let exclusive = tidegate::lock::ExclusiveLayer::new(&redis.expect("connects"), "export");
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let rule = refunding(100, &["2xx", "4xx", "5xx"]);
-    let outer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(&store));
-    for (permits, expected, charged) in [(0, 429, 1), (1, 200, 1)] {
-        let inner = exclusive.clone().permits(permits);
-        let app = Router::new().route("/", on_get(async || "1").layer(inner));
-        let response = send(&app.layer(outer.clone()), "/").await;
-        assert_eq!(response.status().as_u16(), expected);
-        assert_eq!(used(&*store, &rule).await, charged);
-    }
-}
-
 /// A rule that counts by the minute and by the hour loses the hour, or a plan with it: good requests
 /// are still given back, at once.
 #[tokio::test]

@@ -1,69 +1,101 @@
 use super::memory_store::{MemoryStore, lock};
+use super::permits::Permits;
 use super::shard::{Answer, Shard};
 use super::sync::MutexGuard;
 use crate::decision::Decision;
 use crate::store::Take;
 use crate::store::joint_take::JointTake;
 
+/// A count of a take: what is locked of it.
+#[derive(Clone, Copy)]
+enum Place {
+    /// The hash of its name, and its shard among those that are locked.
+    Shard(u32, usize),
+    /// It is of permits, of which so many are held.
+    Permits(u64),
+}
+
+/// What a take over several counts has locked, and its instant.
+struct Locked<'a> {
+    shards: Vec<MutexGuard<'a, Shard>>,
+    permits: Option<MutexGuard<'a, Permits>>,
+    now: u64,
+}
+
 impl MemoryStore {
     /// Decides a take over several counts: looks at all of them, and then charges all, or none,
     /// under one instant. `None` if there is no room for all counts that are new.
     pub(super) fn decide_joint(&self, take: &Take, joint: &JointTake) -> Answer {
-        let places: Vec<_> = joint
-            .takes
-            .iter()
-            .map(|it| self.place_of(it.count_name()))
-            .collect();
-        let mut indexes: Vec<_> = places.iter().map(|(_, at)| *at).collect();
+        let shard_of = |take: &Take| {
+            let is_permits = take.rule().is_permits();
+            (!is_permits).then(|| self.place_of(take.count_name()))
+        };
+        let places: Vec<_> = joint.takes.iter().map(shard_of).collect();
+        let mut indexes: Vec<_> = places.iter().flatten().map(|(_, at)| *at).collect();
         indexes.sort_unstable();
         indexes.dedup();
         // In the order of the shards: two takes that need the same ones never wait for each other.
-        let mut shards: Vec<_> = indexes.iter().map(|at| lock(self.shard(*at))).collect();
+        let shards: Vec<_> = indexes.iter().map(|at| lock(self.shard(*at))).collect();
+        let has_permits = places.contains(&None);
+        let permits = has_permits.then(|| lock(&self.permits));
         let now = self.now();
-        for shard in &mut shards {
+        let mut locked = Locked {
+            shards,
+            permits,
+            now,
+        };
+        for shard in &mut locked.shards {
             if shard.is_due(now) {
                 self.freed(shard.drop_forgotten(now, 2 * joint.takes.len()));
             }
         }
 
-        let counts = joint.takes.iter().zip(&places);
-        let counts = counts.map(|(take, (hash, at))| {
-            let shard = indexes.binary_search(at).expect("its shard is locked");
-            (take, *hash, shard)
+        let counts = joint.takes.iter().zip(&places).map(|(take, place)| {
+            let place = match place {
+                Some((hash, at)) => {
+                    let shard = indexes.binary_search(at).expect("its shard is locked");
+                    Place::Shard(*hash, shard)
+                }
+                None => Place::Permits(locked.held(take)),
+            };
+            (take, place)
         });
-        let looks = counts
-            .clone()
-            .map(|count| decide(&mut shards, now, count, 0));
+        let counts: Vec<_> = counts.collect();
+        let looks = counts.iter().map(|count| locked.decide(*count, 0));
         let looks: Option<Vec<_>> = looks.collect();
         let looks = looks?;
-        let has_room = |look: &Decision, cost| {
+        let has_room = |look: &Decision, take: &Take| {
             let mut states = look.quotas().iter();
-            states.all(|state| state.remaining() >= cost)
+            let is_unlimited = take.rule().is_permits() && take.rule().is_shadow();
+            is_unlimited || states.all(|state| state.remaining() >= take.cost())
         };
         let all_fit = || {
             let mut looks = looks.iter().zip(&joint.takes);
-            looks.all(|(look, take)| has_room(look, take.cost()))
+            looks.all(|(look, take)| has_room(look, take))
         };
         let decisions = match take.cost() > 0 && all_fit() {
             true => {
-                let is_new = |(take, hash, shard): &(&Take, u32, usize)| {
-                    !shards[*shard].knows(*hash, take.count_name())
+                let is_new = |(take, place): &&(&Take, Place)| match place {
+                    Place::Shard(hash, at) => !locked.shards[*at].knows(*hash, take.count_name()),
+                    Place::Permits(_) => false,
                 };
-                let new = counts.clone().filter(is_new).count();
+                let new = counts.iter().filter(is_new).count();
                 if new > 0 && !self.reserve(new) {
                     return None;
                 }
-                let charged = counts.map(|count| decide(&mut shards, now, count, count.0.cost()));
+                let charged = counts
+                    .iter()
+                    .map(|count| locked.decide(*count, count.0.cost()));
                 charged.collect::<Option<Vec<_>>>()?
             }
             false => {
-                let answers =
-                    counts
-                        .zip(looks)
-                        .map(|(count, look)| match has_room(&look, count.0.cost()) {
-                            true => Some(look),
-                            false => decide(&mut shards, now, count, count.0.cost()),
-                        });
+                let counts = counts.iter().zip(looks);
+                let answers = counts.map(|(count, look)| match count.1 {
+                    Place::Shard(..) if !has_room(&look, count.0) => {
+                        locked.decide(*count, count.0.cost())
+                    }
+                    Place::Shard(..) | Place::Permits(_) => Some(look),
+                });
                 answers.collect::<Option<Vec<_>>>()?
             }
         };
@@ -71,13 +103,23 @@ impl MemoryStore {
     }
 }
 
-/// Decides about one count, for which there is room.
-fn decide(
-    shards: &mut [MutexGuard<'_, Shard>],
-    now: u64,
-    (take, hash, shard): (&Take, u32, usize),
-    cost: u64,
-) -> Option<Decision> {
-    let answer = shards[shard].take(hash, now, take, cost, || true)?;
-    answer.ok()
+impl Locked<'_> {
+    fn held(&mut self, take: &Take) -> u64 {
+        let permits = self.permits.as_mut();
+        permits.map_or(0, |permits| permits.held(take.count_name(), self.now))
+    }
+
+    /// Decides about one count, for which there is room.
+    fn decide(&mut self, (take, place): (&Take, Place), cost: u64) -> Option<Decision> {
+        match place {
+            Place::Shard(hash, at) => {
+                let answer = self.shards[at].take(hash, self.now, take, cost, || true)?;
+                answer.ok()
+            }
+            Place::Permits(held) => {
+                let permits = self.permits.as_mut()?;
+                Some(permits.decide(take, held, self.now, cost > 0))
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use super::permits::Permits;
 use super::shard::{Answer, Shard};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
@@ -51,6 +52,8 @@ pub struct MemoryStore {
     /// As many keys as are 80 % of them.
     nearly_full_at: usize,
     is_nearly_full: AtomicBool,
+    /// The requests in progress.
+    pub(super) permits: Mutex<Permits>,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
 }
@@ -77,6 +80,7 @@ impl MemoryStore {
             max_keys,
             nearly_full_at: max_keys - max_keys.div_ceil(5),
             is_nearly_full: AtomicBool::new(false),
+            permits: Mutex::default(),
             shadows: OnceLock::new(),
         }
     }
@@ -189,9 +193,12 @@ impl MemoryStore {
         }
     }
 
-    /// Gives units back and returns their number.
+    /// Gives units back, or a permit, and returns their number.
     pub(crate) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
         let part = self.part_of(take.rule());
+        if take.rule().is_permits() {
+            return lock(&part.permits).release(take.count_name(), receipt);
+        }
         take.given_back(receipt, |take, receipt| {
             let (name, cost) = (take.count_name(), take.cost());
             let (hash, mut shard, now) = part.locked(name);
@@ -209,6 +216,7 @@ impl MemoryStore {
         };
         take.counts()
             .iter()
+            .filter(|count| !count.rule().is_permits())
             .map(forget)
             .fold(false, |any, one| any | one)
     }
@@ -265,7 +273,7 @@ impl MemoryStore {
 const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
 
 /// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
-pub(super) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -276,6 +284,13 @@ impl Store for MemoryStore {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(self.give_back(take, receipt)))
+    }
+
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        let part = self.part_of(take.rule());
+        let mut permits = lock(&part.permits);
+        permits.renew(take, holder, self.clock.now());
+        StoreFuture::ready(Ok(()))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
@@ -289,6 +304,7 @@ impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             joint: true,
+            permits: true,
             ..Capabilities::default()
         }
     }

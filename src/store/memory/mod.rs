@@ -1,10 +1,12 @@
 //! The counts of one process.
 //!
 //! `memory_store.rs` says what happens when all keys are taken; a `shard.rs` keeps the counts of a
-//! part of the keys; `joint.rs` decides about several counts together.
+//! part of the keys; `joint.rs` decides about several counts together, and `permits.rs` keeps
+//! the requests in progress.
 
 mod joint;
 mod memory_store;
+mod permits;
 mod shard;
 mod sync;
 

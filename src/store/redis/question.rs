@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::connection::{CallQuestion, Question};
 use crate::decision::Receipt;
-use crate::rule::CountName;
+use crate::rule::{CountName, has_tag};
 use crate::store::Take;
 
 /// A question about one count.
@@ -106,13 +106,16 @@ pub(in crate::store) struct KeyPrefix {
 impl CountKey {
     /// The name of the key in Redis.
     pub(super) fn text(&self) -> String {
-        let pieces = self.name.pieces(&self.prefix.default);
-        [&*self.prefix.service, &pieces.concat()].concat()
+        self.name.text(&self.prefix.service, &self.prefix.default)
     }
 
     /// The same. Most names need no allocation.
     pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
         let mut joined = SmallVec::new();
+        if self.name.rule.is_permits() {
+            joined.extend_from_slice(self.text().as_bytes());
+            return joined;
+        }
         joined.extend_from_slice(self.prefix.service.as_bytes());
         for piece in self.name.pieces(&self.prefix.default) {
             joined.extend_from_slice(piece.as_bytes());
@@ -137,10 +140,4 @@ pub(in crate::store) fn of_fleet(prefix: &str, what: &str) -> String {
         true => format!("{prefix}~fleet:{what}"),
         false => format!("{{{prefix}~fleet}}:{what}"),
     }
-}
-
-/// Whether a part of the name chooses the slot of a cluster.
-fn has_tag(name: &str) -> bool {
-    let after = name.split_once('{');
-    after.is_some_and(|(_, rest)| rest.contains('}'))
 }

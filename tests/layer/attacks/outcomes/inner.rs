@@ -5,14 +5,12 @@ use std::panic::AssertUnwindSafe;
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use http::StatusCode;
-use test_support::Redis;
 use tidegate::callback::Problem;
-use tidegate::lock::ExclusiveLayer;
 use tidegate::store::StoreErrorKind;
 use tidegate::store::StoreFuture;
 use tidegate::{Decision, Limits, MemoryStore, Recovery, StoreError, Take};
 
-use super::{around, ask, grpc, handler, left_of, limits, of, request, send, wrap};
+use super::{around, ask, grpc, left_of, limits, of, send, wrap};
 use crate::helpers::stub::Stub;
 
 const ALL: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -140,31 +138,6 @@ async fn a_handler_that_panics() {
     }
     assert_eq!(send(&service, 200).await, 200);
     assert_eq!(left_of(&limits, "a", "x").await, 47);
-}
-
-/// The layer of the lock that admits one at a time: its 429 is no outcome.
-#[tokio::test]
-async fn a_layer_of_a_lock_within() {
-    let server = Redis::start();
-    let redis = tidegate::Redis::connect(&*server.url)
-        .await
-        .expect("a server");
-    let limits = Limits::new([of("outer", 50, &ALL)]);
-    let lock = ExclusiveLayer::new(&redis, "one");
-    let inner = around(&lock, handler());
-    let service = around(&limits.layer("outer"), inner);
-    let slow = request(&[("x-sleep", "600"), ("x-status", "200")]);
-    let slow = tokio::spawn({
-        let service = service.clone();
-        async move { ask(&service, slow).await }
-    });
-    super::until(49, async || left_of(&limits, "outer", "x").await).await;
-    tokio::time::sleep(crate::helpers::millis(150)).await;
-    let denied = send(&service, 200).await;
-    assert_ne!(denied, 200);
-    assert_eq!(left_of(&limits, "outer", "x").await, 48, "{denied}");
-    assert_eq!(slow.await.expect("no panic"), 200);
-    super::until(49, async || left_of(&limits, "outer", "x").await).await;
 }
 
 /// Two layers around one handler, each with outcomes of its own, and each is given back by its own.

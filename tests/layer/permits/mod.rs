@@ -1,0 +1,3 @@
+//! Rules that let so many requests run at a time.
+
+mod holding;
