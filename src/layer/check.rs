@@ -89,8 +89,7 @@ impl Check {
             Some(quotas) => rule.of_quotas(quotas),
             None => gate.with_plan(rule, self.plan.as_deref()),
         };
-        let is_everyone =
-            |subject: &Subject| subject.key().is_none() && gate.options.extractor(&rule).is_none();
+        let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
         let mut outcome = match self.keys.take_of_all(Arc::clone(&rule), is_everyone) {
             Ok(take) => {
                 let deciding = gate.decide(take.with_cost(cost), None);

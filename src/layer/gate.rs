@@ -229,11 +229,7 @@ impl Gate {
         head: &Parts,
     ) -> Result<Box<[Option<Key>]>, Box<Action>> {
         let keys = rule.counted_subjects().iter().map(|subject| {
-            let extractor = match subject.key() {
-                Some(own) => Some(&**own),
-                None => self.options.extractor(rule),
-            };
-            let Some(extractor) = extractor else {
+            let Some(extractor) = self.options.extractor_of(rule, subject) else {
                 return Ok(Some(Key::default()));
             };
             if !subject.may_be_absent() {

@@ -114,12 +114,15 @@ impl Gate {
             RuleSource::Named { rules, .. } if warnings.has_started() => warnings.log_unused(rules),
             RuleSource::Named { .. } | RuleSource::Fixed(_) => {}
         }
-        let extractor = self.options.extractor(rule);
-        let warning = |(extractor, fields): (&dyn KeyExtractor, _)| {
-            let found = caught("key extractor", rule.path(), || extractor.warning(fields));
-            found.ok().flatten()
+        let (options, subjects) = (&self.options, rule.subjects());
+        let warning = |extractor: &dyn KeyExtractor| {
+            let find = || extractor.warning(fields?);
+            caught("key extractor", rule.path(), find).ok().flatten()
         };
-        let of_key = extractor.zip(fields).and_then(warning);
+        let only = subjects.is_empty().then(|| options.extractor(rule));
+        let of_subjects = subjects.iter().map(|it| options.extractor_of(rule, it));
+        let extractors = only.into_iter().chain(of_subjects).flatten();
+        let of_keys = extractors.filter_map(warning);
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
         let of_log = rule
@@ -129,8 +132,8 @@ impl Gate {
         let of_lease = is_unused.then(|| Warning::new(WarningKind::UnusedLease));
         let is_check = fields.is_none() && rule.outcomes().is_some();
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
-        let found = [of_key, of_exemptions, of_log, of_lease, of_check];
-        for found in found.into_iter().flatten() {
+        let found = [of_exemptions, of_log, of_lease, of_check];
+        for found in of_keys.chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

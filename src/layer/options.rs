@@ -8,7 +8,7 @@ use super::headers::WriteFields;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
-use crate::rule::{Quotas, Rule};
+use crate::rule::{Quotas, Rule, Subject};
 
 /// What an application says about the requests of a layer: the setters of
 /// [`RateLimitLayer`](crate::RateLimitLayer) have the meaning and the defaults of each field.
@@ -52,6 +52,16 @@ impl Options {
     pub(super) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
         let own = self.key.as_ref().or(rule.extractor());
         own.or(self.default_key.as_ref()).map(Arc::as_ref)
+    }
+
+    /// That of a subject of a joint rule: its own comes first.
+    pub(super) fn extractor_of<'a>(
+        &'a self,
+        rule: &'a Rule,
+        subject: &'a Subject,
+    ) -> Option<&'a dyn KeyExtractor> {
+        let own = subject.key().map(Arc::as_ref);
+        own.or_else(|| self.extractor(rule))
     }
 }
 

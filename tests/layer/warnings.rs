@@ -9,7 +9,8 @@ use axum::routing::get;
 use http::Request;
 use redis::cmd;
 use test_support::Redis as Server;
-use tidegate::key::{Forwarding, Joined, PeerAddr};
+use tidegate::key::{Everyone, Forwarding, Joined, PeerAddr};
+use tidegate::rule::Subject;
 use tidegate::warning::{Warning, WarningKind as Kind};
 use tidegate::{
     Algorithm, ClientIp, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RedisStore, Resilient,
@@ -101,6 +102,28 @@ async fn the_peer_is_a_part_of_the_key() {
     let app = Router::new().route("/", get(async || "1").layer(layer));
     ask(&app, "/", &[("forwarded", "for=1.2.3.4")]).await;
     assert_eq!(kinds(&of_layer), [Kind::PeerIpBehindProxy]);
+}
+
+/// The key of each subject is looked at, and not that which no subject has.
+#[tokio::test]
+async fn the_peer_is_a_subject() {
+    let user = || Subject::new("user", Everyone).limit(Quota::per_hour(9));
+    let address = Subject::new("address", PeerIp).limit(Quota::per_hour(9));
+    for (subjects, expected) in [
+        ([user(), address], vec![Kind::PeerIpBehindProxy]),
+        (
+            [
+                user(),
+                Subject::new("all", Everyone).limit(Quota::per_hour(9)),
+            ],
+            vec![],
+        ),
+    ] {
+        let limits = limits([Rule::joint("login", subjects).expect("valid")]).key(PeerIp);
+        let app = app_of(&limits, &["login"]);
+        ask(&app, "/login", &[("forwarded", "for=1.2.3.4")]).await;
+        assert_eq!(kinds(&limits), expected);
+    }
 }
 
 #[tokio::test]
