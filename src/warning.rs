@@ -68,6 +68,9 @@ pub enum WarningKind {
     /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a
     /// [joint](crate::Rule::joint) rule, which decides by its own.
     QuotasOfJointRule,
+    /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
+    /// [one](crate::Rule::with_key), while each subject of the rule has its own.
+    KeyOfJointRule,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
@@ -192,6 +195,11 @@ impl fmt::Display for Warning {
                 "code chooses quotas for {path:?}, whose rule has several subjects: the rule's own \
                  quotas decide; take RateLimitLayer::quotas out, or add plans whose quotas say of \
                  which subject they are"
+            ),
+            WarningKind::KeyOfJointRule => write!(
+                f,
+                "code sets a key for {path:?}, but each subject of the rule has its own, so that key \
+                 counts nothing: take it out, or make it the key of a subject"
             ),
             WarningKind::SetTooLate => write!(
                 f,

@@ -123,6 +123,10 @@ impl Gate {
         let of_subjects = subjects.iter().map(|it| options.extractor_of(rule, it));
         let extractors = only.into_iter().chain(of_subjects).flatten();
         let of_keys = extractors.filter_map(warning);
+        let has_unused_key = options.key.as_ref().or(rule.extractor()).is_some()
+            && !subjects.is_empty()
+            && subjects.iter().all(|subject| subject.key().is_some());
+        let of_unused_key = has_unused_key.then(|| Warning::new(WarningKind::KeyOfJointRule));
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
         let of_log = rule
@@ -132,7 +136,7 @@ impl Gate {
         let of_lease = is_unused.then(|| Warning::new(WarningKind::UnusedLease));
         let is_check = fields.is_none() && rule.outcomes().is_some();
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
-        let found = [of_exemptions, of_log, of_lease, of_check];
+        let found = [of_unused_key, of_exemptions, of_log, of_lease, of_check];
         for found in of_keys.chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

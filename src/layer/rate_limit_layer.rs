@@ -88,7 +88,8 @@ impl RateLimitLayer {
     }
 
     /// Which requests are counted together: those with the same key. Default: the rule's key;
-    /// without one, all requests of the path.
+    /// without one, all requests of the path. The subjects of a [joint](Rule::joint) rule keep the
+    /// keys that they have.
     ///
     /// ```
     /// use std::time::Duration;

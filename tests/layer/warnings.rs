@@ -126,6 +126,42 @@ async fn the_peer_is_a_subject() {
     }
 }
 
+/// Where a subject has no key of its own, it has that of the layer.
+#[tokio::test]
+async fn no_subject_uses_the_key() {
+    let quota = "max-count = 9, window = \"1h\"";
+    let of_file = |key: &str| {
+        let text =
+            format!("[rules.p]\nquotas = [{{ {quota}, {key} }}, {{ {quota}, key = \"method\" }}]");
+        Limits::from_toml(&text).expect("valid")
+    };
+    let all = of_file("key = \"everyone\"");
+    let own = of_file("subject = \"own\"");
+    let of_rule = all
+        .rules()
+        .load()
+        .get("p")
+        .map(|it| Rule::clone(it).with_key(Everyone));
+    let of_rule = limits(of_rule);
+    for (limits, has_key, expected) in [
+        (&all, false, &[][..]),
+        (&own, true, &[]),
+        (&all, true, &[Kind::KeyOfJointRule]),
+        (&of_rule, false, &[Kind::KeyOfJointRule]),
+    ] {
+        let layer = limits.layer("p");
+        let layer = if has_key { layer.key(Everyone) } else { layer };
+        let app = Router::new().route("/", get(async || "1").layer(layer));
+        for _ in 0..3 {
+            ask(&app, "/", &[]).await;
+        }
+        assert_eq!(kinds(limits), expected);
+    }
+    let warning = only(&of_rule);
+    assert_eq!(warning.path.as_deref(), Some("p"));
+    assert!(warning.to_string().contains("\"p\""), "{warning}");
+}
+
 #[tokio::test]
 async fn a_request_came_around_a_proxy() {
     let behind = |field| ClientIp::behind_hops(2).field(field);
