@@ -120,13 +120,15 @@ impl Rules {
         listed.map(|listed| listed.is_off = true).is_some()
     }
 
-    /// The ids of counts that begin anew with these rules: those of rules that are or were joint,
-    /// and that had no such count in `old`. In alphabetical order.
+    /// The ids of counts that begin anew with these rules: those of rules and candidates that are
+    /// or were joint, and that had no such count in `old`. In alphabetical order.
     pub(super) fn new_counts(&self, old: &Self) -> Vec<String> {
-        let changed = self.rules.iter().filter_map(|(path, Listed { rule, .. })| {
-            let old = old.find(path)?;
-            (rule.is_joint() || old.is_joint()).then_some((old, rule))
+        let pairs = self.rules.iter().flat_map(|(path, Listed { rule, .. })| {
+            let rules = old.find(path).map(|old| (old, rule));
+            let candidates = rules.and_then(|(old, new)| old.shadow().zip(new.shadow()));
+            rules.into_iter().chain(candidates)
         });
+        let changed = pairs.filter(|(old, new)| old.is_joint() || new.is_joint());
         let of_rules = changed.flat_map(|(old, new)| {
             let old = old.ids_of_counts();
             let ids = new.ids_of_counts().into_iter();

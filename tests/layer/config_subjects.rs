@@ -364,3 +364,45 @@ async fn the_log_says_which_counts_begin_anew() {
         }
     }
 }
+
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn the_log_says_which_counts_of_a_candidate_begin_anew() {
+    let log = test_support::log::Log::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let own = "{ MAX }, { MAX, key = \"bearer\" }";
+    let limits = Limits::from_toml("").expect("valid");
+    for (candidate, expected) in [
+        (own, None),
+        (
+            "{ MAX, cost = 1 }, { MAX, key = \"bearer\" }",
+            Some("number=1 counts=\"{api~shadow}:everyone~1\""),
+        ),
+        (
+            "{ MAX, cost = 1 }, { MAX, key = \"bearer\", hidden = true }",
+            None,
+        ),
+        (
+            "{ MAX, cost = 1 }, { MAX }",
+            Some("number=1 counts=\"{api~shadow}:everyone\""),
+        ),
+    ] {
+        reload(
+            &limits,
+            &file,
+            &format!("{own}]\nshadow.quotas = [{candidate}"),
+        );
+        let anew = log
+            .lines()
+            .into_iter()
+            .filter(|line| line.contains("begin anew"));
+        let anew: Vec<_> = anew.collect();
+        assert_eq!(anew.len(), usize::from(expected.is_some()), "{anew:?}");
+        assert!(
+            anew.iter()
+                .all(|line| line.contains(expected.unwrap_or_default())),
+            "{anew:?}"
+        );
+    }
+}
