@@ -49,12 +49,13 @@ mod open_charges;
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
+mod waiters;
 
 pub use latency::LATENCY_BUCKETS;
 
 #[cfg(feature = "page")]
 pub(crate) use limited_keys::{LimitedKeys, RECENT};
-pub(crate) use open_charges::{OpenCharge, WaitedCount, WaitingPlace};
+pub(crate) use open_charges::OpenCharge;
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
@@ -63,3 +64,4 @@ pub(crate) use rule_counters::{NearLimit, RuleCounters};
 pub use rule_snapshot::{
     DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
 };
+pub(crate) use waiters::{WaitedCount, WaitingPlace};
