@@ -144,7 +144,12 @@ while place < #KEYS do
   place = place + 1
   key = KEYS[place]
 -- include: read_question
-  if not replies[place + 1] then
+  if number_of_quotas == 0 then
+    local row = 1
+-- include: read_row
+-- include: holders
+-- include: end_key
+  elseif not replies[place + 1] then
     local has_charged = false
     is_prepared, merges, went_back = false, false, false
 

@@ -47,7 +47,12 @@ while place < #KEYS do
   key = KEYS[place]
 -- include: read_question
   -- The usual case has answered most. Their rows are one each.
-  if not replies[place + 1] then
+  if number_of_quotas == 0 then
+    local row = 1
+-- include: read_row
+-- include: holders
+-- include: end_key
+  elseif not replies[place + 1] then
     local has_charged, is_prepared = false, false
     local is_changed, sets_expiry = false, false
     -- MGET answers nothing for a key of another type, and GET an error.

@@ -13,6 +13,8 @@
   --   expiry      milliseconds: how long a charge counts at most, and two slices of time
   --   slice       microseconds: the expiry is set once in each slice of time
   --   each quota  as the algorithm reads it
+  --               A rule of no quotas is of permits: its lease is one of a permit, in milliseconds,
+  --               its slice is the number of the process, and behind it stands how many there are.
   -- a record for each key:
   --   2 bytes     where its rule begins
   --   2 bytes     the number of rows. The counts of a take over several follow one another, with the
@@ -46,5 +48,6 @@
     end
     -- The rules of several counts take turns.
     if joint_last and not read then rules_read[rule_from] = { _G.unpack(quotas, 1, number_of_quotas) } end
+    if number_of_quotas == 0 then permits = unpack('>I7', question, from) end
     rule_known, has_bound, expiry_text = rule_from, bounds == 1, nil
   end

@@ -24,7 +24,7 @@ local SHORT_ANSWER, NEXT_QUOTA, HELD = '>BI2', '>I7I7', '>I7'
 
 local RULE_HEAD, RECORD_SIZE, ROW = '>BBBI7I7I7', 20, '>I7I2I7'
 local rule_known, number_of_quotas, number_limiting, has_bound, lease, expiry, expiry_text, slice, rows
-local cost, takes, deadline
+local cost, takes, deadline, permits
 local answers, size = {}, 0
 -- Where the records begin, and where the next further row does.
 local _, records = unpack('>BI2', question)

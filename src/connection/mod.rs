@@ -159,7 +159,6 @@ mod scripts;
 mod sentinel;
 mod server_clock;
 mod silence;
-#[cfg(feature = "lock")]
 mod subscriber;
 
 pub use address::{IntoRedisAddress, RedisAddress};
@@ -172,5 +171,4 @@ pub(crate) use question::{CallQuestion, Question, ReplyFuture, SendOptions};
 pub(crate) use queue::Questions;
 pub(crate) use scripts::*;
 pub(crate) use server_clock::ServerClock;
-#[cfg(feature = "lock")]
 pub(crate) use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};

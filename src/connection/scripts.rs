@@ -61,6 +61,10 @@ scripts! {
     REFUND_GCRA = new("refund/gcra.lua");
     /// Gives back what a fixed window has charged.
     REFUND_FIXED_WINDOW = new("refund/fixed_window.lua");
+    /// Gives permits of requests in progress back.
+    RELEASE_PERMITS = new("permits/release.lua");
+    /// Keeps them for another lease.
+    RENEW_PERMITS = new("permits/renew.lua");
 }
 
 /// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:
@@ -234,6 +238,7 @@ const INCLUDES: &[(&str, &str)] = includes![
     "reply_format",
     "read_question",
     "read_row",
+    "holders",
     "decide",
     "answer",
     "end_key",

@@ -254,7 +254,13 @@ impl Gate {
     /// through meanwhile are left out.
     async fn wait(&self, waiting: WaitingTake) -> Deciding {
         let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
-        let has_reason = || !matches!(self.limited(&take), Limited::Whole);
+        if decision.is_busy() {
+            self.listen(&take, &decision);
+        }
+        let has_reason = || {
+            let is_let_through = !matches!(self.limited(&take), Limited::Whole);
+            is_let_through || self.with_max_of_now(&take).is_some()
+        };
         let may_ask = waiting
             .waiter
             .may_ask(at, &take, &decision, has_reason)
@@ -264,7 +270,7 @@ impl Gate {
             Limited::Nothing => return self.let_through(take),
             #[cfg(feature = "page")]
             Limited::Part(part) => *part,
-            Limited::Whole if may_ask => take,
+            Limited::Whole if may_ask => self.with_max_of_now(&take).unwrap_or(take),
             Limited::Whole => {
                 let told = decision.aged_by(at.elapsed(), decision.source());
                 return Deciding::Done(Outcome::Denied(take, told));
@@ -272,6 +278,18 @@ impl Gate {
         };
         let wait = Wait::Did(waiting.waiter);
         self.ask(take.repeat(), wait, waiting.candidate)
+    }
+
+    /// A take that waits for a permit, under the rule of now: one whose max was raised admits it.
+    /// `None` if the rule is the same, or has no permits.
+    fn with_max_of_now(&self, take: &Take) -> Option<Take> {
+        let rule = take.rule();
+        if !rule.has_permits() {
+            return None;
+        }
+        let now = self.rule()?.as_chosen_for(rule)?;
+        let is_other = now.has_permits() && now.policies() != rule.policies();
+        is_other.then(|| take.under(now))
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
@@ -308,7 +326,7 @@ impl Gate {
             let waited_since = match asked.wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
-                    waiter.granted();
+                    waiter.granted(charge.take(), charge.decision());
                     Some(waiter.since)
                 }
             };

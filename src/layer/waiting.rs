@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use http::Extensions;
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::gate::Gate;
-use crate::decision::Decision;
+use crate::decision::{Decision, QuotaState};
 use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::jitter;
-use crate::metrics::{RuleCounters, WaitedCount, WaitingPlace};
+use crate::metrics::{Hope, RuleCounters, WaitedCount, WaitingPlace};
 use crate::store::Take;
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
@@ -37,7 +38,7 @@ pub(super) struct Waiter {
     pub(super) since: Instant,
     /// `None` for a request that waits without a limit.
     deadline: Option<Instant>,
-    expects_refunds: bool,
+    hope: Hope,
     place: WaitingPlace,
     counters: Arc<RuleCounters>,
     _permit: Permit,
@@ -87,11 +88,15 @@ impl Gate {
             counts.filter_map(|(count, is_denied)| is_denied.then_some(count))
         };
         // Whether charges of its rule are usually given back, here or in another process.
-        let expects_refunds = self.refunds_by_response(take.rule()) || take.rule().settles();
+        let hope = match self.refunds_by_response(take.rule()) || take.rule().settles() {
+            true => Hope::Refunds,
+            false => Hope::OpenCharges,
+        };
         let has_open = || denying().any(|count| counters.open.units(hash(count)) > 0);
         let was_refunded =
             || denying().any(|count| counters.open.refunds(hash(count)) != count.refunds);
-        let may_be_refunded = || expects_refunds || has_open() || was_refunded();
+        let may_be_refunded =
+            || decision.is_busy() || hope == Hope::Refunds || has_open() || was_refunded();
         if is_after(at, decision.retry_after()?, deadline) && !may_be_refunded() {
             return None;
         }
@@ -118,11 +123,30 @@ impl Gate {
         Some(Waiter {
             since,
             deadline,
-            expects_refunds,
+            hope,
             place,
             counters: Arc::clone(counters),
             _permit: permit,
         })
+    }
+}
+
+impl Gate {
+    /// Hears of the permits that come back, of the counts that have denied this take.
+    pub(super) fn listen(&self, take: &Take, decision: &Decision) {
+        let counts = take.counts().iter().zip(take.denials(decision));
+        let busy = counts.filter(|(count, is_denied)| *is_denied && count.rule().is_permits());
+        for (count, _) in busy {
+            let (open, hash) = (&self.counters.open, count.count_name().hash());
+            open.listen(hash, || {
+                let heard = open.clone();
+                let changed = Box::new(move || heard.given_back(hash, 1));
+                let listening = self.store().listen(count, changed)?;
+                let runtime = Handle::try_current().ok()?;
+                let listens = async { drop(listening.await) };
+                Some(runtime.spawn(listens).abort_handle())
+            });
+        }
     }
 }
 
@@ -150,9 +174,10 @@ impl Waiter {
         let denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
         let hashes: SmallVec<[u64; 1]> = denying.map(|it| it.count_name().hash()).collect();
         self.place.denied(&hashes);
-        if is_after(at, retry_after, self.deadline) {
-            let (until, hope) = (self.deadline, self.expects_refunds);
-            return self.place.refunded(until, hope, has_reason).await;
+        let is_busy = decision.is_busy();
+        if is_busy || is_after(at, retry_after, self.deadline) {
+            let hope = if is_busy { Hope::Permit } else { self.hope };
+            return self.place.refunded(self.deadline, hope, has_reason).await;
         }
         let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
         let wake = self.deadline.map_or(wake, |deadline| wake.min(deadline));
@@ -160,9 +185,19 @@ impl Waiter {
         true
     }
 
-    /// It was allowed.
-    pub(super) fn granted(&self) {
+    /// It was allowed. As many as find a permit still ask next: of several that came back, one message
+    /// may tell.
+    pub(super) fn granted(&self, take: &Take, decision: &Decision) {
         self.place.granted();
+        let joint = take.as_joint().into_iter();
+        let counts = joint.flat_map(|joint| joint.states(take.rule(), decision));
+        for (count, mut states) in counts.filter(|(count, _)| count.rule().is_permits()) {
+            let left = states.next().map_or(0, QuotaState::remaining);
+            if left > 0 {
+                let hash = count.count_name().hash();
+                self.counters.open.given_back(hash, left);
+            }
+        }
     }
 }
 

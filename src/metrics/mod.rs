@@ -64,4 +64,4 @@ pub(crate) use rule_counters::{NearLimit, RuleCounters};
 pub use rule_snapshot::{
     DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
 };
-pub(crate) use waiters::{WaitedCount, WaitingPlace};
+pub(crate) use waiters::{Hope, WaitedCount, WaitingPlace};

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::waiters::{WaitedCount, Waiters, WaitingPlace};
+use super::waiters::{Listener, WaitedCount, Waiters, WaitingPlace};
 use crate::sync::lock;
 
 /// What this process may still give back of the counts of one path, and the
@@ -90,6 +91,26 @@ impl OpenCharges {
         self.change(hash, |count| count.waiters.wake_for(units, false));
     }
 
+    /// A permit of this count goes back. Its waiters hear of it where the store announces that.
+    pub(crate) fn released(&self, hash: u64) {
+        self.refunds_of(hash).fetch_add(1, Ordering::Release);
+        self.change(hash, |count| {
+            if count.waiters.listener.is_none() {
+                count.waiters.wake_for(1, false);
+            }
+        });
+    }
+
+    /// As long as requests wait for this count, the task of this handle hears of its permits.
+    pub(crate) fn listen(&self, hash: u64, start: impl FnOnce() -> Option<AbortHandle>) {
+        self.change(hash, |count| {
+            let listener = &mut count.waiters.listener;
+            if listener.is_none() {
+                *listener = start().map(Listener);
+            }
+        });
+    }
+
     /// The count was reset: nothing that is open counts any more, and all who wait ask.
     pub(crate) fn was_reset(&self, hash: u64) {
         self.change(hash, |count| self.remove(count, |_, _| true));
@@ -130,6 +151,9 @@ impl OpenCharges {
             self.remove(count, |_, until| until <= now);
         }
         let changed = change(count);
+        if count.waiters.all.is_empty() {
+            count.waiters.listener = None;
+        }
         if count.charges.is_empty() && count.waiters.all.is_empty() {
             counts.remove(&hash);
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::open_charges::{Count, OpenCharges};
@@ -15,6 +16,18 @@ pub(super) struct Waiters {
     pub(super) all: BTreeMap<u64, WaiterState>,
     /// Before that, none asks on the chance that another process has given back.
     next_look: Option<Instant>,
+    /// Hears of the permits that come back, in any process.
+    pub(super) listener: Option<Listener>,
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Listener(pub(super) AbortHandle);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 #[derive(Debug)]
@@ -40,6 +53,8 @@ pub(super) struct WaiterState {
 /// A pause between questions of the waiters of one count that only a refund can help, and about
 /// which this process has heard nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same for a permit, whose return other processes announce.
+const LOOK_FOR_PERMIT_EVERY: Duration = Duration::from_secs(1);
 
 impl Waiters {
     /// One more, with this number, that asks now.
@@ -98,9 +113,9 @@ impl Waiters {
     }
 
     /// Another process may have given back: the first one of the sleepers that cost least asks.
-    fn look(&mut self, now: Instant) {
+    fn look(&mut self, now: Instant, every: Duration) {
         if self.next_look.is_none_or(|next| next <= now) {
-            self.next_look = Some(now + LOOK_EVERY);
+            self.next_look = Some(now + every);
             let order = |waiter: &&mut WaiterState| (!waiter.is_denied_alone, waiter.cost);
             let cheapest = self.sleepers().min_by_key(order);
             cheapest.into_iter().for_each(|waiter| waiter.wake(true));
@@ -113,6 +128,17 @@ impl WaiterState {
         (self.may_ask, self.is_look) = (true, is_look);
         self.changed.notify_one();
     }
+}
+
+/// What a request waits for that its retry-after does not reach in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hope {
+    /// Charges that this process has open.
+    OpenCharges,
+    /// These, and what other processes give back.
+    Refunds,
+    /// A permit.
+    Permit,
 }
 
 /// A count of a request that waits.
@@ -139,7 +165,7 @@ pub(crate) struct WaitingPlace {
 impl WaitingPlace {
     /// Sleeps until then, or until units are given back.
     pub(crate) async fn sleep_until(&self, until: Instant) {
-        self.begin(false);
+        self.begin(None);
         while !self.may_ask() {
             if timeout_at(until, self.changed.notified()).await.is_err() {
                 break;
@@ -148,16 +174,20 @@ impl WaitingPlace {
         self.each(|state| state.is_asking = true);
     }
 
-    /// Waits for units that are given back. Returns whether to ask: also once there is another
-    /// reason, which is looked for every 100 ms; and false once `until` is over, or, unless there is
+    /// Waits for units that are given back, or for a permit. Returns whether to ask: also once there
+    /// is another reason, which is looked for every 100 ms, or every second; and false once `until` is over, or, unless there is
     /// `hope` beyond them, when this process has no open charges of a count that denied it.
     pub(crate) async fn refunded(
         &self,
         until: Option<Instant>,
-        hope: bool,
+        hope: Hope,
         has_reason: impl Fn() -> bool,
     ) -> bool {
-        self.begin(true);
+        let look_every = match hope {
+            Hope::Permit => LOOK_FOR_PERMIT_EVERY,
+            Hope::OpenCharges | Hope::Refunds => LOOK_EVERY,
+        };
+        self.begin(Some(look_every));
         loop {
             if self.may_ask() || has_reason() {
                 self.each(|state| state.is_asking = true);
@@ -169,13 +199,14 @@ impl WaitingPlace {
                 has_hope |= count.has_hope();
                 next_look = next_look.into_iter().chain(count.waiters.next_look).min();
             });
-            if !(has_hope || hope) || until.is_some_and(|until| until <= now) {
+            has_hope |= hope != Hope::OpenCharges;
+            if !has_hope || until.is_some_and(|until| until <= now) {
                 return false;
             }
             let look_at = next_look.unwrap_or(now);
             let wake_at = until.map_or(look_at, |until| until.min(look_at));
             if timeout_at(wake_at, self.changed.notified()).await.is_err() {
-                self.each_denying(|count| count.waiters.look(Instant::now()));
+                self.each_denying(|count| count.waiters.look(Instant::now(), look_every));
             }
         }
     }
@@ -228,17 +259,19 @@ impl WaitingPlace {
         });
     }
 
-    fn begin(&self, needs_refund: bool) {
+    fn begin(&self, look_every: Option<Duration>) {
         self.each(|state| {
-            state.needs_refund = needs_refund && state.is_denied;
+            state.needs_refund = look_every.is_some() && state.is_denied;
             state.is_asking = false;
         });
         self.change(|count, own| {
             let state = count.waiters.all.get(&own);
             let needs_refund = state.is_some_and(|state| state.needs_refund);
             let now = Instant::now();
-            if needs_refund && count.waiters.next_look.is_none_or(|next| next < now) {
-                count.waiters.next_look = Some(now + LOOK_EVERY);
+            if let Some(every) = look_every.filter(|_| needs_refund)
+                && count.waiters.next_look.is_none_or(|next| next < now)
+            {
+                count.waiters.next_look = Some(now + every);
             }
             count.tell_hopeless();
         });

@@ -280,6 +280,10 @@ impl GiveBack {
     fn units_in(self, take: &Take, count: usize, units: u64) -> Option<u64> {
         let joint = take.as_joint();
         let counts = joint.and_then(|joint| joint.counts(take.rule()).nth(count));
+        // A permit goes back when its request has ended.
+        if counts.is_some_and(|count| count.rule.is_permits()) {
+            return Some(0);
+        }
         match (counts.and_then(|count| count.cost), self) {
             (None, _) => Some(units),
             (Some(_), Self::Everything) if units > 0 => None,

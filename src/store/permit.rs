@@ -211,7 +211,7 @@ impl Lease {
                     }
                 }
             }
-            self.counters.open.given_back(take.count_name().hash(), 1);
+            self.counters.open.released(take.count_name().hash());
         }
     }
 

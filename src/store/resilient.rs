@@ -554,7 +554,7 @@ impl<S: Store> Store for Resilient<S> {
         self.parts().guarded.renew(take, holder)
     }
 
-    fn listen(&self, take: &Take, changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
+    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         self.inner.listen(take, changed)
     }
 

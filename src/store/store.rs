@@ -129,10 +129,15 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
-    /// Calls `changed` whenever a permit of this count may have come back in any process, as long as
-    /// the future is polled. Default: it never does, and requests that wait ask once a second.
-    fn listen(&self, _take: &Take, _changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
-        StoreFuture::boxed(std::future::pending())
+    /// Calls `changed` whenever a permit of this count may have come back, in any process, as long as
+    /// the future is polled. Default: `None`, the store does not hear of that. Then requests that
+    /// wait ask whenever a permit of their own process comes back, and once a second.
+    fn listen(
+        &self,
+        _take: &Take,
+        _changed: Box<dyn Fn() + Send + Sync>,
+    ) -> Option<StoreFuture<()>> {
+        None
     }
 
     /// Forgets what counts for the key of this take under its rule: the next take finds nothing
@@ -204,7 +209,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::renew(self, take, holder)
     }
 
-    fn listen(&self, take: &Take, changed: Arc<dyn Fn() + Send + Sync>) -> StoreFuture<()> {
+    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         S::listen(self, take, changed)
     }
 

@@ -47,7 +47,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall>
     let is_lone = questions.len() == 1;
     for question in questions {
         match CountQuestion::of(&question).map(|asked| &asked.what) {
-            Some(Change::Take { .. } | Change::Refund { .. }) if is_lone => {
+            Some(Change::Take { .. } | Change::Refund { .. } | Change::Renew { .. }) if is_lone => {
                 let mut call = CountCall::new(CallKind::of(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
@@ -198,9 +198,9 @@ enum CountCall {
 impl CountCall {
     /// A call for takes or refunds of this kind. It has one key, without a question yet.
     fn new(kind: CallKind) -> Self {
-        match kind.is_refund {
-            true => Self::Refunds(RefundCall::new(kind)),
-            false => Self::Takes(TakeCall::new(kind)),
+        match kind.is_take() {
+            true => Self::Takes(TakeCall::new(kind)),
+            false => Self::Refunds(RefundCall::new(kind)),
         }
     }
 
@@ -291,7 +291,7 @@ impl FlightCall for CountCall {
     fn command(&self, clock: &ServerClock) -> Cmd {
         match self {
             Self::Takes(call) => call.command(),
-            Self::Refunds(call) => call.command(),
+            Self::Refunds(call) => call.command(clock),
             Self::Own(call) => call.command(clock),
         }
     }

@@ -12,6 +12,8 @@
 //! | refunds that share a script call | `refund_call.rs` |
 
 mod calls;
+mod holder;
+mod permits;
 mod question;
 mod refund_call;
 mod take_call;
@@ -25,6 +27,7 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use self::calls::flight;
+use self::permits::{AskedPermits, PermitSubscriber};
 use self::question::{
     Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back,
 };
@@ -95,6 +98,7 @@ pub struct RedisStore {
     pub(super) prefix: Arc<KeyPrefix>,
     /// That of the connection, if it was set.
     timeout: Option<Duration>,
+    subscriber: Arc<PermitSubscriber>,
     /// Whether the log says that all counts of a joint rule lie on one master.
     is_slot_told: Arc<OnceLock<()>>,
     #[cfg(feature = "test-util")]
@@ -154,6 +158,7 @@ impl RedisStore {
         Self {
             connection: connection.with_timeout(Duration::MAX),
             timeout: None,
+            subscriber: Arc::default(),
             is_slot_told: Arc::default(),
             prefix: Arc::new(KeyPrefix {
                 service: Box::default(),
@@ -260,14 +265,21 @@ impl RedisStore {
             .map(|count| self.key_of(count))
             .collect();
         let take = take.clone();
-        Some(Arc::new(SeveralCounts { keys, take }))
+        let has_permits = take.counts().iter().any(|count| count.rule().is_permits());
+        Some(Arc::new(SeveralCounts {
+            keys,
+            take,
+            holder: has_permits.then(holder::next),
+        }))
     }
 
     /// Gives back in each count of a take. The questions travel together.
     fn refund_each(&self, whole: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let counts = whole.counts().iter().zip(receipt.counts());
+        // A permit goes back when its request has ended.
         let asked = counts.map(|(take, receipt)| match take.cost().min(receipt.units()) {
             0 => StoreFuture::ready(Ok(0)),
+            _ if take.rule().is_permits() => StoreFuture::ready(Ok(0)),
             _ => self.refund(&part_of(whole, take), receipt),
         });
         let asked = asked.collect::<Vec<_>>();
@@ -282,6 +294,7 @@ impl RedisStore {
     /// Forgets each count of a take.
     fn reset_each(&self, take: &Take) -> StoreFuture<bool> {
         let counts = take.counts().iter();
+        let counts = counts.filter(|count| !count.rule().is_permits());
         let asked = counts.map(|count| self.reset(&part_of(take, count)));
         let asked = asked.collect::<Vec<_>>();
         StoreFuture::boxed(async move {
@@ -317,7 +330,37 @@ impl Store for RedisStore {
         if counts.as_ref().is_some_and(|it| it.keys.is_empty()) {
             return StoreFuture::ready(Ok(take.decision_of(Vec::new())));
         }
-        StoreFuture::redis(self.ask(take, Change::Take { cost, counts }, Driver::Caller))
+        let holder = counts.as_ref().and_then(|counts| counts.holder.clone());
+        let reply = self.ask(take, Change::Take { cost, counts }, Driver::Caller);
+        match holder {
+            None => StoreFuture::redis(reply),
+            Some(holder) => {
+                let asked = AskedPermits::new(self.clone(), take.clone(), holder);
+                StoreFuture::boxed(asked.answered(reply))
+            }
+        }
+    }
+
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        let lease = u64::try_from(take.rule().permit_lease().as_millis()).unwrap_or(u64::MAX);
+        let holder = holder.clone();
+        let reply = self.ask(take, Change::Renew { holder, lease }, Driver::Dispatcher);
+        let name = self.name();
+        StoreFuture::boxed(async move {
+            match reply.await? {
+                0_u64 => {
+                    let message = format!("{name} read the renewal of a permit too late");
+                    Err(StoreError::new(StoreErrorKind::Timeout, message))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
+        let channel = self.key_of(take).text();
+        let listening = self.subscriber.listen(&self.connection, channel, changed);
+        Some(StoreFuture::boxed(listening))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -360,6 +403,7 @@ impl Store for RedisStore {
         Capabilities {
             timeout: self.timeout,
             joint: true,
+            permits: true,
             server: Some(ServerId::of(&self.name())),
             ..Capabilities::default()
         }

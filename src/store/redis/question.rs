@@ -24,6 +24,9 @@ pub(super) enum Change {
     /// Gives back up to `max` units of what was charged with this receipt. The reply is their
     /// number.
     Refund { receipt: Receipt, max: u64 },
+    /// Keeps the permit of this holder for another lease, of so many milliseconds. The reply is 1,
+    /// or 0 if it came too late.
+    Renew { holder: Receipt, lease: u64 },
     /// Forgets it, by a call of its own. The reply is the script's.
     Reset(CallQuestion),
 }
@@ -69,10 +72,11 @@ impl CountQuestion {
         }
     }
 
-    /// What a refund gives back at most, and the receipt.
+    /// The receipt of a refund, and the most that it gives back; or the holder of a permit.
     pub(super) fn refund(&self) -> (&Receipt, u64) {
         match &self.what {
             Change::Refund { receipt, max } => (receipt, *max),
+            Change::Renew { holder, .. } => (holder, 1),
             _ => unreachable!("a call of refunds holds no other question"),
         }
     }
@@ -85,6 +89,8 @@ pub(super) type Counts = Option<Arc<SeveralCounts>>;
 pub(super) struct SeveralCounts {
     pub(super) keys: Box<[CountKey]>,
     pub(super) take: Take,
+    /// What the take holds permits by, if some of its counts are of permits.
+    pub(super) holder: Option<Receipt>,
 }
 
 /// The key of a count. Its name is joined where it is sent.

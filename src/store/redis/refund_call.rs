@@ -1,13 +1,15 @@
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{CountKey, CountQuestion, of_given_back};
-use super::take_call::CallKind;
-use crate::connection::{CallId, Carrier, Question, SendOptions};
+use super::question::{Change, CountKey, CountQuestion, of_given_back};
+use super::take_call::{CallKind, NO_DEADLINE};
+use crate::connection::{CallId, Carrier, Question, SendOptions, ServerClock};
 
 /// The most refunds in one script call. Such a call of a log occupies the server for about 0.2 ms,
 /// or 0.3 ms where they come in any order; of the other algorithms for less.
 const MAX_REFUNDS: usize = 20;
+/// The most permits that are given back, or kept, in one script call.
+const MAX_PERMITS: usize = 64;
 
 /// Refunds of many callers in one script call.
 ///
@@ -36,8 +38,12 @@ impl RefundCall {
     }
 
     /// Whether a refund may be added.
-    pub(super) const fn has_room(&self) -> bool {
-        self.number_of_refunds < MAX_REFUNDS
+    pub(super) fn has_room(&self) -> bool {
+        let max = match self.kind.is_of_permits() {
+            true => MAX_PERMITS,
+            false => MAX_REFUNDS,
+        };
+        self.number_of_refunds < max
     }
 
     /// The index of a further count, if there is room. A refund has to be added to it.
@@ -59,21 +65,31 @@ impl RefundCall {
         &CountQuestion::in_call(&self.counts[count][0]).count
     }
 
-    /// The script call: two keys and the receipts of each count, a test's clock if there is one,
-    /// and the call id. See `lua/include/refund_begin.lua`.
-    pub(super) fn command(&self) -> Cmd {
-        let keys = 2 * self.counts.len();
+    /// The script call: two keys and the receipts of each count, or one and the holders of permits, a
+    /// test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
+    /// `lua/permits/renew.lua`.
+    pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
+        let has_two_keys = !self.kind.is_of_permits();
+        let keys = (1 + usize::from(has_two_keys)) * self.counts.len();
         let bytes = 192 * self.counts.len() + 28 * self.number_of_refunds + 64;
         let mut command = self.kind.command(keys, bytes);
         let mut receipts = Vec::with_capacity(2 * self.counts.len() + 28 * self.number_of_refunds);
         for (at, refunds) in self.counts.iter().enumerate() {
             let name = self.count(at).text();
-            command.arg(&name).arg(of_given_back(&name));
-            let number = u16::try_from(refunds.len()).expect("a call has at most 20 refunds");
+            command.arg(&name);
+            if has_two_keys {
+                command.arg(of_given_back(&name));
+            }
+            let number = u16::try_from(refunds.len()).expect("a call has at most 64 refunds");
             receipts.extend_from_slice(&number.to_be_bytes());
             for question in refunds {
-                let (receipt, max) = CountQuestion::in_call(question).refund();
-                for number in [receipt.stamp(), receipt.serial(), receipt.units(), max] {
+                let asked = CountQuestion::in_call(question);
+                let (receipt, max) = asked.refund();
+                let [third, fourth] = match asked.what {
+                    Change::Renew { lease, .. } => [lease, self.deadline(question, clock)],
+                    _ => [receipt.units(), max],
+                };
+                for number in [receipt.stamp(), receipt.serial(), third, fourth] {
                     receipts.extend_from_slice(&number.to_be_bytes()[1..]);
                 }
             }
@@ -84,6 +100,14 @@ impl RefundCall {
         }
         command.arg(self.id.number());
         command
+    }
+
+    /// Until when the server may renew a permit.
+    fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
+        match self.kind.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        }
     }
 
     /// Whether this reply is the one to this call.

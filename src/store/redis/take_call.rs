@@ -9,9 +9,10 @@ use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::connection::{
     CallId, Carrier, Question, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG,
-    REFUND_SLIDING_WINDOW, Script, SendOptions, ServerClock, TAKE_FIXED_WINDOW, TAKE_GCRA,
-    TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
+    REFUND_SLIDING_WINDOW, RELEASE_PERMITS, RENEW_PERMITS, Script, SendOptions, ServerClock,
+    TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
 };
+use crate::decision::Receipt;
 use crate::rule::Rule;
 use crate::store::Take;
 
@@ -30,7 +31,7 @@ const MAX_TAKES: usize = 512;
 /// it is sent again if more than twice this time is left.
 const DEADLINE_SPREAD: u64 = 5_000;
 /// Later than every time that a script can read: its numbers are doubles.
-const NO_DEADLINE: u64 = 1 << 53;
+pub(super) const NO_DEADLINE: u64 = 1 << 53;
 
 /// Takes of many callers in one script call, for up to 64 keys.
 ///
@@ -67,7 +68,7 @@ pub(super) struct TakeCall {
 /// serves both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
-    pub(super) is_refund: bool,
+    what: CallWhat,
     /// Takes under rules of several subjects have calls of their own, which have a usual case of
     /// their own.
     is_joint: bool,
@@ -76,6 +77,15 @@ pub(super) struct CallKind {
     pub(super) now: Option<u64>,
     pub(super) options: SendOptions,
     slot: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum CallWhat {
+    Takes,
+    Refunds,
+    /// Permits are given back, or kept: those of all algorithms alike.
+    Releases,
+    Renewals,
 }
 
 /// The takes of one key under one rule, in order of arrival. There is at least one.
@@ -104,10 +114,21 @@ impl CallKind {
     pub(super) fn of(question: &Question) -> Self {
         let asked = CountQuestion::in_call(question);
         let CountQuestion { count, now, what } = asked;
+        let is_of_permits = count.name.rule.is_permits();
+        let what = match what {
+            Change::Refund { .. } if is_of_permits => CallWhat::Releases,
+            Change::Refund { .. } => CallWhat::Refunds,
+            Change::Renew { .. } => CallWhat::Renewals,
+            Change::Take { .. } | Change::Reset(_) => CallWhat::Takes,
+        };
+        let algorithm = match is_of_permits {
+            true => Algorithm::default(),
+            false => count.name.rule.algorithm().algorithm(),
+        };
         Self {
-            is_refund: matches!(what, Change::Refund { .. }),
+            what,
             is_joint: asked.is_joint(),
-            algorithm: count.name.rule.algorithm().algorithm(),
+            algorithm,
             now: *now,
             options: question.options,
             slot: question.slot,
@@ -122,7 +143,21 @@ impl CallKind {
             Algorithm::Gcra => [&TAKE_GCRA, &REFUND_GCRA],
             Algorithm::FixedWindow => [&TAKE_FIXED_WINDOW, &REFUND_FIXED_WINDOW],
         };
-        if self.is_refund { refund } else { take }
+        match self.what {
+            CallWhat::Takes => take,
+            CallWhat::Refunds => refund,
+            CallWhat::Releases => &RELEASE_PERMITS,
+            CallWhat::Renewals => &RENEW_PERMITS,
+        }
+    }
+
+    pub(super) fn is_take(self) -> bool {
+        self.what == CallWhat::Takes
+    }
+
+    /// Whether it is about permits of requests in progress, which have one key for each count.
+    pub(super) fn is_of_permits(self) -> bool {
+        matches!(self.what, CallWhat::Releases | CallWhat::Renewals)
     }
 
     /// The beginning of such a call with this number of keys. It has room for `bytes` of keys and
@@ -152,6 +187,12 @@ impl KeyTakes {
     pub(super) fn joint(&self) -> Option<&Take> {
         let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
         counts.as_ref().map(|counts| &counts.take)
+    }
+
+    /// What the take holds permits by.
+    pub(super) fn holder(&self) -> Option<&Receipt> {
+        let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
+        counts.as_ref()?.holder.as_ref()
     }
 
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
@@ -211,7 +252,10 @@ impl TakeCall {
         clock: &ServerClock,
     ) -> bool {
         let (takes, (cost, _)) = (&self.keys[key], asked.take());
-        self.number_of_takes < MAX_TAKES
+        // Each holder of a permit is told apart.
+        let has_holder = takes.holder().is_some();
+        !has_holder
+            && self.number_of_takes < MAX_TAKES
             && Arc::ptr_eq(takes.rule(), &asked.count.name.rule)
             && takes.counts().len() == asked.counts().len()
             && takes.rows[0].has_room_for(cost, self.deadline(question, clock))

@@ -16,12 +16,13 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
+use super::holder;
 use super::take_call::{KeyTakes, Row};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::store::{Take, permit};
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds.
@@ -54,7 +55,8 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     let is_usual = |key: &KeyTakes| key.joint().is_none() && has_one_quota(key.rule());
     let is_several = |key: &KeyTakes| {
         let mut counts = key.joint().into_iter().flat_map(Take::counts);
-        key.joint().is_some() && counts.all(|count| has_one_quota(count.rule()))
+        let is_plain = |count: &Take| !count.rule().is_permits() && has_one_quota(count.rule());
+        key.joint().is_some() && counts.all(is_plain)
     };
     let kind = match names_twice {
         _ if keys.iter().all(is_several) => SEVERAL,
@@ -97,7 +99,12 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
         for count in take.counts() {
             begin(JOINT + std::mem::take(&mut counts), into);
             let row = Row {
-                cost: count.cost(),
+                cost: match key.holder() {
+                    Some(holder) if count.rule().is_permits() && count.cost() > 0 => {
+                        holder.serial()
+                    }
+                    _ => count.cost(),
+                },
                 ..key.rows[0]
             };
             write_row(&row, into);
@@ -131,8 +138,20 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// What a question says of a rule: how long a key lives, and its quotas.
+/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says how many
+/// there are, and who asks.
 fn encode(rule: &Rule) -> Box<[u8]> {
+    if rule.is_permits() {
+        let lease = u64::try_from(rule.permit_lease().as_millis()).unwrap_or(MAX_NUMBER);
+        // Under a shadow rule there is no limit.
+        let max = match rule.is_shadow() {
+            true => MAX_NUMBER,
+            false => rule.max_permits(),
+        };
+        let mut bytes = vec![0; 3];
+        write(&[lease, 2 * lease, holder::process(), max], &mut bytes);
+        return bytes.into();
+    }
     let counting = rule.algorithm();
     let charged = rule.charged_quotas();
     let numbers = [charged.len(), rule.quotas().len()];
@@ -198,7 +217,9 @@ pub(super) fn read_replies(
     for key in keys {
         match key.joint() {
             None => read_key(&mut fields, now, key.rule(), &key.rows, &mut answer)?,
-            Some(take) => read_joint(&mut fields, now, take, &key.rows, &mut answer)?,
+            Some(take) => {
+                read_joint(&mut fields, now, take, key.holder(), &key.rows, &mut answer)?;
+            }
         }
     }
     fields.0.is_empty().then_some(now)
@@ -215,6 +236,7 @@ fn read_joint(
     fields: &mut Fields<'_>,
     now: u64,
     take: &Take,
+    holder: Option<&Receipt>,
     rows: &[Row],
     answer: &mut impl FnMut(TakeReply),
 ) -> Option<()> {
@@ -233,6 +255,9 @@ fn read_joint(
                 return;
             };
             match (&mut *of_take, reply) {
+                (Ok(decisions), TakeReply::Decided(found)) if count.rule().is_permits() => {
+                    decisions.push(of_permits(count, &found, holder));
+                }
                 (Ok(decisions), TakeReply::Decided(decision)) => decisions.push(decision),
                 (Ok(_), other) => *of_take = Err(other),
                 (Err(_), _) => {}
@@ -246,6 +271,14 @@ fn read_joint(
         });
     }
     Some(())
+}
+
+/// The decision about a permit, of which the reply says as units remaining how many are held.
+fn of_permits(count: &Take, found: &Decision, holder: Option<&Receipt>) -> Decision {
+    let held = found.quotas().first().map_or(0, QuotaState::remaining);
+    let is_charged = found.is_allowed() && count.cost() > 0;
+    let holder = holder.filter(|_| is_charged).cloned();
+    permit::of_permits(count, Source::Redis, held, holder)
 }
 
 fn read_key(
@@ -387,7 +420,10 @@ impl<'a> ReplyGroup<'a> {
         };
         let algorithm = self.rule.algorithm().algorithm();
         let states = self.states.iter().zip(self.rule.quotas());
-        let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
+        let states = states.map(|(state, quota)| match self.rule.is_permits() {
+            true => QuotaState::from_micros(state.remaining, 0),
+            false => state.before(algorithm, quota, later),
+        });
         let receipt = self.receipt.as_ref().map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)

@@ -1,15 +1,18 @@
 //! Who holds a permit, and until when.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Path;
 use axum::routing::get;
 use http::StatusCode;
+use tidegate::decision::{QuotaState, Verdict};
 use tidegate::rule::Policy;
-use tidegate::{Key, Limits, MemoryStore, Rule, Store};
+use tidegate::{Decision, Key, Limits, Quota, Rule, Store};
 use tokio::sync::Notify;
 
-use crate::send;
+use crate::{Stores, send};
 
 const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -39,7 +42,7 @@ async fn peeked(limits: &Limits) -> u64 {
 
 #[tokio::test]
 async fn a_permit_is_held_until_the_body_has_ended() {
-    for store in [Arc::new(MemoryStore::new()) as Arc<dyn Store>] {
+    for store in Stores::start().await.all {
         let limits = limits(one_at_a_time(), store);
         let end = Arc::new(Notify::new());
         let app = app(&limits, &end);
@@ -60,5 +63,76 @@ async fn a_permit_is_held_until_the_body_has_ended() {
         }
         end.notify_one();
         assert_eq!(send(&app, "/").await.status(), OK);
+    }
+}
+
+/// Quotas and permits are decided together: a request that finds no permit is charged nothing, and
+/// one that a quota denies holds none.
+#[tokio::test]
+async fn a_busy_request_is_charged_nothing() {
+    for store in Stores::start().await.all {
+        let rule = Rule::new("export", [Quota::per_hour(3)]).expect("a valid rule");
+        let rule = rule.with_max_concurrent(2).expect("a valid rule");
+        let limits = limits(rule, store);
+        let check = || async { limits.check("export", "alice").await };
+        let (one, two) = (check().await, check().await);
+        let left = |decision: &Decision| {
+            let states = decision.quotas().iter();
+            states.map(QuotaState::remaining).collect::<Vec<_>>()
+        };
+        let two = two.expect("it is the second");
+        assert_eq!(left(two.decision.as_ref().expect("a decision")), [1, 0]);
+        let busy = check().await.expect_err("both permits are held");
+        let busy = busy.decision().expect("a decision").clone();
+        let retry_after = Rule::DEFAULT_BUSY_RETRY;
+        assert_eq!(busy.verdict(), Verdict::Busy { retry_after });
+        assert_eq!(left(&busy), [1, 0]);
+        drop((one, two));
+        let three = loop {
+            match check().await {
+                Ok(three) => break three,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        let denied = check().await.expect_err("the quota is used up");
+        let denied = denied.decision().expect("a decision").clone();
+        assert!(matches!(denied.verdict(), Verdict::Denied { .. }));
+        assert_eq!(left(&denied), [0, 1]);
+        drop(three);
+    }
+}
+
+/// A request that waits for a permit gets it when it comes back.
+#[tokio::test]
+async fn who_waits_is_admitted_in_order() {
+    for store in Stores::start().await.all {
+        let limits = limits(one_at_a_time(), store);
+        let layer = limits.layer("export").wait(Duration::from_secs(20));
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let handler = {
+            let order = Arc::clone(&order);
+            get(move |number: Path<u32>| {
+                order.lock().expect("no panic").push(number.0);
+                // The others come as long as the first one runs.
+                let millis = if number.0 == 0 { 300 } else { 2 };
+                async move { tokio::time::sleep(Duration::from_millis(millis)).await }
+            })
+        };
+        let app = Router::new().route("/{number}", handler.layer(layer));
+        let mut sent = Vec::new();
+        let started = tokio::time::Instant::now();
+        for number in 0..20 {
+            let app = app.clone();
+            sent.push(tokio::spawn(async move {
+                send(&app, &format!("/{number}")).await.status()
+            }));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for task in sent {
+            assert_eq!(task.await.expect("no panic"), OK);
+        }
+        println!("{:?}", started.elapsed());
+        let order = order.lock().expect("no panic").clone();
+        assert!(order.is_sorted(), "{order:?}");
     }
 }
