@@ -135,8 +135,8 @@ impl Gate {
             None => self.counters.chose(take.count_name()),
             #[cfg(feature = "page")]
             Some(_) if self.counters.is_watched() => {
-                let names = take.names_of_subjects(|_| true);
-                names.for_each(|name| self.counters.chose(&name));
+                let names = take.names_of_subjects(|_| Some(()));
+                names.for_each(|(name, ())| self.counters.chose(&name));
             }
             Some(_) => {}
         }
@@ -145,13 +145,21 @@ impl Gate {
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
         match take.as_joint() {
-            None => self.counters.denied(take.count_name(), decision),
+            None => self
+                .counters
+                .denied(take.count_name(), decision.retry_after()),
             #[cfg(feature = "page")]
             Some(_) if self.counters.is_watched() => {
-                let states = decision.quotas();
-                let has_denied = |at: &usize| states.get(*at).is_some_and(|it| it.is_exceeded());
-                let names = take.names_of_subjects(|places| places.iter().any(has_denied));
-                names.for_each(|name| self.counters.denied(&name, decision));
+                let reset = |places: &[usize]| {
+                    let states = places.iter().filter_map(|at| decision.quotas().get(*at));
+                    let denying = states.filter(|state| state.is_exceeded());
+                    denying.map(QuotaState::reset_after).max()
+                };
+                for (name, reset) in take.names_of_subjects(reset) {
+                    // Another subject may deny the request for longer.
+                    let wait = decision.retry_after().map(|wait| wait.min(reset));
+                    self.counters.denied(&name, wait);
+                }
             }
             Some(_) => {}
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use crate::decision::{Decision, Verdict};
 use crate::key::Key;
 use crate::rule::CountName;
 use crate::sync::lock;
@@ -95,15 +94,10 @@ impl LimitedKeys {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// A request of this name was denied.
-    pub(crate) fn add(&self, name: &CountName, decision: &Decision) {
+    /// A request of this name was denied for so long; `None`: for good.
+    pub(crate) fn add(&self, name: &CountName, wait: Option<Duration>) {
         let now = self.now.load(Ordering::Relaxed);
-        let until = match decision.verdict() {
-            Verdict::Denied { retry_after } | Verdict::Busy { retry_after } => {
-                Some(now * 1_000 + millis(retry_after))
-            }
-            Verdict::Allowed | Verdict::Never => None,
-        };
+        let until = wait.map(|wait| now * 1_000 + millis(wait));
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.
         let hash = name.hash();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
@@ -286,7 +280,6 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::{QuotaState, Source};
     use crate::quota::Quota;
     use crate::rule::Rule;
 
@@ -296,8 +289,6 @@ mod tests {
     fn numbers_are_right_within_their_error() {
         let rule = Rule::new("search", [Quota::per_minute(1)]).expect("a rule");
         let rule = Arc::new(rule);
-        let state = [QuotaState::from_micros(0, 0)];
-        let denied = Decision::new(Verdict::Never, Source::Local, 1, state.into_iter());
         let keys = LimitedKeys::default();
         keys.set_now(1);
         let mut exact = std::collections::HashMap::new();
@@ -310,7 +301,7 @@ mod tests {
                 };
                 let key = Key::from(number);
                 for _ in 0..times {
-                    keys.add(&CountName::new(Arc::clone(&rule), key.clone()), &denied);
+                    keys.add(&CountName::new(Arc::clone(&rule), key.clone()), None);
                 }
                 *exact.entry(key).or_insert(0) += times;
             }

@@ -139,15 +139,16 @@ impl RuleCounters {
         self.last_rules.get(name)
     }
 
-    /// Notes whose request was denied, while a page or the fleet shows that.
+    /// Notes whose request was denied, and for how long, while a page or the fleet shows that.
+    /// `None`: for good.
     #[inline]
-    pub(crate) fn denied(&self, name: &CountName, decision: &Decision) {
+    pub(crate) fn denied(&self, name: &CountName, wait: Option<Duration>) {
         #[cfg(feature = "page")]
         if let Some(limited) = self.limited.as_ref().filter(|it| it.is_on()) {
-            limited.add(name, decision);
+            limited.add(name, wait);
         }
         #[cfg(not(feature = "page"))]
-        let _ = (name, decision);
+        let _ = (name, wait);
     }
 
     /// A request of a key that is let through.

@@ -240,26 +240,23 @@ impl Take {
         is_counted.then_some(take)
     }
 
-    /// Under a rule of several subjects, what names the count of each on the page, if the rule's
-    /// quotas at some of these places are meant.
+    /// Under a rule of several subjects, what names the count of each on the page, with the most
+    /// that is known of the rule's quotas at its places; without those of which nothing is.
     #[cfg(feature = "page")]
-    pub(crate) fn names_of_subjects(
+    pub(crate) fn names_of_subjects<T: Ord>(
         &self,
-        is_meant: impl Fn(&[usize]) -> bool,
-    ) -> impl Iterator<Item = CountName> {
+        known: impl Fn(&[usize]) -> Option<T>,
+    ) -> impl Iterator<Item = (CountName, T)> {
         let (rule, joint) = (self.rule(), self.joint.iter());
         let subjects =
             joint.flat_map(move |joint| rule.counted_subjects().iter().zip(joint.keys()));
         subjects
             .enumerate()
             .filter_map(move |(place, (subject, key))| {
-                let mut counts = rule.counts().iter().filter(|count| count.subject == place);
-                let is_meant = counts.any(|count| is_meant(&count.places));
-                let key = key.as_ref().filter(|_| is_meant)?;
-                Some(CountName::new(
-                    Arc::clone(rule),
-                    key.of_subject(subject.name()),
-                ))
+                let counts = rule.counts().iter().filter(|count| count.subject == place);
+                let known = counts.filter_map(|count| known(&count.places)).max()?;
+                let key = key.as_ref()?.of_subject(subject.name());
+                Some((CountName::new(Arc::clone(rule), key), known))
             })
     }
 

@@ -1,5 +1,6 @@
 //! The page of a joint rule: its rows and its operations are about one subject.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Router;
@@ -132,6 +133,32 @@ async fn rows_are_of_the_subjects_that_denied() {
         (left, has_room),
         (vec![("api-everyone".to_owned(), 0)], false)
     );
+}
+
+/// Of two subjects that deny a request, each has the end of its own limit.
+#[tokio::test(start_paused = true)]
+async fn a_row_ends_with_the_limit_of_its_subject() {
+    let seconds = |seconds| Quota::new(Duration::from_secs(seconds), 2).expect("a quota");
+    let user = Subject::new("user", Header::new("x-user")).limit(seconds(200));
+    let all = Subject::new("everyone", Everyone).limit(seconds(3_600));
+    let rule = Rule::joint("api", [user, all]).expect("a rule");
+    let app = App::of(Limits::new([rule]), open);
+    sleep(Duration::from_millis(1_100)).await;
+    for _ in 0..3 {
+        app.call("alice", "").await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    let limited = app.limited().await;
+    let rows = limited["rows"].as_array().expect("rows").iter();
+    let ends = rows.map(|row| {
+        let seconds = row["until_in_s"].as_f64().expect("a number");
+        (row["subject"].to_string(), seconds)
+    });
+    let ends: HashMap<_, _> = ends.collect();
+    for (subject, end) in [("user", 200.0), ("everyone", 3_600.0)] {
+        let seconds = ends[&format!("\"{subject}\"")];
+        assert!((end - 3.0..=end).contains(&seconds), "{subject}: {seconds}");
+    }
 }
 
 /// Without `show_keys` a row has no key, and helps: it knows its subject.
