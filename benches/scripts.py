@@ -4,15 +4,17 @@
     python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--joint] [--print]
 
 Puts its tables into benches/README.md, or prints them only. Needs redis-server and valgrind; about
-eight minutes, two of them for takes over three subjects, which `--joint` measures alone. The plain scripts of benches/plain are figures to approach: they know one quota, no plans, no
-leases, no refunds and no errors.
+eight minutes, two of them for takes over three subjects, which `--joint` measures alone. The plain
+scripts of benches/plain are figures to approach: they know one quota, no plans, no leases, no
+refunds and no errors.
 
-Server time is usec_per_call of INFO commandstats, with 500 calls in a pipeline, the scripts in turns;
-the ratio is the median over the rounds of what each round says. That of takes over three subjects is
-the p50 of INFO latencystats (Redis 7), in whole microseconds. Instructions are those of the server,
-counted by callgrind: they do not depend on what else the machine does. A checkout that has the same
-questions can be compared, too.
+Server time is usec_per_call of INFO commandstats, with 500 calls in a pipeline, the scripts in
+turns; the ratio is the median over the rounds of what each round says. That of takes over three
+subjects is the p50 of INFO latencystats (Redis 7), in whole microseconds. Instructions are those of
+the server, counted by callgrind: they do not depend on what else the machine does. A checkout that
+has the same questions can be compared, too.
 """
+
 import argparse
 import glob
 import os
@@ -42,10 +44,14 @@ class Server:
     def __init__(self, folder, counts):
         self.path = f'{folder}/{"counted" if counts else "timed"}.sock'
         self.out = f'{folder}/callgrind'
-        command = ['redis-server', '--port', '0', '--unixsocket', self.path, '--save', '', '--appendonly', 'no']
+        command = ['redis-server', '--port', '0', '--unixsocket', self.path]
+        command += ['--save', '', '--appendonly', 'no']
         if counts:
-            command = ['valgrind', '--tool=callgrind', '--instr-atstart=no', f'--callgrind-out-file={self.out}', *command]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            output = f'--callgrind-out-file={self.out}'
+            command = ['valgrind', '--tool=callgrind', '--instr-atstart=no', output, *command]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for _ in range(300):
             try:
                 self.socket = socket.socket(socket.AF_UNIX)
@@ -95,7 +101,9 @@ class Server:
 
     def count(self, call, number):
         """Instructions of a call."""
-        control = lambda *words: subprocess.run(['callgrind_control', *words, str(self.process.pid)], capture_output=True)
+        control = lambda *words: subprocess.run(
+            ['callgrind_control', *words, str(self.process.pid)], capture_output=True
+        )
         self.play(call, range(300), 50)
         for name in glob.glob(self.out + '*'):
             os.remove(name)
@@ -104,7 +112,13 @@ class Server:
         control('-i', 'off')
         control('-d')
         time.sleep(0.5)
-        sums = [int(found[1]) for name in glob.glob(self.out + '*') for found in re.finditer(r'^(?:totals|summary): (\d+)', open(name, errors='replace').read(), re.M)]
+        sums = [
+            int(found[1])
+            for name in glob.glob(self.out + '*')
+            for found in re.finditer(
+                r'^(?:totals|summary): (\d+)', open(name, errors='replace').read(), re.M
+            )
+        ]
         return max(sums) / number
 
     def stop(self):
@@ -114,7 +128,9 @@ class Server:
 
 def encode(*words):
     words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b'*%d\r\n' % len(words) + b''.join(b'$%d\r\n%s\r\n' % (len(word), word) for word in words)
+    return b'*%d\r\n' % len(words) + b''.join(
+        b'$%d\r\n%s\r\n' % (len(word), word) for word in words
+    )
 
 
 def expand(root, name):
@@ -130,7 +146,9 @@ def question(algorithm, keys, subjects):
     with one subject the general part is asked. See lua/include/read_question.lua."""
     seven = lambda number: number.to_bytes(7, 'big')
     lease, expiry, slice_of_time = 0, 12_098, 1 << 20
-    rule = bytes([1, 1, 0]) + b''.join(map(seven, [lease, expiry, slice_of_time, *QUOTAS[algorithm]]))
+    rule = bytes([1, 1, 0]) + b''.join(
+        map(seven, [lease, expiry, slice_of_time, *QUOTAS[algorithm]])
+    )
     row = seven(1) + struct.pack('>H', 1) + seven(2**53)
     rules, kind, rows = max(subjects, 1), (b'\0', b'\2', b'\3')[min(subjects, 2)], [1] * keys
     if subjects > 1:
@@ -143,7 +161,9 @@ def question(algorithm, keys, subjects):
 def calls_of(server, source, algorithm, keys, label, subjects=0):
     sha, asked = server.call('SCRIPT', 'LOAD', source), question(algorithm, keys, subjects)
     varied = 1 if keys == 1 or subjects else 40_000
-    names = lambda number: [f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)]
+    names = lambda number: [
+        f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)
+    ]
     return lambda number: encode('EVALSHA', sha, keys, *names(number), asked, number)
 
 
@@ -167,7 +187,10 @@ def joint_rows(server, counts, rounds, rows):
     for at, algorithm in enumerate(ALGORITHMS):
         source = expand(f'{ROOT}/lua', f'{algorithm}.lua')
         contenders = [(3, 3), (1, 1), (1, 0)]
-        contenders = [calls_of(server, source, algorithm, keys, f'joint{at}:{n}:', subjects) for n, (keys, subjects) in enumerate(contenders)]
+        contenders = [
+            calls_of(server, source, algorithm, keys, f'joint{at}:{n}:', subjects)
+            for n, (keys, subjects) in enumerate(contenders)
+        ]
         found = measure(server, contenders, counts, rounds, True, Server.middle_time)
         if not counts:
             rows.append([algorithm.replace('_', ' '), *(f'{median(times):.2f}' for times in found)])
@@ -188,21 +211,35 @@ def main():
     options.add_argument('--print', action='store_true')
     options = options.parse_args()
     folder = tempfile.mkdtemp()
-    plain = {name: open(f'{ROOT}/benches/plain/{name}.lua').read() for name in ('gcra', 'sliding_log')}
-    lone = [] if options.joint else [(algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS]
+    plain = {
+        name: open(f'{ROOT}/benches/plain/{name}.lua').read() for name in ('gcra', 'sliding_log')
+    }
+    lone = (
+        [] if options.joint else [(algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS]
+    )
     rows, joint = [], []
     for counts in (False, True):
         server = Server(folder, counts)
         try:
             for at, (algorithm, keys) in enumerate(lone):
                 beside = algorithm if algorithm in plain else 'gcra'
-                contenders = [(expand(f'{ROOT}/lua', f'{algorithm}.lua'), algorithm), (plain[beside], beside)]
+                contenders = [
+                    (expand(f'{ROOT}/lua', f'{algorithm}.lua'), algorithm),
+                    (plain[beside], beside),
+                ]
                 if options.against:
-                    contenders.append((expand(f'{options.against}/lua', f'{algorithm}.lua'), algorithm))
-                contenders = [calls_of(server, source, of, keys, f'{at}:{n}:') for n, (source, of) in enumerate(contenders)]
+                    contenders.append(
+                        (expand(f'{options.against}/lua', f'{algorithm}.lua'), algorithm)
+                    )
+                contenders = [
+                    calls_of(server, source, of, keys, f'{at}:{n}:')
+                    for n, (source, of) in enumerate(contenders)
+                ]
                 found = measure(server, contenders, counts, options.rounds, keys == 1)
                 if not counts:
-                    rows.append([algorithm.replace('_', ' ') + (', one take' if keys == 1 else ', 64 keys'), beside.replace('_', ' ')])
+                    name = algorithm.replace('_', ' ')
+                    name += ', one take' if keys == 1 else ', 64 keys'
+                    rows.append([name, beside.replace('_', ' ')])
                     rows[at] += [f'{median(times) / keys:.2f}' for times in found[:2]]
                 rows[at] += [f'{ratio(found, n):.2f}' for n in range(1, len(found))]
                 print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
@@ -213,14 +250,20 @@ def main():
     old = ['to the other version'] if options.against else []
     head += old + ['instructions to plain'] + old
     tables = {} if options.joint else {'scripts': markdown(head, rows, 2)}
-    head = ['a take over three subjects', 'µs', 'one subject, general part, µs', 'one, usual case, µs']
-    head += ['to the general part', 'to the usual case', 'instructions to the general part', 'to the usual case']
+    head = ['a take over three subjects', 'µs', 'one subject, general part, µs']
+    head += ['one, usual case, µs', 'to the general part', 'to the usual case']
+    head += ['instructions to the general part', 'to the usual case']
     tables['joint-scripts'] = markdown(head, joint)
     print('\n'.join(tables.values()))
     for name, table in tables.items() if not options.print else ():
         path = f'{ROOT}/benches/README.md'
         text = open(path).read()
-        text = re.sub(rf'(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)', lambda found: f'{found[1]}\n{table}\n{found[2]}', text, flags=re.S)
+        text = re.sub(
+            rf'(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)',
+            lambda found: f'{found[1]}\n{table}\n{found[2]}',
+            text,
+            flags=re.S,
+        )
         open(path, 'w').write(text)
 
 

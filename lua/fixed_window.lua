@@ -9,8 +9,8 @@
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/fixed_window.lua.
 --
--- A window begins with the first take that is charged to it. The state of a key says when its window
--- began, and the units charged since then. All fields: include/counters.lua and
+-- A window begins with the first take that is charged to it. The state of a key says when its
+-- window began, and the units charged since then. All fields: include/counters.lua and
 -- include/fixed_window_counter.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
@@ -111,8 +111,8 @@ local carried_over = used_now
 
 local function wait(counter) return counter.start + counter.window - now end
 
--- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an earlier
--- one beyond that one's max.
+-- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an
+-- earlier one beyond that one's max.
 local MAX_HELD = 2251799813685248
 
 local function charge(counter, time, units)

@@ -12,8 +12,9 @@
 -- A member of the set, an entry, holds all takes of a millisecond. Its score is the instant of the
 -- last of them. It says a running total of units, its own included, and its base: that total before
 -- it. So the units inside of a window are the newest total less the base of the oldest entry in the
--- window. An entry's fields: mark, total, base, base and stamp of the oldest entry of the set, its own
--- stamp, the window and the max that it was charged under, serial number: see include/log_entry.lua.
+-- window. An entry's fields: mark, total, base, base and stamp of the oldest entry of the set, its
+-- own stamp, the window and the max that it was charged under, serial number: see
+-- include/log_entry.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
@@ -28,9 +29,9 @@ local question, replies, is_left = ARGV[1], { pack('>I8I8', now, ARGV[2]) }, fal
 local kind, at = unpack('>BI2', question)
 local rule_at, quotas, lease, expiry, slice, max, window, edge, this_slice, expiry_text, _
 
--- The usual case: one quota, no lease, takes of one cost, and a key whose newest entry is inside of the
--- window and was charged under a window of this length; or a new key. All else is left for the general
--- part: the conditions are those of `is_usual`.
+-- The usual case: one quota, no lease, takes of one cost, and a key whose newest entry is inside of
+-- the window and was charged under a window of this length; or a new key. All else is left for the
+-- general part: the conditions are those of `is_usual`.
 for place = 1, kind == USUAL and #KEYS or 0 do
   local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
@@ -65,8 +66,8 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   end
   local used = total - first_base
   local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
-  -- Every entry holds a unit. So if just one has to leave for the next take to fit, the oldest entry
-  -- suffices.
+  -- Every entry holds a unit. So if just one has to leave for the next take to fit, the oldest
+  -- entry suffices.
   is_usual = is_usual and mark == LOG_MARK and used >= 0 and used <= max
     and (allowed == takes or used + allowed * cost + cost == max + 1)
 
@@ -78,8 +79,8 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     if merges and oldest_stamp == stamp then oldest_stamp = now end
     if merges and first_stamp == stamp then first_stamp = now end
     total, serial, used = total + charged, serial + charged, used + charged
-    -- Entries that have left the window are removed when more units are held than the window can have
-    -- entries: it has at most max, and one in a millisecond.
+    -- Entries that have left the window are removed when more units are held than the window can
+    -- have entries: it has at most max, and one in a millisecond.
     local is_full = has_left and total - oldest_base > math.min(max, window / 1000)
     if is_full then oldest_base, oldest_stamp = first_base, first_stamp end
     is_usual = 1 == pcall('ZADD', key, now_text,
@@ -127,8 +128,8 @@ end
 
 -- include: reply_format
 
--- Whether the first charge is prepared; whether the newest entry takes in what is charged; whether it
--- was stamped in the future.
+-- Whether the first charge is prepared; whether the newest entry takes in what is charged; whether
+-- it was stamped in the future.
 local is_prepared, merges, went_back
 -- When something was charged last.
 local last_charge
@@ -159,8 +160,8 @@ while place < #KEYS do
 -- include: read_log
 -- include: longer
     last_charge = stamp
-    -- Of the first of the longest windows: the quota, the running total before its oldest entry, and
-    -- where it begins, if entries have left it.
+    -- Of the first of the longest windows: the quota, the running total before its oldest entry,
+    -- and where it begins, if entries have left it.
     local longest, longest_base, edge
     local largest_max = 0
     for n = number_limiting, 1, -1 do
@@ -184,8 +185,8 @@ while place < #KEYS do
         longest, longest_base, edge = quota, first_base, left
       end
     end
-    -- Quotas that only count need their windows kept; where these begin is looked for when the set is
-    -- full.
+    -- Quotas that only count need their windows kept; where these begin is looked for when the set
+    -- is full.
     for n = number_limiting + 1, number_of_quotas do
       local quota = quotas[n]
       local window = quota.life + longer_by

@@ -158,8 +158,8 @@ local function wait(counter, limit, cost)
   return leaves + counter.window - now
 end
 
--- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an earlier
--- one beyond that one's max.
+-- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an
+-- earlier one beyond that one's max.
 local MAX_HELD = 2251799813685248
 
 local function charge(counter, time, units)

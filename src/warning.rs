@@ -39,8 +39,8 @@ pub struct Warning {
 pub enum WarningKind {
     /// A layer or a check has a path without a rule, so it limits nothing.
     NoRule,
-    /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it was
-    /// denied for good. A quota of 0 units is no mistake.
+    /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
+    /// was denied for good. A quota of 0 units is no mistake.
     CostAboveQuota,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
@@ -63,7 +63,7 @@ pub enum WarningKind {
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
     GrpcStatusInTrailers,
-    /// A request had a plan that its rule does not have. It is named, as far as it was the first one.
+    /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
     /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a
     /// [joint](crate::Rule::joint) rule, which decides by its own.
@@ -71,7 +71,7 @@ pub enum WarningKind {
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
     KeyOfJointRule,
-    /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
+    /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,

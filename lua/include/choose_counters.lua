@@ -1,6 +1,6 @@
-            -- Chooses the counters that are charged and kept: those of the rule's quotas, and the 16
-            -- of earlier quotas that are needed longest; 2 if one of the rule's counts for all. No two
-            -- counters are equal in all that they are sorted by.
+            -- Chooses the counters that are charged and kept: those of the rule's quotas, and the
+            -- 16 of earlier quotas that are needed longest; 2 if one of the rule's counts for all.
+            -- No two counters are equal in all that they are sorted by.
             --
             -- Uses   own, has_bound, counters, anything_counts, now, ends_at
             -- Gives  counters

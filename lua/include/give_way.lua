@@ -2,11 +2,11 @@
 -- tick of their timer late, so nothing would be left for them.
 --
 -- They are left a little more than they were granted lately, at most a third of the rate, and never
--- so much that the request could not be granted at all. If they were granted nothing, they may still
--- be asking: of a rate of 20 or more, one permit is left to them in every interval whose number is a
--- multiple of 200 / rate. That is at most half a percent of the rate. Ids tell grants apart: the
--- second half of an id of this crate is a small number or "missing_", and that of Redisson's is
--- random.
+-- so much that the request could not be granted at all. If they were granted nothing, they may
+-- still be asking: of a rate of 20 or more, one permit is left to them in every interval whose
+-- number is a multiple of 200 / rate. That is at most half a percent of the rate. Ids tell grants
+-- apart: the second half of an id of this crate is a small number or "missing_", and that of
+-- Redisson's is random.
 --
 -- Uses   what `permits` gives
 --        redisson_average     how many permits of Redisson counted lately; nil: they need not be

@@ -1,7 +1,7 @@
 -- Units that were given back. The units of a key are numbered in the order of their charges, and
--- units that were given back are ranges of such numbers. A range begins where the charge did that they
--- were given back of, or earlier: of more ranges than may be kept, two become one, as if the later
--- units had been given back of charges before their own.
+-- units that were given back are ranges of such numbers. A range begins where the charge did that
+-- they were given back of, or earlier: of more ranges than may be kept, two become one, as if the
+-- later units had been given back of charges before their own.
 --
 -- They are a string: a byte that no text begins with, and big-endian integers of 7 bytes:
 --   since         an instant, for the algorithm
@@ -10,8 +10,8 @@
 --   up_to         how many units it and all earlier ranges have
 --
 -- Uses   nothing
--- Gives  the formats; is_refunded(text); ranges_before, range_at; units_from(ranges, unit): how many of
---        the units from this one on were given back
+-- Gives  the formats; is_refunded(text); ranges_before, range_at; units_from(ranges, unit): how many
+--        of the units from this one on were given back
 
 local RANGES_HEAD, RANGES_SIZE, RANGE, RANGE_SIZE = '>BI7', 8, '>I7I7', 14
 
@@ -34,7 +34,7 @@ local function ranges_before(ranges, unit)
   return low
 end
 
--- Returns where the range with this number begins, and how many units it and all earlier ranges have.
+-- Returns where the range with this number begins, and the units of it and all earlier ranges.
 local function range_at(ranges, number)
   if number == 0 then return 0, 0 end
   return unpack(RANGE, ranges, RANGES_SIZE + 1 + (number - 1) * RANGE_SIZE)

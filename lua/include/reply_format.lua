@@ -3,9 +3,9 @@
 --   8 bytes    now, in microseconds since the epoch
 --   8 bytes    the call id, ARGV[2]
 -- and for each key, for each row one or more answers, until all its takes are answered:
---   1 byte     verdict: 0 denied, 1 allowed, 2 never, 3 late, 4 error; in a take over several counts
---              each says its own, and one with room for a take that another one denies says denied
---              and a wait of 0
+--   1 byte     verdict: 0 denied, 1 allowed, 2 never, 3 late, 4 error; in a take over several
+--              counts each says its own, and one with room for a take that another one denies says
+--              denied and a wait of 0
 --   2 bytes    the number of takes that are answered alike: all denied, or each charged once more
 --              than the one before; of an error the length of its text
 -- of late takes no more; of an error its text, which answers all takes of the key; and else
@@ -30,8 +30,8 @@ local answers, size = {}, 0
 local _, records = unpack('>BI2', question)
 local further = records + #KEYS * RECORD_SIZE
 -- A take over several counts: the places of the first and the last one; whether all are looked at
--- before any is charged; of its takes, how many fit into each, and how many do not fit into some; and
--- what is wrong with one of them.
+-- before any is charged; of its takes, how many fit into each, and how many do not fit into some;
+-- and what is wrong with one of them.
 local JOINT = 32768
 local rules_read = {}
 local joint_first, joint_last, looks, fitting, unfitting, joint_error

@@ -1,6 +1,6 @@
--- What the general parts of takes, and refunds, have in common. Scripts have few functions, and none
--- is made for each key: making one takes longer than running it, and the longer the more outer locals
--- it uses.
+-- What the general parts of takes, and refunds, have in common. Scripts have few functions, and
+-- none is made for each key: making one takes longer than running it, and the longer the more outer
+-- locals it uses.
 --
 -- Gives  the locals below
 

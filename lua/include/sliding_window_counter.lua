@@ -1,5 +1,5 @@
--- A counter of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the last
--- one of 2:
+-- A counter of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the
+-- last one of 2:
 --   max, window, needed_until, refundable_since
 --                  as in all counters (see `counters`)
 --   resolution     the length of a sub-window

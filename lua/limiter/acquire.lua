@@ -7,14 +7,14 @@
 -- ARGV[3]  the number of callers, at most 64
 -- ARGV[4]  the grants of the callers, one after the other: members of KEYS[3], 21 bytes each
 -- ARGV[5]  how many permits of Redisson counted lately; empty: there were none a moment ago
--- ARGV[6]  1 if a call whose reply was lost may have granted some of the callers their permits: they
---          have them then, from now on; else 0
+-- ARGV[6]  1 if a call whose reply was lost may have granted some of the callers their permits:
+--          they have them then, from now on; else 0
 -- ARGV[7]  when the callers' process chose its rate, in microseconds; empty: it has none
 --
 -- Reply: {how many callers were granted their permits, or with ARGV[6] their positions, from 1; the
---         microseconds until the next caller's permits can be granted, or 0}; if permits of Redisson
---         were counted, also how many counted lately, and the interval in milliseconds; a negative
---         number as in lua/include/permits.lua
+--         microseconds until the next caller's permits can be granted, or 0}; if permits of
+--         Redisson were counted, also how many counted lately, and the interval in milliseconds; a
+--         negative number as in lua/include/permits.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
 local chosen_at = tonumber(ARGV[7])
@@ -24,8 +24,8 @@ local number, is_in_doubt = ARGV[3] + 0, ARGV[6] == '1'
 -- The fast path, with as few commands as possible: one caller, complete keys or none, and at most
 -- one expired grant.
 --
--- Without it a call takes the server 1.25 to 1.4 times as long, whether allowed or denied, of one key
--- or of many. For several callers in a call there is no difference.
+-- Without it a call takes the server 1.25 to 1.4 times as long, whether allowed or denied, of one
+-- key or of many. For several callers in a call there is no difference.
 --
 -- A call that is executed after its repetition finds its grant: then the next call counts anew.
 --

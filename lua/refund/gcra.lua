@@ -1,8 +1,8 @@
 -- Gives back what takes were charged by the generic cell rate algorithm.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counters.lua and include/gcra_counter.lua. What was given back stands apart: `since` is the
--- instant since which all counters can tell takes apart, and with another one it is void.
+-- include/counters.lua and include/gcra_counter.lua. What was given back stands apart: `since` is
+-- the instant since which all counters can tell takes apart, and with another one it is void.
 
 -- include: setup
 -- include: refund_begin
@@ -14,7 +14,7 @@
 local MAX_RANGES = 4
 -- What was given back of the count in hand (nil if nothing was), and whether a refund changed that.
 local refunded, is_refunded_changed
--- The most units that were charged after the take and not given back since; of each counter the same.
+-- The most units that were charged after the take and not given back since, for each counter.
 local charged_later
 
 -- Units of which at least a part has drained since then.

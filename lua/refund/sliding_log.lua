@@ -2,8 +2,8 @@
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a sorted set: see
 -- include/log_entry.lua. Units of the newest entry were never charged afterwards. For those of
--- others no total is changed: see include/refunded_ranges.lua. Entries that hold nothing any more are
--- removed, unless it is the only one.
+-- others no total is changed: see include/refunded_ranges.lua. Entries that hold nothing any more
+-- are removed, unless it is the only one.
 
 -- include: setup
 -- include: refund_begin

@@ -92,8 +92,8 @@ impl Algorithm {
         }
     }
 
-    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's: new
-    /// variants go behind the others.
+    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's:
+    /// new variants go behind the others.
     pub(super) const fn number(self) -> u8 {
         self as u8 + 1
     }

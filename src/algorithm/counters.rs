@@ -228,7 +228,7 @@ impl<T: Counter> Counters<T> {
     }
 
     /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it drops
-    /// those that will be of no use first. No two counters are equal in all that they are sorted by.
+    /// those that will be of no use first. No two counters are equal in all of that.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();

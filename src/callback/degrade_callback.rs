@@ -12,9 +12,9 @@ use crate::store::Take;
 /// Answers a request that was denied, instead of the handler.
 ///
 /// Asynchronous closures are callbacks, too; the types of one are inferred by
-/// [`degrade_fn`](crate::RateLimitLayer::degrade_fn). An `Arc` of a callback may serve many routes. The
-/// layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is. A
-/// panic is answered with a 500.
+/// [`degrade_fn`](crate::RateLimitLayer::degrade_fn). An `Arc` of a callback may serve many routes.
+/// The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is.
+/// A panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;

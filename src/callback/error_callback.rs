@@ -18,8 +18,8 @@ use crate::rule::Rule;
 /// Answers a request for which no decision could be made, or whose handler failed.
 ///
 /// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response, and
-/// [`on_error_fn`](crate::RateLimitLayer::on_error_fn) infers their types. One that uses what it has
-/// captured clones it, and returns an `async move` block. An `Arc` of
+/// [`on_error_fn`](crate::RateLimitLayer::on_error_fn) infers their types. One that uses what it
+/// has captured clones it, and returns an `async move` block. An `Arc` of
 /// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
 /// callback for each type of error. A panic is answered with a 500.
 ///

@@ -241,12 +241,12 @@ impl Carrier {
         question.fail(StoreError::new(StoreErrorKind::Timeout, message));
     }
 
-    /// Sends the questions of a call again that was refused as a whole, in another way or to another
-    /// node, or fails them if there is none. Nothing of a refused call was executed.
+    /// Sends the questions of a call again that was refused as a whole, in another way or to
+    /// another node, or fails them if there is none. Nothing of a refused call was executed.
     ///
-    /// Three ways lead on: a cluster's redirection, the text of an unknown script, and a call of its
-    /// own for each key where one key of several may be the reason. What is left is the server's answer
-    /// to this very question, and its error.
+    /// Three ways lead on: a cluster's redirection, the text of an unknown script, and a call of
+    /// its own for each key where one key of several may be the reason. What is left is the
+    /// server's answer to this very question, and its error.
     fn handle_refusal<C: FlightCall>(&self, call: C, error: RedisError) {
         let endpoint = &self.endpoint;
         let (sent, number_of_keys) = call.shape();

@@ -19,8 +19,8 @@ use crate::sync::lock;
 ///
 /// The node and its flights share it: callers push new questions, flights push those that have to
 /// be sent again, and the dispatcher takes, or the caller of a question that is alone. A question
-/// that is sent again goes to the end. It has lost its turn, which is the one exception to the order
-/// of arrival.
+/// that is sent again goes to the end. It has lost its turn, which is the one exception to the
+/// order of arrival.
 ///
 /// ```text
 /// push ----> room? --yes--> waits ----> taken by the dispatcher ----> a flight

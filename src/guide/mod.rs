@@ -24,7 +24,7 @@
 //! | [`migrating`] | the settings of other crates, and the words of other systems |
 //! | [`redisson`] | limiters and locks that Java shares |
 
-/// A guide. Its links to files lead to pages of this documentation: definitions that come first win.
+/// A guide. Its links to files lead to pages of this documentation: the first definition wins.
 macro_rules! guides {
     ($($(#[$attribute:meta])* $name:ident = $file:literal,)+) => {
         $($(#[$attribute])*

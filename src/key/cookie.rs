@@ -16,8 +16,8 @@ use crate::error::KeyError;
 /// One key is one value as the crate `cookie` reads it, and with it axum-extra's `CookieJar` and
 /// tower-cookies: name and value are percent-decoded, without the blanks around them, and quotes
 /// around the value do not count. Upper and lower case differ. Where what verifies the session
-/// accepts still more spellings of it, such as a UUID in capitals, let it put what it found into the
-/// extensions, and count by an [`Extension`](super::Extension).
+/// accepts still more spellings of it, such as a UUID in capitals, let it put what it found into
+/// the extensions, and count by an [`Extension`](super::Extension).
 ///
 /// The value is stored as a hash. A request without the cookie has an
 /// [absent](super::KeyErrorKind::Absent) key; a cookie that is empty, that is no UTF-8, or that is

@@ -67,8 +67,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 
     /// The key of a value as a person writes it, such as an address or a token, or of the text of
-    /// that key; `None` if it makes no key of such a text. An extractor around another one passes the
-    /// question on. Default: `None`, and an operator's text counts as that of a key.
+    /// that key; `None` if it makes no key of such a text. An extractor around another one passes
+    /// the question on. Default: `None`, and an operator's text counts as that of a key.
     fn key_of_text(&self, _text: &str) -> Option<Key> {
         None
     }

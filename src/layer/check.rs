@@ -233,9 +233,9 @@ impl IntoFuture for Peek {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Admitted {
-    /// The store's decision. `None` if nobody decided: there is no rule for the path, it is switched
-    /// off or a shadow rule, an operator lets the key through, or the store failed and the rule says
-    /// `on-error = "proceed"`.
+    /// The store's decision. `None` if nobody decided: there is no rule for the path, it is
+    /// switched off or a shadow rule, an operator lets the key through, or the store failed and the
+    /// rule says `on-error = "proceed"`.
     pub decision: Option<Decision>,
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
@@ -322,8 +322,8 @@ impl Refused {
 
     /// The answer that a layer of the path would give to a request with this head: that of the
     /// [degrade callback](crate::Limits::degrade) or of the
-    /// [error callback](crate::Limits::on_error) of the [`Limits`](crate::Limits). Without one it is
-    /// the crate's own, in the form that the request expects: a problem document, or a gRPC
+    /// [error callback](crate::Limits::on_error) of the [`Limits`](crate::Limits). Without one it
+    /// is the crate's own, in the form that the request expects: a problem document, or a gRPC
     /// status. So the handshake of a WebSocket and a handler behind a layer answer alike.
     ///
     /// An error callback cannot admit what was refused already: where it

@@ -220,8 +220,8 @@ fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
 }
 
 /// The max of the quota with the fewest units left, these units, and the seconds until it is
-/// replenished; of several quotas, the one that is replenished last. `None` if the limit of an inner
-/// layer is as tight, or if its fields cannot be read, which is `Some(None)`.
+/// replenished; of several quotas, the one that is replenished last. `None` if the limit of an
+/// inner layer is as tight, or if its fields cannot be read, which is `Some(None)`.
 fn tightest(
     rule: &Rule,
     decision: &Decision,

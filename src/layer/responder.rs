@@ -281,8 +281,8 @@ impl Gate {
         may_have_room.then(|| decision.within(SOON))
     }
 
-    /// Whether units of this count were given back after the store had decided, or may be given back
-    /// so that there is room.
+    /// Whether units of this count were given back after the store had decided, or may be given
+    /// back so that there is room.
     fn may_have_room<'a>(
         &self,
         count: &Take,

@@ -38,8 +38,8 @@ struct AskedInShadow {
 /// never give one.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// The maximum of takes of shadow rules that wait for an answer in one layer. Beyond that, the store
-/// is not asked.
+/// The maximum of takes of shadow rules that wait for an answer in one layer. Beyond that, the
+/// store is not asked.
 const MAX_PENDING: usize = 4_096;
 
 const STORE: &str = "store of a shadow rule";

@@ -1,7 +1,7 @@
 //! The rules of an application, with the store that they count in.
 //!
-//! [`Limits`] makes the layers of an application, decides by the name of a rule for code that has no
-//! HTTP request, and tells what was counted.
+//! [`Limits`] makes the layers of an application, decides by the name of a rule for code that has
+//! no HTTP request, and tells what was counted.
 //!
 //! ```
 //! use axum::{Router, routing::get};

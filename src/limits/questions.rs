@@ -115,8 +115,8 @@ impl Limits {
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, and by the rule's
-    /// candidate. Says whether the rule had a count to forget; there is none without a rule. Under a
-    /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
+    /// candidate. Says whether the rule had a count to forget; there is none without a rule. Under
+    /// a [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@
 //!   what is not a regular file, more than 16 MiB. Each error is logged and counted once.
 //! - A rule that a layer uses never disappears: while the file lacks it, it stays as it was, but
 //!   for what the file says for all rules (`enabled`, `shadow`, `exempt`), is logged, and is listed
-//!   by [`ReloadStatus::kept_rules`]. A file that was cut off may be valid with fewer rules. To switch
-//!   a rule off, write `enabled = false` into its table.
+//!   by [`ReloadStatus::kept_rules`]. A file that was cut off may be valid with fewer rules. To
+//!   switch a rule off, write `enabled = false` into its table.
 //! - What parses and stays for 250 ms is an edit, also if its writer is not finished. Write to
 //!   another file and rename it if you need more than that.
 //! - Rules that code replaced with [`SharedRules::replace`](crate::rule::SharedRules::replace) stay

@@ -232,8 +232,8 @@ impl WaitingPlace {
         });
     }
 
-    /// It has asked, and was denied by the counts with these hashes. What it was woken for in another
-    /// one is the next one's there.
+    /// It has asked, and was denied by the counts with these hashes. What it was woken for in
+    /// another one is the next one's there.
     pub(crate) fn denied(&self, by: &[u64]) {
         if self.places.len() == 1 {
             return;

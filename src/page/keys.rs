@@ -373,8 +373,8 @@ impl Page {
         let listed = listed.filter(|it| *it.path == *path);
         let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
         match keys.find(|key| is_it(key)) {
-            // Parts that a client chose may look like an address, and what is stored in Redis like no
-            // key.
+            // Parts that a client chose may look like an address, and what is stored in Redis like
+            // no key.
             Some(key) => Key::of_text(&key)
                 .as_ref()
                 .map_or_else(|| Err(no_key()), named_key),

@@ -86,16 +86,16 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through. The events that log a change name the key, too. Default: a key is shown as a hash of
-    /// it, made with a secret of the service, and an error by its kind.
+    /// through. The events that log a change name the key, too. Default: a key is shown as a hash
+    /// of it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
         self.shows_keys = true;
         self
     }
 
     /// The names under which browsers may reach the page to change something, such as
-    /// `admin.example.com`, with or without a port. Default: none. IP addresses and `localhost` need
-    /// no mention.
+    /// `admin.example.com`, with or without a port. Default: none. IP addresses and `localhost`
+    /// need no mention.
     ///
     /// Behind a proxy that changes the field `Host`, the name that browsers use is enough.
     pub fn hosts<Name: Into<String>>(mut self, hosts: impl IntoIterator<Item = Name>) -> Self {
@@ -106,7 +106,7 @@ impl Page {
 
     /// Says who sent a request, as the application's authentication knows it: for the log, and with
     /// [`show_keys`](Self::show_keys) for the list of keys that are let through. At most 100
-    /// characters are kept. Default: nobody. A panic is answered with a 500, and nothing is changed.
+    /// characters are kept. Default: nobody. After a panic nothing is changed: a 500.
     ///
     /// ```
     /// use tidegate::{Limits, Rules};

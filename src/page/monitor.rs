@@ -99,8 +99,8 @@ impl Limits {
         self.let_through().set(one, is_shared)
     }
 
-    /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their own,
-    /// or else in all.
+    /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
+    /// own, or else in all.
     pub(super) fn extractors(
         &self,
         path: &str,
@@ -121,8 +121,8 @@ impl Limits {
         extractors
     }
 
-    /// The rule with the quotas by which this process has decided about a key, or that of a subject,
-    /// last, if a request has chosen them.
+    /// The rule with the quotas by which this process has decided about a key, or that of a
+    /// subject, last, if a request has chosen them.
     pub(super) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
         let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)

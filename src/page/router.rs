@@ -13,8 +13,8 @@ use super::cache::Cache;
 use super::views::View;
 use super::{Page, keys};
 
-/// Only the page's own files run, and only this server is asked. Texts of clients and of files never
-/// become anything but text, wherever they end up.
+/// Only the page's own files run, and only this server is asked. Texts of clients and of files
+/// never become anything but text, wherever they end up.
 const FIELDS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,

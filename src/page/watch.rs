@@ -173,13 +173,13 @@ impl Limits {
         monitor.state().processes = processes;
     }
 
-    /// Obeys what all processes of the service share. The store was asked when this process had made
-    /// so many changes of its own.
+    /// Obeys what all processes of the service share. The store was asked when this process had
+    /// made so many changes of its own.
     fn hear(&self, shared: FleetState, own_changes: u64) {
         let mut state = self.monitor().state();
         state.is_accepted = Some(true);
         state.secret = shared.secret;
-        // A list that may be older than the last change is left: the next report brings another one.
+        // A list that may be older than the last change is left: the next report brings another.
         if let Some(list) = shared.let_through
             && state.own_changes == own_changes
         {

@@ -10,17 +10,17 @@ use super::rule_error::RuleError;
 impl Rule {
     /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
     /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
-    /// only failed logins count, for example. `"denied"` is always among them: an inner layer of the
-    /// same [`Limits`](crate::Limits) has denied the request, so that two rules in a row do not
+    /// only failed logins count, for example. `"denied"` is always among them: an inner layer of
+    /// the same [`Limits`](crate::Limits) has denied the request, so that two rules in a row do not
     /// both count a request that only one of them denies. Default: nothing is given back.
     ///
     /// A request is charged first, as ever, and given back when the head of its response is there:
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error, and if an inner layer of this crate answered in the place of the handler, with
-    /// a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused) of a
-    /// check that the handler returns is a denial like that of an inner layer: such a 429 is no
-    /// outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
+    /// with an error, and if an inner layer of this crate answered in the place of the handler,
+    /// with a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused)
+    /// of a check that the handler returns is a denial like that of an inner layer: such a 429 is
+    /// no outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
     /// response say what was left before its own charge is given back. A shadow rule and a
     /// [candidate](Self::with_shadow) are given back alike.
     ///

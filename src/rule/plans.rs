@@ -334,7 +334,7 @@ pub(super) enum Chosen {
     Given(Arc<Quotas>),
 }
 
-/// More rules for quotas from code are not kept: those that were not used for longest are made anew.
+/// More rules for quotas from code are not kept: those not used for longest are made anew.
 const MAX_KEPT: usize = 1_024;
 
 /// The rules that are made of one rule for other quotas than its own. They go with the rule.

@@ -91,8 +91,8 @@ impl Policy {
     }
 
     /// Clients are not told of it: it stands in no fields, problem documents or details of gRPC,
-    /// and not in [`Decision::remaining`](crate::Decision::remaining). Metrics and the page show it.
-    /// Default: they are told.
+    /// and not in [`Decision::remaining`](crate::Decision::remaining). Metrics and the page show
+    /// it. Default: they are told.
     #[must_use]
     pub fn hidden(mut self) -> Self {
         self.is_hidden = true;

@@ -116,8 +116,8 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, if two quotas have
-    /// the same name, or if one has a subject or a cost of its own, which are for
+    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, if two quotas
+    /// have the same name, or if one has a subject or a cost of its own, which are for
     /// [`Rule::joint`].
     pub fn with_policies(
         path: &str,
@@ -261,10 +261,10 @@ impl Rule {
     /// same path. Each request asks it once, with the key and the cost that this rule has for the
     /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
     ///
-    /// A subject of a [joint](Self::joint) candidate has the key that this rule's subject of the same
-    /// name has; it is not counted for requests in which that is absent, or if this rule has no such
-    /// subject. A candidate of one subject without a name counts this rule's first one. Beside a rule
-    /// of one subject without a name, each subject of a candidate has the rule's key.
+    /// A subject of a [joint](Self::joint) candidate has the key that this rule's subject of the
+    /// same name has; it is not counted for requests in which that is absent, or if this rule has
+    /// no such subject. A candidate of one subject without a name counts this rule's first one.
+    /// Beside a rule of one subject without a name, each subject of a candidate has the rule's key.
     ///
     /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule
     /// is given back, in whole or in part, the same number of units is given back to the candidate.

@@ -15,8 +15,8 @@ pub(super) const MAX_SUBJECTS: usize = 8;
 
 /// What quotas count: a key with a name, such as the user, the address, or everyone.
 ///
-/// A rule of several subjects is decided as one: a request that does not fit into some quota of some
-/// subject is denied, and charged nowhere. See [`Rule::joint`].
+/// A rule of several subjects is decided as one: a request that does not fit into some quota of
+/// some subject is denied, and charged nowhere. See [`Rule::joint`].
 #[derive(Clone)]
 pub struct Subject {
     name: Arc<str>,
@@ -136,9 +136,9 @@ impl CountId {
 pub(super) type OthersOfCounts = Arc<[(CountId, Arc<OtherQuotas>)]>;
 
 impl Rule {
-    /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and in
-    /// one call: it is charged in each, or denied and charged in none. A denial says when the last
-    /// of the quotas that deny has room again.
+    /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and
+    /// in one call: it is charged in each, or denied and charged in none. A denial says when the
+    /// last of the quotas that deny has room again.
     ///
     /// ```
     /// use tidegate::key::{Bearer, Everyone};
@@ -155,8 +155,8 @@ impl Rule {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     ///
-    /// The key of a count in a store is the prefix, the rule's id in braces, the subject's name, and
-    /// the subject's key: `CurrentLimiter:{api}:user:alice`. So all keys of the rule lie on one
+    /// The key of a count in a store is the prefix, the rule's id in braces, the subject's name,
+    /// and the subject's key: `CurrentLimiter:{api}:user:alice`. So all keys of the rule lie on one
     /// master of a cluster. A quota with a [cost of its own](Policy::with_cost) has counts of its
     /// own, as `CurrentLimiter:{api}:user~1:alice`. Which subjects there are decides about these
     /// names: a subject that gets another name begins anew. A rule of one subject, and without such

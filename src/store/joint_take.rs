@@ -35,9 +35,9 @@ impl JointTake {
         parts.fold(Key::default(), |all, part| all.join(&part))
     }
 
-    /// The keys of a take for the subjects of another joint rule, by their names. A subject that the
-    /// take does not have is not counted. Under a rule whose only subject has no name, each has the
-    /// take's key.
+    /// The keys of a take for the subjects of another joint rule, by their names. A subject that
+    /// the take does not have is not counted. Under a rule whose only subject has no name, each has
+    /// the take's key.
     pub(super) fn keys_under(rule: &Rule, take: &Take) -> Box<[Option<Key>]> {
         let keys = rule
             .counted_subjects()

@@ -301,9 +301,9 @@ impl Take {
         self.cost
     }
 
-    /// The quotas that are charged, if there is one count: those of the rule, which have to have room, and behind them
-    /// those that [only count](Quota::only_counts), because other plans of the rule have them. A
-    /// decision says nothing of the latter.
+    /// The quotas that are charged, if there is one count: those of the rule, which have to have
+    /// room, and behind them those that [only count](Quota::only_counts), because other plans of
+    /// the rule have them. A decision says nothing of the latter.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
         self.rule().charged_quotas()

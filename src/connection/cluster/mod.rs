@@ -2,8 +2,8 @@
 //!
 //! A question is sent again only to a node that another node names in a refusal (`MOVED`, `ASK`),
 //! or when the server says that it has not executed it (`TRYAGAIN`). A question that may have been
-//! executed is never sent again. `docs/evidence/dependencies.md` tells why the cluster client of the `redis`
-//! crate is not used.
+//! executed is never sent again. `docs/evidence/dependencies.md` tells why the cluster client of
+//! the `redis` crate is not used.
 //!
 //! ```text
 //! question -> Router: slot -> SlotMap -> Node of the master -> flight

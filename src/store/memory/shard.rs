@@ -179,8 +179,8 @@ impl Shard {
         full.map_or(0, |full| full.count.refund(now, receipt, units))
     }
 
-    /// Resets a key's count, and returns whether anything of it still counted. The key is dropped as
-    /// soon as the count is forgotten.
+    /// Resets a key's count, and returns whether anything of it still counted. The key is dropped
+    /// as soon as the count is forgotten.
     pub(super) fn reset(&mut self, hash: u32, name: &CountName, now: u64) -> bool {
         let Some(at) = self.find(hash, name) else {
             return false;
