@@ -156,8 +156,11 @@ impl Gate {
                     denying.map(QuotaState::reset_after).max()
                 };
                 for (name, reset) in take.names_of_subjects(reset) {
-                    // Another subject may deny the request for longer.
-                    let wait = decision.retry_after().map(|wait| wait.min(reset));
+                    // Another subject may deny the request for longer. Of permits nobody knows.
+                    let wait = decision.retry_after().map(|wait| match reset.is_zero() {
+                        true => wait,
+                        false => wait.min(reset),
+                    });
                     self.counters.denied(&name, wait);
                 }
             }

@@ -175,8 +175,9 @@ impl WaitingPlace {
     }
 
     /// Waits for units that are given back, or for a permit. Returns whether to ask: also once there
-    /// is another reason, which is looked for every 100 ms, or every second; and false once `until` is over, or, unless there is
-    /// `hope` beyond them, when this process has no open charges of a count that denied it.
+    /// is another reason, which is looked for every 100 ms, or every second; and false once `until`
+    /// is over, or, unless there is `hope` beyond them, when this process has no open charges of a
+    /// count that denied it.
     pub(crate) async fn refunded(
         &self,
         until: Option<Instant>,
