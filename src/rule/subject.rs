@@ -323,6 +323,8 @@ impl RuleSettings {
                 None => counts.push((id, quota.into_iter().collect())),
             }
         }
+        // Permits behind all others.
+        counts.sort_by_key(|(id, _)| id.is_permits);
         let counts = counts.into_iter();
         let counts = counts.map(|(id, all)| (id, OtherQuotas::new(all.into(), algorithm)));
         counts.collect()

@@ -9,7 +9,7 @@ use crate::swept_map::SweptMap;
 /// The requests in progress of each key. A key without one has no entry.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
-    /// By the names of the counts: each holder, and when its lease ends, in microseconds.
+    /// By the names of the counts: each holder, and the millisecond at which its lease ends.
     keys: SweptMap<String, HashMap<u64, u64>>,
     /// The number of the last holder.
     last: u64,
@@ -23,7 +23,7 @@ impl Permits {
             return 0;
         };
         // Those of takes whose answers nobody has read.
-        holders.retain(|_, until| *until > now);
+        holders.retain(|_, until| *until > now / 1_000);
         if holders.is_empty() {
             self.keys.remove(&name);
             return 0;
@@ -44,11 +44,12 @@ impl Permits {
 
     /// Keeps the permit for another lease, also one that is not there.
     pub(super) fn renew(&mut self, take: &Take, holder: &Receipt, now: u64) {
-        let lease = u64::try_from(take.rule().permit_lease().as_micros()).unwrap_or(u64::MAX);
+        let lease = u64::try_from(take.rule().permit_lease().as_millis()).unwrap_or(u64::MAX);
+        let now = now / 1_000;
         let is_held = |holders: &HashMap<u64, u64>| holders.values().any(|until| *until > now);
         self.keys.sweep(is_held);
         let holders = self.keys.entry(take.count_name().text("", "")).or_default();
-        holders.insert(holder.serial(), now.saturating_add(lease));
+        holders.insert(holder.serial(), now + 1 + lease);
     }
 
     /// Gives a permit back, and returns 1 if it was held.

@@ -1,5 +1,5 @@
-//! Random histories of rules of several subjects: the memory store and Redis decide as an oracle
-//! does that asks each count by itself.
+//! Random histories of rules of several subjects, with and without permits: the memory store and
+//! Redis decide as an oracle does that asks each count by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,20 +32,44 @@ fn shown(decision: &Decision) -> Expected {
 /// Knows nothing of joint takes: it has a count for each name, looks at a copy of each, and charges
 /// all, or none.
 #[derive(Default)]
-struct Oracle(HashMap<String, Count>);
+struct Oracle {
+    counts: HashMap<String, Count>,
+    /// Of each count of permits: the numbers of their holders, and the milliseconds at which their
+    /// leases end.
+    permits: HashMap<String, Vec<(u64, u64)>>,
+    last_holder: u64,
+}
+
+/// Whether it counts the requests in progress.
+fn is_of_permits(count: &Take) -> bool {
+    count.name("").ends_with("~permits")
+}
+
+const LEASE: u64 = 15_000;
 
 impl Oracle {
     fn take(&mut self, now: u64, take: &Take) -> (Expected, Option<Vec<Receipt>>) {
         let rule = take.rule();
         let mut after: Vec<(String, Count, Decision)> = Vec::new();
+        let mut held = HashMap::new();
         for count in take.counts() {
             let name = count.name("");
-            let mut state = self.0.get(&name).cloned().unwrap_or_default();
+            if is_of_permits(count) {
+                let holders = self.permits.entry(name.clone()).or_default();
+                holders.retain(|(_, until)| *until > now / 1_000);
+                held.insert(name, holders.len() as u64);
+                continue;
+            }
+            let mut state = self.counts.get(&name).cloned().unwrap_or_default();
             let config = count.rule().algorithm();
             let decision = state.take(config, now, count.quotas(), count.cost());
             after.push((name, state, decision));
         }
-        let all_fit = after.iter().all(|(_, _, decision)| decision.is_allowed());
+        let max = |count: &Take| count.quotas()[0].max();
+        let is_busy = |count: &Take| count.cost() > 0 && held[&count.name("")] >= max(count);
+        let of_permits = || take.counts().iter().filter(|count| is_of_permits(count));
+        let all_fit = after.iter().all(|(_, _, decision)| decision.is_allowed())
+            && !of_permits().any(is_busy);
         let mut verdict = Verdict::Allowed;
         let full = |quota: &Quota| match rule.algorithm().algorithm() {
             Algorithm::Gcra if quota.max() > 0 => quota.burst(),
@@ -57,11 +81,12 @@ impl Oracle {
             .map(|quota| (full(quota), Duration::ZERO, false))
             .collect();
         let mut receipts = Vec::new();
-        for ((name, state, decision), count) in after.into_iter().zip(take.counts()) {
+        let of_quotas = take.counts().iter().filter(|count| !is_of_permits(count));
+        for ((name, state, decision), count) in after.into_iter().zip(of_quotas) {
             let told = match (all_fit, decision.is_allowed()) {
                 // It would have been charged: how it stands without that.
                 (false, true) => {
-                    let mut state = self.0.get(&name).cloned().unwrap_or_default();
+                    let mut state = self.counts.get(&name).cloned().unwrap_or_default();
                     state.take(count.rule().algorithm(), now, count.quotas(), 0)
                 }
                 _ => decision.clone(),
@@ -83,14 +108,45 @@ impl Oracle {
                 let cost = policy
                     .cost()
                     .map_or(String::new(), |cost| format!("~{cost}"));
-                if count.rule().id().ends_with(&format!("}}:{subject}{cost}")) {
+                if !policy.is_concurrent()
+                    && count.rule().id().ends_with(&format!("}}:{subject}{cost}"))
+                {
                     let state = told.next().expect("one for each");
                     states[at] = (state.remaining(), state.reset_after(), state.is_exceeded());
                 }
             }
             if all_fit {
                 receipts.push(decision.receipt().unwrap_or(Receipt::new(0, 0, 0)));
-                self.0.insert(name, state);
+                self.counts.insert(name, state);
+            }
+        }
+        for count in of_permits() {
+            let is_charged = all_fit && count.cost() > 0;
+            let holders = self
+                .permits
+                .get_mut(&count.name(""))
+                .expect("it was looked at");
+            if is_charged {
+                self.last_holder += 1;
+                holders.push((self.last_holder, now / 1_000 + 1 + LEASE));
+            }
+            let held = holders.len() as u64;
+            let at = rule.policies().iter().position(|policy| {
+                let end = format!("}}:{}", policy.subject().expect("each has one"));
+                policy.is_concurrent() && count.rule().id().ends_with(&end)
+            });
+            let is_exceeded = is_busy(count);
+            let left = max(count).saturating_sub(held);
+            states[at.expect("its policy")] = (left, Duration::ZERO, is_exceeded);
+            verdict = match verdict {
+                _ if is_exceeded && max(count) == 0 => Verdict::Never,
+                Verdict::Allowed if is_exceeded => Verdict::Busy {
+                    retry_after: Duration::from_secs(1),
+                },
+                verdict => verdict,
+            };
+            if all_fit {
+                receipts.push(Receipt::new(0, self.last_holder, u64::from(is_charged)));
             }
         }
         let is_charged = all_fit && receipts.iter().any(|receipt| receipt.units() > 0);
@@ -101,8 +157,9 @@ impl Oracle {
     /// cost, these are all that were `charged`, as far as they are asked for, or none.
     fn refund(&mut self, now: u64, take: &Take, charged: u64, receipts: &[Receipt]) -> u64 {
         let mut most = [None, None];
-        for (count, receipt) in take.counts().iter().zip(receipts) {
-            let state = self.0.entry(count.name("")).or_default();
+        let counts = take.counts().iter().filter(|count| !is_of_permits(count));
+        for (count, receipt) in counts.zip(receipts) {
+            let state = self.counts.entry(count.name("")).or_default();
             let units = state.refund(now, receipt, count.cost().min(receipt.units()));
             let has_own_cost = count.rule().id().contains("~1");
             let of_kind = &mut most[usize::from(has_own_cost)];
@@ -114,9 +171,23 @@ impl Oracle {
         })
     }
 
+    /// Gives the permit of this count back, and returns 1 if it was held.
+    fn release(&mut self, count: &Take, holder: &Receipt) -> u64 {
+        let holders = self.permits.entry(count.name("")).or_default();
+        let before = holders.len();
+        holders.retain(|(number, _)| *number != holder.serial());
+        (before - holders.len()) as u64
+    }
+
+    fn renew(&mut self, now: u64, count: &Take, holder: &Receipt) {
+        self.release(count, holder);
+        let holders = self.permits.entry(count.name("")).or_default();
+        holders.push((holder.serial(), now / 1_000 + 1 + LEASE));
+    }
+
     fn reset(&mut self, now: u64, take: &Take) {
         for count in take.counts() {
-            if let Some(state) = self.0.get_mut(&count.name("")) {
+            if let Some(state) = self.counts.get_mut(&count.name("")) {
                 state.reset(now);
             }
         }
@@ -154,6 +225,13 @@ fn policies(random: &mut Random, each: bool, one: bool) -> Vec<Policy> {
                 false => policy,
             });
         }
+    }
+    for name in SUBJECTS {
+        if !random.is(20) {
+            continue;
+        }
+        let permits = Policy::concurrent([0, 1, 1, 2, 3][random.below(5) as usize]);
+        policies.push(permits.of_subject(name));
     }
     policies
 }
@@ -221,7 +299,31 @@ async fn run(redis: &RedisStore, seed: u64, algorithm: AlgorithmConfig) -> Resul
     let mut retry_after = 0;
     for step in 0..40 {
         let now = clock.now();
-        match random.below(20) {
+        match random.below(22) {
+            20 if !charged.is_empty() => {
+                let at = random.below(charged.len() as u64) as usize;
+                let (take, receipts, of_oracle) = &charged[at];
+                let last = receipts[0].counts().len() - 1;
+                let count = &take.counts()[last];
+                if !is_of_permits(count) || receipts[0].counts()[last].units() == 0 {
+                    continue;
+                }
+                let [of_memory, of_redis] = receipts.each_ref().map(|it| &it.counts()[last]);
+                if random.is(70) {
+                    let expected = oracle.release(count, &of_oracle[last]);
+                    let memory = memory.refund(count, of_memory).await.expect("an answer");
+                    let redis = redis.refund(count, of_redis).await.expect("an answer");
+                    // One whose lease has ended may be there still, and counts no more.
+                    if expected == 1 && [memory, redis] != [1, 1] {
+                        return Err(format!("{step}: release {memory} {redis} {expected}"));
+                    }
+                } else {
+                    oracle.renew(now, count, &of_oracle[last]);
+                    memory.renew(count, of_memory).await.expect("an answer");
+                    redis.renew(count, of_redis).await.expect("an answer");
+                }
+            }
+            20 => {}
             0 => current = rule(&mut random, &path, algorithm),
             1..=4 => {
                 let micros = [1, 300, 1_000, 5_000, 2_000_000, 59_999_999];
