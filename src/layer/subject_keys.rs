@@ -144,17 +144,17 @@ impl Given {
             names.join(", ")
         };
         if named.is_empty() {
-            let names = names();
             return Err(format!(
-                "the rule {path:?} has several subjects, expected a key by the name of each: {names}"
+                "the rule {path:?} has several subjects, expected a key by the name of each: {}",
+                names()
             ));
         }
         let mut keys: Box<[_]> = subjects.iter().map(|_| None).collect();
         for (name, key) in named {
             let Some(place) = rule.place_of_subject(&name) else {
-                let names = names();
                 return Err(format!(
-                    "the rule {path:?} has no subject {name:?}, expected one of: {names}"
+                    "the rule {path:?} has no subject {name:?}, expected one of: {}",
+                    names()
                 ));
             };
             let is_everyone = subjects[place].is_everyone();

@@ -107,11 +107,6 @@ impl Rule {
         }
         for plan in &plans {
             self.settings.check_subjects(plan.quotas.given())?;
-            let mut policies = plan.quotas.given().iter();
-            let with_cost = policies.find(|policy| policy.cost().is_some());
-            if let Some(policy) = with_cost.filter(|_| self.subjects().is_empty()) {
-                return Err(RuleError::CostWithoutSubject(policy.quota().to_string()));
-            }
         }
         let rule = self.with(|it| it.plans = plans.into());
         rule.with_counts_of_permits()?.checked_life()

@@ -123,7 +123,15 @@ impl Rule {
         path: &str,
         policies: impl IntoIterator<Item = Policy>,
     ) -> Result<Self, RuleError> {
-        let mut policies: Box<[Policy]> = policies.into_iter().collect();
+        Self::of_subjects(path, Arc::default(), policies.into_iter().collect())
+    }
+
+    /// A rule of these subjects; without them it is of one.
+    pub(super) fn of_subjects(
+        path: &str,
+        subjects: Arc<[Subject]>,
+        mut policies: Box<[Policy]>,
+    ) -> Result<Self, RuleError> {
         Policy::name_all(path, &mut policies);
         if path.is_empty() {
             return Err(RuleError::EmptyPath);
@@ -132,15 +140,12 @@ impl Rule {
         let settings = RuleSettings {
             path: path.into(),
             policies,
+            subjects,
             cost: 1,
             ..RuleSettings::default()
         };
         settings.check_subjects(&settings.policies)?;
-        let with_cost = settings.policies.iter().find(|it| it.cost().is_some());
-        match with_cost {
-            Some(policy) => Err(RuleError::CostWithoutSubject(policy.name().to_owned())),
-            None => Ok(Self::of(settings.with_only_subject())),
-        }
+        Ok(Self::of(settings.with_only_subject()))
     }
 
     pub(super) const fn of(settings: RuleSettings) -> Self {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use super::plans::OtherQuotas;
 use super::policy::Policy;
-use super::quotas::check_policies;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
 use crate::algorithm::Algorithm;
@@ -196,30 +195,19 @@ impl Rule {
         if subjects.iter().all(|subject| subject.may_be_absent) {
             return Err(RuleError::NoCertainSubject);
         }
-        let policies = subjects.iter().flat_map(|it| it.policies.iter().cloned());
-        let has_cost = subjects.iter().flat_map(|it| &it.policies);
-        let has_cost = has_cost.clone().any(|policy| policy.cost().is_some());
-        if subjects.len() == 1 && !has_cost {
-            let policies = policies.map(Policy::of_no_subject);
-            let rule = Self::with_policies(path, policies)?;
-            let Some(Subject { name, key, .. }) = subjects.into_iter().next() else {
-                return Ok(rule);
-            };
-            return Ok(rule.with(|it| (it.key, it.only_subject) = (key, Some(name))));
+        match &subjects[..] {
+            [only] if only.policies.iter().all(|policy| policy.cost().is_none()) => {
+                let policies = only.policies.iter().cloned().map(Policy::of_no_subject);
+                let rule = Self::with_policies(path, policies)?;
+                let (name, key) = (Some(Arc::clone(&only.name)), only.key.clone());
+                Ok(rule.with(|it| (it.key, it.only_subject) = (key, name)))
+            }
+            _ => {
+                let policies = subjects.iter().flat_map(|it| it.policies.iter().cloned());
+                let policies = policies.collect();
+                Self::of_subjects(path, subjects.into(), policies)
+            }
         }
-        let mut policies: Box<[_]> = policies.collect();
-        Policy::name_all(path, &mut policies);
-        if path.is_empty() {
-            return Err(RuleError::EmptyPath);
-        }
-        check_policies(&policies)?;
-        Ok(Self::of(RuleSettings {
-            path: path.into(),
-            policies,
-            subjects: subjects.into(),
-            cost: 1,
-            ..RuleSettings::default()
-        }))
     }
 
     /// The subjects of a [joint](Self::joint) rule; empty for a rule of one.
@@ -276,17 +264,24 @@ impl Rule {
 }
 
 impl RuleSettings {
-    /// Whether each policy is of a subject of the rule.
+    /// Whether each policy is of a subject of the rule. Only those of a joint rule have costs of
+    /// their own.
     pub(super) fn check_subjects(&self, policies: &[Policy]) -> Result<(), RuleError> {
-        let unknown = policies.iter().find_map(|policy| {
-            let name = policy.subject.as_ref()?;
-            let mut subjects = self.subjects.iter();
-            subjects.all(|it| it.name != *name).then_some(name)
-        });
-        match unknown {
-            Some(name) => Err(RuleError::UnknownSubject(name.to_string())),
-            None => Ok(()),
+        for policy in policies {
+            if let Some(name) = &policy.subject
+                && self.subjects.iter().all(|it| it.name != *name)
+            {
+                return Err(RuleError::UnknownSubject(name.to_string()));
+            }
+            let is_joint = self.subjects.iter().any(|it| !it.name.is_empty());
+            if policy.cost().is_some() && !is_joint {
+                let unnamed = || policy.quota().to_string();
+                let name = Some(policy.name()).filter(|name| !name.is_empty());
+                let name = name.map_or_else(unnamed, str::to_owned);
+                return Err(RuleError::CostWithoutSubject(name));
+            }
         }
+        Ok(())
     }
 
     fn id_of_count(&self, policy: &Policy) -> CountId {

@@ -181,18 +181,21 @@ fn cost_in(count: &SubjectCount, cost: u64) -> u64 {
 
 fn strictest(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
+        (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
         (Verdict::Denied { retry_after: one }, Verdict::Denied { retry_after: other }) => {
             let retry_after = one.max(other);
             Verdict::Denied { retry_after }
         }
         // A count with room for what another one denies has nothing to wait for.
-        (Verdict::Denied { retry_after }, other) | (other, Verdict::Denied { retry_after })
-            if other == Verdict::Allowed || !retry_after.is_zero() =>
+        (busy @ Verdict::Busy { .. }, Verdict::Denied { retry_after })
+        | (Verdict::Denied { retry_after }, busy @ Verdict::Busy { .. })
+            if retry_after.is_zero() =>
         {
-            Verdict::Denied { retry_after }
+            busy
         }
-        (busy @ Verdict::Busy { .. }, _) | (_, busy @ Verdict::Busy { .. }) => busy,
-        (Verdict::Allowed, other) | (other, Verdict::Allowed) => other,
+        (denied @ Verdict::Denied { .. }, Verdict::Busy { .. })
+        | (Verdict::Busy { .. }, denied @ Verdict::Denied { .. }) => denied,
+        (busy @ Verdict::Busy { .. }, Verdict::Busy { .. }) => busy,
     }
 }
