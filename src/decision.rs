@@ -22,7 +22,6 @@
 //! ```
 
 use std::fmt;
-use std::iter::repeat;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +37,8 @@ use crate::error::StoreError;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Decision {
     states: States,
-    /// `None` as a cost of 0.
-    receipt: Receipt,
+    /// Of 0 units if nothing was charged.
+    charged: Charged,
     found: Found,
     /// Whether it was denied by permits alone.
     is_busy: bool,
@@ -87,30 +86,37 @@ fn micros(duration: Duration) -> u64 {
 enum States {
     One(QuotaState),
     Many(Arc<[QuotaState]>),
-    /// Rare: a decision does not get larger for it.
-    Fallback(Arc<FallbackStates>),
+    /// A decision does not get larger for it.
+    Rare(Arc<RareStates>),
 }
 
-/// What a fallback found, and why it was asked.
-struct FallbackStates {
+/// What a fallback found, or a store under a rule of several subjects.
+#[derive(Clone)]
+struct RareStates {
     states: Box<[QuotaState]>,
-    failure: StoreError,
+    /// Why the fallback was asked.
+    failure: Option<StoreError>,
+    /// The receipt of each count.
+    receipts: Option<Arc<[Receipt]>>,
 }
 
 /// Two failures are equal if their messages are.
-impl PartialEq for FallbackStates {
+impl PartialEq for RareStates {
     fn eq(&self, other: &Self) -> bool {
-        let (mine, others) = (&self.failure, &other.failure);
+        let failure = |it: &Self| {
+            let failure = it.failure.as_ref()?;
+            Some((failure.kind(), failure.to_string()))
+        };
         self.states == other.states
-            && mine.kind() == others.kind()
-            && mine.to_string() == others.to_string()
+            && self.receipts == other.receipts
+            && failure(self) == failure(other)
     }
 }
 
-impl Eq for FallbackStates {}
+impl Eq for RareStates {}
 
 /// Decisions are copied at every step of a request.
-const _: () = assert!(size_of::<Decision>() <= 88);
+const _: () = assert!(size_of::<Decision>() <= 80);
 
 /// Which store made a [`Decision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -287,7 +293,7 @@ impl Decision {
             (_, first) => first.into_iter().chain(states),
         };
         let states: Arc<[_]> = states.map(|state| state.after(verdict, cost)).collect();
-        Self::with_states(States::Many(states), verdict, source, receipt)
+        Self::with_states(States::Many(states), verdict, source, receipt.as_ref())
     }
 
     /// A decision whose states say already what they denied.
@@ -295,9 +301,8 @@ impl Decision {
         verdict: Verdict,
         source: Source,
         states: Arc<[QuotaState]>,
-        receipt: Option<Receipt>,
     ) -> Self {
-        Self::with_states(States::Many(states), verdict, source, receipt)
+        Self::with_states(States::Many(states), verdict, source, None)
     }
 
     #[inline]
@@ -305,7 +310,7 @@ impl Decision {
         states: States,
         verdict: Verdict,
         source: Source,
-        receipt: Option<Receipt>,
+        receipt: Option<&Receipt>,
     ) -> Self {
         let (found, is_busy) = match verdict {
             Verdict::Allowed => (Found::Allowed, false),
@@ -315,7 +320,7 @@ impl Decision {
         };
         Self {
             states,
-            receipt: receipt.unwrap_or(Receipt::NONE),
+            charged: Charged::by(receipt),
             found,
             is_busy,
             source,
@@ -331,7 +336,7 @@ impl Decision {
         receipt: Option<Receipt>,
     ) -> Self {
         let states = States::One(state.after(verdict, cost));
-        Self::with_states(states, verdict, source, receipt)
+        Self::with_states(states, verdict, source, receipt.as_ref())
     }
 
     /// A decision whose state says already whether it denied.
@@ -341,14 +346,18 @@ impl Decision {
         state: QuotaState,
         receipt: Option<Receipt>,
     ) -> Self {
-        Self::with_states(States::One(state), verdict, source, receipt)
+        Self::with_states(States::One(state), verdict, source, receipt.as_ref())
     }
 
     /// The same with the receipt of what was charged. Default: nothing was.
     #[must_use]
     pub fn with_receipt(mut self, receipt: Option<Receipt>) -> Self {
-        self.receipt = receipt.unwrap_or(Receipt::NONE);
-        self
+        self.charged = Charged::by(receipt.as_ref());
+        let receipts = receipt.and_then(|receipt| receipt.of_counts);
+        match &self.states {
+            States::One(_) | States::Many(_) if receipts.is_none() => self,
+            _ => self.with_rare(|rare| rare.receipts = receipts),
+        }
     }
 
     /// The same decision, made by another store: [`Count`](crate::algorithm::Count) says
@@ -362,12 +371,25 @@ impl Decision {
     /// The receipt, if something was charged: the take was allowed and cost more than 0.
     #[must_use]
     pub fn receipt(&self) -> Option<Receipt> {
-        (self.receipt.units() > 0).then(|| self.receipt.clone())
+        (self.units() > 0).then(|| self.receipt_or_none())
     }
 
     /// The receipt, of 0 units if nothing was charged.
-    pub(crate) const fn receipt_or_none(&self) -> &Receipt {
-        &self.receipt
+    pub(crate) fn receipt_or_none(&self) -> Receipt {
+        let Charged {
+            stamp,
+            serial,
+            units,
+        } = self.charged;
+        Receipt {
+            of_counts: self.rare().and_then(|rare| rare.receipts.clone()),
+            ..Receipt::new(stamp, serial, units)
+        }
+    }
+
+    /// The units that were charged.
+    pub(crate) const fn units(&self) -> u64 {
+        self.charged.units
     }
 
     /// Whether the request may go on. It was charged then, and only then.
@@ -409,7 +431,7 @@ impl Decision {
         match &self.states {
             States::One(state) => std::slice::from_ref(state),
             States::Many(states) => states,
-            States::Fallback(fallback) => &fallback.states,
+            States::Rare(rare) => &rare.states,
         }
     }
 
@@ -417,6 +439,25 @@ impl Decision {
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.is_busy
+    }
+
+    const fn rare(&self) -> Option<&Arc<RareStates>> {
+        match &self.states {
+            States::Rare(rare) => Some(rare),
+            States::One(_) | States::Many(_) => None,
+        }
+    }
+
+    fn with_rare(mut self, change: impl FnOnce(&mut RareStates)) -> Self {
+        let new = || RareStates {
+            states: self.quotas().into(),
+            failure: None,
+            receipts: None,
+        };
+        let mut rare = self.rare().map_or_else(new, |rare| RareStates::clone(rare));
+        change(&mut rare);
+        self.states = States::Rare(Arc::new(rare));
+        self
     }
 
     /// Which quotas denied the take. `quotas` has an element for each quota of the rule, such as
@@ -447,10 +488,7 @@ impl Decision {
     /// Why the store did not decide, where a [fallback](crate::Resilient::fallback) did.
     #[must_use]
     pub fn failure(&self) -> Option<&StoreError> {
-        match &self.states {
-            States::Fallback(fallback) => Some(&fallback.failure),
-            States::One(_) | States::Many(_) => None,
-        }
+        self.rare()?.failure.as_ref()
     }
 
     /// The same denial, as it is repeated so much later, by this source. It allocates nothing, so
@@ -477,36 +515,23 @@ impl Decision {
         sooner
     }
 
-    /// The same, of which clients are not told the states of these quotas.
-    pub(crate) fn hiding(mut self, quotas: impl Iterator<Item = bool>) -> Self {
-        let states = self.quotas().iter().zip(quotas.chain(repeat(false)));
-        let states = states.map(|(state, is_hidden)| match is_hidden {
-            true => state.hidden(),
-            false => *state,
-        });
-        self.states = match &self.states {
-            States::One(_) => states
-                .map(States::One)
-                .next()
-                .unwrap_or(States::Many([].into())),
-            States::Many(_) => States::Many(states.collect()),
-            States::Fallback(fallback) => States::Fallback(Arc::new(FallbackStates {
-                states: states.collect(),
-                failure: fallback.failure.clone(),
-            })),
+    /// Clients are not told the states of these quotas.
+    #[cold]
+    pub(crate) fn hide(&mut self, quotas: impl Iterator<Item = bool>) {
+        let states = match &mut self.states {
+            States::One(state) => std::slice::from_mut(state),
+            States::Many(states) => Arc::make_mut(states),
+            States::Rare(rare) => &mut Arc::make_mut(rare).states,
         };
-        self
+        for (state, is_hidden) in states.iter_mut().zip(quotas) {
+            state.is_hidden |= is_hidden;
+        }
     }
 
     /// The same as a fallback's, asked because of this failure.
     pub(crate) fn with_failure(self, failure: StoreError) -> Self {
-        let states = self.quotas().into();
-        let fallback = FallbackStates { states, failure };
-        Self {
-            states: States::Fallback(Arc::new(fallback)),
-            source: Source::Fallback,
-            ..self
-        }
+        let decision = self.with_source(Source::Fallback);
+        decision.with_rare(|rare| rare.failure = Some(failure))
     }
 }
 
@@ -534,12 +559,37 @@ pub struct Receipt {
     serial: u64,
     units: u64,
     /// Under a rule of several subjects: that of each count.
-    of_counts: Option<Arc<Vec<Receipt>>>,
+    of_counts: Option<Arc<[Receipt]>>,
+}
+
+/// What a receipt says, without those of several counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Charged {
+    stamp: u64,
+    serial: u64,
+    units: u64,
+}
+
+impl Charged {
+    const NOTHING: Self = Self {
+        stamp: 0,
+        serial: 0,
+        units: 0,
+    };
+
+    const fn by(receipt: Option<&Receipt>) -> Self {
+        match receipt {
+            None => Self::NOTHING,
+            Some(receipt) => Self {
+                stamp: receipt.stamp,
+                serial: receipt.serial,
+                units: receipt.units,
+            },
+        }
+    }
 }
 
 impl Receipt {
-    const NONE: Self = Self::new(0, 0, 0);
-
     /// For stores: the receipt of a take that was charged `units` at the instant `stamp`, in
     /// microseconds of the store's clock. `serial` is below 2^52, and no other take of that instant
     /// has it.
@@ -555,7 +605,7 @@ impl Receipt {
 
     /// The same, with a receipt for each of several counts.
     pub(crate) fn of_counts(mut self, receipts: Vec<Self>) -> Self {
-        self.of_counts = Some(Arc::new(receipts));
+        self.of_counts = Some(receipts.into());
         self
     }
 

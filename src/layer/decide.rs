@@ -67,7 +67,7 @@ pub(super) enum Deciding {
     /// The store has not answered yet.
     Asked(AskedTake, StoreFuture<Decision>),
     /// It was denied, and is asked again later.
-    Waiting(WaitingTake),
+    Waiting(Box<WaitingTake>),
 }
 
 /// A take about which the store was asked.
@@ -88,7 +88,7 @@ pub(super) struct AskedTake {
 enum Wait {
     /// It may, and has waited in an outer layer since this instant.
     May(Option<Instant>),
-    Did(Waiter),
+    Did(Box<Waiter>),
 }
 
 /// A denied take that is asked again later.
@@ -97,7 +97,7 @@ pub(super) struct WaitingTake {
     /// The denial, and when it was asked for.
     decision: Decision,
     at: Instant,
-    waiter: Waiter,
+    waiter: Box<Waiter>,
     candidate: Option<Candidate>,
 }
 
@@ -216,6 +216,10 @@ impl Gate {
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
+        if let Some(answer) = answer.poll_now() {
+            span.record_answer(&answer);
+            return self.judge(take, at, wait, candidate, answer);
+        }
         let asked = AskedTake {
             take,
             at,
@@ -224,10 +228,7 @@ impl Gate {
             shadow: None,
             span,
         };
-        match answer.poll_now() {
-            Some(answer) => self.judge(asked, answer),
-            None => Deciding::Asked(asked, answer),
-        }
+        Deciding::Asked(asked, answer)
     }
 
     /// Waits for the answer of the store.
@@ -239,20 +240,22 @@ impl Gate {
     ) -> impl Future<Output = Deciding> + Send + use<> {
         let gate = Arc::clone(self);
         async move {
-            let at = *asked.at.get_or_insert_with(Instant::now);
+            let at = asked.at.unwrap_or_else(Instant::now);
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
             gate.counters.answered_after(at.elapsed());
             if let Some(shadow) = asked.shadow.take() {
                 shadow.count();
             }
-            gate.judge(asked, answer)
+            asked.span.record_answer(&answer);
+            gate.judge(asked.take, Some(at), asked.wait, asked.candidate, answer)
         }
     }
 
     /// Sleeps until a denied take may be asked about again, and asks. Keys that an operator lets
     /// through meanwhile are left out.
-    async fn wait(&self, waiting: WaitingTake) -> Deciding {
+    async fn wait(&self, waiting: Box<WaitingTake>) -> Deciding {
+        let waiting = *waiting;
         let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
         if decision.is_busy() {
             self.listen(&take, &decision);
@@ -293,19 +296,26 @@ impl Gate {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(&self, asked: AskedTake, answer: Result<Decision, StoreError>) -> Deciding {
-        asked.span.record_answer(&answer);
-        let (mut take, candidate) = (asked.take, asked.candidate);
+    fn judge(
+        &self,
+        mut take: Take,
+        at: Option<Instant>,
+        wait: Wait,
+        candidate: Option<Candidate>,
+        answer: Result<Decision, StoreError>,
+    ) -> Deciding {
         self.log_answer(take.rule(), &answer);
-        let decision = match answer {
-            Ok(decision) if !take.rule().has_hidden() => decision,
-            Ok(decision) => decision.hiding(take.rule().policies().iter().map(Policy::is_hidden)),
+        let mut decision = match answer {
+            Ok(decision) => decision,
             Err(error) => {
                 self.counters.store_failed(error.kind());
                 let cause = Cause::Store(error, None);
                 return Deciding::Done(Outcome::Failed(take.into_rule(), cause));
             }
         };
+        if take.rule().has_hidden() {
+            decision.hide(take.rule().policies().iter().map(Policy::is_hidden));
+        }
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());
         }
@@ -323,7 +333,7 @@ impl Gate {
                 true => charge.opened(),
                 false => charge,
             };
-            let waited_since = match asked.wait {
+            let waited_since = match wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     waiter.granted(charge.take(), charge.decision());
@@ -332,19 +342,19 @@ impl Gate {
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        let waiter = match asked.wait {
+        let waiter = match wait {
             Wait::Did(waiter) => Some(waiter),
-            Wait::May(since) => self.waiter(asked.at, since, &take, &decision),
+            Wait::May(since) => self.waiter(at, since, &take, &decision),
         };
-        match waiter.zip(asked.at) {
+        match waiter.zip(at) {
             None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some((waiter, at)) => Deciding::Waiting(WaitingTake {
+            Some((waiter, at)) => Deciding::Waiting(Box::new(WaitingTake {
                 take,
                 decision,
                 at,
                 waiter,
                 candidate,
-            }),
+            })),
         }
     }
 
@@ -416,6 +426,7 @@ fn without_joint_takes(store: &Arc<dyn Store>) -> StoreError {
 
 /// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
 /// it has a fallback.
+#[inline]
 pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
     if let Err(error) = check_joint(store, take) {
         return StoreFuture::ready(Err(error));

@@ -76,7 +76,7 @@ impl Gate {
         since: Option<Instant>,
         take: &Take,
         decision: &Decision,
-    ) -> Option<Waiter> {
+    ) -> Option<Box<Waiter>> {
         let at = at?;
         let (limits, counters) = (&self.waiting, &self.counters);
         let since = since.unwrap_or(at);
@@ -120,14 +120,14 @@ impl Gate {
             place.wake();
         }
         counters.begins_to_wait();
-        Some(Waiter {
+        Some(Box::new(Waiter {
             since,
             deadline,
             hope,
             place,
             counters: Arc::clone(counters),
             _permit: permit,
-        })
+        }))
     }
 }
 

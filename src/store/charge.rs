@@ -109,14 +109,13 @@ impl Charge {
 
     /// The same for code that may settle it, if something was charged.
     pub(crate) fn hand_out(&self) -> Option<Self> {
-        self.0.decision.receipt()?;
-        Some(Self(Arc::clone(&self.0), self.open()))
+        (self.0.decision.units() > 0).then(|| Self(Arc::clone(&self.0), self.open()))
     }
 
     /// Requests that are denied may hope for its units as long as somebody holds this, and it is
     /// not settled.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
-        let units = self.0.decision.receipt_or_none().units();
+        let units = self.0.decision.units();
         let counters = self.0.counters.as_ref().filter(|_| units > 0)?;
         let mut open = lock(&self.0.open);
         if let Some(open) = open.upgrade() {
@@ -149,10 +148,10 @@ impl Charge {
     fn close(&self, what: GiveBack, given_back: u64) {
         if let Some(open) = lock(&self.0.open).upgrade() {
             let take = self.take();
-            let receipts = self.0.decision.receipt_or_none().counts();
+            let receipt = self.0.decision.receipt_or_none();
             open.close(|count| match what.units_in(take, count, given_back) {
                 Some(units) => units,
-                None => receipts.get(count).map_or(0, Receipt::units),
+                None => receipt.counts().get(count).map_or(0, Receipt::units),
             });
         }
     }
@@ -166,7 +165,7 @@ impl Charge {
     /// The store's receipt.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.0.decision.receipt_or_none().clone()
+        self.0.decision.receipt_or_none()
     }
 
     /// The store that was charged.
@@ -233,7 +232,7 @@ impl Charge {
     /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
     /// back. What the candidate was charged is given back along with it.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
-        let units = self.0.decision.receipt_or_none().units();
+        let units = self.0.decision.units();
         let units = units.saturating_sub(what.used());
         if self.0.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
@@ -329,7 +328,7 @@ impl Refund {
             GiveBack::Unused { .. } => take.at_cost_of_request(),
         };
         let receipt = self.charge.0.decision.receipt_or_none();
-        self.charge.0.store.refund(&take, receipt)
+        self.charge.0.store.refund(&take, &receipt)
     }
 
     /// Counts what the store has given back. A candidate's charges are not counted, either.

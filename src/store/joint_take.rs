@@ -141,7 +141,7 @@ impl JointTake {
             Verdict::Allowed => self.receipt(cost, &decisions),
             Verdict::Denied { .. } | Verdict::Busy { .. } | Verdict::Never => None,
         };
-        Decision::of_states(verdict, source, states.into(), receipt)
+        Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
     }
 
     /// How many units of `asked` ones were given back, if these were in each count: the most of
@@ -162,8 +162,7 @@ impl JointTake {
     /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
     /// its units.
     fn receipt(&self, cost: u64, decisions: &[Decision]) -> Option<Receipt> {
-        let receipts = decisions.iter().map(Decision::receipt_or_none);
-        let receipts: Vec<_> = receipts.cloned().collect();
+        let receipts: Vec<_> = decisions.iter().map(Decision::receipt_or_none).collect();
         let first = receipts.iter().find(|receipt| receipt.units() > 0)?;
         let first = Receipt::new(first.stamp(), first.serial(), cost);
         Some(first.of_counts(receipts))

@@ -78,7 +78,8 @@ impl RefundQueue {
         counters: &Arc<RuleCounters>,
     ) -> Option<Permit> {
         let joint = take.as_joint().filter(|_| decision.is_allowed())?;
-        let receipts = decision.receipt_or_none().counts();
+        let receipt = decision.receipt_or_none();
+        let receipts = receipt.counts();
         let counts = joint.takes.iter().zip(receipts);
         let counts =
             counts.filter(|(count, receipt)| count.rule().is_permits() && receipt.units() > 0);

@@ -123,7 +123,7 @@ impl Shard {
             count = Count::default();
         }
         let decision = charge(&mut count, now, take, cost);
-        if decision.receipt_or_none().units() == 0 {
+        if decision.units() == 0 {
             return decision;
         }
         if is_forgotten {
