@@ -2,8 +2,8 @@ use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
-use http::Request;
 use http::request::Parts;
+use http::{Extensions, Request};
 
 use super::action::Action;
 use super::decide::Outcome;
@@ -147,23 +147,21 @@ impl Gate {
         Some(self.counters.snapshot(&rule))
     }
 
-    /// What becomes of a request.
+    /// What becomes of a request with this take and these extensions.
     #[inline]
-    pub(super) fn enter<B>(self: &Arc<Self>, request: Request<B>) -> (Action, Request<B>) {
-        let Some(rule) = self.rule_or_count() else {
-            return (Action::Pass, request);
-        };
-        self.inspect(&rule, Some(request.headers()));
-        let (take, request) = self.take_for(rule, request);
-        let action = match take {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        take: Result<Take, Box<Action>>,
+        extensions: &Extensions,
+    ) -> Action {
+        match take {
             Ok(mut take) => {
-                take.set_failure(Outage::known(request.extensions(), self.store()));
-                let since = self.waiting.since(request.extensions());
+                take.set_failure(Outage::known(extensions, self.store()));
+                let since = self.waiting.since(extensions);
                 self.act_when_decided(self.decide(take, since))
             }
             Err(action) => *action,
-        };
-        (action, request)
+        }
     }
 
     /// What the request asks of the store, or what becomes of it without a question.
@@ -208,10 +206,7 @@ impl Gate {
             return Err(Box::new(Action::Pass));
         }
         if rule.is_joint() {
-            let keys = self.keys_of_subjects(&rule, head)?;
-            let cost = self.cost(&rule, head)?;
-            let rule = self.choose_quotas(rule, head)?;
-            return Ok(Take::joint(rule, keys).with_cost(cost));
+            return self.take_of_subjects(rule, head);
         }
         let key = match self.options.extractor(&rule) {
             None => Key::default(),
@@ -219,7 +214,19 @@ impl Gate {
         };
         let cost = self.cost(&rule, head)?;
         let rule = self.choose_quotas(rule, head)?;
-        Ok(Take::new(rule, key).with_cost(cost))
+        Ok(Take::of_key(rule, key, cost))
+    }
+
+    #[inline(never)]
+    fn take_of_subjects(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        head: &Parts,
+    ) -> Result<Take, Box<Action>> {
+        let keys = self.keys_of_subjects(&rule, head)?;
+        let cost = self.cost(&rule, head)?;
+        let rule = self.choose_quotas(rule, head)?;
+        Ok(Take::joint(rule, keys).with_cost(cost))
     }
 
     /// The key of each subject of a joint rule.
@@ -241,6 +248,7 @@ impl Gate {
         keys.collect()
     }
 
+    #[inline(always)]
     fn key(
         self: &Arc<Self>,
         rule: &Arc<Rule>,
@@ -251,6 +259,7 @@ impl Gate {
         key.map_err(|error| self.without_key(rule, error))
     }
 
+    #[inline]
     fn cost(&self, rule: &Rule, head: &Parts) -> Result<u64, Panicked> {
         match &self.options.cost {
             None => Ok(rule.cost()),

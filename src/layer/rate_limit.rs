@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
+use super::action::Action;
 use super::gate::Gate;
 use super::response_future::ResponseFuture;
 
@@ -54,7 +55,13 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
-        let (action, request) = self.gate.enter(request);
-        ResponseFuture::new(action, &mut self.inner, request, &self.gate)
+        let gate = &self.gate;
+        let Some(rule) = gate.rule_or_count() else {
+            return ResponseFuture::new(Action::Pass, &mut self.inner, request, gate);
+        };
+        gate.inspect(&rule, Some(request.headers()));
+        let (take, request) = gate.take_for(rule, request);
+        let action = gate.enter(take, request.extensions());
+        ResponseFuture::new(action, &mut self.inner, request, gate)
     }
 }

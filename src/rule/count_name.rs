@@ -15,6 +15,7 @@ pub(crate) struct CountName {
 }
 
 impl CountName {
+    #[inline]
     pub(crate) fn new(rule: Arc<Rule>, key: Key) -> Self {
         let key_hash = match key.is_empty() {
             true => 0,

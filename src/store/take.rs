@@ -53,6 +53,12 @@ impl Take {
             return Self::joint(rule, keys);
         }
         let cost = rule.cost();
+        Self::of_key(rule, key, cost)
+    }
+
+    /// A take under a rule of one subject.
+    #[inline]
+    pub(crate) fn of_key(rule: Arc<Rule>, key: Key, cost: u64) -> Self {
         Self::of(CountName::new(rule, key), None, cost)
     }
 

@@ -134,7 +134,7 @@ impl MemoryStore {
     }
 
     /// The name's hash in its shard, the shard that it belongs to, and the time.
-    #[inline]
+    #[inline(always)]
     fn locked(&self, name: &CountName) -> (u32, MutexGuard<'_, Shard>, u64) {
         let (hash, at) = self.place_of(name);
         let shard = lock(&self.shards[at]);
