@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{Change, CountKey, CountQuestion};
+use super::question::{Change, CountKey, CountQuestion, Counts};
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::connection::{
@@ -94,6 +94,8 @@ enum CallWhat {
 #[derive(Default)]
 pub(super) struct KeyTakes {
     questions: SmallVec<[Question; 1]>,
+    /// Those of a take over several counts.
+    counts: Counts,
     pub(super) rows: SmallVec<[Row; 1]>,
 }
 
@@ -180,13 +182,15 @@ impl KeyTakes {
 
     /// What they are decided over.
     pub(super) fn counts(&self) -> &[CountKey] {
-        CountQuestion::in_call(&self.questions[0]).counts()
+        match &self.counts {
+            Some(counts) => &counts.keys,
+            None => std::slice::from_ref(self.count()),
+        }
     }
 
     /// Over several counts: the take of each of them.
     pub(super) fn joint(&self) -> Option<&Take> {
-        let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
-        counts.as_ref().map(|counts| &counts.take)
+        self.counts.as_ref().map(|counts| &counts.take)
     }
 
     /// What the take holds permits by.
@@ -198,7 +202,10 @@ impl KeyTakes {
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
     /// is the same, since the script answers the takes of a row as one.
     fn push(&mut self, question: Question, deadline: u64) {
-        let (cost, _) = CountQuestion::in_call(&question).take();
+        let (cost, counts) = CountQuestion::in_call(&question).take();
+        if self.questions.is_empty() {
+            self.counts = counts.clone();
+        }
         match self.rows.last_mut() {
             Some(row) if row.has_room_for(cost, deadline) => {
                 row.takes += 1;
@@ -282,10 +289,12 @@ impl TakeCall {
     pub(super) fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
         let deadline = self.deadline(&question, clock);
         self.number_of_takes += 1;
-        if self.keys[key].questions.is_empty() {
-            self.number_of_counts += CountQuestion::in_call(&question).counts().len();
+        let takes = &mut self.keys[key];
+        let is_new = takes.questions.is_empty();
+        takes.push(question, deadline);
+        if is_new {
+            self.number_of_counts += takes.counts.as_ref().map_or(1, |it| it.keys.len());
         }
-        self.keys[key].push(question, deadline);
     }
 
     /// Until when the server may decide a take.

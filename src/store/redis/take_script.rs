@@ -53,11 +53,12 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     let has_one_quota =
         |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
     let is_usual = |key: &KeyTakes| key.joint().is_none() && has_one_quota(key.rule());
-    let is_several = |key: &KeyTakes| {
-        let mut counts = key.joint().into_iter().flat_map(Take::counts);
-        let is_plain = |count: &Take| !count.rule().is_permits() && has_one_quota(count.rule());
-        key.joint().is_some() && counts.all(is_plain)
+    let has_one_quota_each = |take: &Take| {
+        take.counts()
+            .iter()
+            .all(|count| has_one_quota(count.rule()))
     };
+    let is_several = |key: &KeyTakes| key.joint().is_some_and(has_one_quota_each);
     let kind = match names_twice {
         _ if keys.iter().all(is_several) => SEVERAL,
         true => NAMES_TWICE,
