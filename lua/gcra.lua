@@ -100,6 +100,7 @@ if kind == USUAL and not is_left then return concat(replies) end
 -- Takes over several counts, each of one quota without a lease.
 if kind == SEVERAL then
 -- include: joint_gcra
+-- include: joint_permits
 -- include: joint
 end
 

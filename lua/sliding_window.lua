@@ -118,6 +118,7 @@ if kind == USUAL and not is_left then return concat(replies) end
 -- Takes over several counts, each of one quota without a lease.
 if kind == SEVERAL then
 -- include: joint_sliding_window
+-- include: joint_permits
 -- include: joint
 end
 

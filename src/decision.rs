@@ -297,11 +297,7 @@ impl Decision {
     }
 
     /// A decision whose states say already what they denied.
-    pub(crate) fn of_states(
-        verdict: Verdict,
-        source: Source,
-        states: Arc<[QuotaState]>,
-    ) -> Self {
+    pub(crate) fn of_states(verdict: Verdict, source: Source, states: Arc<[QuotaState]>) -> Self {
         Self::with_states(States::Many(states), verdict, source, None)
     }
 

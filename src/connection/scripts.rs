@@ -243,6 +243,7 @@ const INCLUDES: &[(&str, &str)] = includes![
     "answer",
     "end_key",
     "joint",
+    "joint_permits",
     "joint_gcra",
     "joint_fixed_window",
     "joint_sliding_window",

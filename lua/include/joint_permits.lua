@@ -1,0 +1,28 @@
+  -- What `joint` uses for counts of permits: see `holders`.
+  local millis
+
+  local function read_permits(from)
+    local _, _, _, lease, expiry, process, max = unpack('>BBBI7I7I7I7', question, from)
+    millis = millis or format('%.0f', floor(now / 1000))
+    return { limit = max, is_permits = true, process = process,
+      ends_at = format('%.0f', floor(now / 1000) + 1 + lease), expiry = format('%.0f', expiry) }
+  end
+
+  local function load_permits(key, rule)
+    local held = pcall('ZCOUNT', key, '(' .. millis, '+inf')
+    return type(held) == 'number' and { rule = rule, used = held, holders = {} } or nil
+  end
+
+  local function hold(state, holder)
+    local holders = state.holders
+    holders[#holders + 1] = state.rule.ends_at
+    holders[#holders + 1] = pack('>I7I7', state.rule.process, holder)
+    state.used = state.used + 1
+  end
+
+  local function write_permits(state)
+    local added = pcall('ZADD', state.key, _G.unpack(state.holders))
+    if type(added) == 'table' then return added end
+    call('PEXPIRE', state.key, state.rule.expiry)
+    call('ZREMRANGEBYSCORE', state.key, '-inf', millis)
+  end
