@@ -39,7 +39,7 @@ fi
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
-for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua lua/semaphore/*.lua; do
+for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua; do
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done

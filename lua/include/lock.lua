@@ -1,4 +1,4 @@
--- What the scripts of locks and semaphores have in common. Values that no script of this crate has
+-- What the scripts of locks have in common. Values that no script of this crate has
 -- written are read as the least possible number.
 --
 -- Uses   nothing

@@ -120,12 +120,6 @@ scripts! {
     LOCK_FORCE = new("lock/force.lua");
     /// Looks at a lock.
     LOCK_LOOK = new("lock/look.lua");
-    /// Takes one of several permits.
-    SEMAPHORE_ACQUIRE = new("semaphore/acquire.lua");
-    /// Makes a permit's lease last longer.
-    SEMAPHORE_RENEW = new("semaphore/renew.lua");
-    /// Gives a permit back.
-    SEMAPHORE_RELEASE = new("semaphore/release.lua");
 }
 
 /// A script of the folder `lua/`, called by its hash.

@@ -21,7 +21,7 @@ const ATTEMPTS_PER_LEASE: u32 = 12;
 #[derive(Debug)]
 pub(super) struct HeldLease {
     pub(super) request: LeaseRequest,
-    /// The fencing token; 0 for a semaphore.
+    /// The fencing token.
     pub(super) token: u64,
     state: watch::Sender<LeaseState>,
     /// When the request was sent.

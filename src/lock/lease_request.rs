@@ -7,20 +7,18 @@ use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use crate::connection::{
-    Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, ReplyFuture, SEMAPHORE_ACQUIRE,
-    SEMAPHORE_RELEASE, SEMAPHORE_RENEW, tagged,
+    Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, ReplyFuture, tagged,
 };
 use crate::error::StoreError;
 
-/// One request for a lease of a lock or semaphore, and the calls that acquire, renew and release
-/// it.
+/// One request for a lease of a lock, and the calls that acquire, renew and release it.
 ///
 /// Each call may be repeated when its reply was lost: it counts once.
 #[derive(Debug)]
 pub(super) struct LeaseRequest {
     pub(super) resource: Arc<Resource>,
     pub(super) lease: Duration,
-    /// The field in the lock's hash, or the member of the semaphore's set.
+    /// The field in the lock's hash.
     holder: String,
     /// The key of the request's latch.
     latch: String,
@@ -75,42 +73,25 @@ impl LeaseRequest {
 
     pub(super) async fn acquire(&self) -> Result<LeaseReply, StoreError> {
         let (connection, keys) = (&self.resource.connection, &self.resource.keys);
-        let reply = match self.resource.kind {
-            ResourceKind::Lock => {
-                let keys = [&*keys.name, &*keys.token, &*self.latch];
-                connection.call(&LOCK_ACQUIRE, &keys, |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(millis(self.lease));
-                    cmd.arg(u8::from(self.hold.is_some()));
-                })
-            }
-            ResourceKind::Semaphore { permits } => {
-                let keys = [&*keys.name, &*self.latch];
-                connection.call(&SEMAPHORE_ACQUIRE, &keys, |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(millis(self.lease)).arg(permits);
-                })
-            }
-        };
+        let keys = [&*keys.name, &*keys.token, &*self.latch];
+        let reply = connection.call(&LOCK_ACQUIRE, &keys, |cmd: &mut Cmd| {
+            cmd.arg(&self.holder).arg(millis(self.lease));
+            cmd.arg(u8::from(self.hold.is_some()));
+        });
         self.resource.read(&reply.await?, LeaseReply::read)
     }
 
     /// Renews the lease. Returns whether it was still held.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
         let (connection, keys) = (&self.resource.connection, &self.resource.keys);
-        let reply = match self.resource.kind {
-            ResourceKind::Lock => self.with_other_holds(Some(token), |others| {
-                let keys = [&*keys.name, &*keys.token, &*self.latch];
-                connection.call(&LOCK_RENEW, &keys, |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(token).arg(millis(self.lease));
-                    cmd.arg(u8::from(self.hold.is_some()));
-                    cmd.arg(u8::from(others.have_same_token));
-                })
-            }),
-            ResourceKind::Semaphore { .. } => {
-                connection.call(&SEMAPHORE_RENEW, &[&keys.name], |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(millis(self.lease));
-                })
-            }
-        };
+        let keys = [&*keys.name, &*keys.token, &*self.latch];
+        let reply = self.with_other_holds(Some(token), |others| {
+            connection.call(&LOCK_RENEW, &keys, |cmd: &mut Cmd| {
+                cmd.arg(&self.holder).arg(token).arg(millis(self.lease));
+                cmd.arg(u8::from(self.hold.is_some()));
+                cmd.arg(u8::from(others.have_same_token));
+            })
+        });
         self.resource.read(&reply.await?, read_bool)
     }
 
@@ -132,30 +113,20 @@ impl LeaseRequest {
     fn send_release(&self, token: Option<u64>, is_lease_over: bool) -> ReplyFuture<Value> {
         let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let is_first = self.hold.as_ref().is_some_and(Hold::end);
-        self.with_other_holds(token, |others| match self.resource.kind {
-            ResourceKind::Lock => {
-                let needed_for = others.needed_for.map(|need| millis(need).to_string());
-                let token_text = token.map(|token| token.to_string());
-                let arguments = |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(token_text.unwrap_or_default());
-                    cmd.arg(u8::from(self.hold.is_some()));
-                    cmd.arg(millis(self.latch_expiry(token)))
-                        .arg(&*keys.channel);
-                    cmd.arg(u8::from(others.have_same_token));
-                    cmd.arg(u8::from(is_first && is_lease_over));
-                    cmd.arg(needed_for.unwrap_or_default());
-                };
-                let keys = [&*keys.name, &*keys.token, &*self.latch];
-                connection.call(&LOCK_RELEASE, &keys, arguments)
-            }
-            ResourceKind::Semaphore { .. } => {
-                let arguments = |cmd: &mut Cmd| {
-                    cmd.arg(&self.holder).arg(u8::from(token.is_none()));
-                    cmd.arg(millis(self.latch_expiry(token)))
-                        .arg(&*keys.channel);
-                };
-                connection.call(&SEMAPHORE_RELEASE, &[&keys.name, &self.latch], arguments)
-            }
+        self.with_other_holds(token, |others| {
+            let needed_for = others.needed_for.map(|need| millis(need).to_string());
+            let token_text = token.map(|token| token.to_string());
+            let arguments = |cmd: &mut Cmd| {
+                cmd.arg(&self.holder).arg(token_text.unwrap_or_default());
+                cmd.arg(u8::from(self.hold.is_some()));
+                cmd.arg(millis(self.latch_expiry(token)))
+                    .arg(&*keys.channel);
+                cmd.arg(u8::from(others.have_same_token));
+                cmd.arg(u8::from(is_first && is_lease_over));
+                cmd.arg(needed_for.unwrap_or_default());
+            };
+            let keys = [&*keys.name, &*keys.token, &*self.latch];
+            connection.call(&LOCK_RELEASE, &keys, arguments)
         })
     }
 
@@ -191,7 +162,7 @@ fn millis(duration: Duration) -> u64 {
 /// The reply to a request for a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaseReply {
-    /// The request was granted. The fencing token of a semaphore is 0.
+    /// The request was granted, with this fencing token.
     Granted { token: u64 },
     /// Another holder has the lock. Its lease ends after this time; `None` if it never ends.
     Held { ends_after: Option<Duration> },
@@ -274,31 +245,20 @@ pub(super) fn read_bool(reply: &Value) -> Option<bool> {
     }
 }
 
-/// A lock or a semaphore: its keys, and the connection to its server.
+/// A lock: its keys, and the connection to its server.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) connection: Connection,
     pub(super) keys: LockKeys,
-    pub(super) kind: ResourceKind,
     /// The id of this process, in the fields of a lock's hash.
     pub(super) process: Box<str>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ResourceKind {
-    Lock,
-    /// At most this many holders at a time.
-    Semaphore {
-        permits: u32,
-    },
-}
-
 impl Resource {
-    pub(super) fn new(redis: &Redis, kind: ResourceKind, name: &str) -> Arc<Self> {
+    pub(super) fn new(redis: &Redis, name: &str) -> Arc<Self> {
         Arc::new(Self {
             connection: redis.connection().clone(),
             keys: LockKeys::new(name),
-            kind,
             process: redis.id().into(),
         })
     }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::acquire::acquire;
 use super::held_lease::{BackgroundTasks, HeldLease};
-use super::lease_request::{LeaseRequest, LockStatus, Resource, ResourceKind, read_bool};
+use super::lease_request::{LeaseRequest, LockStatus, Resource, read_bool};
 use super::owner::Owner;
 use crate::connection::{LOCK_FORCE, LOCK_LOOK, Redis, Script};
 use crate::error::{KindError, StoreError, StoreErrorKind};
@@ -58,7 +58,7 @@ impl Lock {
     pub fn new(redis: &Redis, name: &str) -> Self {
         Self {
             redis: redis.clone(),
-            resource: Resource::new(redis, ResourceKind::Lock, name),
+            resource: Resource::new(redis, name),
             lease: Self::DEFAULT_LEASE,
             owner: None,
         }

@@ -2,7 +2,8 @@
 //!
 //! A [`Lock`] has at most one holder at a time, for as long as its lease lasts. Redis frees the
 //! lock by itself when its holder has crashed. While the [`LockGuard`] lives, a background task
-//! renews the lease. [`ExclusiveLayer`] does the same around a handler.
+//! renews the lease. Around a handler, a rule with
+//! [`max-concurrent = 1`](crate::Rule::with_max_concurrent) does the same.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -66,7 +67,7 @@
 //!   a third of the lease.
 //!
 //! So use a lock where doing something twice is a waste but no disaster: one worker for a job, one
-//! refresh of a cache, one export at a time. Where two writers would be a disaster, the lock keeps
+//! refresh of a cache. Where two writers would be a disaster, the lock keeps
 //! them apart nearly always, and the resource itself has to refuse the writer that comes late. The
 //! fencing token makes that possible: the resource remembers the highest token that it has seen,
 //! and refuses lower ones. In SQL:
@@ -109,7 +110,6 @@
 //! | `redisson_lock__channel:{name}` | the channel: a message `0` says that the lock is free |
 //! | `redisson_lock_token:{name}` | the latest fencing token, for 30 days |
 //! | `redisson_unlock_latch:{name}:<request>` | whether a request was granted, released or given up, so that a repeated call counts once; for an owner it lives as long as the lease, and about 10 s after a release |
-//! | the name of an `ExclusiveLayer`'s permits | a sorted set: the holders, and when their leases end; expires with the last lease |
 //!
 //! A name that contains braces keeps them: `redisson_lock__channel:{eu}:report`.
 //!

@@ -3,7 +3,6 @@
 mod attacks;
 mod basics;
 mod dropped;
-mod exclusive;
 mod handover;
 mod handover_fleet;
 // Each binary uses a part of it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::{Commands, cmd};
 use test_support::Redis;
 use tidegate::Redis as Handle;
-use tidegate::lock::{ExclusiveLayer, Lock, LockErrorKind, Owner};
+use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 use tower::ServiceExt;
 
@@ -316,35 +316,4 @@ async fn a_listener_that_is_cut_comes_back() {
         .expect("is told");
     let guard = waiting.await.expect("no panic");
     guard.release().await.expect("it was held");
-}
-
-/// Law: permits are no others than locks. One whose reply is lost counts once, and one that nobody
-/// waits for any more is given back.
-#[tokio::test]
-async fn permits_whose_replies_are_lost() {
-    let lossy = Lossy::start().await;
-    let ok = axum::routing::get(|| async { "ok" });
-    let layer = ExclusiveLayer::new(&lossy.redis, "export").wait(Duration::from_secs(5));
-    let app = axum::Router::new().route("/", ok.layer(layer.permits(2)));
-    let send = || {
-        let request = http::Request::get("/").body(axum::body::Body::empty());
-        app.clone().oneshot(request.expect("a valid request"))
-    };
-    let mut admin = lossy.server.connection();
-    let mut out = || admin.zcard::<_, u64>("Exclusive:export").expect("a set");
-    let response = lossy
-        .without_replies(send())
-        .await
-        .expect("axum does not fail");
-    assert_eq!(response.status(), http::StatusCode::OK);
-    eventually("it counts once", 2 * HICCUP, async || out() == 1).await;
-    drop(response);
-    eventually("it is given back", 2 * HICCUP, async || out() == 0).await;
-
-    let left = async {
-        let left = tokio::time::timeout(TIMEOUT / 2, send()).await;
-        assert!(left.is_err(), "it was not under way");
-    };
-    lossy.without_replies(left).await;
-    eventually("it is given back", 2 * HICCUP, async || out() == 0).await;
 }

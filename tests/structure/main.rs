@@ -39,11 +39,6 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "test_util",
     ),
     ("lock", "connection error jitter sync", ""),
-    (
-        "lock/exclusive",
-        "connection error sync callback key layer",
-        "decision quota rule store",
-    ),
     ("redis", "connection", ""),
     // Counts, and what is around them.
     (

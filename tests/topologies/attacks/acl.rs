@@ -310,26 +310,6 @@ async fn use_locks(redis: &Redis) -> Result<(), Broken> {
     let guard = short.lock().await?;
     tokio::time::sleep(Duration::from_millis(400)).await;
     drop(guard);
-
-    let one_of_two = tidegate::lock::ExclusiveLayer::new(redis, "slots")
-        .permits(2)
-        .prefix("app:")
-        .wait(PATIENCE);
-    let one_of_two = one_of_two.lease(Duration::from_millis(300));
-    let app: axum::Router = axum::Router::new().route(
-        "/",
-        axum::routing::get(async || tokio::time::sleep(Duration::from_millis(400)).await)
-            .layer(one_of_two),
-    );
-    let ask = || {
-        use tower::ServiceExt;
-        let request = http::Request::new(axum::body::Body::empty());
-        app.clone().oneshot(request)
-    };
-    let (one, two, three) = tokio::join!(ask(), ask(), ask());
-    for response in [one?, two?, three?] {
-        ensure!(response.status().is_success());
-    }
     // The subscriber tells the server that nobody listens any more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     Ok(())
@@ -442,7 +422,7 @@ fn the_lines_name_what_the_scripts_call() {
         .filter(|name| !of_primitives.contains(&&**name))
         .collect();
     let of_takes: Vec<_> = of_takes.iter().map(String::as_str).collect();
-    let mut of_scripts = called(&["limiter", "lock", "semaphore", "include"], &of_takes);
+    let mut of_scripts = called(&["limiter", "lock", "include"], &of_takes);
     of_scripts.extend(["hmget", "exists"].map(str::to_owned));
     let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
     assert_eq!(named("primitives", &besides), of_scripts);
