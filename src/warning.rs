@@ -65,8 +65,9 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
-    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a
-    /// [joint](crate::Rule::joint) rule, which decides by its own.
+    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a rule of [several
+    /// subjects](crate::Rule::joint), or with [permits](crate::Rule::with_max_concurrent), or the
+    /// quotas have permits: the rule decides by its own.
     QuotasOfJointRule,
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
@@ -192,9 +193,9 @@ impl fmt::Display for Warning {
             ),
             WarningKind::QuotasOfJointRule => write!(
                 f,
-                "code chooses quotas for {path:?}, whose rule has several subjects: the rule's own \
-                 quotas decide; take RateLimitLayer::quotas out, or add plans whose quotas say of \
-                 which subject they are"
+                "code chooses quotas for {path:?}, but the rule has several subjects, or it or these \
+                 quotas limit requests at a time: the rule's own quotas decide; take them out of the \
+                 code, or add plans to the rule"
             ),
             WarningKind::KeyOfJointRule => write!(
                 f,

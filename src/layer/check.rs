@@ -86,7 +86,7 @@ impl Check {
         gate.inspect(&rule, None);
         let cost = self.cost.unwrap_or(rule.cost());
         let rule = match self.quotas {
-            Some(quotas) => rule.of_quotas(quotas),
+            Some(quotas) => gate.with_quotas(&rule, quotas),
             None => gate.with_plan(rule, self.plan.as_deref()),
         };
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();

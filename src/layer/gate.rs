@@ -17,7 +17,7 @@ use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
 use crate::metrics::{RuleCounters, RuleSnapshot};
-use crate::rule::{Exemptions, Plan, Rule, SharedRules};
+use crate::rule::{Exemptions, Plan, Quotas, Rule, SharedRules};
 use crate::store::{Capabilities, RefundQueue, Store, Take, default_store};
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
@@ -304,11 +304,7 @@ impl Gate {
         if let Some(choose) = &self.options.quotas
             && let Some(quotas) = caught("quotas", rule.path(), || choose(head))?
         {
-            if rule.is_joint() {
-                let warning = Warning::new(WarningKind::QuotasOfJointRule);
-                self.warnings.add(warning.about(rule.path()));
-            }
-            return Ok(rule.of_quotas(quotas));
+            return Ok(self.with_quotas(&rule, quotas));
         }
         let name = match &self.options.plan {
             _ if !rule.has_plans() => None,
@@ -316,6 +312,15 @@ impl Gate {
             None => head.extensions.get::<Plan>().map(Plan::name),
         };
         Ok(self.with_plan(rule, name))
+    }
+
+    /// The rule with quotas from code.
+    pub(super) fn with_quotas(&self, rule: &Arc<Rule>, quotas: Arc<Quotas>) -> Arc<Rule> {
+        if !rule.may_have(&quotas) {
+            let warning = Warning::new(WarningKind::QuotasOfJointRule);
+            self.warnings.add(warning.about(rule.path()));
+        }
+        rule.of_quotas(quotas)
     }
 
     /// The rule with the quotas of this plan. For an unknown plan it is the rule with its own.

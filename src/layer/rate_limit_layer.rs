@@ -184,6 +184,9 @@ impl RateLimitLayer {
     /// window that is new for a key may find less, if the longest one has just begun anew. Under
     /// GCRA keys live for up to twice the longest time that a bucket in use takes to drain.
     ///
+    /// A rule of several subjects, and one with [permits](Rule::with_max_concurrent), decides by its
+    /// own quotas, which is a warning.
+    ///
     /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
     /// which takes some microseconds.
     ///

@@ -174,7 +174,7 @@ impl Gate {
         let algorithm = take.rule().algorithm().algorithm();
         let is_below = |policy: &&Policy| {
             let (quota, cost) = (policy.quota(), policy.cost().unwrap_or(take.cost()));
-            quota.max() > 0 && algorithm.limit(&quota) < cost
+            !policy.is_concurrent() && quota.max() > 0 && algorithm.limit(&quota) < cost
         };
         let mut denied_by = decision.denied_by(take.rule().policies());
         if let Some(policy) = denied_by.find(is_below) {

@@ -179,15 +179,21 @@ impl Rule {
     /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
     /// do not count for the others.
     ///
-    /// A [joint](Self::joint) rule has its own quotas alone, so this is the rule itself.
+    /// A [joint](Self::joint) rule, and one with [permits](Self::with_max_concurrent), has its own
+    /// quotas alone, and quotas with permits are for plans, so this is the rule itself.
     #[must_use]
     pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
-        if self.is_joint() {
+        if !self.may_have(&quotas) {
             return Arc::clone(self);
         }
         let derived = self.derived();
         derived.is_given.store(true, Ordering::Relaxed);
         derived.rule(self, Chosen::Given(quotas))
+    }
+
+    /// Whether quotas from code can decide in place of its own.
+    pub(crate) fn may_have(&self, quotas: &Quotas) -> bool {
+        !self.is_joint() && !quotas.given().iter().any(Policy::is_concurrent)
     }
 
     /// Whether a request has chosen its quotas: a plan, or quotas from code.

@@ -366,8 +366,9 @@ impl Rule {
     /// Whether the sliding log may keep more than 10,000 entries for a key.
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
-        let is_large = |quota: &Quota| quota.max() > MAX;
-        self.algorithm().algorithm() == Algorithm::SlidingLog && self.quotas().iter().any(is_large)
+        let is_large = |policy: &Policy| !policy.is_concurrent() && policy.quota().max() > MAX;
+        let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
+        is_log && self.policies().iter().any(is_large)
     }
 
     /// The longest time for which a charge counts, in microseconds.

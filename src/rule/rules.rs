@@ -120,15 +120,16 @@ impl Rules {
         listed.map(|listed| listed.is_off = true).is_some()
     }
 
-    /// The ids of counts that begin anew with these rules: those of rules and candidates that are
-    /// or were joint, and that had no such count in `old`. In alphabetical order.
+    /// The ids of counts that begin anew with these rules: those of rules and candidates that have
+    /// or had several subjects, and that had no such count in `old`. In alphabetical order.
     pub(super) fn new_counts(&self, old: &Self) -> Vec<String> {
         let pairs = self.rules.iter().flat_map(|(path, Listed { rule, .. })| {
             let rules = old.find(path).map(|old| (old, rule));
             let candidates = rules.and_then(|(old, new)| old.shadow().zip(new.shadow()));
             rules.into_iter().chain(candidates)
         });
-        let changed = pairs.filter(|(old, new)| old.is_joint() || new.is_joint());
+        let has_subjects = |rule: &Rule| !rule.subjects().is_empty();
+        let changed = pairs.filter(|(old, new)| has_subjects(old) || has_subjects(new));
         let of_rules = changed.flat_map(|(old, new)| {
             let old = old.ids_of_counts();
             let ids = new.ids_of_counts().into_iter();
