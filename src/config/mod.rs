@@ -5,6 +5,7 @@
 //! [`Limits::plan`]: crate::Limits::plan
 //! [`Limits::peer`]: crate::Limits::peer
 //! [`Rule::with_refund_on`]: crate::Rule::with_refund_on
+//! [`Rule::with_max_concurrent`]: crate::Rule::with_max_concurrent
 //! [`Rule::with_lease`]: crate::Rule::with_lease
 //! [`Rule::with_plan`]: crate::Rule::with_plan
 //! [`PeerIp`]: crate::PeerIp
@@ -14,6 +15,7 @@
 //! [`OnError`]: crate::rule::OnError
 //! [`Plan`]: crate::rule::Plan
 //! [warning]: crate::warning
+//! [guarantees.md]: crate::guide::guarantees
 //! [metrics.md]: crate::metrics
 //! [proxies.md]: crate::ClientIp
 //! [reload.md]: crate::live

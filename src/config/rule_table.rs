@@ -8,10 +8,12 @@ use super::table::{Table, Value};
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{Quota, QuotaError};
-use crate::rule::{FileSwitches, OnError, Outcomes, Quotas, Rule, RuleError};
+use crate::rule::{FileSwitches, OnError, Outcomes, Policy, Quotas, Rule, RuleError};
 
 /// The keys of a table that describe one quota.
 const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst";
+/// The key of how many requests of a key may run at a time, beside quotas or in place of one.
+const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
 const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
@@ -19,6 +21,10 @@ const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str =
     "enabled key client-ip exempt cost on-error lease refund-on settles shadow plans";
+/// The keys of a rule's table that say what holds for permits.
+const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
+/// The keys that are about what is charged in quotas.
+const CHARGE_KEYS: [&str; 3] = ["cost", "refund-on", "settles"];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
@@ -35,7 +41,7 @@ pub(super) fn rule(
              [rules.\"api.v1\"]";
         return Err(inner.mistake(message));
     }
-    table.only(&[QUOTA_KEYS, COUNT_KEYS, KEYS])?;
+    table.only(&[QUOTA_KEYS, MAX_CONCURRENT, PERMIT_KEYS, COUNT_KEYS, KEYS])?;
     let client_ip = table.read_table("client-ip", client_ip)?;
     let of_file = file.exemptions.client_ip.as_ref();
     let (mut rule, subjects) = with_quotas(path, table, client_ip.as_ref().or(of_file))?;
@@ -64,9 +70,40 @@ pub(super) fn rule(
     }
     let settles = table.read("settles", Value::boolean)?;
     rule = rule.with_settling(settles.unwrap_or(false));
-    match table.get("shadow") {
-        Some(shadow) => with_shadow(rule, shadow, &subjects),
+    let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
+    if let Some(value) = charge_keys.filter(|_| !rule.has_quotas()) {
+        let message = "nothing is charged, expected max-count and window beside max-concurrent: \
+             each request holds one permit";
+        return Err(value.mistake(message));
+    }
+    rule = with_permit_settings(rule, table)?;
+    if let Some(shadow) = table.get("shadow") {
+        rule = with_shadow(rule, shadow, table, &subjects)?;
+    }
+    let has_permits = rule.has_permits() || rule.shadow().is_some_and(|it| it.has_permits());
+    let permit_keys = PERMIT_KEYS.split(' ').find_map(|name| table.get(name));
+    match permit_keys.filter(|_| !has_permits) {
+        Some(value) => {
+            Err(value.mistake("nothing holds a permit, expected max-concurrent beside it"))
+        }
         None => Ok(rule),
+    }
+}
+
+/// The rule, or its candidate, with what the rule's table says of permits.
+fn with_permit_settings(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError> {
+    if let Some(lease) = table.get("permit-lease") {
+        rule = lease.check(rule.with_permit_lease(duration(&lease)?))?;
+    }
+    let Some(hint) = table.get("busy-retry-after") else {
+        return Ok(rule);
+    };
+    let day = Duration::from_secs(86_400);
+    match duration(&hint)? {
+        after if (Duration::from_millis(1)..=day).contains(&after) => {
+            Ok(rule.with_busy_retry(after))
+        }
+        after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
     }
 }
 
@@ -103,7 +140,7 @@ fn with_plans(rule: Rule, plans: Value<'_>, subjects: &Subjects) -> Result<Rule,
     let table = plans.table("a table of plans")?;
     let of_plans = table.iter().map(|(name, plan)| {
         let table = plan.table("a table with quotas")?;
-        table.only(&[QUOTA_KEYS, "quotas"])?;
+        table.only(&[QUOTA_KEYS, MAX_CONCURRENT, "quotas"])?;
         if name.is_empty() {
             return Err(table.mistake(RuleError::EmptyPlan));
         }
@@ -126,8 +163,13 @@ fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
     })
 }
 
-/// The rule as a shadow rule, or with a candidate that is tried beside it.
-fn with_shadow(rule: Rule, shadow: Value<'_>, subjects: &Subjects) -> Result<Rule, ConfigError> {
+/// The rule of a table as a shadow rule, or with a candidate that is tried beside it.
+fn with_shadow(
+    rule: Rule,
+    shadow: Value<'_>,
+    of_rule: &Table<'_>,
+    subjects: &Subjects,
+) -> Result<Rule, ConfigError> {
     if let Ok(is_shadow) = shadow.boolean() {
         return Ok(match is_shadow {
             true => rule.into_shadow(),
@@ -135,7 +177,7 @@ fn with_shadow(rule: Rule, shadow: Value<'_>, subjects: &Subjects) -> Result<Rul
         });
     }
     let table = shadow.table("true, false, or a table with quotas")?;
-    table.only(&[QUOTA_KEYS, COUNT_KEYS])?;
+    table.only(&[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
     let counting = counting(&table, rule.algorithm().algorithm())?;
     let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?.into_iter();
     let policies = entries.map(|entry| subjects.resolve(entry));
@@ -146,38 +188,70 @@ fn with_shadow(rule: Rule, shadow: Value<'_>, subjects: &Subjects) -> Result<Rul
              at least: it is asked with the keys of the rule";
         return Err(table.mistake(message));
     }
-    Ok(rule.with_shadow(candidate.with_algorithm(counting)))
+    let candidate = with_permit_settings(candidate.with_algorithm(counting), of_rule)?;
+    Ok(rule.with_shadow(candidate))
 }
 
-/// What messages about missing or contradictory quotas expect.
-const EXPECTED: &str = "either max-count and window, or quotas";
-
-/// The quotas of this table. In a list they may have these keys besides.
+/// The quotas of this table, and behind them its max of requests at a time. In a list they may have
+/// these keys besides.
 fn entries<'a>(
     table: &Table<'a>,
     algorithm: Algorithm,
     keys: &[&str],
 ) -> Result<Vec<Entry<'a>>, ConfigError> {
     let describes_one = QUOTA_KEYS.split(' ').any(|name| table.get(name).is_some());
-    match (table.get("quotas"), describes_one) {
-        (None, true) => Ok(vec![Entry::of_table(table, quota(table, algorithm)?)]),
+    let permits = table.read(MAX_CONCURRENT, max_concurrent)?;
+    let mut entries = match (table.get("quotas"), describes_one) {
+        (None, true) => vec![Entry::of_table(table, quota(table, algorithm)?)],
         (Some(list), false) => {
             let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
             let items = list.list().ok_or_else(|| list.not(expected))?;
             let entries = items.map(|item| {
                 let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
-                table.only(&[&[QUOTA_KEYS], keys].concat())?;
+                table.only(&[&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat())?;
                 Entry::read(table, algorithm)
             });
-            entries.collect()
+            entries.collect::<Result<_, _>>()?
         }
-        (None, false) => Err(table.mistake(format!("no quota, expected {EXPECTED}"))),
-        (Some(list), true) => Err(list.mistake(format!("two ways at once, expected {EXPECTED}"))),
+        (None, false) if permits.is_some() => Vec::new(),
+        (None, false) => {
+            let message = "no quota, expected max-count and window, quotas, or max-concurrent";
+            return Err(table.mistake(message));
+        }
+        (Some(list), true) => {
+            let message = "two ways at once, expected either max-count and window, or quotas";
+            return Err(list.mistake(message));
+        }
+    };
+    entries.extend(permits.map(|policy| Entry::of_table(table, policy)));
+    Ok(entries)
+}
+
+/// The quota of an entry of a list, or its max of requests at a time.
+pub(super) fn policy(table: &Table<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
+    let Some(max) = table.get(MAX_CONCURRENT) else {
+        return Ok(quota(table, algorithm)?.into());
+    };
+    let mut others = QUOTA_KEYS.split(' ').chain(["cost"]);
+    match others.find_map(|name| table.get(name)) {
+        Some(other) => Err(other.mistake(
+            "beside max-concurrent, expected either max-count and window, or max-concurrent: each \
+             request holds one permit",
+        )),
+        None => max_concurrent(&max),
+    }
+}
+
+/// How many requests may run at a time.
+fn max_concurrent(value: &Value<'_>) -> Result<Policy, ConfigError> {
+    match value.number()? {
+        max @ 0..=Quota::MAX_UNITS => Ok(Policy::concurrent(max)),
+        _ => Err(value.mistake(QuotaError::MaxTooLarge)),
     }
 }
 
 /// The one quota that a table describes.
-pub(super) fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
+fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
         return Err(table.mistake("a window without max-count, expected both"));
     };

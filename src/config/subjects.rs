@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::config_error::{ConfigError, shorten_value};
 use super::key_names::{is_key, key_text};
-use super::rule_table::quota;
+use super::rule_table::policy;
 use super::table::{Table, Value};
 use crate::algorithm::Algorithm;
 use crate::key::KeyExtractor;
@@ -19,17 +19,20 @@ pub(super) struct Entry<'a> {
     key: Option<String>,
     subject: Option<&'a str>,
     may_be_absent: bool,
+    /// Whether the table of the rule, plan or candidate says it, and no list.
+    is_of_table: bool,
 }
 
 impl<'a> Entry<'a> {
-    /// The one quota of a table.
-    pub(super) fn of_table(table: &Table<'a>, quota: Quota) -> Self {
+    /// The one quota of a table, or its max of requests at a time.
+    pub(super) fn of_table(table: &Table<'a>, policy: impl Into<Policy>) -> Self {
         Self {
             table: table.clone(),
-            policy: quota.into(),
+            policy: policy.into(),
             key: None,
             subject: None,
             may_be_absent: false,
+            is_of_table: true,
         }
     }
 
@@ -42,11 +45,14 @@ impl<'a> Entry<'a> {
         let absent = table.read("absent", |absent| {
             absent.text("\"skip\"", |text| (text == "skip").then_some(()))
         })?;
-        let quota = quota(&table, algorithm)?;
+        let mut policy = policy(&table, algorithm)?;
         // Quotas without a name get the names that they have in code.
-        let mut policy = name.map_or(Policy::from(quota), |name| Policy::new(name, quota));
+        if let Some(name) = name {
+            policy = policy.named(name);
+        }
         if let Some(cost) = table.get("cost") {
-            policy = policy.with_cost(checked_cost(&cost, algorithm, [quota])?);
+            let cost = checked_cost(&cost, algorithm, [policy.quota()])?;
+            policy = policy.with_cost(cost);
         }
         if table.read("hidden", Value::boolean)?.unwrap_or(false) {
             policy = policy.hidden();
@@ -57,7 +63,16 @@ impl<'a> Entry<'a> {
             policy,
             subject,
             may_be_absent: absent.is_some(),
+            is_of_table: false,
         })
+    }
+
+    /// The key of its number.
+    fn field(&self) -> &'static str {
+        match self.policy.is_concurrent() {
+            true => "max-concurrent",
+            false => "max-count",
+        }
     }
 }
 
@@ -152,9 +167,10 @@ impl Subjects {
         let mut places = vec![0; entries.len()];
         // An entry that says a name alone means one of the keys of the others, or the rule's own.
         let says_a_name_alone = |entry: &Entry<'_>| entry.key.is_none() && entry.subject.is_some();
-        for alone in [false, true] {
+        let depends = |entry: &Entry<'_>| says_a_name_alone(entry) || entry.is_of_table;
+        for is_dependent in [false, true] {
             for (entry, place) in entries.iter().zip(&mut places) {
-                if says_a_name_alone(entry) == alone {
+                if depends(entry) == is_dependent {
                     *place = subjects.add(entry, own_key, &extractor)?;
                 }
             }
@@ -191,9 +207,18 @@ impl Subjects {
         let key = entry.key.as_deref().or(own_key);
         let named = entry.subject.filter(|_| entry.key.is_none());
         let named = named.and_then(|name| self.of_name(name));
+        // Without a key of the rule, it is of the only one that there is.
+        let needs_known = entry.is_of_table && own_key.is_none() && !self.known.is_empty();
+        let only = (needs_known && self.known.len() == 1).then_some(0);
         let place = named
             .or_else(|| self.of_key(key))
+            .or(only)
             .unwrap_or(self.known.len());
+        if place == self.known.len() && needs_known {
+            let message = "each quota has a key of its own, expected an entry of quotas in place \
+                 of this: { max-concurrent = 4, key = \"..\" }";
+            return Err(entry.table.mistake_in(entry.field(), message));
+        }
         if place == self.known.len() {
             let is_own = key == own_key;
             let value = entry.table.get("key").filter(|_| !is_own);
@@ -293,7 +318,7 @@ impl Subjects {
             (None, None) if known.len() == 1 => Ok(0),
             (None, None) => {
                 let own = known.iter().position(|known| known.is_own);
-                own.ok_or_else(|| unknown("max-count", "is without a key"))
+                own.ok_or_else(|| unknown(entry.field(), "is without a key"))
             }
         }
     }

@@ -41,7 +41,10 @@ impl Rule {
     /// that. Once a process cannot do so for longer than a lease, its requests go on and others are
     /// admitted in their place.
     ///
-    /// A [plan](Self::with_plan) has a max of its own among its quotas, or none. The permits of a
+    /// There are no [leases](Self::with_lease) of units beside it, and no
+    /// [quotas from code](crate::RateLimitLayer::quotas): a layer that has such quotas warns, and
+    /// decides by the rule's own. A [plan](Self::with_plan) has a max of its own among its quotas, or
+    /// none. The permits of a
     /// key are the same under all plans: each compares their number with its own max.
     ///
     /// In a rule of several subjects the first one is limited;
@@ -119,10 +122,20 @@ impl Rule {
 
     /// Whether the rule, or a plan of it, limits the requests at a time.
     pub(crate) fn has_permits(&self) -> bool {
+        self.given_policies().any(Policy::is_concurrent)
+    }
+
+    /// Whether the rule, or a plan of it, charges requests.
+    #[cfg(feature = "config")]
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.given_policies().any(|policy| !policy.is_concurrent())
+    }
+
+    /// Those of the rule and of its plans.
+    fn given_policies(&self) -> impl Iterator<Item = &Policy> {
         let of_plans = self.settings.plans.iter();
         let of_plans = of_plans.flat_map(|plan| plan.quotas.given());
-        let mut policies = self.policies().iter().chain(of_plans);
-        policies.any(Policy::is_concurrent)
+        self.policies().iter().chain(of_plans)
     }
 
     /// Whether it is that of a count of permits: of the requests in progress.

@@ -34,18 +34,21 @@ impl Policy {
     /// percent-encoded.
     #[must_use]
     pub fn new(name: &str, quota: Quota) -> Self {
-        let mut safe = String::with_capacity(name.len());
+        Self::from(quota).named(name)
+    }
+
+    /// The same with another name. Default: the rule gives one.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = String::with_capacity(name.len());
         for char in name.chars() {
             if matches!(char, ' '..='~') && !matches!(char, '"' | '\\') {
-                safe.push(char);
+                self.name.push(char);
             } else {
-                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut safe);
+                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut self.name);
             }
         }
-        Self {
-            name: safe,
-            ..Self::from(quota)
-        }
+        self
     }
 
     /// At most so many requests at a time, in place of a quota: each holds a *permit* until its
@@ -137,10 +140,7 @@ impl Policy {
             ] {
                 part.into_iter().for_each(|part| name.extend(["-", &part]));
             }
-            policies[at] = Self {
-                name: Self::new(&name, policy.quota).name,
-                ..policy.clone()
-            };
+            policies[at] = policy.clone().named(&name);
         }
     }
 

@@ -80,6 +80,9 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
         if policy.is_concurrent() && policies[..at].iter().any(is_same) {
             return Err(RuleError::SameMaxConcurrent(name.to_owned()));
         }
+        if policy.is_concurrent() && policy.cost().is_some() {
+            return Err(RuleError::CostOfPermits(name.to_owned()));
+        }
         if policy.cost() == Some(0) {
             return Err(RuleError::NoCost(name.to_owned()));
         }

@@ -49,9 +49,12 @@ pub enum RuleError {
     /// A lease for a rule with permits.
     #[error("no leases beside max-concurrent: units that are held ahead hold no permit")]
     PermitLease,
-    /// A max of requests at a time for a rule that has one.
-    #[error("the rule \"{0}\" has a max of requests at a time already")]
+    /// A max of requests at a time for a key that has one.
+    #[error("\"{0}\" is a second max of requests at a time for one key, expected one")]
     SameMaxConcurrent(String),
+    /// A max of requests at a time with a cost.
+    #[error("\"{0}\" limits requests at a time, which have no cost: each holds one permit")]
+    CostOfPermits(String),
     /// How long a permit lives without a renewal is too short or too long.
     #[error("a permit's lease of {0:?}, expected 1 s to 1 day")]
     PermitLeaseLength(Duration),

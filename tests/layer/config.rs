@@ -174,7 +174,7 @@ fn one_rule_is_switched_off() {
     let on = text.replacen("enabled = false", "enabled = true", 1);
     let rules = Rules::from_toml(&on).expect("a valid file");
     assert!(rules.get("getId").is_some());
-    insta::assert_snapshot!(of_rule("enabled = false"), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("enabled = false"), @"line 2: rules.getId: no quota, expected max-count and window, quotas, or max-concurrent");
     insta::assert_snapshot!(of_rule("enabled = \"no\"\nmax-count = 1\nwindow = \"1s\""), @r#"line 3: rules.getId.enabled: found "no", expected true or false"#);
 }
 
@@ -248,7 +248,7 @@ fn mistakes_in_counts() {
     insta::assert_snapshot!(of_rule("window = \"1s\""), @"line 2: rules.getId: a window without max-count, expected both");
     insta::assert_snapshot!(of_rule("max-count = 1\nwindow = \"1s\"\ncost = 0"), @"line 5: rules.getId.cost: requests that cost 0 are not limited, expected 1 or more");
     insta::assert_snapshot!(of_rule("max-count = 5\nwindow = \"1s\"\ncost = 6"), @"line 5: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
-    insta::assert_snapshot!(of_rule("key = \"everyone\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("key = \"everyone\""), @"line 2: rules.getId: no quota, expected max-count and window, quotas, or max-concurrent");
     insta::assert_snapshot!(of_rule("quotas = []"), @"line 2: rules.getId: 0 quotas, expected 1 to 16");
     insta::assert_snapshot!(of_rule("max-count = 1\nquotas = [{ max-count = 5, window = \"1m\" }]"), @"line 4: rules.getId.quotas: two ways at once, expected either max-count and window, or quotas");
     insta::assert_snapshot!(of_rule("quotas = [\n  { max-count = 5, window = \"1m\" },\n  { max-count = 9, window = \"1mm\" },\n]"), @r#"line 5: rules.getId.quotas.window: found "1mm", expected a duration such as "10s", "500ms" or "1h 30m""#);
@@ -258,7 +258,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `shadow`, `plans`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = [\"everyone\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);

@@ -8,6 +8,7 @@ mod charges;
 mod client_ip;
 mod closures;
 mod config;
+mod config_permits;
 mod config_subjects;
 mod contract;
 mod counters;
