@@ -1,7 +1,7 @@
 //! Users press an export button again and again: one export of each user runs in the whole fleet,
 //! and further presses are answered immediately.
 //!
-//! `cargo run --features lock --example export` uses the Redis at `REDIS_URL`, or starts one.
+//! `cargo run --example export` uses the Redis at `REDIS_URL`, or starts one.
 
 #[path = "support/redis.rs"]
 mod redis_support;
@@ -16,15 +16,14 @@ use axum::routing::get;
 use futures_util::future::join_all;
 use redis_support::Server;
 use support::show;
-use tidegate::lock::ExclusiveLayer;
-use tidegate::{Denied, Header, Redis};
+use tidegate::{Limits, RedisStore};
 use tokio::time::sleep;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::from_env()?;
-    // To Redis, two handles are two processes.
-    let apps = [app(&server.connect().await?), app(&server.connect().await?)];
+    // To Redis, two stores are two processes.
+    let apps = [app(&server.url).await?, app(&server.url).await?];
 
     println!("Anna presses four times, at both processes, and Ben once:");
     let users = ["anna", "anna", "ben", "anna", "anna"];
@@ -44,12 +43,12 @@ async fn press(app: &Router, user: &str) {
     show(app, request.header("x-user", user)).await;
 }
 
-fn app(redis: &Redis) -> Router {
-    let exclusive = ExclusiveLayer::new(redis, "export")
-        .key(Header::new("x-user"))
-        .lease(Duration::from_secs(10))
-        .degrade(async |_: Denied| "your export is being made, it will be here soon");
-    Router::new().route("/export", get(export).layer(exclusive))
+async fn app(url: &str) -> Result<Router, Box<dyn Error>> {
+    let rule = "rules.export = { max-concurrent = 1, key = 'header:x-user' }";
+    let limits = Limits::from_toml(rule)?
+        .store(RedisStore::connect(url).await?)
+        .degrade_fn(async |_| "your export is being made, it will be here soon");
+    Ok(Router::new().route("/export", get(export).layer(limits.layer("export"))))
 }
 
 async fn export() -> &'static str {

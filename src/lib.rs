@@ -68,7 +68,7 @@
 //! | see who is limited now, let a customer through | `Limits::page` | [`page`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |
-//! | let one at a time in, in the whole fleet | `Lock`, `ExclusiveLayer` | [`lock`] |
+//! | let so many run at a time, in the whole fleet | [`Rule::with_max_concurrent`]; in code: `Lock` | [`rule`], [`lock`] |
 //!
 //! # When a request is charged
 //!
@@ -90,7 +90,7 @@
 //! - `redis` (default): `RedisStore`;
 //! - `limiter`: `RateLimiter`, a budget that code asks for permits and waits for, in memory, and
 //!   with `redis` for a fleet;
-//! - `lock`: `Lock` and `ExclusiveLayer`;
+//! - `lock`: `Lock`;
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;

@@ -323,8 +323,7 @@ impl fmt::Debug for Connection {
 /// each clone. The connection is closed when the last clone is dropped, and everything made of it.
 ///
 /// [`RedisStore::of`](crate::RedisStore::of) makes a store of a handle, `RateLimiter::new` a
-/// limiter (feature `limiter`), `Lock::new` a lock and `ExclusiveLayer::new` a layer (feature
-/// `lock`).
+/// limiter (feature `limiter`), and `Lock::new` a lock (feature `lock`).
 ///
 /// ```no_run
 /// use std::time::Duration;

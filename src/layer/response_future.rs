@@ -22,7 +22,7 @@ use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
 
 pin_project! {
-    /// The response future of [`RateLimit`](crate::layer::RateLimit) and of `Exclusive`.
+    /// The response future of [`RateLimit`](crate::layer::RateLimit).
     ///
     /// Dropping it before a store has decided may or may not charge the request: it depends on
     /// whether the question was sent. Dropping it later changes nothing any more. A permit is given

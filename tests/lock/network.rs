@@ -7,7 +7,6 @@ use test_support::Redis;
 use tidegate::Redis as Handle;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
-use tower::ServiceExt;
 
 use crate::mute::Mute;
 use crate::{HICCUP, at, eventually, is_free_soon, process};
