@@ -7,13 +7,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::Request;
 use redis::{Connection, FromRedisValue, Value, cmd};
 use test_support::Redis as Server;
+use tidegate::key::Everyone;
 use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
+use tidegate::rule::{Policy, Subject};
 use tidegate::store::{LetThrough, Report, StoreErrorKind};
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
+use tidegate::{Algorithm, Key, Limits, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
+use tower::ServiceExt;
 
 const PAGE: &str = include_str!("../../../docs/security.md");
 /// More than any call takes on a busy machine.
@@ -111,6 +118,34 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
     takes_on(store, admin).await
 }
 
+/// Requests run one at a time, and one waits for the other.
+async fn take_turns(store: &RedisStore) -> Result<(), Broken> {
+    let one = Policy::concurrent(1);
+    let subjects = [
+        Subject::new("all", Everyone).limit(Quota::per_hour(9)),
+        Subject::new("any", Everyone).limit(one.clone()),
+    ];
+    let rules = [
+        Rule::with_policies("alone", [one])?,
+        Rule::joint("joint", subjects)?,
+    ];
+    for rule in rules {
+        let path = rule.path().to_owned();
+        let rule = rule.with_permit_lease(Duration::from_secs(1))?;
+        let limits = Limits::new([rule]).store(store.clone());
+        // A third of the lease passes meanwhile.
+        let handler = get(async || tokio::time::sleep(Duration::from_millis(500)).await);
+        let handler = handler.layer(limits.layer(&path).wait(PATIENCE));
+        let app = Router::new().route("/", handler);
+        let ask = || app.clone().oneshot(Request::new(Body::empty()));
+        let (one, other) = tokio::join!(ask(), ask());
+        ensure!(one?.status().is_success() && other?.status().is_success());
+    }
+    // The subscriber tells the server that nobody listens any more.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    Ok(())
+}
+
 /// What the processes of a service tell each other.
 async fn talk(store: &RedisStore) -> Result<(), Broken> {
     let fleet = store.fleet().ok_or("there is a fleet")?;
@@ -141,6 +176,7 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
 
 async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broken> {
     talk(&store).await?;
+    take_turns(&store).await?;
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
     for algorithm in Algorithm::ALL {
@@ -410,9 +446,10 @@ fn the_lines_name_what_the_scripts_call() {
         "give_way.lua",
         "lock.lua",
     ];
+    let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
     assert_eq!(
-        named("takes", &scripts),
-        called(&["", "include", "refund"], &of_primitives)
+        named("takes", &besides),
+        called(&["", "include", "permits", "refund"], &of_primitives)
     );
 
     let includes = std::fs::read_dir(root.join("include")).expect("a folder");
@@ -424,7 +461,6 @@ fn the_lines_name_what_the_scripts_call() {
     let of_takes: Vec<_> = of_takes.iter().map(String::as_str).collect();
     let mut of_scripts = called(&["limiter", "lock", "include"], &of_takes);
     of_scripts.extend(["hmget", "exists"].map(str::to_owned));
-    let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
     assert_eq!(named("primitives", &besides), of_scripts);
 }
 
