@@ -8,10 +8,10 @@ use axum::routing::get;
 use tidegate::rule::{Policy, Quotas};
 use tidegate::warning::{Warning, WarningKind};
 use tidegate::{Key, Limits, Quota, Rule, Rules};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
 use crate::helpers::app;
-use crate::status;
+use crate::{Stores, status};
 
 /// The rules of a text whose table `[rules.api]` begins with these lines.
 fn rules(lines: &str) -> Result<Rules, String> {
@@ -212,36 +212,43 @@ fn mistakes_in_lists() {
     insta::assert_snapshot!(said(&plan), @r#"line 5: rules.api.plans.pro.max-concurrent: no quota of the rule is without a key, expected one of "bearer", "client-ip""#);
 }
 
-/// A request waits in its handler until it is told to end.
+/// A request runs until it is told to end.
 #[tokio::test]
 async fn rules_do_what_they_say() {
     let text =
         "rules.api = { max-concurrent = 1, busy-retry-after = \"7s\", key = \"header:x-org\" }";
-    let limits = Limits::from_toml(text).expect("valid");
-    let end = Arc::new(Notify::new());
-    let handler = {
-        let end = Arc::clone(&end);
-        get(move || async move { end.notified().await })
-    };
-    let app = Router::new().route("/", handler.layer(limits.layer("api")));
-    let ask = |org: &str| {
-        let request = http::Request::get("/").header("x-org", org);
-        let request = request.body(axum::body::Body::empty()).expect("valid");
-        tower::ServiceExt::oneshot(app.clone(), request)
-    };
-    let first = tokio::spawn(ask("a"));
-    let other = tokio::spawn(ask("b"));
-    tokio::task::yield_now().await;
-    let busy = ask("a").await.expect("axum does not fail");
-    assert_eq!(busy.status(), 429);
-    assert_eq!(busy.headers()["retry-after"], "7");
-    end.notify_waiters();
-    for running in [first, other] {
-        let response = running
-            .await
-            .expect("no panic")
-            .expect("axum does not fail");
-        assert_eq!(response.status(), 200);
+    for store in &Stores::start().await.all {
+        let limits = Limits::from_toml(text).expect("valid");
+        let limits = limits.store(Arc::clone(store));
+        let end = Arc::new(Semaphore::new(0));
+        let handler = {
+            let end = Arc::clone(&end);
+            get(move || async move { end.acquire().await.expect("open").forget() })
+        };
+        let app = Router::new().route("/", handler.layer(limits.layer("api")));
+        let ask = |org: &str| {
+            let request = http::Request::get("/").header("x-org", org);
+            let request = request.body(axum::body::Body::empty()).expect("valid");
+            tower::ServiceExt::oneshot(app.clone(), request)
+        };
+        let running = ["a", "b"].map(|org| tokio::spawn(ask(org)));
+        for org in ["a", "b"] {
+            let left = async || {
+                let state = limits.peek("api", org).await.expect("an answer");
+                state.expect("a rule").remaining()
+            };
+            while left().await > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let busy = ask("a").await.expect("axum does not fail");
+        assert_eq!(busy.status(), 429);
+        assert_eq!(busy.headers()["retry-after"], "7");
+        end.add_permits(2);
+        for response in running {
+            let response = response.await.expect("no panic");
+            assert_eq!(response.expect("axum does not fail").status(), 200);
+        }
     }
 }
 

@@ -44,7 +44,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     (
         "store",
         "algorithm clock connection deadline decision error in_flight_counter jitter key \
-         log_on_change quota rule sync trace warning",
+         log_on_change quota rule swept_map sync trace warning",
         "metrics test_util",
     ),
     ("callback", "decision error key rule store trace", ""),
