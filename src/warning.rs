@@ -57,6 +57,10 @@ pub enum WarningKind {
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and
     /// [`Limits::check`](crate::Limits::check), which sees no response, has charged it.
     OutcomeOfCheck,
+    /// Code has dropped what [`Limits::check`](crate::Limits::check) gave it, with the
+    /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
+    /// what it does then.
+    PermitNotKept,
     /// A rule has a [lease](crate::Rule::with_lease), and no [`Resilient`](crate::Resilient) is
     /// around the store: the limit is stricter for nothing.
     UnusedLease,
@@ -175,6 +179,12 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has {name}, but limits.check sees no response, so nothing is given back: \
                  let the code call refund on the charge that the check returns"
+            ),
+            WarningKind::PermitNotKept => write!(
+                f,
+                "{path:?} limits how many run at a time, but the permit that limits.check gave was \
+                 dropped at once, so nothing is limited: write \
+                 `let admitted = limits.check(..).await?;` and keep it as long as the work takes"
             ),
             WarningKind::UnusedLease => write!(
                 f,

@@ -22,6 +22,9 @@ use crate::store::{Charge, LatePermit, Permit, Store};
 ///
 /// Dropping its future before it is done may or may not charge the question, as with a request.
 ///
+/// Under a rule that says how many may run [at a time](Rule::with_max_concurrent), keep the answer as
+/// long as the work takes: `let admitted = limits.check(..).await?;`. See [`Admitted`].
+///
 /// ```
 /// use tidegate::{Limits, Quota, Rule};
 ///
@@ -117,7 +120,7 @@ impl Check {
                 return Ok(Admitted {
                     decision: Some(charge.decision().clone()),
                     charge: charge.hand_out(),
-                    permit: permits.own,
+                    permit: permits.own.map(|permit| gate.hand_out(permit, &rule)),
                     in_shadow: permits.in_shadow,
                 });
             }
@@ -216,6 +219,28 @@ impl IntoFuture for Peek {
 
 /// The answer to a [`Check`] that may go on.
 ///
+/// Under a rule that says how many may run [at a time](Rule::with_max_concurrent) it holds the
+/// permit, so it has to have a name that lives as long as the work takes:
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn export() {}
+/// let rule = Rule::new("export", [Quota::per_minute(60)])?.with_max_concurrent(1)?;
+/// let limits = Limits::new([rule]);
+/// // Neither `limits.check("export", "alice").await?;` nor `let _ = ..` would keep it.
+/// let admitted = limits.check("export", "alice").await?;
+/// export().await;
+/// assert!(limits.check("export", "alice").await.is_err(), "it still runs");
+/// drop(admitted); // The next one may run.
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Its charge can be given back:
+///
 /// ```
 /// use tidegate::{Limits, Quota, Rule};
 ///
@@ -240,8 +265,9 @@ pub struct Admitted {
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
     /// The right to run, under a rule that says how many may [at a
-    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. `None`
-    /// under other rules.
+    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. It goes
+    /// back when it is dropped, and what is dropped [at
+    /// once](crate::warning::WarningKind::PermitNotKept) limits nothing. `None` under other rules.
     pub permit: Option<Permit>,
     /// That of the rule's candidate.
     #[allow(dead_code, reason = "it goes back with the answer")]
@@ -314,7 +340,8 @@ impl Refused {
         }
     }
 
-    /// When the same question would be allowed; `None` where no wait helps, or nobody knows.
+    /// When the same question would be allowed; `None` where no wait helps, or nobody knows. Where
+    /// [as many run as may](Decision::is_busy) it is a hint.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision()?.retry_after()
@@ -390,6 +417,9 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.rule().path();
         match (self.decision(), self.retry_after()) {
+            (Some(decision), _) if decision.is_busy() => {
+                write!(f, "as many requests of {path} run as may at a time")
+            }
             (None, _) => write!(f, "the limit of {path} cannot be checked now"),
             (Some(_), None) => write!(f, "the limit of {path} is used up"),
             (Some(_), Some(wait)) => {

@@ -35,6 +35,7 @@ mod breaker;
 pub(crate) mod capabilities;
 mod charge;
 mod denial_cache;
+mod drop_watch;
 mod fallback;
 mod fleet;
 mod guarded;

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::drop_watch::DropWatch;
 use super::refund_queue::{QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -52,6 +53,8 @@ struct Holders {
 struct Held {
     number: u64,
     refunds: RefundQueue,
+    /// Tells that it was not kept.
+    watch: Option<DropWatch>,
 }
 
 /// What is held of the permits of one take.
@@ -105,12 +108,28 @@ impl RefundQueue {
         };
         let refunds = self.clone();
         let number = self.permits().add(lease);
-        Some(Permit(Arc::new(Held { number, refunds })))
+        Some(Permit(Arc::new(Held {
+            number,
+            refunds,
+            watch: None,
+        })))
+    }
+}
+
+impl Permit {
+    /// The same, which tells if its caller drops it where it got it.
+    pub(crate) fn watched(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
+        if let Some(held) = Arc::get_mut(&mut self.0) {
+            held.watch = DropWatch::begin(tell);
+        }
+        self
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // First: what follows takes time.
+        drop(self.watch.take());
         let held = lock(&self.refunds.permits().0).permits.remove(&self.number);
         held.iter().for_each(|lease| lease.release(&self.refunds));
     }

@@ -1,0 +1,119 @@
+//! What code does with the permit that a check gives it.
+
+use std::time::Duration;
+
+use tidegate::rule::Policy;
+use tidegate::warning::WarningKind;
+use tidegate::{Limits, Rule};
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+
+const ROUNDS: usize = 50;
+
+fn limits() -> Limits {
+    let rule = Rule::with_policies("export", [Policy::concurrent(4)]).expect("valid");
+    Limits::new([rule])
+}
+
+fn check(limits: &Limits) -> tidegate::layer::Check {
+    limits.check("export", "alice")
+}
+
+/// The warnings about permits, and that the others are none.
+fn warnings(limits: &Limits) -> Vec<String> {
+    let warnings = limits.warnings().into_iter();
+    let warnings = warnings.map(|warning| {
+        assert_eq!(warning.kind, WarningKind::PermitNotKept);
+        assert_eq!(warning.path.as_deref(), Some("export"));
+        warning.to_string()
+    });
+    warnings.collect()
+}
+
+/// In its own statement, in whatever form: told once, with the line that mends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_is_dropped_at_once_is_told_once() {
+    let all: [fn(Limits) -> futures_util::future::BoxFuture<'static, ()>; 4] = [
+        |limits| Box::pin(async move { drop(check(&limits).await.expect("it may")) }),
+        |limits| {
+            Box::pin(async move {
+                let _ = check(&limits).await.expect("it may");
+            })
+        },
+        |limits| {
+            Box::pin(async move {
+                if check(&limits).await.is_ok() {
+                    yield_now().await;
+                }
+            })
+        },
+        |limits| Box::pin(async move { assert!(check(&limits).await.is_ok()) }),
+    ];
+    for (case, forget) in all.into_iter().enumerate() {
+        let limits = limits();
+        // A machine may be busy at the moment of one drop.
+        for _ in 0..ROUNDS {
+            let forgotten = tokio::spawn(forget(limits.clone()));
+            forgotten.await.expect("no panic");
+        }
+        let [warning] = &*warnings(&limits) else {
+            panic!("case {case}: {:?}", limits.warnings());
+        };
+        assert!(
+            warning.contains("`let admitted = limits.check(..).await?;`"),
+            "{warning}"
+        );
+    }
+}
+
+/// However short what it is held over, and also if that was there at once.
+#[tokio::test]
+async fn a_permit_that_is_held_over_an_await_is_kept() {
+    let limits = limits();
+    let (sender, mut receiver) = mpsc::channel(1);
+    for _ in 0..ROUNDS {
+        let admitted = check(&limits).await.expect("it may");
+        yield_now().await;
+        drop(admitted);
+
+        let admitted = check(&limits).await.expect("it may");
+        sender.send(()).await.expect("it is received");
+        drop(admitted);
+        let permit = check(&limits).await.expect("it may").permit;
+        receiver.recv().await.expect("it was sent");
+        drop(permit);
+    }
+    assert_eq!(warnings(&limits), Vec::<String>::new());
+}
+
+/// By another task, on another thread, or in code that awaits nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_goes_elsewhere_is_kept() {
+    let limits = limits();
+    for _ in 0..ROUNDS {
+        let admitted = check(&limits).await.expect("it may");
+        tokio::spawn(async move { drop(admitted) })
+            .await
+            .expect("no panic");
+        let admitted = check(&limits).await.expect("it may");
+        let (sender, mut receiver) = mpsc::channel(1);
+        let spawned = tokio::spawn(async move { receiver.recv().await });
+        sender.send(admitted).await.expect("it is received");
+        drop(spawned.await.expect("no panic"));
+        let admitted = check(&limits).await.expect("it may");
+        std::thread::sleep(Duration::from_micros(100));
+        drop(admitted);
+    }
+    assert_eq!(warnings(&limits), Vec::<String>::new());
+}
+
+/// There is nothing to keep.
+#[tokio::test]
+async fn other_rules_give_no_permit() {
+    let rule = Rule::new("export", [tidegate::Quota::per_minute(1_000)]).expect("valid");
+    let limits = Limits::new([rule]);
+    for _ in 0..ROUNDS {
+        assert!(check(&limits).await.expect("it may").permit.is_none());
+    }
+    assert_eq!(warnings(&limits), Vec::<String>::new());
+}
