@@ -78,7 +78,7 @@ fn in_force(rules: &Rules) -> String {
 }
 
 fn one_line(rule: &Rule) -> String {
-    let quotas: Vec<_> = rule.quotas().iter().map(ToString::to_string).collect();
+    let quotas: Vec<_> = rule.policies().iter().map(ToString::to_string).collect();
     // Escaped, because a path may hold line feeds.
     format!("{} {}", rule.path().escape_debug(), quotas.join(" and "))
 }

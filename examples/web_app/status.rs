@@ -48,7 +48,8 @@ fn quotas(rule: &Rule) -> Vec<Value> {
         json!({
             "name": it.name(),
             "max": it.quota().max(),
-            "window_s": it.quota().window().as_secs_f64(),
+            // Requests at a time have none.
+            "window_s": (!it.is_concurrent()).then(|| it.quota().window().as_secs_f64()),
         })
     });
     quotas.collect()

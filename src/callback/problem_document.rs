@@ -1,6 +1,6 @@
 //! The answers of this crate's own: problem documents (RFC 9457) of the types that the draft of the
-//! `RateLimit` fields registers, and for a gRPC request, whose content type is given, a gRPC
-//! status.
+//! `RateLimit` fields registers, and of one more for a busy rule, and for a gRPC request, whose
+//! content type is given, a gRPC status.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -21,6 +21,11 @@ use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
 use crate::trace;
 
+/// What a [busy](Decision::is_busy) rule is called, and where that is explained.
+const BUSY: &str = "As many requests as may run at a time are in progress";
+const BUSY_TYPE: &str =
+    "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
+
 /// A 429 with the names of the quotas that denied the take.
 pub(crate) fn quota_exceeded(
     rule: &Rule,
@@ -30,10 +35,17 @@ pub(crate) fn quota_exceeded(
     match grpc {
         None => quota_exceeded_document(rule, decision),
         Some(content_type) => {
-            let mut message = b"quota exceeded".to_vec();
+            let is_busy = is_told_busy(rule, decision);
+            let mut message = match is_busy {
+                true => BUSY.to_ascii_lowercase().into_bytes(),
+                false => b"quota exceeded".to_vec(),
+            };
             for (at, policy) in told(rule, decision).enumerate() {
                 message.extend_from_slice(if at == 0 { b": " } else { b", " });
                 grpc::push_encoded(&mut message, policy.name());
+                if is_busy {
+                    grpc::push_encoded(&mut message, &format!(" ({})", policy.quota().max()));
+                }
             }
             grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED, &message)
         }
@@ -46,8 +58,14 @@ fn told<'a>(rule: &'a Rule, decision: &'a Decision) -> impl Iterator<Item = &'a 
     denied_by.filter(|policy| !policy.is_hidden())
 }
 
+/// Whether the client is told that nothing but the requests at a time denied it.
+fn is_told_busy(rule: &Rule, decision: &Decision) -> bool {
+    decision.is_busy() && told(rule, decision).next().is_some()
+}
+
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
+        _ if is_told_busy(rule, decision) => write_busy(rule, decision),
         // A denial without exceeded quotas is that of a custom store.
         [_] if decision.denied_by(rule.policies()).next().is_some() => {
             let document = || write_quota_exceeded(rule, decision);
@@ -63,14 +81,33 @@ fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
         \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
         \"status\":429,\"violated-policies\":["
         .to_owned();
+    push_names(&mut body, rule, decision);
+    body.push_str("]}");
+    body.into()
+}
+
+/// Also says how many requests each of the policies lets run at a time.
+fn write_busy(rule: &Rule, decision: &Decision) -> Bytes {
+    let mut body = format!(
+        "{{\"type\":\"{BUSY_TYPE}\",\"title\":\"{BUSY}\",\"status\":429,\"violated-policies\":["
+    );
+    push_names(&mut body, rule, decision);
+    body.push_str("],\"max-concurrent\":[");
+    for (at, policy) in told(rule, decision).enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        body.push_str(&format!("{comma}{}", policy.quota().max()));
+    }
+    body.push_str("]}");
+    body.into()
+}
+
+fn push_names(body: &mut String, rule: &Rule, decision: &Decision) {
     for (at, policy) in told(rule, decision).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
         body.push_str(policy.name());
         body.push('"');
     }
-    body.push_str("]}");
-    body.into()
 }
 
 /// A 503, for a request without a decision.
@@ -149,6 +186,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | the request | the response | of gRPC |
 /// |---|---|---|
 /// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
+/// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
 /// | got no decision of the store | 503 | 14, `UNAVAILABLE` |
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
@@ -161,6 +199,21 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.
+///
+/// # Busy
+///
+/// As many requests as may run [at a time](crate::Rule::with_max_concurrent) are in progress, and no
+/// quota is used up. There is room as soon as one of them ends, so `Retry-After` is a
+/// [hint](crate::Rule::with_busy_retry). The document has a type of its own, the address of this
+/// section. Beside the names of the policies that denied it stands how many requests each lets run:
+///
+/// ```json
+/// {"type": "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy",
+///  "title": "As many requests as may run at a time are in progress", "status": 429,
+///  "violated-policies": ["export-concurrent"], "max-concurrent": [4]}
+/// ```
+///
+/// The message of a gRPC status has the same names and numbers: `export-concurrent (4)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;
 

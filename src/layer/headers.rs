@@ -17,8 +17,8 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// Which header fields tell a client about its limits.
 ///
 /// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
-/// more than a quota's max. The other fields are left out where the store's decision tells nothing
-/// about the quotas.
+/// more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The other
+/// fields are left out where the store's decision tells nothing about the quotas.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,15 +47,21 @@ pub enum Headers {
     /// at the latest, and for another quota it is left out if it would be later. Layers within one
     /// another each add their items. A window that is not a whole number of seconds is left out of
     /// the policy.
+    ///
+    /// The policy of requests [at a time](crate::Rule::with_max_concurrent) has the quota unit
+    /// `concurrent-requests` and no window: `"export-concurrent";q=4;qu="concurrent-requests"`. `r`
+    /// is how many more may run, and there is no `t`: nobody knows when one ends.
     #[default]
     Draft11,
     /// The same fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
     /// remaining=50, reset=5`. That is the one with the fewest units left; of several, the one that
     /// is replenished last. `reset` is when all of its units are back, 0 if they are, and on a
-    /// denial not later than `Retry-After`.
+    /// denial not later than `Retry-After`. It knows no requests [at a
+    /// time](crate::Rule::with_max_concurrent): their number is no limit of a window, so it is not
+    /// shown.
     Draft7,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
-    /// quota of all layers.
+    /// quota of all layers, without the number of requests at a time.
     Legacy,
     /// Only `Retry-After`.
     None,
@@ -110,12 +116,15 @@ fn shown<'a>(
 ///
 /// It is that of the rule, whatever the request: of all quotas that are not hidden, also those of
 /// subjects that the request does not have. `w` is in whole seconds; a window of another length is
-/// left out rather than misstated.
+/// left out rather than misstated. Requests at a time have none.
 fn policy_list(policies: &[Policy]) -> HeaderValue {
     let items = policies.iter().filter(|it| !it.is_hidden()).map(|policy| {
         let (name, quota) = (policy.name(), policy.quota());
         let window = quota.window();
         match window.subsec_nanos() {
+            _ if policy.is_concurrent() => {
+                format!("\"{name}\";q={};qu=\"concurrent-requests\"", quota.max())
+            }
             0 => format!("\"{name}\";q={};w={}", quota.max(), window.as_secs()),
             _ => format!("\"{name}\";q={}", quota.max()),
         }
@@ -165,13 +174,17 @@ fn digits(number: u64) -> usize {
 }
 
 /// The effective window of a quota in seconds. On a denial it ends with `Retry-After` at the
-/// latest; a quota that did not deny, and whose window is longer, has none.
+/// latest; a quota that did not deny, and whose window is longer, has none. Requests at a time have
+/// no window.
 fn effective_window(
     rule: &Rule,
     policy: &Policy,
     state: &QuotaState,
     decision: &Decision,
 ) -> Option<u64> {
+    if policy.is_concurrent() {
+        return None;
+    }
     let algorithm = rule.algorithm().algorithm();
     let window = algorithm.effective_window(&policy.quota(), state);
     let window = whole_seconds(Duration::from_micros(window));
@@ -190,7 +203,8 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
         Some((number("remaining=")?, number("reset=")?))
     });
     if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
-        let policies = rule.policies().iter().filter(|it| !it.is_hidden());
+        let policies = rule.policies().iter();
+        let policies = policies.filter(|it| !(it.is_hidden() || it.is_concurrent()));
         let policies: Vec<_> = policies.map(draft_7_policy).collect();
         let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
         headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
@@ -221,14 +235,16 @@ fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
 
 /// The max of the quota with the fewest units left, these units, and the seconds until it is
 /// replenished; of several quotas, the one that is replenished last. `None` if the limit of an
-/// inner layer is as tight, or if its fields cannot be read, which is `Some(None)`.
+/// inner layer is as tight, or if its fields cannot be read, which is `Some(None)`, or if no quota
+/// has a window.
 fn tightest(
     rule: &Rule,
     decision: &Decision,
     inner: Option<Option<(u64, u64)>>,
 ) -> Option<(u64, u64, u64)> {
     let order = |state: &QuotaState| (state.remaining(), Reverse(state.reset_after()));
-    let (policy, state) = shown(rule, decision).min_by_key(|(_, state)| order(state))?;
+    let of_windows = shown(rule, decision).filter(|(policy, _)| !policy.is_concurrent());
+    let (policy, state) = of_windows.min_by_key(|(_, state)| order(state))?;
     let (left, reset) = (state.remaining(), reset(state, decision));
     let is_tighter = inner.is_none_or(|inner| {
         inner.is_some_and(|(inner_left, inner_reset)| {

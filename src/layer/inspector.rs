@@ -11,7 +11,7 @@ use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
 use crate::key::KeyExtractor;
 use crate::rule::{Rule, SharedRules, WeakRules};
-use crate::store::Store;
+use crate::store::{Permit, Store};
 use crate::sync::lock;
 use crate::warning::{Warning, WarningKind};
 
@@ -99,6 +99,17 @@ impl Gate {
         if self.inspected.load(Ordering::Relaxed) < LAST {
             self.inspect_first(rule, fields);
         }
+    }
+
+    /// A permit for a caller of a check, of which the first ones are watched: a caller that does not
+    /// keep it limits nothing.
+    pub(super) fn hand_out(&self, permit: Permit, rule: &Rule) -> Permit {
+        if self.inspected.load(Ordering::Relaxed) > ALL {
+            return permit;
+        }
+        let warnings = Arc::clone(&self.warnings);
+        let warning = Warning::new(WarningKind::PermitNotKept).about(rule.path());
+        permit.watched(move || warnings.add(warning.clone()))
     }
 
     #[cold]

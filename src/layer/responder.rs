@@ -145,9 +145,7 @@ impl Gate {
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
         match take.as_joint() {
-            None => self
-                .counters
-                .denied(take.count_name(), decision.retry_after()),
+            None => self.counters.denied(take.count_name(), decision.verdict()),
             #[cfg(feature = "page")]
             Some(_) if self.counters.is_watched() => {
                 let reset = |places: &[usize]| {
@@ -157,11 +155,14 @@ impl Gate {
                 };
                 for (name, reset) in take.names_of_subjects(reset) {
                     // Another subject may deny the request for longer. Of permits nobody knows.
-                    let wait = decision.retry_after().map(|wait| match reset.is_zero() {
-                        true => wait,
-                        false => wait.min(reset),
-                    });
-                    self.counters.denied(&name, wait);
+                    let verdict = match decision.retry_after() {
+                        None => Verdict::Never,
+                        Some(retry_after) if reset.is_zero() => Verdict::Busy { retry_after },
+                        Some(wait) => Verdict::Denied {
+                            retry_after: wait.min(reset),
+                        },
+                    };
+                    self.counters.denied(&name, verdict);
                 }
             }
             Some(_) => {}
@@ -341,7 +342,7 @@ impl Outcome {
 // |---|---|---|
 // | warn | decisions begin to fail, and are made again | once for each change |
 // | info | a summary: the path, requests denied and allowed, since when: the one before, or the start | for each rule, at a denial, at most every 10 s |
-// | debug | a denial: its quotas without room, cost, retry-after, store | for each denial |
+// | debug | a denial: its quotas without room, cost, retry-after, store, outcome | for each denial |
 // | debug | the span `tidegate.take` around the call of the store | for each question |
 //
 // Keys are in none of them, unless [`trace_hashed_keys`] asks for their hashes. Nothing is
@@ -401,6 +402,7 @@ impl Gate {
                 .retry_after()
                 .map(|time| time.as_millis() as f64 / 1_000.0),
             source = decision.source().name(),
+            outcome = DecisionOutcome::of(decision).name(),
             key,
             "denied"
         );

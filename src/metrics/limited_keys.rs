@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use crate::decision::Verdict;
 use crate::key::Key;
 use crate::rule::CountName;
 use crate::sync::lock;
@@ -79,6 +80,8 @@ pub(crate) struct LimitedKey {
     pub(crate) since: u64,
     /// When it fits again, in milliseconds. `None` if it never does.
     pub(crate) until: Option<u64>,
+    /// Whether that is a hint: nothing but requests in progress denied it last.
+    pub(crate) is_busy: bool,
 }
 
 impl LimitedKeys {
@@ -94,14 +97,20 @@ impl LimitedKeys {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// A request of this name was denied for so long; `None`: for good.
-    pub(crate) fn add(&self, name: &CountName, wait: Option<Duration>) {
+    /// A request of this name was denied.
+    pub(crate) fn add(&self, name: &CountName, verdict: Verdict) {
         let now = self.now.load(Ordering::Relaxed);
-        let until = wait.map(|wait| now * 1_000 + millis(wait));
+        let until = match verdict {
+            Verdict::Denied { retry_after } | Verdict::Busy { retry_after } => {
+                Some(now * 1_000 + millis(retry_after))
+            }
+            Verdict::Allowed | Verdict::Never => None,
+        };
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.
         let hash = name.hash();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
-        lock(shard).add(name, hash, now, until);
+        let is_busy = matches!(verdict, Verdict::Busy { .. });
+        lock(shard).add(name, hash, now, (until, is_busy));
     }
 
     /// Forgets a key: its next denial is a first one.
@@ -138,7 +147,8 @@ impl LimitedKeys {
 }
 
 impl Shard {
-    fn add(&mut self, name: &CountName, hash: u64, now: u64, until: Option<u64>) {
+    /// With when the name fits again, and whether that is a hint.
+    fn add(&mut self, name: &CountName, hash: u64, now: u64, until: (Option<u64>, bool)) {
         let keys = &self.keys;
         let known = self
             .places
@@ -159,7 +169,7 @@ impl Shard {
         }
         *place.in_second(now) += 1;
         place.key.denials += 1;
-        place.key.until = until;
+        (place.key.until, place.key.is_busy) = until;
         place.denied_at = now;
         place.is_forgotten = false;
         if place.key.plan.as_deref() != name.rule.plan() {
@@ -301,7 +311,10 @@ mod tests {
                 };
                 let key = Key::from(number);
                 for _ in 0..times {
-                    keys.add(&CountName::new(Arc::clone(&rule), key.clone()), None);
+                    keys.add(
+                        &CountName::new(Arc::clone(&rule), key.clone()),
+                        Verdict::Never,
+                    );
                 }
                 *exact.entry(key).or_insert(0) += times;
             }
@@ -328,7 +341,7 @@ mod tests {
         let mut shard = Shard::default();
         let mut deny = |number: u64, now: u64, times: u64| {
             let name = CountName::new(Arc::clone(&rule), Key::from(number));
-            (0..times).for_each(|_| shard.add(&name, name.hash(), now, Some(now * 1_000)));
+            (0..times).for_each(|_| shard.add(&name, name.hash(), now, (Some(now * 1_000), false)));
             let place = shard.keys.iter().find(|place| place.is(&name, name.hash()));
             place.map(|place| (place.key.denials, place.key.error))
         };

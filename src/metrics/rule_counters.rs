@@ -12,7 +12,7 @@ use super::limited_keys::LimitedKeys;
 use super::named_counters::NamedCounters;
 use super::open_charges::OpenCharges;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
-use crate::decision::{Decision, Source};
+use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
 use crate::rule::{CountName, Rule};
@@ -140,15 +140,14 @@ impl RuleCounters {
     }
 
     /// Notes whose request was denied, and for how long, while a page or the fleet shows that.
-    /// `None`: for good.
     #[inline]
-    pub(crate) fn denied(&self, name: &CountName, wait: Option<Duration>) {
+    pub(crate) fn denied(&self, name: &CountName, verdict: Verdict) {
         #[cfg(feature = "page")]
         if let Some(limited) = self.limited.as_ref().filter(|it| it.is_on()) {
-            limited.add(name, wait);
+            limited.add(name, verdict);
         }
         #[cfg(not(feature = "page"))]
-        let _ = (name, wait);
+        let _ = (name, verdict);
     }
 
     /// A request of a key that is let through.
@@ -242,9 +241,12 @@ impl RuleCounters {
     #[cfg(feature = "tracing")]
     pub(crate) fn denial_summary(&self) -> Option<DenialSummary> {
         self.summaries.next(|| {
-            let [allowed, denied, never, _] = self.decisions.each_ref();
-            let sum = |sources: &[Counter]| sources.iter().map(Counter::get).sum::<u64>();
-            (sum(denied) + sum(never), sum(allowed))
+            use DecisionOutcome::{Allowed, Busy, Denied, Never};
+            let sum = |outcome| {
+                let sources = &self.decisions[outcome as usize];
+                sources.iter().map(Counter::get).sum::<u64>()
+            };
+            (sum(Denied) + sum(Busy) + sum(Never), sum(Allowed))
         })
     }
 
@@ -359,14 +361,16 @@ impl NearLimit {
     }
 
     /// Whether so much of a quota is used. For a leased unit the store says that, as of the lease:
-    /// little of a lease may be left although much of the quota is. Quotas have at most 15 digits:
-    /// nothing overflows.
+    /// little of a lease may be left although much of the quota is. That as many requests run as may
+    /// is usual, and no quota. Quotas have at most 15 digits: nothing overflows.
     #[inline]
     pub(super) fn is_near(self, rule: &Rule, decision: &Decision) -> bool {
         let algorithm = rule.algorithm().algorithm();
-        let mut quotas = rule.quotas().iter().zip(decision.quotas());
-        quotas.any(|(quota, state)| {
-            state.remaining_in_store() * 1_000 <= algorithm.limit(quota) * self.free_permille
+        let mut quotas = rule.policies().iter().zip(decision.quotas());
+        quotas.any(|(policy, state)| {
+            let limit = algorithm.limit(&policy.quota());
+            let is_near = state.remaining_in_store() * 1_000 <= limit * self.free_permille;
+            is_near && !policy.is_concurrent()
         })
     }
 }
@@ -422,7 +426,7 @@ mod tests {
         assert_eq!(counters.snapshot(&rule).units, 1);
     }
 
-    use crate::decision::{QuotaState, Source, Verdict};
+    use crate::decision::QuotaState;
     use crate::rule::Policy;
 
     /// A rule with one quota of this name, which denies one request.

@@ -29,7 +29,8 @@ pub struct RuleSnapshot {
     /// Units that allowed requests were charged.
     pub units: u64,
     /// Allowed requests after which a quota was used to 80 %, or
-    /// [another part](crate::Limits::near_limit_ratio).
+    /// [another part](crate::Limits::near_limit_ratio). Requests [at a
+    /// time](crate::Rule::with_max_concurrent) are no such quota.
     pub near_limit: u64,
     /// Charges that were [given back](crate::store::Charge::refund), wholly or in part.
     pub refunds: u64,
@@ -282,6 +283,9 @@ pub enum DecisionOutcome {
     Allowed,
     /// The request was denied, at the end of its wait if it waited.
     Denied,
+    /// The request was denied by nothing but requests in progress: as many as may run [at a
+    /// time](crate::Rule::with_max_concurrent).
+    Busy,
     /// The request was denied because it costs more than a quota's max: no wait helps.
     Never,
     /// A [shadow rule](crate::Rule::with_shadow) would have denied the request.
@@ -290,22 +294,30 @@ pub enum DecisionOutcome {
 
 impl DecisionOutcome {
     /// All outcomes.
-    pub const ALL: [Self; 4] = [Self::Allowed, Self::Denied, Self::Never, Self::ShadowDenied];
+    pub const ALL: [Self; 5] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::Busy,
+        Self::Never,
+        Self::ShadowDenied,
+    ];
 
     pub(crate) fn of(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,
-            Verdict::Denied { .. } | Verdict::Busy { .. } => Self::Denied,
+            Verdict::Denied { .. } => Self::Denied,
+            Verdict::Busy { .. } => Self::Busy,
             Verdict::Never => Self::Never,
         }
     }
 
-    /// The outcome in metrics: `allowed`, `denied`, `never`, `shadow_denied`.
+    /// The outcome in metrics: `allowed`, `denied`, `busy`, `never`, `shadow_denied`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Busy => "busy",
             Self::Never => "never",
             Self::ShadowDenied => "shadow_denied",
         }

@@ -166,8 +166,17 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
         quota["remaining"] = state.remaining().into();
-        quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
-        let cost = policy.cost().unwrap_or(rule.cost());
+        let cost = match policy.is_concurrent() {
+            true => {
+                let in_flight = policy.quota().max().saturating_sub(state.remaining());
+                quota["in_flight"] = in_flight.into();
+                rule.cost().min(1)
+            }
+            false => {
+                quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+                policy.cost().unwrap_or(rule.cost())
+            }
+        };
         fits &= state.remaining() >= cost || target.is_other(policy);
     }
     let mut of_target = policies.iter().map(|policy| !target.is_other(policy));

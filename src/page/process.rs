@@ -36,6 +36,8 @@ pub(super) struct LimitedRow {
     pub(super) since_ago: f64,
     /// `None` for what never fits; zero or less once it fits.
     pub(super) until_in: Option<f64>,
+    /// Whether that is a hint: nothing but requests in progress denied it last.
+    pub(super) is_busy: bool,
     /// Its denials in the last whole [seconds](crate::metrics::RECENT).
     pub(super) recent: u64,
     /// The plan that it was last denied under.
@@ -87,11 +89,11 @@ impl LastSecond {
 }
 
 fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
-    use DecisionOutcome::{Allowed, Denied, Never};
+    use DecisionOutcome::{Allowed, Busy, Denied, Never};
     let mut sums = Sums::default();
     for (rule, _) in counted {
         let by_fallback =
-            [Allowed, Denied, Never].map(|it| rule.decisions_by(it, Source::Fallback));
+            [Allowed, Denied, Busy, Never].map(|it| rule.decisions_by(it, Source::Fallback));
         let requests = [
             rule.decisions(Allowed),
             denied(rule),
@@ -147,6 +149,7 @@ impl Process {
             until_in: one
                 .until
                 .map(|until| (until as f64) / 1_000.0 - tick as f64),
+            is_busy: one.is_busy,
             recent: one.recent,
             plan: one.plan.as_deref().map(str::to_owned),
         });
@@ -237,7 +240,8 @@ impl LimitedRow {
             self.since_ago,
             self.until_in,
             self.recent,
-            self.plan
+            self.plan,
+            self.is_busy
         ])
     }
 
@@ -251,6 +255,7 @@ impl LimitedRow {
             until_in: row[5].as_f64().map(|it| it - ago),
             recent: row[6].as_u64()?,
             plan: row[7].as_str().map(cut),
+            is_busy: row[8].as_bool().unwrap_or(false),
         })
     }
 }

@@ -42,7 +42,11 @@ pub(super) fn series() -> impl Iterator<Item = &'static str> {
 }
 
 pub(super) fn denied(counted: &RuleSnapshot) -> u64 {
-    counted.decisions(DecisionOutcome::Denied) + counted.decisions(DecisionOutcome::Never)
+    use DecisionOutcome::{Busy, Denied, Never};
+    [Denied, Busy, Never]
+        .map(|it| counted.decisions(it))
+        .iter()
+        .sum()
 }
 
 fn errors(counted: &RuleSnapshot) -> u64 {

@@ -178,13 +178,15 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
 
 pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
     let quotas = policies.iter().map(|policy| {
+        let window = (!policy.is_concurrent()).then(|| policy.quota().window());
         json!({
             "name": policy.name(),
             "subject": policy.subject(),
             "cost": policy.cost(),
             "hidden": policy.is_hidden(),
             "max": policy.quota().max(),
-            "window_s": policy.quota().window().as_secs_f64(),
+            "window_s": window.map(|it| it.as_secs_f64()),
+            "concurrent": policy.is_concurrent(),
         })
     });
     quotas.collect()
@@ -215,6 +217,7 @@ fn limited(page: &Page, tick: u64) -> Value {
             "since_ago_s": row.since_ago,
             "until_in_s": row.until_in,
             "never": row.until_in.is_none(),
+            "busy": row.is_busy,
             "denials": row.denials,
             "denials_per_s": row.recent as f64 / RECENT as f64,
             "plan": row.plan,
@@ -270,6 +273,7 @@ pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
                 known.since_ago = known.since_ago.max(row.since_ago);
                 // What never fits has no end.
                 known.until_in = known.until_in.zip(row.until_in).map(|(a, b)| a.max(b));
+                known.is_busy &= row.is_busy;
             })
             .or_insert_with(|| row.clone());
     }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -188,6 +189,24 @@ impl Policy {
     #[must_use]
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+}
+
+/// Its quota, such as `100 per 1m`, or `4 at a time`.
+///
+/// ```
+/// use tidegate::Quota;
+/// use tidegate::rule::Policy;
+///
+/// let policies = [Quota::per_minute(100).into(), Policy::concurrent(4)];
+/// assert_eq!(policies.map(|it| it.to_string()), ["100 per 1m", "4 at a time"]);
+/// ```
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_concurrent {
+            true => write!(f, "{} at a time", self.quota.max()),
+            false => self.quota.fmt(f),
+        }
     }
 }
 

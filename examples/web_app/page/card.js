@@ -84,13 +84,14 @@ export class Card {
 
   showNewLimits(policies) {
     const { cost, enabled, refund_on } = this.rule;
-    const limits = policies.map(({ max, window_s: seconds }) =>
-      `${grouped(max)} in any ${inWords(seconds * 1_000)}`);
+    const limits = policies.map(({ max, window_s: seconds }) => `${grouped(max)} `
+      + (seconds === null ? "at a time" : `in any ${inWords(seconds * 1_000)}`));
     const words = limits.join(" and ") + (cost === 1 ? "" : `, ${cost} for a request`)
       + (refund_on.length === 0 ? "" : `, ${refund_on.join(", ")} given back`);
     this.find(".words").textContent = enabled ? words : `switched off: ${words}`;
     const before = this.quotas;
-    this.quotas = policies.map((policy) => Quota.after(before, policy));
+    const ofWindows = policies.filter((policy) => policy.window_s !== null);
+    this.quotas = ofWindows.map((policy) => Quota.after(before, policy));
     this.meters = this.quotas.map((quota) => new Meter(quota));
     this.find(".quotas").replaceChildren(...this.meters.map((meter) => meter.node));
     this.line?.setQuotas(this.quotas);

@@ -120,9 +120,11 @@ class LimitedRow {
   }
 }
 
-function untilWords({ until_in_s: until, never }) {
+function untilWords({ until_in_s: until, never, busy }) {
   if (never) return "never: costs more than the limit";
   if (until === null) return "–";
+  // Nobody knows when that is.
+  if (busy && until > 0) return "busy: until a request ends";
   return until > 0 ? `in ${soon(until)}` : `ended ${ago(-until)}`;
 }
 

@@ -140,6 +140,12 @@ function showOptions(choice, names) {
   if (names.includes(chosen)) choice.value = chosen;
 }
 
+function leftWords({ max, remaining, reset_in_s: reset, in_flight: inFlight, concurrent }) {
+  if (concurrent) return `${grouped(inFlight)} of ${grouped(max)} in flight`;
+  const full = remaining >= max ? "full" : `full again in ${soon(reset)}`;
+  return `${grouped(remaining)} of ${grouped(max)} left, ${full}`;
+}
+
 /** What is left of a quota. */
 class QuotaBar {
   constructor() {
@@ -151,10 +157,8 @@ class QuotaBar {
   }
 
   show(quota) {
-    const { name, max, remaining, reset_in_s: reset } = quota;
-    const left = `${grouped(remaining)} of ${grouped(max)} left`;
-    const full = remaining >= max ? "full" : `full again in ${soon(reset)}`;
-    sayAll(this.words, "span", [`${visible(name)}: ${quotaWords(quota)}`, `${left}, ${full}`]);
+    const { name, max, remaining } = quota;
+    sayAll(this.words, "span", [`${visible(name)}: ${quotaWords(quota)}`, leftWords(quota)]);
     this.bar.setAttribute("aria-label", `left of ${visible(name)}`);
     this.bar.setAttribute("aria-valuemin", 0);
     this.bar.setAttribute("aria-valuemax", max);

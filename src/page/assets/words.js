@@ -48,7 +48,8 @@ export const soon = (seconds) =>
 
 const WINDOWS = [[86_400, "day"], [3_600, "hour"], [60, "minute"], [1, "second"]];
 
-export function quotaWords({ max, window_s: seconds }) {
+export function quotaWords({ max, window_s: seconds, concurrent }) {
+  if (concurrent) return `${grouped(max)} at a time`;
   const [unit, name] = WINDOWS.find(([unit]) => seconds % unit === 0) ?? [0.001, "millisecond"];
   const many = Math.round(seconds / unit);
   return `${grouped(max)} in any ${many === 1 ? name : `${grouped(many)} ${name}s`}`;
