@@ -46,6 +46,7 @@ pub struct Check {
     cost: Option<u64>,
     plan: Option<Box<str>>,
     quotas: Option<Arc<Quotas>>,
+    wait: Duration,
 }
 
 impl Check {
@@ -56,6 +57,7 @@ impl Check {
             cost: None,
             plan: None,
             quotas: None,
+            wait: Duration::ZERO,
         }
     }
 
@@ -79,10 +81,35 @@ impl Check {
         self
     }
 
+    /// How long it may wait where it is denied, as a request behind a layer that
+    /// [waits](crate::RateLimitLayer::wait). All checks of the path share the number that may wait, 1,024.
+    /// Default: it does not wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rule = Rule::new("export", [Quota::per_minute(60)])?.with_max_concurrent(1)?;
+    /// let limits = Limits::new([rule]);
+    /// let admitted = limits.check("export", "alice").wait(Duration::from_secs(2)).await?;
+    /// # drop(admitted);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(mut self, up_to: Duration) -> Self {
+        self.wait = up_to;
+        self
+    }
+
     async fn decide(self) -> Result<Admitted, Refused> {
-        let Some(gate) = self.gate else {
+        let Some(mut gate) = self.gate else {
             return Ok(Admitted::default());
         };
+        if !self.wait.is_zero() {
+            gate = Arc::new(gate.waiting_up_to(self.wait));
+        }
         let Some(rule) = gate.rule_or_count() else {
             return Ok(Admitted::default());
         };

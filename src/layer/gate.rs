@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Extensions, Request};
@@ -104,6 +105,13 @@ impl Gate {
     pub(super) fn capabilities(&self) -> Capabilities {
         let asked = || capabilities(self.store());
         *self.capabilities.get_or_init(asked)
+    }
+
+    /// The same, whose requests may wait so long.
+    pub(super) fn waiting_up_to(&self, up_to: Duration) -> Self {
+        let mut gate = self.clone();
+        gate.waiting.up_to = up_to;
+        gate
     }
 
     /// Asks this store from now on.

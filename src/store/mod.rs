@@ -35,7 +35,6 @@ mod breaker;
 pub(crate) mod capabilities;
 mod charge;
 mod denial_cache;
-mod drop_watch;
 mod fallback;
 mod fleet;
 mod guarded;

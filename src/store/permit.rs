@@ -1,6 +1,7 @@
 //! The permits of requests in progress.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -10,7 +11,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::drop_watch::DropWatch;
 use super::refund_queue::{QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -55,6 +55,19 @@ struct Held {
     refunds: RefundQueue,
     /// Tells that it was not kept.
     watch: Option<DropWatch>,
+}
+
+/// Since when a caller has a permit, and what tells that it was dropped at once.
+struct DropWatch(std::time::Instant, Box<dyn Fn() + Send + Sync>);
+
+/// A drop in the same statement takes about a microsecond. Work that takes less than this needs no
+/// permit.
+const AT_ONCE: Duration = Duration::from_micros(10);
+
+impl fmt::Debug for DropWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DropWatch").field(&self.0).finish()
+    }
 }
 
 /// What is held of the permits of one take.
@@ -120,7 +133,7 @@ impl Permit {
     /// The same, which tells if its caller drops it where it got it.
     pub(crate) fn watched(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
         if let Some(held) = Arc::get_mut(&mut self.0) {
-            held.watch = DropWatch::begin(tell);
+            held.watch = Some(DropWatch(std::time::Instant::now(), Box::new(tell)));
         }
         self
     }
@@ -128,8 +141,11 @@ impl Permit {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // First: what follows takes time.
-        drop(self.watch.take());
+        if let Some(DropWatch(since, tell)) = &self.watch
+            && since.elapsed() < AT_ONCE
+        {
+            tell();
+        }
         let held = lock(&self.refunds.permits().0).permits.remove(&self.number);
         held.iter().for_each(|lease| lease.release(&self.refunds));
     }

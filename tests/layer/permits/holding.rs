@@ -136,3 +136,49 @@ async fn who_waits_is_admitted_in_order() {
         assert!(order.is_sorted(), "{order:?}");
     }
 }
+
+/// A check waits as a request does, and no longer than it says.
+#[tokio::test]
+async fn a_check_waits() {
+    for store in Stores::start().await.all {
+        let limits = limits(one_at_a_time(), store);
+        let check = |millis| {
+            let check = limits.check("export", Key::default());
+            check.wait(Duration::from_millis(millis)).into_future()
+        };
+        let first = check(0).await.expect("nobody runs");
+        check(30).await.expect_err("the first one runs");
+        let second = tokio::spawn(check(20_000));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(first);
+        drop(second.await.expect("no panic").expect("it came back"));
+    }
+}
+
+/// A max that is raised admits who waits; one that is lowered ends nothing that runs.
+#[tokio::test]
+async fn the_max_changes_while_requests_wait() {
+    for store in Stores::start().await.all {
+        let limits = limits(one_at_a_time(), store);
+        let replace = |max| {
+            let rule = Rule::with_policies("export", [Policy::concurrent(max)]);
+            limits.rules().replace([rule.expect("a valid rule")].into());
+        };
+        let check = || limits.check("export", Key::default());
+        let first = check().await.expect("nobody runs");
+        let second = tokio::spawn(check().wait(Duration::from_secs(20)).into_future());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        replace(2);
+        let second = second.await.expect("no panic").expect("two may run");
+        replace(1);
+        drop(first);
+        assert!(check().await.is_err(), "the second one runs");
+        drop(second);
+        drop(
+            check()
+                .wait(Duration::from_secs(20))
+                .await
+                .expect("nobody runs"),
+        );
+    }
+}
