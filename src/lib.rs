@@ -163,7 +163,6 @@ mod quota;
 pub mod redis;
 pub mod rule;
 pub mod store;
-#[cfg(any(feature = "limiter", feature = "lock"))]
 mod swept_map;
 mod sync;
 #[cfg(feature = "test-util")]

@@ -196,7 +196,6 @@ impl Connection {
     }
 
     /// The runtime of the connection's background tasks. Once it ends, no question is answered.
-    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime
     }

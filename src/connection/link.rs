@@ -166,7 +166,6 @@ impl Link {
     /// Subscribes to these channels, or unsubscribes from them if `is_wanted` is false.
     ///
     /// The client takes any reply for the confirmation, so a check travels behind the command.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(super) async fn subscribe(
         &self,
         channels: &[Arc<str>],
@@ -188,7 +187,6 @@ impl Link {
     ///
     /// Only the channel's name is handed on. A waiter for a lock asks the server for the lock, and
     /// the message tells it when.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(super) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.inner.messages.subscribe()
     }

@@ -159,6 +159,7 @@ mod scripts;
 mod sentinel;
 mod server_clock;
 mod silence;
+#[cfg_attr(not(feature = "lock"), expect(dead_code))]
 mod subscriber;
 
 pub use address::{IntoRedisAddress, RedisAddress};

@@ -39,7 +39,9 @@ mod share;
 mod shared_rules;
 mod subject;
 
-pub(crate) use count_name::{CountName, has_tag};
+pub(crate) use count_name::CountName;
+#[cfg(feature = "redis")]
+pub(crate) use count_name::has_tag;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
