@@ -31,6 +31,23 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 /// time](crate::Rule::with_max_concurrent). It goes back when all clones are dropped.
 ///
 /// The store keeps it for a [lease](crate::Rule::with_permit_lease), which a task renews.
+///
+/// ```
+/// use tidegate::store::Permit;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rule = Rule::new("export", [Quota::per_minute(60)])?.with_max_concurrent(1)?;
+/// let limits = Limits::new([rule]);
+/// let admitted = limits.check("export", "alice").await?;
+/// let permit: Option<Permit> = admitted.permit;
+/// assert!(limits.check("export", "alice").await.is_err());
+/// drop(permit);
+/// assert!(limits.check("export", "alice").await.is_ok());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a permit goes back when it is dropped"]
 pub struct Permit(#[allow(dead_code, reason = "its drop gives the permit back")] Arc<Held>);

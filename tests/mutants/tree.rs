@@ -69,6 +69,15 @@ const LOCK: Tests = (
 /// Takes over several counts.
 const JOINT: Tests = (&["--test", "store", "--", "joint::history"], "200");
 
+/// Requests at a time.
+const AT_A_TIME: [Tests; 2] = [
+    JOINT,
+    (
+        &["--test", "layer", "--", "permits::", "--skip", "attacks::"],
+        "0",
+    ),
+];
+
 /// A deadline, by the server's clock.
 const DEADLINE: Tests = (
     &[
@@ -315,6 +324,9 @@ impl Tree {
 fn tests_of(mutant: &Mutant) -> Vec<Tests> {
     let is_of = |names: &[&str]| names.iter().any(|name| mutant.file.contains(name));
     let is_rust = mutant.file.ends_with(".rs");
+    if mutant.part == "at a time" {
+        return AT_A_TIME.to_vec();
+    }
     if mutant.part.starts_with("limiter") || is_of(&["limiter", "permits"]) {
         return vec![LIMITER];
     }

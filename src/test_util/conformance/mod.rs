@@ -40,6 +40,7 @@
 //! ```
 
 mod decisions;
+mod permits;
 mod refunds;
 
 use std::panic::AssertUnwindSafe;
@@ -93,6 +94,12 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         refunds::a_reset_forgets_one_key,
         refunds::a_reset_ends_earlier_receipts,
     );
+    if new().await.store().capabilities().permits {
+        run!(algorithm, new =>
+            permits::permits_are_decided_with_quotas,
+            permits::permits_are_leases,
+        );
+    }
     use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
     if matches!(algorithm, SlidingLog | SlidingWindow | FixedWindow) {
         run!(algorithm, new =>
