@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::refund_queue::{QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::error::StoreError;
 use crate::metrics::RuleCounters;
 use crate::sync::lock;
 
@@ -61,8 +60,8 @@ struct Holders {
     permits: BTreeMap<u64, Lease>,
     /// The number of the last one.
     last: u64,
-    /// The task that renews. It looks a third of a lease after its start.
-    renewals: Option<JoinHandle<()>>,
+    /// The task that renews, and when it looks next.
+    renewals: Option<(JoinHandle<()>, Instant)>,
 }
 
 /// A permit among those that are held.
@@ -94,10 +93,11 @@ struct Lease {
     /// A count of permits for each of the take's, with the holder as a receipt.
     counts: SmallVec<[(Take, Receipt); 1]>,
     counters: Arc<RuleCounters>,
-    /// When the store was asked for it, or to renew it, and did so.
-    renewed: Instant,
-    /// How long the store keeps it from then on.
+    /// How long the store keeps it from when it was asked.
     time: Duration,
+    /// How long it does so now.
+    until: Instant,
+    renew_at: Instant,
     is_renewing: bool,
 }
 
@@ -128,12 +128,14 @@ impl RefundQueue {
         if counts.is_empty() {
             return None;
         }
+        let (now, time) = (Instant::now(), take.rule().permit_lease());
         let lease = Lease {
             store: Arc::clone(store),
             counts,
             counters: Arc::clone(counters),
-            renewed: Instant::now(),
-            time: take.rule().permit_lease(),
+            time,
+            until: now + time,
+            renew_at: now + time / RENEWALS_PER_LEASE,
             is_renewing: false,
         };
         let refunds = self.clone();
@@ -170,18 +172,19 @@ impl Drop for Held {
 
 impl HeldPermits {
     fn add(&self, lease: Lease) -> u64 {
-        let first_look = lease.renewed + lease.time / RENEWALS_PER_LEASE;
+        let look_at = lease.renew_at;
         let mut holders = lock(&self.0);
         holders.last += 1;
         let number = holders.last;
         holders.permits.insert(number, lease);
-        // A task ends with its runtime.
-        let is_over = holders
-            .renewals
-            .as_ref()
-            .is_none_or(JoinHandle::is_finished);
-        if is_over && let Ok(runtime) = Handle::try_current() {
-            holders.renewals = Some(runtime.spawn(self.clone().renew_all(first_look)));
+        // A task ends with its runtime, and a shorter lease needs an earlier look.
+        let looks = holders.renewals.as_ref();
+        let looks = looks.is_some_and(|(task, at)| !task.is_finished() && *at <= look_at);
+        if !looks && let Ok(runtime) = Handle::try_current() {
+            let task = runtime.spawn(self.clone().renew_all(look_at));
+            if let Some((old, _)) = holders.renewals.replace((task, look_at)) {
+                old.abort();
+            }
         }
         number
     }
@@ -193,105 +196,90 @@ impl HeldPermits {
             let mut holders = lock(&self.0);
             let now = Instant::now();
             for (number, lease) in &mut holders.permits {
-                if lease.due() <= now && !lease.is_renewing {
-                    lease.is_renewing = true;
-                    tokio::spawn(self.clone().renew(*number, lease.clone()));
+                if lease.renew_at <= now {
+                    lease.renew_at = now + lease.time / ATTEMPTS_PER_LEASE;
+                    if !std::mem::replace(&mut lease.is_renewing, true) {
+                        tokio::spawn(self.clone().renew(*number, lease.clone()));
+                    }
                 }
             }
-            let next = holders
-                .permits
-                .values()
-                .map(|lease| match lease.is_renewing {
-                    true => now + lease.time / ATTEMPTS_PER_LEASE,
-                    false => lease.due(),
-                });
-            let Some(next) = next.min() else {
-                holders.renewals = None;
-                return;
-            };
-            look_at = next;
+            let next = holders.permits.values().map(|lease| lease.renew_at).min();
+            match (next, &mut holders.renewals) {
+                (Some(next), Some((_, at))) => (look_at, *at) = (next, next),
+                _ => {
+                    holders.renewals = None;
+                    return;
+                }
+            }
         }
     }
 
     async fn renew(self, number: u64, lease: Lease) {
         let sent = Instant::now();
-        let answers = lease.counts.iter().map(|(take, holder)| {
+        let asked = lease.counts.iter().map(|(take, holder)| {
             let ask = || lease.store.renew(take, holder);
             catch_unwind(AssertUnwindSafe(ask)).ok()
         });
         let mut is_renewed = true;
-        for answer in answers.collect::<Vec<_>>() {
-            let answered = match answer {
-                Some(answer) => timeout(lease.time / RENEWALS_PER_LEASE, answer).await,
-                None => return,
+        for asked in asked.collect::<Vec<_>>() {
+            let bound = lease.time / RENEWALS_PER_LEASE;
+            is_renewed &= match asked {
+                Some(answer) => matches!(timeout(bound, answer).await, Ok(Ok(()))),
+                None => false,
             };
-            is_renewed &= matches!(answered, Ok(Ok(())));
         }
         if let Some(held) = lock(&self.0).permits.get_mut(&number) {
             held.is_renewing = false;
-            held.renewed = match is_renewed {
-                true => sent,
-                // So that it is due after a part of the lease.
-                false => sent + lease.time / ATTEMPTS_PER_LEASE - lease.time / RENEWALS_PER_LEASE,
-            };
+            if is_renewed {
+                held.until = sent + lease.time;
+                held.renew_at = sent + lease.time / RENEWALS_PER_LEASE;
+            }
             return;
         }
         // It was released meanwhile, and the renewal may have come behind the release.
         for (take, holder) in &lease.counts {
-            lease.store.refund(&take.unawaited(1), holder).await.ok();
+            lease.ask(take, holder).await.ok();
         }
     }
 }
 
 impl Lease {
-    fn due(&self) -> Instant {
-        self.renewed + self.time / RENEWALS_PER_LEASE
-    }
-
     /// Gives the permits back, which is asked for immediately, and wakes requests that wait for
     /// them: what they ask is executed behind it.
     fn release(&self, refunds: &RefundQueue) {
         for (take, holder) in &self.counts {
-            let asked = refunds.place().map(|place| (place, self.ask(take, holder)));
-            match asked {
+            match refunds.place() {
+                Some(place) => self.give_back(take, holder, place),
                 None => self.counters.refund_lost(),
-                Some((_, Answer::Ready(Ok(_)))) => {}
-                Some((place, answer)) => {
-                    if let Ok(runtime) = Handle::try_current() {
-                        let lease = self.clone();
-                        let (take, holder) = (take.clone(), holder.clone());
-                        runtime.spawn(lease.released(take, holder, answer, place));
-                    }
-                }
             }
             self.counters.open.released(take.count_name().hash());
         }
     }
 
-    fn ask(&self, take: &Take, holder: &Receipt) -> Answer {
-        let ask = || self.store.refund(&take.unawaited(1), holder);
-        match catch_unwind(AssertUnwindSafe(ask)) {
-            Ok(mut answer) => match answer.poll_now() {
-                Some(answer) => Answer::Ready(answer),
-                None => Answer::Pending(answer),
-            },
-            // As good as an answer: a store that panics is not asked again.
-            Err(_) => Answer::Ready(Ok(0)),
+    fn give_back(&self, take: &Take, holder: &Receipt, place: QueuePlace) {
+        let mut answer = self.ask(take, holder);
+        let answer = match answer.poll_now() {
+            Some(Ok(_)) => return,
+            Some(error) => StoreFuture::ready(error),
+            None => answer,
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            let (take, holder) = (take.clone(), holder.clone());
+            runtime.spawn(self.clone().given_back(take, holder, answer, place));
         }
     }
 
     /// Asks until the store has answered, or does not keep the permit any more.
-    async fn released(self, take: Take, holder: Receipt, first: Answer, place: QueuePlace) {
-        let until = self.renewed + self.time;
+    async fn given_back(
+        self,
+        take: Take,
+        holder: Receipt,
+        mut answer: StoreFuture<u64>,
+        _place: QueuePlace,
+    ) {
         let [mut pause, max_pause] = PAUSES;
-        let mut answer = first;
-        loop {
-            let answered = match answer {
-                Answer::Ready(answer) => answer.is_ok(),
-                Answer::Pending(answer) => matches!(timeout(MAX_WAIT, answer).await, Ok(Ok(_))),
-            };
-            if answered || Instant::now() + pause >= until {
-                drop(place);
+        while !matches!(timeout(MAX_WAIT, answer).await, Ok(Ok(_))) {
+            if Instant::now() + pause >= self.until {
                 return;
             }
             sleep(pause).await;
@@ -299,11 +287,13 @@ impl Lease {
             answer = self.ask(&take, &holder);
         }
     }
-}
 
-enum Answer {
-    Ready(Result<u64, StoreError>),
-    Pending(StoreFuture<u64>),
+    fn ask(&self, take: &Take, holder: &Receipt) -> StoreFuture<u64> {
+        let ask = || self.store.refund(&take.unawaited(1), holder);
+        let asked = catch_unwind(AssertUnwindSafe(ask));
+        // A store that panics is not asked again.
+        asked.unwrap_or_else(|_| StoreFuture::ready(Ok(0)))
+    }
 }
 
 /// A store's decision about a take of one permit, when so many are held: with a holder, that among

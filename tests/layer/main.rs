@@ -66,7 +66,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// A store that answers at once, and one that has to be waited for: both ways through the layer.
 struct Stores {
     all: [Arc<dyn Store>; 2],
-    _server: Redis,
+    server: Redis,
 }
 
 impl Stores {
@@ -75,8 +75,15 @@ impl Stores {
         let redis = store_on(&server).await;
         Self {
             all: [Arc::new(MemoryStore::new()), Arc::new(redis)],
-            _server: server,
+            server,
         }
+    }
+
+    /// The server loses its data.
+    fn flush(&self) {
+        let flushed: redis::RedisResult<()> =
+            redis::cmd("FLUSHALL").query(&mut self.server.connection());
+        flushed.expect("an answer");
     }
 }
 

@@ -265,11 +265,12 @@ impl RedisStore {
             .map(|count| self.key_of(count))
             .collect();
         let take = take.clone();
-        let has_permits = take.counts().iter().any(|count| count.rule().is_permits());
+        let holds = |count: &Take| count.rule().is_permits() && count.cost() > 0;
+        let holds = take.counts().iter().any(holds);
         Some(Arc::new(SeveralCounts {
             keys,
             take,
-            holder: has_permits.then(holder::next),
+            holder: holds.then(holder::next),
         }))
     }
 

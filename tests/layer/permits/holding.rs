@@ -182,3 +182,37 @@ async fn the_max_changes_while_requests_wait() {
         );
     }
 }
+
+/// A permit lives as long as its holder, however short its lease; and it comes back to a server that
+/// has lost it.
+#[tokio::test]
+async fn a_permit_is_renewed() {
+    let stores = Stores::start().await;
+    let check = |limits: &Limits| limits.check("export", Key::default());
+    let start = async |store: &Arc<dyn Store>| {
+        let long = Rule::with_policies("other", [Policy::concurrent(1)]).expect("a valid rule");
+        let short = one_at_a_time().with_permit_lease(Duration::from_secs(1));
+        let limits = Limits::new([short.expect("a valid rule"), long]).store(Arc::clone(store));
+        let others = limits.check("other", Key::default()).await;
+        let first = check(&limits).await.expect("nobody runs");
+        (limits, others.expect("nobody runs"), first)
+    };
+    let mut holders = Vec::new();
+    for store in &stores.all {
+        holders.push(start(store).await);
+    }
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    for (limits, ..) in &holders {
+        assert!(check(limits).await.is_err(), "it was renewed");
+    }
+    stores.flush();
+    let (limits, _, first) = &holders[1];
+    let mut looks = 0;
+    while check(limits).await.is_ok() {
+        looks += 1;
+        assert!(looks < 200, "it was not put back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(first.permit.is_some());
+    drop(holders);
+}
