@@ -1,0 +1,222 @@
+//! How soon a permit is back: from the end of its request until another process is granted it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use test_support::random::Random;
+use test_support::workers::worker_command;
+use tidegate::{Header, Key, Limits, Quota, Rule, Store, Take};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+use super::backend::Backend;
+use super::served::{WORKER, answer, send, socket};
+use super::{PATH, rule};
+use crate::{MACHINE, store};
+
+/// How a request ends that has held the permit, and how another process asks for it.
+const WAYS: [(&str, &str); 4] = [
+    ("ends", "waits"),
+    ("ends", "asks"),
+    ("left", "waits"),
+    ("left", "asks"),
+];
+const ROUNDS: usize = 100;
+/// Of a process that is killed.
+const KEYS: u64 = 20;
+/// Whoever holds it.
+const MAX: u64 = 1;
+const LEASE: Duration = Duration::from_secs(1);
+
+/// Serves requests of one permit for each key, until it is dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+    /// It tells this one of its requests.
+    _backend: Backend,
+}
+
+impl Server {
+    async fn start(redis: &Redis) -> Self {
+        let folder = redis.folder();
+        let _backend = Backend::start(folder, MAX as usize);
+        let instructions = format!(
+            "{} {} 0 0 {} {MAX}",
+            redis.url,
+            folder.display(),
+            LEASE.as_millis()
+        );
+        let mut command = worker_command(WORKER, &instructions);
+        let child = command
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this test starts");
+        let socket = socket(folder, 0);
+        while UnixStream::connect(&socket).await.is_err() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Self {
+            child,
+            socket,
+            _backend,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// The first bytes of an answer: its request holds a permit.
+async fn begun(socket: &Path, path: &str, key: u64) -> UnixStream {
+    let mut stream = send(socket, path, key).await;
+    let mut buffer = [0; 15];
+    stream.read_exact(&mut buffer).await.expect("an answer");
+    assert_eq!(&buffer, b"HTTP/1.1 200 OK");
+    stream
+}
+
+/// Another process: this one.
+#[derive(Clone)]
+struct Other {
+    limits: Arc<Limits>,
+    app: Router,
+    store: Arc<dyn Store>,
+    lone: Take,
+}
+
+impl Other {
+    async fn start(redis: &Redis) -> Self {
+        let store = store(&redis.url).await;
+        let limits = Limits::new([rule(MAX, LEASE)]).store(Arc::clone(&store));
+        let limits = Arc::new(limits.key(Header::new("x-key")));
+        let layer = limits.layer(PATH).wait(Duration::from_secs(60));
+        let app = Router::new().route("/", get(async || "1").layer(layer));
+        let lone = Rule::new("lone", [Quota::per_hour(1)]).expect("valid");
+        let lone = Take::new(Arc::new(lone), Key::default());
+        Self {
+            limits,
+            app,
+            store,
+            lone,
+        }
+    }
+
+    /// Asks in this way until it is granted the permit. Says when.
+    async fn granted(self, how: &str, key: u64) -> Instant {
+        if how == "waits" {
+            let request = Request::get("/").header("x-key", key).body(Body::empty());
+            let response = self.app.oneshot(request.expect("valid")).await;
+            let status = response.expect("axum does not fail").status();
+            assert_eq!(status, StatusCode::OK);
+            return Instant::now();
+        }
+        while self.limits.check(PATH, key).await.is_err() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Instant::now()
+    }
+}
+
+/// The half, 99 of 100, and the longest of these.
+fn quantiles(mut times: Vec<Duration>) -> [Duration; 3] {
+    times.sort();
+    let at = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+    [at(50), at(99), at(100)]
+}
+
+/// From the end of each of these requests until the other process is granted the permit, and round
+/// trips of lone takes.
+async fn rounds(way: usize, socket: &Path, other: Other) -> (Vec<Duration>, Vec<Duration>) {
+    let ((ends, how), key) = (WAYS[way], way as u64);
+    let mut random = Random::new(key);
+    let (mut back, mut lone) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let millis = if ends == "ends" { 50 } else { 3_600_000 };
+        let held = begun(socket, &format!("/now/streams/{millis}"), key).await;
+        let granted = tokio::spawn(other.clone().granted(how, key));
+        sleep(Duration::from_millis(20 + random.below(20))).await;
+        assert!(!granted.is_finished(), "beside the one that runs");
+        match ends {
+            "ends" => assert!(answer(held).await.ends_with("2\r\n0\r\n\r\n")),
+            _ => drop(held),
+        }
+        let ended = Instant::now();
+        let granted = granted.await.expect("no panic");
+        back.push(granted.saturating_duration_since(ended));
+        let asked = Instant::now();
+        other.store.peek(&other.lone).await.expect("an answer");
+        lone.push(asked.elapsed());
+    }
+    (back, lone)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_is_granted_it_soon() {
+    let _machine = MACHINE.lock().await;
+    let redis = Redis::start();
+    let server = Server::start(&redis).await;
+    let other = Other::start(&redis).await;
+    let ways = (0..WAYS.len()).map(|way| rounds(way, &server.socket, other.clone()));
+    let (back, lone): (Vec<_>, Vec<_>) = join_all(ways).await.into_iter().unzip();
+    let control = quantiles(lone.concat());
+    println!("a lone take: {control:?}");
+    for ((ends, how), back) in WAYS.iter().zip(back) {
+        let back = quantiles(back);
+        println!("{ends}, the other {how}: {back:?}");
+        let bound = Duration::from_millis(100) + 20 * control[1];
+        assert!(
+            back[1] <= bound,
+            "{ends}, {how}: {back:?}, more than {bound:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_of_a_killed_process_are_back_after_their_lease() {
+    let _machine = MACHINE.lock().await;
+    let redis = Redis::start();
+    let mut server = Server::start(&redis).await;
+    let other = Other::start(&redis).await;
+    let (mut held, mut granted) = (Vec::new(), Vec::new());
+    for key in 0..KEYS {
+        held.push(begun(&server.socket, "/now/streams/3600000", key).await);
+        // Renewed at different times.
+        sleep(LEASE / 3 / KEYS as u32).await;
+        let how = ["waits", "asks"][key as usize % 2];
+        granted.push(tokio::spawn(other.clone().granted(how, key)));
+    }
+    sleep(2 * LEASE).await;
+    assert!(
+        granted.iter().all(|it| !it.is_finished()),
+        "they are renewed"
+    );
+    server.child.kill().expect("is killed");
+    let killed = Instant::now();
+    let granted = join_all(granted).await;
+    let back = granted.into_iter().map(|at| at.expect("no panic") - killed);
+    let back: Vec<_> = back.collect();
+    for (at, how) in ["waits", "asks"].iter().enumerate() {
+        let back = back.iter().skip(at).step_by(2).copied().collect();
+        let back = quantiles(back);
+        println!("killed, the other {how}: {back:?}");
+        let late = Duration::from_millis(500);
+        assert!(
+            back[2] <= LEASE + Duration::from_secs(1) + late,
+            "{how}: {back:?}"
+        );
+    }
+}
