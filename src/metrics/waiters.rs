@@ -195,12 +195,11 @@ impl WaitingPlace {
                 return true;
             }
             let now = Instant::now();
-            let (mut has_hope, mut next_look) = (false, None);
+            let (mut has_hope, mut next_look) = (hope != Hope::OpenCharges, None);
             self.each_denying(|count| {
-                has_hope |= count.has_hope();
+                has_hope = has_hope || count.has_hope();
                 next_look = next_look.into_iter().chain(count.waiters.next_look).min();
             });
-            has_hope |= hope != Hope::OpenCharges;
             if !has_hope || until.is_some_and(|until| until <= now) {
                 return false;
             }
