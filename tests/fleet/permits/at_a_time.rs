@@ -12,7 +12,7 @@ use crate::{MACHINE, PROCESSES};
 /// Of all processes. `TIDEGATE_AT_A_TIME` says another number.
 const REQUESTS: u64 = 40_000;
 /// Longer than these processes ever stand still.
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(4);
 
 fn start(server: &Redis, process: usize, requests: u64) -> Child {
     let (folder, lease) = (server.folder().display(), LEASE.as_millis());

@@ -37,6 +37,8 @@ const KEYS: u64 = 20;
 /// Whoever holds it.
 const MAX: u64 = 1;
 const LEASE: Duration = Duration::from_secs(1);
+/// Where no process is killed: longer than one stands still.
+const LONG_LEASE: Duration = Duration::from_secs(15);
 
 /// Serves requests of one permit for each key, until it is dropped.
 struct Server {
@@ -47,14 +49,14 @@ struct Server {
 }
 
 impl Server {
-    async fn start(redis: &Redis) -> Self {
+    async fn start(redis: &Redis, lease: Duration) -> Self {
         let folder = redis.folder();
         let _backend = Backend::start(folder, MAX as usize);
         let instructions = format!(
             "{} {} 0 0 {} {MAX}",
             redis.url,
             folder.display(),
-            LEASE.as_millis()
+            lease.as_millis()
         );
         let mut command = worker_command(WORKER, &instructions);
         let child = command
@@ -99,9 +101,9 @@ struct Other {
 }
 
 impl Other {
-    async fn start(redis: &Redis) -> Self {
+    async fn start(redis: &Redis, lease: Duration) -> Self {
         let store = store(&redis.url).await;
-        let limits = Limits::new([rule(MAX, LEASE)]).store(Arc::clone(&store));
+        let limits = Limits::new([rule(MAX, lease)]).store(Arc::clone(&store));
         let limits = Arc::new(limits.key(Header::new("x-key")));
         let layer = limits.layer(PATH).wait(Duration::from_secs(60));
         let app = Router::new().route("/", get(async || "1").layer(layer));
@@ -145,14 +147,16 @@ async fn rounds(way: usize, socket: &Path, other: Other) -> (Vec<Duration>, Vec<
     let mut random = Random::new(key);
     let (mut back, mut lone) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let millis = if ends == "ends" { 50 } else { 3_600_000 };
+        let millis = if ends == "ends" { 100 } else { 3_600_000 };
         let held = begun(socket, &format!("/now/streams/{millis}"), key).await;
         let granted = tokio::spawn(other.clone().granted(how, key));
         sleep(Duration::from_millis(20 + random.below(20))).await;
-        assert!(!granted.is_finished(), "beside the one that runs");
         match ends {
             "ends" => assert!(answer(held).await.ends_with("2\r\n0\r\n\r\n")),
-            _ => drop(held),
+            _ => {
+                assert!(!granted.is_finished(), "beside the one that runs");
+                drop(held);
+            }
         }
         let ended = Instant::now();
         let granted = granted.await.expect("no panic");
@@ -168,8 +172,8 @@ async fn rounds(way: usize, socket: &Path, other: Other) -> (Vec<Duration>, Vec<
 async fn another_process_is_granted_it_soon() {
     let _machine = MACHINE.lock().await;
     let redis = Redis::start();
-    let server = Server::start(&redis).await;
-    let other = Other::start(&redis).await;
+    let server = Server::start(&redis, LONG_LEASE).await;
+    let other = Other::start(&redis, LONG_LEASE).await;
     let ways = (0..WAYS.len()).map(|way| rounds(way, &server.socket, other.clone()));
     let (back, lone): (Vec<_>, Vec<_>) = join_all(ways).await.into_iter().unzip();
     let control = quantiles(lone.concat());
@@ -185,12 +189,12 @@ async fn another_process_is_granted_it_soon() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn permits_of_a_killed_process_are_back_after_their_lease() {
-    let _machine = MACHINE.lock().await;
+/// From the end of a process until another one is granted each of its permits. `None` if they came
+/// back while it lived: it stood still for longer than a lease.
+async fn killed() -> Option<Vec<Duration>> {
     let redis = Redis::start();
-    let mut server = Server::start(&redis).await;
-    let other = Other::start(&redis).await;
+    let mut server = Server::start(&redis, LEASE).await;
+    let other = Other::start(&redis, LEASE).await;
     let (mut held, mut granted) = (Vec::new(), Vec::new());
     for key in 0..KEYS {
         held.push(begun(&server.socket, "/now/streams/3600000", key).await);
@@ -200,23 +204,33 @@ async fn permits_of_a_killed_process_are_back_after_their_lease() {
         granted.push(tokio::spawn(other.clone().granted(how, key)));
     }
     sleep(2 * LEASE).await;
-    assert!(
-        granted.iter().all(|it| !it.is_finished()),
-        "they are renewed"
-    );
+    if granted.iter().any(tokio::task::JoinHandle::is_finished) {
+        return None;
+    }
     server.child.kill().expect("is killed");
     let killed = Instant::now();
     let granted = join_all(granted).await;
     let back = granted.into_iter().map(|at| at.expect("no panic") - killed);
-    let back: Vec<_> = back.collect();
+    Some(back.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_of_a_killed_process_are_back_after_their_lease() {
+    let _machine = MACHINE.lock().await;
+    let mut attempts = 3;
+    let back = loop {
+        match killed().await {
+            Some(back) => break back,
+            None => attempts -= 1,
+        }
+        assert!(attempts > 0, "they are not renewed");
+    };
     for (at, how) in ["waits", "asks"].iter().enumerate() {
         let back = back.iter().skip(at).step_by(2).copied().collect();
         let back = quantiles(back);
         println!("killed, the other {how}: {back:?}");
         let late = Duration::from_millis(500);
-        assert!(
-            back[2] <= LEASE + Duration::from_secs(1) + late,
-            "{how}: {back:?}"
-        );
+        let bound = LEASE + Duration::from_secs(1) + late;
+        assert!(back[2] <= bound, "{how}: {back:?}");
     }
 }

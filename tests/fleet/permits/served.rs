@@ -176,7 +176,7 @@ async fn request(socket: &Path, random: &mut Random) -> Seen {
     let layer = ["now", "waits"][random.below(2) as usize];
     let (how, millis) = match kind {
         // Longer than a lease.
-        0 if random.is(10) => ("streams", 3_000),
+        0 if random.is(10) => ("streams", 5_000),
         0..60 => ("ends", random.below(5)),
         60..70 => ("panics", random.below(3)),
         70..80 => ("streams", random.below(5)),
