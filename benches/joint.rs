@@ -2,43 +2,28 @@
 //! subject each: a lone request, and 64 connections of `wrk`. The contenders take turns; ratios are
 //! medians over 9 rounds, or as many as ROUNDS says. The bench starts a server of its own.
 
+#[path = "support/served.rs"]
+mod served;
 mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
-use http::request::Parts;
-use redis::{Connection, InfoDict, cmd};
+use redis::Connection;
+use served::{CALLS, Costs, MICROS, loaded, one_of, quota, script_calls, serve};
 use support::{Table, median};
 use test_support::Redis;
-use tidegate::key::{Everyone, KeyExtractor};
+use tidegate::key::Everyone;
 use tidegate::rule::Subject;
-use tidegate::{Algorithm, Key, Quota, RateLimitLayer, RedisStore, Rule};
-use tokio::net::TcpListener;
+use tidegate::{Algorithm, RateLimitLayer, RedisStore, Rule};
 
 const CONTENDERS: [&str; 3] = ["joint", "one", "stacked"];
 /// Lone requests of a contender before the next one's turn, and turns in a round.
 const REQUESTS: usize = 50;
 const TURNS: usize = 20;
-
-/// A user, or an address, whose number changes with each request.
-fn one_of(many: u64) -> impl KeyExtractor {
-    let next = AtomicU64::new(0);
-    move |_: &Parts| {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        Ok(Key::from(number.wrapping_mul(2_654_435_761) % many))
-    }
-}
-
-/// So much that nothing is denied.
-fn quota(seconds: u64) -> Quota {
-    Quota::new(Duration::from_secs(seconds), 1_000_000_000).expect("valid")
-}
 
 fn app(store: &RedisStore, algorithm: Algorithm) -> Router {
     let layer = |rule: Result<Rule, _>| {
@@ -64,32 +49,6 @@ fn app(store: &RedisStore, algorithm: Algorithm) -> Router {
         .route("/joint", get(async || "1").layer(joint))
         .route("/one", get(async || "1").layer(of("one", 1).key(user())))
 }
-
-async fn serve(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("bound");
-    tokio::spawn(async { axum::serve(listener, app).await });
-    address
-}
-
-/// Script calls, and microseconds of the server in them, since the last question.
-fn script_calls(connection: &mut Connection) -> (f64, f64) {
-    let info = cmd("INFO").arg("commandstats").query(connection);
-    let info: InfoDict = info.expect("informs");
-    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
-    let field = |name| stats.split(',').find_map(|pair| pair.strip_prefix(name));
-    let number = |name| field(name).map_or(0.0, |text| text.parse().expect("a number"));
-    let found = (number("calls="), number("usec="));
-    let reset = cmd("CONFIG").arg("RESETSTAT").exec(connection);
-    reset.expect("resets");
-    found
-}
-
-/// What a contender's requests cost in a round. Each number is one of [`COLUMNS`].
-type Costs = [f64; 3];
-
-const CALLS: usize = 1;
-const MICROS: usize = 2;
 
 /// Microseconds of each of these requests, one after the other.
 fn lone(connection: &mut TcpStream, path: &str) -> Vec<f64> {
@@ -128,30 +87,9 @@ fn lone_round(server: &mut Connection, connection: &mut TcpStream) -> [Costs; 3]
     costs
 }
 
-/// Requests a second over 64 connections, the script calls of each, and microseconds of the server.
+/// The same over 64 connections: requests a second.
 fn loaded_round(server: &mut Connection, address: SocketAddr) -> [Costs; 3] {
-    CONTENDERS.map(|path| {
-        cmd("FLUSHALL").exec(server).expect("flushes");
-        script_calls(server);
-        let url = format!("http://{address}/{path}");
-        let output = Command::new("wrk")
-            .args(["-t1", "-c64", "-d2s", &url])
-            .output();
-        let text = String::from_utf8(output.expect("wrk is installed").stdout).expect("text");
-        assert!(!text.contains("Non-2xx"), "{text}");
-        let (calls, micros) = script_calls(server);
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("Requests/sec:"));
-        let rate: f64 = line.and_then(|it| it.trim().parse().ok()).expect("a rate");
-        let requests = text
-            .lines()
-            .find_map(|line| line.trim().split_once(" requests in "));
-        let requests: f64 = requests
-            .and_then(|(it, _)| it.parse().ok())
-            .expect("a number");
-        [rate, calls / requests, micros / requests]
-    })
+    CONTENDERS.map(|path| loaded(server, address, path))
 }
 
 fn row(algorithm: Algorithm, rounds: &[[Costs; 3]], decimals: usize) -> Vec<String> {
