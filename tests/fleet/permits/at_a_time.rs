@@ -55,7 +55,7 @@ fn no_more_than_max_run_at_a_time() {
     kill(&mut workers[0], 0, &backend, requests / 8);
     workers[0] = start(&server, PROCESSES, share);
     kill(&mut workers[1], 1, &backend, requests / 4);
-    workers.remove(1);
+    drop(workers.remove(1).wait());
     let outputs = outputs(workers);
     let (held, _) = permits(&server);
     let ended = Instant::now();
