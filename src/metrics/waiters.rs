@@ -39,6 +39,8 @@ pub(super) struct WaiterState {
     is_denied_alone: bool,
     /// Whether only units that are given back can reach it within its patience.
     needs_refund: bool,
+    /// Whether it gives up if this process has no open charges.
+    hopes_for_charges: bool,
     /// Whether units were given back that may suffice: it asks.
     may_ask: bool,
     /// Whether nobody knows how many units were given back, if any.
@@ -70,6 +72,7 @@ impl Waiters {
             is_denied: waited.is_denied,
             is_denied_alone,
             needs_refund: false,
+            hopes_for_charges: false,
             may_ask: false,
             is_look: false,
             was_woken: false,
@@ -85,7 +88,7 @@ impl Waiters {
 
     /// There is no charge to hope for: those that need one give up.
     pub(super) fn tell_hopeless(&self) {
-        let waiters = self.all.values().filter(|it| it.needs_refund);
+        let waiters = self.all.values().filter(|it| it.hopes_for_charges);
         waiters.for_each(|waiter| waiter.changed.notify_one());
     }
 
@@ -141,6 +144,15 @@ pub(crate) enum Hope {
     Permit,
 }
 
+impl Hope {
+    const fn look_every(self) -> Duration {
+        match self {
+            Self::Permit => LOOK_FOR_PERMIT_EVERY,
+            Self::OpenCharges | Self::Refunds => LOOK_EVERY,
+        }
+    }
+}
+
 /// A count of a request that waits.
 #[derive(Debug)]
 pub(crate) struct WaitedCount {
@@ -184,11 +196,7 @@ impl WaitingPlace {
         hope: Hope,
         has_reason: impl Fn() -> bool,
     ) -> bool {
-        let look_every = match hope {
-            Hope::Permit => LOOK_FOR_PERMIT_EVERY,
-            Hope::OpenCharges | Hope::Refunds => LOOK_EVERY,
-        };
-        self.begin(Some(look_every));
+        self.begin(Some(hope));
         loop {
             if self.may_ask() || has_reason() {
                 self.each(|state| state.is_asking = true);
@@ -206,7 +214,7 @@ impl WaitingPlace {
             let look_at = next_look.unwrap_or(now);
             let wake_at = until.map_or(look_at, |until| until.min(look_at));
             if timeout_at(wake_at, self.changed.notified()).await.is_err() {
-                self.each_denying(|count| count.waiters.look(Instant::now(), look_every));
+                self.each_denying(|count| count.waiters.look(Instant::now(), hope.look_every()));
             }
         }
     }
@@ -259,16 +267,17 @@ impl WaitingPlace {
         });
     }
 
-    fn begin(&self, look_every: Option<Duration>) {
+    fn begin(&self, hope: Option<Hope>) {
         self.each(|state| {
-            state.needs_refund = look_every.is_some() && state.is_denied;
+            state.needs_refund = hope.is_some() && state.is_denied;
+            state.hopes_for_charges = state.needs_refund && hope == Some(Hope::OpenCharges);
             state.is_asking = false;
         });
         self.change(|count, own| {
             let state = count.waiters.all.get(&own);
             let needs_refund = state.is_some_and(|state| state.needs_refund);
             let now = Instant::now();
-            if let Some(every) = look_every.filter(|_| needs_refund)
+            if let Some(every) = hope.filter(|_| needs_refund).map(Hope::look_every)
                 && count.waiters.next_look.is_none_or(|next| next < now)
             {
                 count.waiters.next_look = Some(now + every);
