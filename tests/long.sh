@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What takes too long for every change: a million histories for each algorithm, decided alike by the
-# pure functions, the memory store and Redis, 20,000 of a limiter, a million grants by a fleet of
-# four processes, 200 runs of windows of 1 to 130 ms, ten million grants by four processes of which
-# two lease units, a million takes of three subjects, 200,000 requests charged by outcome, 200,000
-# that hold permits, twenty bursts beside busy loops, 10,000 requests that wait, hundreds of simulated fleets that lease, 100,000 acquisitions of one lock by
-# four that are stopped again and again, ten million keys in memory, half a million calls beside
-# Redisson, a hundred cycles of each outage, and half an hour of faults under load. About two hours
-# on two cores. The fuzz targets are apart, since they want nightly Rust: fuzz/run.sh.
+# What takes too long for every change: a million histories for each algorithm, decided alike by
+# the pure functions, the memory store and Redis, 20,000 of a limiter, a million grants by a fleet
+# of four processes, 200 runs of windows of 1 to 130 ms, ten million grants by four processes of
+# which two lease units, a million takes of three subjects, 200,000 requests charged by outcome,
+# 200,000 that hold permits, twenty bursts beside busy loops, 10,000 requests that wait, hundreds
+# of simulated fleets that lease, 100,000 acquisitions of one lock by four that are stopped again
+# and again, ten million keys in memory, half a million calls beside Redisson, a hundred cycles of
+# each outage, and half an hour of faults under load. About two hours on two cores. The fuzz
+# targets are apart, since they want nightly Rust: fuzz/run.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
