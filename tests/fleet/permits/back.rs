@@ -181,11 +181,11 @@ async fn another_process_is_granted_it_soon() {
     for ((ends, how), back) in WAYS.iter().zip(back) {
         let back = quantiles(back);
         println!("{ends}, the other {how}: {back:?}");
-        let bound = Duration::from_millis(100) + 20 * control[1];
-        assert!(
-            back[1] <= bound,
-            "{ends}, {how}: {back:?}, more than {bound:?}"
-        );
+        // The half, and 99 of 100.
+        for (back, control) in back.into_iter().zip(control).take(2) {
+            let bound = Duration::from_millis(100) + 20 * control;
+            assert!(back <= bound, "{ends}, {how}: {back:?} > {bound:?}");
+        }
     }
 }
 
