@@ -353,7 +353,9 @@ impl RateLimitLayer {
     /// Each request asks the store when it arrives. If it is denied it asks again after its
     /// retry-after, and at least once a second, and is denied for good once its retry-after leads
     /// past its time. Units that are free go to the caller that asks first: requests that wait are
-    /// not served in the order of their arrival. While it waits, a request keeps no instance of the
+    /// not served in the order of their arrival. Of those that wait for a
+    /// [permit](Rule::with_max_concurrent) the first one of the process asks when one comes back,
+    /// and one asks once a second. While it waits, a request keeps no instance of the
     /// inner service ready. Where several layers around a handler let a request wait, the bounds
     /// of inner layers begin when it began to wait in an outer one.
     ///

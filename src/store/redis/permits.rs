@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::RedisStore;
 use crate::connection::{Channels, Connection, QueuedWaiter, ReplyFuture, WaiterInfo, listen};
@@ -44,7 +44,7 @@ impl AskedPermits {
 }
 
 impl Drop for AskedPermits {
-    /// Releases twice: behind the take on its connection, and once the server refuses the take, which
+    /// Releases behind the take on its connection, and again once the server refuses the take, which
     /// may be held up on a connection that was replaced.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else {
@@ -53,22 +53,38 @@ impl Drop for AskedPermits {
         if self.is_answered {
             return;
         }
-        let deadline = self.store.deadline(&self.take);
-        let late = Duration::from_millis(10);
-        let refused_at = deadline.map_or_else(
-            || tokio::time::Instant::now() + self.store.connection.timeout() + late,
-            |deadline| deadline.at + deadline.timeout + late,
-        );
+        let bound = match self.store.deadline(&self.take) {
+            Some(deadline) => {
+                deadline.at.saturating_duration_since(Instant::now()) + deadline.timeout
+            }
+            None => self.store.connection.timeout(),
+        };
+        let refused_at = Instant::now() + bound + LATE;
         let counts = self.take.counts().iter();
         for count in counts.filter(|count| count.rule().is_permits()) {
             let (store, count, holder) = (self.store.clone(), count.anew(1), self.holder.clone());
-            let first = store.refund(&count, &holder);
-            runtime.spawn(async move {
-                if !first.await.is_ok_and(|released| released > 0) {
-                    sleep_until(refused_at).await;
-                    store.refund(&count, &holder).await.ok();
-                }
-            });
+            runtime.spawn(release(store, count, holder, refused_at));
+        }
+    }
+}
+
+/// By how much a server's clock may differ.
+const LATE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Asks until the permit is released, or the server says that it has none and refuses the take; and no
+/// longer than it would keep the permit.
+async fn release(store: RedisStore, count: Take, holder: Receipt, refused_at: Instant) {
+    let until = refused_at + count.rule().permit_lease();
+    loop {
+        let asked_at = Instant::now();
+        let released = store.refund(&count.unawaited(1), &holder).await;
+        match released {
+            Ok(1..) => return,
+            Ok(0) if asked_at >= refused_at => return,
+            Ok(0) => sleep_until(refused_at).await,
+            Err(_) if asked_at >= until => return,
+            Err(_) => sleep(PAUSE).await,
         }
     }
 }
