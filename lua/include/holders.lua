@@ -1,8 +1,8 @@
     -- Decides about a permit: the right of a request to run, of at most so many at a time.
     --
     -- A count of permits is a sorted set: a member for each holder, of a process and a number, scored
-    -- by the millisecond at which its lease ends. Takes of permits are one each; as a cost they have
-    -- the number of the holder, or 0 if they only look.
+    -- by the millisecond at which its lease ends. Takes of permits are one each, and have the number
+    -- of the holder as a cost; or they only look, with a cost of 0.
     --
     -- Uses   what `read_row` gives; permits: how many there are; lease and expiry in milliseconds;
     --        slice: the process
@@ -29,5 +29,5 @@
           call('ZREMRANGEBYSCORE', key, '-inf', millis)
         end
       end
-      answers[1], size = pack(ANSWER, verdict, 1, 0, held, 0), 1
+      answers[1], size = pack(ANSWER, verdict, takes + unfitting, 0, held, 0), 1
     end

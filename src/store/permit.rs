@@ -78,7 +78,7 @@ struct DropWatch(std::time::Instant, Box<dyn Fn() + Send + Sync>);
 
 /// A drop in the same statement takes about a microsecond. Work that takes less than this needs no
 /// permit.
-const AT_ONCE: Duration = Duration::from_micros(10);
+const AT_ONCE: Duration = Duration::from_micros(50);
 
 impl fmt::Debug for DropWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
