@@ -9,6 +9,7 @@ mod keys;
 mod limits;
 mod outcomes;
 mod page;
+mod permits;
 mod plans;
 mod reload;
 mod shadow;
