@@ -262,7 +262,7 @@ impl Gate {
         }
         let has_reason = || {
             let is_let_through = !matches!(self.limited(&take), Limited::Whole);
-            is_let_through || self.with_max_of_now(&take).is_some()
+            is_let_through || self.rule_of_now(&take).is_some()
         };
         let may_ask = waiting
             .waiter
@@ -273,7 +273,14 @@ impl Gate {
             Limited::Nothing => return self.let_through(take),
             #[cfg(feature = "page")]
             Limited::Part(part) => *part,
-            Limited::Whole if may_ask => self.with_max_of_now(&take).unwrap_or(take),
+            Limited::Whole if may_ask => match self.rule_of_now(&take) {
+                None => take,
+                Some(Some(rule)) => take.under(rule),
+                Some(None) => {
+                    let permits = Permits::default();
+                    return Deciding::Done(Outcome::Pass(take.into_rule(), None, permits));
+                }
+            },
             Limited::Whole => {
                 let told = decision.aged_by(at.elapsed(), decision.source());
                 return Deciding::Done(Outcome::Denied(take, told));
@@ -283,16 +290,18 @@ impl Gate {
         self.ask(take.repeat(), wait, waiting.candidate)
     }
 
-    /// A take that waits for a permit, under the rule of now: one whose max was raised admits it.
-    /// `None` if the rule is the same, or has no permits.
-    fn with_max_of_now(&self, take: &Take) -> Option<Take> {
+    /// The rule of now for a take that waits for a permit: one whose max was raised admits it.
+    /// `Some(None)` if nothing limits it any more; `None` if its rule is the same, or has no permits.
+    fn rule_of_now(&self, take: &Take) -> Option<Option<Arc<Rule>>> {
         let rule = take.rule();
         if !rule.has_permits() {
             return None;
         }
-        let now = self.rule()?.as_chosen_for(rule)?;
-        let is_other = now.has_permits() && now.policies() != rule.policies();
-        is_other.then(|| take.under(now))
+        let Some(now) = self.rule().filter(|now| !now.is_shadow()) else {
+            return Some(None);
+        };
+        let now = now.as_chosen_for(rule)?;
+        (now.policies() != rule.policies()).then_some(Some(now))
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.

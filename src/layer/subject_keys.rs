@@ -111,7 +111,9 @@ impl SubjectKeys {
         }
         let mut keys = self.0.by_subject(&rule)?;
         for (subject, key) in rule.counted_subjects().iter().zip(&mut keys) {
-            if is_everyone(subject) || subject.is_everyone() {
+            // The only subject of a rule has the key that it is given.
+            let has_name = !subject.name().is_empty();
+            if has_name && is_everyone(subject) || subject.is_everyone() {
                 *key = Some(Key::default());
             }
             if key.is_none() && !subject.may_be_absent() {

@@ -113,6 +113,10 @@ impl Gate {
             cost: count.cost(),
             is_denied: *is_denied,
             is_bounded: is_bounded(count),
+            permits: match count.rule().is_permits() {
+                true => count.rule().max_permits(),
+                false => 0,
+            },
         });
         let counts: SmallVec<[_; 1]> = counts.collect();
         let place = counters.open.wait(&counts, max_of_key)?;

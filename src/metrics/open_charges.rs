@@ -184,7 +184,7 @@ impl Count {
 
     /// Waiters that hope for charges of this process alone give up if there is none.
     pub(super) fn tell_hopeless(&self) {
-        if !self.has_hope() {
+        if self.waiters.hoping > 0 && !self.has_hope() {
             self.waiters.tell_hopeless();
         }
     }
@@ -240,6 +240,7 @@ mod tests {
             cost: 1,
             is_denied: hash == 3,
             is_bounded: hash != 3,
+            permits: 0,
         };
         let (settled, dropped) = (open(&[(1, 5), (3, 5)]), open(&[(2, 5), (3, 1)]));
         assert_eq!((entries(), charges.units(3)), (3, 6));

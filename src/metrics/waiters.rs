@@ -14,6 +14,8 @@ use super::open_charges::{Count, OpenCharges};
 pub(super) struct Waiters {
     /// In order of arrival.
     pub(super) all: BTreeMap<u64, WaiterState>,
+    /// How many of them hope for open charges alone.
+    pub(super) hoping: usize,
     /// Before that, none asks on the chance that another process has given back.
     next_look: Option<Instant>,
     /// Hears of the permits that come back, in any process.
@@ -37,6 +39,8 @@ pub(super) struct WaiterState {
     is_denied: bool,
     /// Whether no other count has.
     is_denied_alone: bool,
+    /// How many permits there are for it, if the count is of permits: plans differ.
+    permits: u64,
     /// Whether only units that are given back can reach it within its patience.
     needs_refund: bool,
     /// Whether it gives up if this process has no open charges.
@@ -71,6 +75,7 @@ impl Waiters {
             cost: waited.cost,
             is_denied: waited.is_denied,
             is_denied_alone,
+            permits: waited.permits,
             needs_refund: false,
             hopes_for_charges: false,
             may_ask: false,
@@ -163,6 +168,8 @@ pub(crate) struct WaitedCount {
     pub(crate) is_denied: bool,
     /// Whether the number of its waiters is bounded.
     pub(crate) is_bounded: bool,
+    /// How many permits there are for it, or 0 for a count of units.
+    pub(crate) permits: u64,
 }
 
 /// The place of a request among the waiters of each of its counts, until it is dropped.
@@ -243,6 +250,25 @@ impl WaitingPlace {
     /// It has asked, and was denied by the counts with these hashes. What it was woken for in
     /// another one is the next one's there.
     pub(crate) fn denied(&self, by: &[u64]) {
+        let mut hashes = self.places.iter().map(|(hash, _)| hash);
+        self.change(|count, own| {
+            let is_denied = hashes.next().is_some_and(|hash| by.contains(hash));
+            let waiters = &mut count.waiters.all;
+            let state = waiters
+                .get_mut(&own)
+                .filter(|it| is_denied && it.permits > 0);
+            if let Some(state) = state
+                && std::mem::take(&mut state.was_woken)
+            {
+                // Its plan has no room: the next one asks whose plan may have some.
+                let own = state.permits;
+                let mut others = waiters
+                    .values_mut()
+                    .filter(|it| it.is_denied && !it.may_ask);
+                let next = others.find(|it| it.permits > own);
+                next.into_iter().for_each(|it| it.wake(false));
+            }
+        });
         if self.places.len() == 1 {
             return;
         }
@@ -268,14 +294,17 @@ impl WaitingPlace {
     }
 
     fn begin(&self, hope: Option<Hope>) {
-        self.each(|state| {
-            state.needs_refund = hope.is_some() && state.is_denied;
-            state.hopes_for_charges = state.needs_refund && hope == Some(Hope::OpenCharges);
-            state.is_asking = false;
-        });
         self.change(|count, own| {
-            let state = count.waiters.all.get(&own);
-            let needs_refund = state.is_some_and(|state| state.needs_refund);
+            let waiters = &mut count.waiters;
+            let Some(state) = waiters.all.get_mut(&own) else {
+                return;
+            };
+            let needs_refund = hope.is_some() && state.is_denied;
+            let hopes = needs_refund && hope == Some(Hope::OpenCharges);
+            waiters.hoping -= usize::from(state.hopes_for_charges);
+            waiters.hoping += usize::from(hopes);
+            (state.needs_refund, state.hopes_for_charges) = (needs_refund, hopes);
+            state.is_asking = false;
             let now = Instant::now();
             if let Some(every) = hope.filter(|_| needs_refund).map(Hope::look_every)
                 && count.waiters.next_look.is_none_or(|next| next < now)
@@ -331,6 +360,8 @@ impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.change(|count, own| {
             let state = count.waiters.all.remove(&own);
+            let hoped = state.as_ref().is_some_and(|state| state.hopes_for_charges);
+            count.waiters.hoping -= usize::from(hoped);
             // What it was woken for is the next one's.
             if state.is_some_and(|state| state.may_ask) {
                 count.waiters.wake_for(1, false);

@@ -29,7 +29,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 /// The right to run now, of at most as many as a rule lets run [at a
 /// time](crate::Rule::with_max_concurrent). It goes back when all clones are dropped.
 ///
-/// The store keeps it for a [lease](crate::Rule::with_permit_lease), which a task renews.
+/// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews those of a store
+/// or of `Limits`, in the runtime of the first request: when that runtime ends, the next request begins
+/// another one.
 ///
 /// ```
 /// use tidegate::store::Permit;
@@ -93,6 +95,8 @@ struct Lease {
     /// A count of permits for each of the take's, with the holder as a receipt.
     counts: SmallVec<[(Take, Receipt); 1]>,
     counters: Arc<RuleCounters>,
+    /// That of the request.
+    runtime: Option<Handle>,
     /// How long the store keeps it from when it was asked.
     time: Duration,
     /// How long it does so now.
@@ -133,6 +137,7 @@ impl RefundQueue {
             store: Arc::clone(store),
             counts,
             counters: Arc::clone(counters),
+            runtime: Handle::try_current().ok(),
             time,
             until: now + time,
             renew_at: now + time / RENEWALS_PER_LEASE,
@@ -166,7 +171,13 @@ impl Drop for Held {
             tell();
         }
         let held = lock(&self.refunds.permits().0).permits.remove(&self.number);
-        held.iter().for_each(|lease| lease.release(&self.refunds));
+        if let Some(lease) = held {
+            // It may be dropped by a thread of its own.
+            let runtime = lease.runtime.as_ref();
+            let runtime = runtime.filter(|_| Handle::try_current().is_err());
+            let _entered = runtime.map(Handle::enter);
+            lease.release(&self.refunds);
+        }
     }
 }
 

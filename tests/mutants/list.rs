@@ -1582,8 +1582,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "grpc",
         "a denial says that the server is unavailable",
         "src/callback/problem_document.rs",
-        "grpc::push_encoded(&mut message, policy.name());\n            }\n            grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED,",
-        "grpc::push_encoded(&mut message, policy.name());\n            }\n            grpc::trailers_only(content_type, Code::UNAVAILABLE,",
+        "grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED, &message)",
+        "grpc::trailers_only(content_type, Code::UNAVAILABLE, &message)",
     ),
     mutant(
         "direct",
@@ -1652,8 +1652,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "several",
         "the name of the service is not in front of a changed count",
         "src/store/redis/question.rs",
-        "[&*self.prefix.service, &pieces.concat()].concat()",
-        "[\"\", &pieces.concat()].concat()",
+        "self.name.text(&self.prefix.service, &self.prefix.default)",
+        "self.name.text(\"\", &self.prefix.default)",
     ),
     mutant(
         "several",

@@ -131,7 +131,6 @@ async fn clones_of_a_permit_are_one() {
 /// The last clone may be dropped where there is no runtime, as a field of something that a thread
 /// owns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: its release panics in a thread of its own, and the permit stays held"]
 async fn a_permit_that_is_dropped_outside_of_a_runtime() {
     let server = Redis::start();
     for store in stores(&server).await {

@@ -33,7 +33,6 @@ async fn peeked(limits: &Limits, key: &str) -> Vec<u64> {
 /// The permits of a rule without a key of its own are those of the key that a check is given, as
 /// its units are: what alice does costs bob nothing.
 #[tokio::test]
-#[ignore = "defect: checks of all keys share the permits and the units of such a rule"]
 async fn a_check_counts_the_key_it_is_given() {
     let server = Redis::start();
     for store in stores(&server).await {

@@ -150,40 +150,6 @@ async fn what_runs_keeps_its_permits() {
     until_held(&server, 0).await;
 }
 
-/// The runtime in which the first permits were got ends, with requests in it. Theirs come back
-/// with their lease, and what another runtime holds of the same store is renewed all the same.
-#[test]
-#[ignore = "defect: nothing is renewed any more once the runtime of the first permit has ended"]
-fn a_runtime_that_ends_with_permits_in_it() {
-    let (home, server) = (runtime(), Redis::start());
-    let store = home.block_on(store_at(&server.url, PATIENT));
-    let limits = limits(leased(2, 3 * SECOND), store);
-    let guest = runtime();
-    let (said, heard) = std::sync::mpsc::channel();
-    let check = limits.check("p", "k").into_future();
-    guest.spawn(async move {
-        let _admitted = check.await.expect("free");
-        said.send(()).expect("it is heard");
-        std::future::pending::<()>().await;
-    });
-    heard.recv_timeout(PATIENT).expect("it is admitted");
-    let other = home
-        .block_on(limits.check("p", "k").into_future())
-        .expect("free");
-    guest.shutdown_timeout(SECOND);
-    home.block_on(async {
-        until_held(&server, 1).await;
-        let began = Instant::now();
-        while began.elapsed() < 7 * SECOND {
-            assert_eq!(held(&server), 1, "after {:?}", began.elapsed());
-            sleep(millis(50)).await;
-        }
-        drop(other);
-        until_held(&server, 0).await;
-        until_free(&limits, "k", 2).await;
-    });
-}
-
 /// The clock steps, by less and by more than a lease: what runs gives back what it has, and in the
 /// end all can be had.
 #[tokio::test]

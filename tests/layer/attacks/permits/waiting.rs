@@ -45,7 +45,6 @@ async fn send(app: Router) -> u16 {
 /// One key takes a quarter of the places. All are served, some leave, and a bystander is answered
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: after 40 s fewer than 8,000 of them wait, in an unoptimized build"]
 async fn ten_thousand_wait_on_one_name() {
     let server = Redis::start();
     for store in stores(&server).await {
@@ -212,7 +211,6 @@ async fn rules_that_change_while_requests_wait() {
 
 /// Plans with numbers of their own share what runs: of 1, 2 and 4, the smaller ones wait longer.
 #[tokio::test]
-#[ignore = "defect: who waits under a plan with room stands behind one whose plan has none"]
 async fn plans_wait_for_the_same_permits() {
     let server = Redis::start();
     for store in stores(&server).await {
@@ -256,7 +254,6 @@ async fn plans_wait_for_the_same_permits() {
 
 /// A rule that has no number any more admits those who wait, as it admits those who come.
 #[tokio::test]
-#[ignore = "defect: who waits does not see that the number or the rule is gone"]
 async fn a_number_that_goes_admits_who_waits() {
     let server = Redis::start();
     for store in stores(&server).await {
