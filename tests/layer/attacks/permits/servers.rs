@@ -2,15 +2,8 @@
 
 use test_support::proxy::{Mode, Proxy};
 use tidegate::test_util::ManualClock;
-use tokio::runtime::{Builder, Runtime};
 
 use super::*;
-
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let builder = builder.worker_threads(1).enable_all();
-    builder.build().expect("a runtime")
-}
 
 async fn hold(limits: &Limits, key: &str, number: usize) -> Vec<Admitted> {
     let mut all = Vec::new();
