@@ -1118,10 +1118,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "at a time",
-        "a permit that was lost stays lost",
+        "a renewal in time is late",
         "lua/permits/renew.lua",
-        "renewed = pcall('ZADD', key, format",
-        "renewed = pcall('ZADD', key, 'XX', format",
+        "if now <= deadline then",
+        "if now > deadline then",
     ),
     mutant(
         "at a time",
