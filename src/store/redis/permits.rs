@@ -14,8 +14,8 @@ use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::store::{Store, Take};
 
-/// A take of permits that is not answered. Dropped without an answer, it gives back what it may have
-/// been granted.
+/// A take of permits that is not answered. Dropped without an answer, it gives back what it may
+/// have been granted.
 pub(super) struct AskedPermits {
     store: RedisStore,
     take: Take,
@@ -44,8 +44,8 @@ impl AskedPermits {
 }
 
 impl Drop for AskedPermits {
-    /// Releases behind the take on its connection, and again once the server refuses the take, which
-    /// may be held up on a connection that was replaced.
+    /// Releases behind the take on its connection, and again once the server refuses the take,
+    /// which may be held up on a connection that was replaced.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -53,12 +53,15 @@ impl Drop for AskedPermits {
         if self.is_answered {
             return;
         }
+        // A time-out may have no end. Beyond a lease the server has forgotten the permit.
         let bound = match self.store.deadline(&self.take) {
             Some(deadline) => {
-                deadline.at.saturating_duration_since(Instant::now()) + deadline.timeout
+                let left = deadline.at.saturating_duration_since(Instant::now());
+                left.saturating_add(deadline.timeout)
             }
             None => self.store.connection.timeout(),
         };
+        let bound = bound.min(self.take.rule().permit_lease());
         let refused_at = Instant::now() + bound + LATE;
         let counts = self.take.counts().iter();
         for count in counts.filter(|count| count.rule().is_permits()) {
@@ -72,8 +75,8 @@ impl Drop for AskedPermits {
 const LATE: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Asks until the permit is released, or the server says that it has none and refuses the take; and no
-/// longer than it would keep the permit.
+/// Asks until the permit is released, or the server says that it has none and refuses the take; and
+/// no longer than it would keep the permit.
 async fn release(store: RedisStore, count: Take, holder: Receipt, refused_at: Instant) {
     let until = refused_at + count.rule().permit_lease();
     loop {

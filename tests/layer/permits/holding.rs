@@ -6,13 +6,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use futures_util::FutureExt;
 use http::StatusCode;
+use test_support::Redis;
 use tidegate::decision::{QuotaState, Verdict};
 use tidegate::rule::Policy;
 use tidegate::{Decision, Key, Limits, Quota, Rule, Store};
 use tokio::sync::Notify;
 
-use crate::{Stores, send};
+use crate::{Stores, send, store_on};
 
 const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -183,8 +185,8 @@ async fn the_max_changes_while_requests_wait() {
     }
 }
 
-/// A permit lives as long as its holder, however short its lease; and it comes back to a server that
-/// has lost it.
+/// A permit lives as long as its holder, however short its lease; and it comes back to a server
+/// that has lost it.
 #[tokio::test]
 async fn a_permit_is_renewed() {
     let stores = Stores::start().await;
@@ -215,4 +217,20 @@ async fn a_permit_is_renewed() {
     }
     assert!(first.permit.is_some());
     drop(holders);
+}
+
+/// A caller that leaves gives back what it may have been granted, also where a time-out has no end.
+#[tokio::test]
+async fn a_caller_leaves_under_a_time_out_without_end() {
+    let server = Redis::start();
+    let store = store_on(&server).await.timeout(Duration::MAX);
+    let limits = limits(one_at_a_time(), Arc::new(store));
+    for _ in 0..10 {
+        let check = limits.check("export", Key::default()).into_future();
+        assert!(check.now_or_never().is_none(), "Redis has to be asked");
+    }
+    while peeked(&limits).await == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(limits.check("export", Key::default()).await.is_ok());
 }
