@@ -103,9 +103,12 @@ impl Rule {
     }
 
     /// What a request that finds no [permit](Self::with_max_concurrent) is told to wait: a hint,
-    /// since nobody knows how long those in progress take. Default: 1 s.
+    /// since nobody knows how long those in progress take. 1 ms to 1 day: a shorter or longer hint
+    /// becomes one of these. Default: 1 s.
     #[must_use]
     pub fn with_busy_retry(self, after: Duration) -> Self {
+        const RANGE: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(86_400)];
+        let after = after.clamp(RANGE[0], RANGE[1]);
         self.with(|it| it.permits.busy_retry = after)
     }
 
