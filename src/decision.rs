@@ -21,10 +21,14 @@
 //! # }
 //! ```
 
+mod receipt;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::receipt::Charged;
+pub use self::receipt::Receipt;
 use crate::error::StoreError;
 
 /// The answer to one take: allowed or denied, what remains, and when to come back.
@@ -37,7 +41,7 @@ use crate::error::StoreError;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Decision {
     states: States,
-    /// Of 0 units if nothing was charged.
+    /// What was charged; nothing as 0 units.
     charged: Charged,
     found: Found,
     /// Whether it was denied by permits alone.
@@ -543,110 +547,6 @@ impl fmt::Debug for Decision {
             decision.field("failure", failure);
         }
         decision.finish()
-    }
-}
-
-/// What a take was charged: the receipt for a [refund](crate::Store::refund).
-///
-/// It belongs to the rule and key of its take, and to the store that gave it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Receipt {
-    stamp: u64,
-    serial: u64,
-    units: u64,
-    /// Under a rule of several subjects: that of each count.
-    of_counts: Option<Arc<[Receipt]>>,
-}
-
-/// What a receipt says, without those of several counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Charged {
-    stamp: u64,
-    serial: u64,
-    units: u64,
-}
-
-impl Charged {
-    const NOTHING: Self = Self {
-        stamp: 0,
-        serial: 0,
-        units: 0,
-    };
-
-    const fn by(receipt: Option<&Receipt>) -> Self {
-        match receipt {
-            None => Self::NOTHING,
-            Some(receipt) => Self {
-                stamp: receipt.stamp,
-                serial: receipt.serial,
-                units: receipt.units,
-            },
-        }
-    }
-}
-
-impl Receipt {
-    /// For stores: the receipt of a take that was charged `units` at the instant `stamp`, in
-    /// microseconds of the store's clock. `serial` is below 2^52, and no other take of that instant
-    /// has it.
-    #[must_use]
-    pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
-        Self {
-            stamp,
-            serial,
-            units,
-            of_counts: None,
-        }
-    }
-
-    /// The same, with a receipt for each of several counts.
-    pub(crate) fn of_counts(mut self, receipts: Vec<Self>) -> Self {
-        self.of_counts = Some(receipts.into());
-        self
-    }
-
-    /// The receipt of each of a take's [counts](crate::Take::counts).
-    #[must_use]
-    pub fn counts(&self) -> &[Self] {
-        match &self.of_counts {
-            Some(receipts) => receipts,
-            None => std::slice::from_ref(self),
-        }
-    }
-
-    /// The instant of the charge, in microseconds of the store's clock: since 1970 for Redis, since
-    /// an epoch of its own for the memory store.
-    #[must_use]
-    pub const fn stamp(&self) -> u64 {
-        self.stamp
-    }
-
-    /// The number that distinguishes takes of the same instant.
-    #[must_use]
-    pub const fn serial(&self) -> u64 {
-        self.serial
-    }
-
-    /// The units that were charged.
-    #[must_use]
-    pub const fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// A bit above all serial numbers: it marks receipts of a fallback's own store.
-    const FALLBACK: u64 = 1 << 63;
-
-    /// The receipt of a fallback's own store, with the mark.
-    pub(crate) const fn of_fallback(mut self) -> Self {
-        self.serial |= Self::FALLBACK;
-        self
-    }
-
-    /// The receipt of a fallback's own store, without the mark; `None` if it has none.
-    pub(crate) fn as_fallback(&self) -> Option<Self> {
-        let mut own = self.clone();
-        own.serial &= !Self::FALLBACK;
-        (own.serial != self.serial).then_some(own)
     }
 }
 
