@@ -29,9 +29,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 /// The right to run now, of at most as many as a rule lets run [at a
 /// time](crate::Rule::with_max_concurrent). It goes back when all clones are dropped.
 ///
-/// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews those of a store
-/// or of `Limits`, in the runtime of the first request: when that runtime ends, the next request begins
-/// another one.
+/// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews the permits of
+/// a store or of `Limits`, in the runtime of the first request: when that runtime ends, the next
+/// request that gets a permit begins another one.
 ///
 /// ```
 /// use tidegate::store::Permit;
@@ -59,7 +59,7 @@ pub(super) struct HeldPermits(Arc<Mutex<Holders>>);
 
 #[derive(Debug, Default)]
 struct Holders {
-    permits: BTreeMap<u64, Lease>,
+    permits: BTreeMap<u64, TakenPermits>,
     /// The number of the last one.
     last: u64,
     /// The task that renews, and when it looks next.
@@ -88,9 +88,9 @@ impl fmt::Debug for DropWatch {
     }
 }
 
-/// What is held of the permits of one take.
+/// The permits that one take was granted: a request holds them.
 #[derive(Debug, Clone)]
-struct Lease {
+struct TakenPermits {
     store: Arc<dyn Store>,
     /// A count of permits for each of the take's, with the holder as a receipt.
     counts: SmallVec<[(Take, Receipt); 1]>,
@@ -133,7 +133,7 @@ impl RefundQueue {
             return None;
         }
         let (now, time) = (Instant::now(), take.rule().permit_lease());
-        let lease = Lease {
+        let taken = TakenPermits {
             store: Arc::clone(store),
             counts,
             counters: Arc::clone(counters),
@@ -144,7 +144,7 @@ impl RefundQueue {
             is_renewing: false,
         };
         let refunds = self.clone();
-        let number = self.permits().add(lease);
+        let number = self.permits().add(taken);
         Some(Permit(Arc::new(Held {
             number,
             refunds,
@@ -171,23 +171,23 @@ impl Drop for Held {
             tell();
         }
         let held = lock(&self.refunds.permits().0).permits.remove(&self.number);
-        if let Some(lease) = held {
+        if let Some(taken) = held {
             // It may be dropped by a thread of its own.
-            let runtime = lease.runtime.as_ref();
+            let runtime = taken.runtime.as_ref();
             let runtime = runtime.filter(|_| Handle::try_current().is_err());
             let _entered = runtime.map(Handle::enter);
-            lease.release(&self.refunds);
+            taken.release(&self.refunds);
         }
     }
 }
 
 impl HeldPermits {
-    fn add(&self, lease: Lease) -> u64 {
-        let look_at = lease.renew_at;
+    fn add(&self, taken: TakenPermits) -> u64 {
+        let look_at = taken.renew_at;
         let mut holders = lock(&self.0);
         holders.last += 1;
         let number = holders.last;
-        holders.permits.insert(number, lease);
+        holders.permits.insert(number, taken);
         // A task ends with its runtime, and a shorter lease needs an earlier look.
         let looks = holders.renewals.as_ref();
         let looks = looks.is_some_and(|(task, at)| !task.is_finished() && *at <= look_at);
@@ -206,15 +206,15 @@ impl HeldPermits {
             sleep_until(look_at).await;
             let mut holders = lock(&self.0);
             let now = Instant::now();
-            for (number, lease) in &mut holders.permits {
-                if lease.renew_at <= now {
-                    lease.renew_at = now + lease.time / ATTEMPTS_PER_LEASE;
-                    if !std::mem::replace(&mut lease.is_renewing, true) {
-                        tokio::spawn(self.clone().renew(*number, lease.clone()));
+            for (number, taken) in &mut holders.permits {
+                if taken.renew_at <= now {
+                    taken.renew_at = now + taken.time / ATTEMPTS_PER_LEASE;
+                    if !std::mem::replace(&mut taken.is_renewing, true) {
+                        tokio::spawn(self.clone().renew(*number, taken.clone()));
                     }
                 }
             }
-            let next = holders.permits.values().map(|lease| lease.renew_at).min();
+            let next = holders.permits.values().map(|taken| taken.renew_at).min();
             match (next, &mut holders.renewals) {
                 (Some(next), Some((_, at))) => (look_at, *at) = (next, next),
                 _ => {
@@ -225,15 +225,15 @@ impl HeldPermits {
         }
     }
 
-    async fn renew(self, number: u64, lease: Lease) {
+    async fn renew(self, number: u64, taken: TakenPermits) {
         let sent = Instant::now();
-        let asked = lease.counts.iter().map(|(take, holder)| {
-            let ask = || lease.store.renew(take, holder);
+        let asked = taken.counts.iter().map(|(take, holder)| {
+            let ask = || taken.store.renew(take, holder);
             catch_unwind(AssertUnwindSafe(ask)).ok()
         });
         let mut is_renewed = true;
         for asked in asked.collect::<Vec<_>>() {
-            let bound = lease.time / RENEWALS_PER_LEASE;
+            let bound = taken.time / RENEWALS_PER_LEASE;
             is_renewed &= match asked {
                 Some(answer) => matches!(timeout(bound, answer).await, Ok(Ok(()))),
                 None => false,
@@ -242,19 +242,19 @@ impl HeldPermits {
         if let Some(held) = lock(&self.0).permits.get_mut(&number) {
             held.is_renewing = false;
             if is_renewed {
-                held.until = sent + lease.time;
-                held.renew_at = sent + lease.time / RENEWALS_PER_LEASE;
+                held.until = sent + taken.time;
+                held.renew_at = sent + taken.time / RENEWALS_PER_LEASE;
             }
             return;
         }
         // It was released meanwhile, and the renewal may have come behind the release.
-        for (take, holder) in &lease.counts {
-            lease.ask(take, holder).await.ok();
+        for (take, holder) in &taken.counts {
+            taken.ask(take, holder).await.ok();
         }
     }
 }
 
-impl Lease {
+impl TakenPermits {
     /// Gives the permits back, which is asked for immediately, and wakes requests that wait for
     /// them: what they ask is executed behind it.
     fn release(&self, refunds: &RefundQueue) {
@@ -337,7 +337,8 @@ pub(super) fn of_permits(
 }
 
 /// The permit of a take for which no request waits: that of a shadow rule. Its request may have
-/// ended before the store has answered. Clones are the same; the permit goes back with the last one.
+/// ended before the store has answered. Clones are the same; the permit goes back with the last
+/// one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LatePermit(Arc<OnceLock<Permit>>);
 

@@ -40,7 +40,7 @@ struct Pending {
     number: AtomicUsize,
     /// Notified when the number is 0.
     emptied: Notify,
-    /// Those that requests in progress hold.
+    /// The permits that requests in progress hold.
     permits: HeldPermits,
 }
 

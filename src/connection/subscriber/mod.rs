@@ -1,4 +1,5 @@
-//! The callers that wait for locks, and the background task that listens for releases.
+//! The callers that wait for locks, those that wait for permits of requests in progress, and the
+//! background task that listens for releases.
 
 mod turn;
 mod wait_queue;
