@@ -69,9 +69,9 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
-    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a rule of [several
-    /// subjects](crate::Rule::joint), or with [permits](crate::Rule::with_max_concurrent), or the
-    /// quotas have permits: the rule decides by its own.
+    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a rule of
+    /// [several subjects](crate::Rule::joint), or with [permits](crate::Rule::with_max_concurrent),
+    /// or the quotas have permits: the rule decides by its own.
     QuotasOfJointRule,
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.

@@ -1,8 +1,8 @@
     -- Decides about a permit: the right of a request to run, of at most so many at a time.
     --
-    -- A count of permits is a sorted set: a member for each holder, of a process and a number, scored
-    -- by the millisecond at which its lease ends. Takes of permits are one each, and have the number
-    -- of the holder as a cost; or they only look, with a cost of 0.
+    -- A count of permits is a sorted set: a member for each holder, of a process and a number,
+    -- scored by the millisecond at which its lease ends. Takes of permits are one each, and have
+    -- the number of the holder as a cost; or they only look, with a cost of 0.
     --
     -- Uses   what `read_row` gives; permits: how many there are; lease and expiry in milliseconds;
     --        slice: the process

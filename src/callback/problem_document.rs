@@ -202,8 +202,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 ///
 /// # Busy
 ///
-/// As many requests as may run [at a time](crate::Rule::with_max_concurrent) are in progress, and no
-/// quota is used up. There is room as soon as one of them ends, so `Retry-After` is a
+/// As many requests as may run [at a time](crate::Rule::with_max_concurrent) are in progress, and
+/// no quota is used up. There is room as soon as one of them ends, so `Retry-After` is a
 /// [hint](crate::Rule::with_busy_retry). The document has a type of its own, the address of this
 /// section. Beside the names of the policies that denied it stands how many requests each lets run:
 ///

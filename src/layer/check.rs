@@ -22,8 +22,8 @@ use crate::store::{Charge, LatePermit, Permit, Store};
 ///
 /// Dropping its future before it is done may or may not charge the question, as with a request.
 ///
-/// Under a rule that says how many may run [at a time](Rule::with_max_concurrent), keep the answer as
-/// long as the work takes: `let admitted = limits.check(..).await?;`. See [`Admitted`].
+/// Under a rule that says how many may run [at a time](Rule::with_max_concurrent), keep the answer
+/// as long as the work takes: `let admitted = limits.check(..).await?;`. See [`Admitted`].
 ///
 /// ```
 /// use tidegate::{Limits, Quota, Rule};
@@ -82,8 +82,8 @@ impl Check {
     }
 
     /// How long it may wait where it is denied, as a request behind a layer that
-    /// [waits](crate::RateLimitLayer::wait). All checks of the path share the number that may wait, 1,024.
-    /// Default: it does not wait.
+    /// [waits](crate::RateLimitLayer::wait). Of all checks of the path 1,024 may wait at the same
+    /// time. Default: it does not wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -292,8 +292,8 @@ pub struct Admitted {
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
     /// The right to run, under a rule that says how many may [at a
-    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. It goes
-    /// back when it is dropped, and what is dropped [at
+    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. It
+    /// goes back when it is dropped, and what is dropped [at
     /// once](crate::warning::WarningKind::PermitNotKept) limits nothing. `None` under other rules.
     pub permit: Option<Permit>,
     /// That of the rule's candidate.

@@ -291,7 +291,8 @@ impl Gate {
     }
 
     /// The rule of now for a take that waits for a permit: one whose max was raised admits it.
-    /// `Some(None)` if nothing limits it any more; `None` if its rule is the same, or has no permits.
+    /// `Some(None)` if nothing limits it any more; `None` if its rule is the same, or has no
+    /// permits.
     fn rule_of_now(&self, take: &Take) -> Option<Option<Arc<Rule>>> {
         let rule = take.rule();
         if !rule.has_permits() {

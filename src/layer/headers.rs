@@ -17,8 +17,8 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// Which header fields tell a client about its limits.
 ///
 /// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
-/// more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The other
-/// fields are left out where the store's decision tells nothing about the quotas.
+/// more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The
+/// other fields are left out where the store's decision tells nothing about the quotas.
 ///
 /// ```
 /// use std::time::Duration;

@@ -184,8 +184,8 @@ impl RateLimitLayer {
     /// window that is new for a key may find less, if the longest one has just begun anew. Under
     /// GCRA keys live for up to twice the longest time that a bucket in use takes to drain.
     ///
-    /// A rule of several subjects, and one with [permits](Rule::with_max_concurrent), decides by its
-    /// own quotas, which is a warning.
+    /// A rule of several subjects, and one with [permits](Rule::with_max_concurrent), decides by
+    /// its own quotas, which is a warning.
     ///
     /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
     /// which takes some microseconds.
@@ -355,9 +355,9 @@ impl RateLimitLayer {
     /// past its time. Units that are free go to the caller that asks first: requests that wait are
     /// not served in the order of their arrival. Of those that wait for a
     /// [permit](Rule::with_max_concurrent) the first one of the process asks when one comes back,
-    /// and one asks once a second. While it waits, a request keeps no instance of the
-    /// inner service ready. Where several layers around a handler let a request wait, the bounds
-    /// of inner layers begin when it began to wait in an outer one.
+    /// and one asks once a second. While it waits, a request keeps no instance of the inner service
+    /// ready. Where several layers around a handler let a request wait, the bounds of inner layers
+    /// begin when it began to wait in an outer one.
     ///
     /// Units that this process gives back, by a [settlement or a
     /// refund](crate::store::Charge::settle) or [by outcome](Rule::with_refund_on), wake requests

@@ -189,8 +189,8 @@ impl Waiter {
         true
     }
 
-    /// It was allowed. As many as find a permit still ask next: of several that came back, one message
-    /// may tell.
+    /// It was allowed. As many as still find a permit ask next: one message may tell of several
+    /// that came back.
     pub(super) fn granted(&self, take: &Take, decision: &Decision) {
         self.place.granted();
         let joint = take.as_joint().into_iter();

@@ -361,8 +361,8 @@ impl NearLimit {
     }
 
     /// Whether so much of a quota is used. For a leased unit the store says that, as of the lease:
-    /// little of a lease may be left although much of the quota is. That as many requests run as may
-    /// is usual, and no quota. Quotas have at most 15 digits: nothing overflows.
+    /// little of a lease may be left although much of the quota is. That as many requests run as
+    /// may is usual, and no quota. Quotas have at most 15 digits: nothing overflows.
     #[inline]
     pub(super) fn is_near(self, rule: &Rule, decision: &Decision) -> bool {
         let algorithm = rule.algorithm().algorithm();

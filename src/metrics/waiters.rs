@@ -193,10 +193,10 @@ impl WaitingPlace {
         self.each(|state| state.is_asking = true);
     }
 
-    /// Waits for units that are given back, or for a permit. Returns whether to ask: also once there
-    /// is another reason, which is looked for every 100 ms, or every second; and false once `until`
-    /// is over, or, unless there is `hope` beyond them, when this process has no open charges of a
-    /// count that denied it.
+    /// Waits for units that are given back, or for a permit. Returns whether to ask: also once
+    /// there is another reason, which is looked for every 100 ms, or every second; and false once
+    /// `until` is over, or, unless there is `hope` beyond them, when this process has no open
+    /// charges of a count that denied it.
     pub(crate) async fn refunded(
         &self,
         until: Option<Instant>,

@@ -41,8 +41,8 @@ impl CountName {
         [prefix, self.rule.id(), separator, self.key.as_str()]
     }
 
-    /// The name under which a store keeps the count, behind `service`. That of permits is made of the
-    /// name of the count beside them, in whose slot of a cluster it lies.
+    /// The name under which a store keeps the count, behind `service`. That of permits is made of
+    /// the name of the count beside them, in whose slot of a cluster it lies.
     pub(crate) fn text(&self, service: &str, default_prefix: &str) -> String {
         let name = [service, &self.pieces(default_prefix).concat()].concat();
         match self.rule.is_permits() {

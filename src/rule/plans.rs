@@ -213,8 +213,8 @@ impl Rule {
         }
     }
 
-    /// The rule with the plan that a request has under `last`, which was made of an earlier rule of its
-    /// path. `None` if there is no such plan.
+    /// The rule with the plan that a request has under `last`, which was made of an earlier rule of
+    /// its path. `None` if there is no such plan.
     pub(crate) fn as_chosen_for(self: Arc<Self>, last: &Self) -> Option<Arc<Self>> {
         match last.plan() {
             Some(plan) => self.of_plan(plan),

@@ -31,8 +31,8 @@ pub struct Capabilities {
     /// Whether the store decides [several counts](crate::Take::counts) together, for
     /// [joint](crate::Rule::joint) rules.
     pub joint: bool,
-    /// Whether the store keeps [permits](crate::Rule::with_max_concurrent): among a take's counts are
-    /// such of permits.
+    /// Whether the store keeps [permits](crate::Rule::with_max_concurrent): among a take's counts
+    /// are such of permits.
     pub permits: bool,
     /// The server that keeps the counts. Default: `None`, no other store has the same counts.
     pub server: Option<ServerId>,

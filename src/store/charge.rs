@@ -193,9 +193,9 @@ impl Charge {
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
     /// all units were used, and everything else returns 0. `settle(0)` is a refund, except that
-    /// quotas with a [cost of their own](crate::rule::Policy::with_cost) stay as they are: a request
-    /// that used no token is a request. A use of more than was reserved gives nothing back, and
-    /// charges nothing.
+    /// quotas with a [cost of their own](crate::rule::Policy::with_cost) stay as they are: a
+    /// request that used no token is a request. A use of more than was reserved gives nothing back,
+    /// and charges nothing.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};

@@ -115,7 +115,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown, and the receipt is used up.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
-    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a take's
+    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a
+    /// take's
     /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
     /// store has lost is there again, also above max: the request of its holder runs. Default: the
     /// store keeps permits until they are refunded.
@@ -129,9 +130,9 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
-    /// Calls `changed` whenever a permit of this count may have come back, in any process, as long as
-    /// the future is polled. Default: `None`, the store does not hear of that. Then requests that
-    /// wait ask whenever a permit of their own process comes back, and once a second.
+    /// Calls `changed` whenever a permit of this count may have come back, in any process, as long
+    /// as the future is polled. Default: `None`, the store does not hear of that. Then requests
+    /// that wait ask whenever a permit of their own process comes back, and once a second.
     fn listen(
         &self,
         _take: &Take,

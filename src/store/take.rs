@@ -62,8 +62,8 @@ impl Take {
         Self::of(CountName::new(rule, key), None, cost)
     }
 
-    /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject by
-    /// its name. A subject that is not named is not counted: the others decide.
+    /// A take under a [joint](Rule::joint) rule, at the rule's cost, with the key of each subject
+    /// by its name. A subject that is not named is not counted: the others decide.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -102,8 +102,8 @@ impl Take {
         Ok(Self::joint(rule, of_subjects))
     }
 
-    /// The same with a key for each subject of the rule, in their order. Those without a key are not
-    /// counted.
+    /// The same with a key for each subject of the rule, in their order. Those without a key are
+    /// not counted.
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
         let name = CountName::new(Arc::clone(&rule), JointTake::key_of(&keys));
@@ -136,8 +136,8 @@ impl Take {
         self
     }
 
-    /// The takes that are decided together, each of one count and at its cost: of them all, or none,
-    /// is charged. Under a rule of one subject it is this take itself.
+    /// The takes that are decided together, each of one count and at its cost: of them all, or
+    /// none, is charged. Under a rule of one subject it is this take itself.
     ///
     /// A store that can do that says so by
     /// [`Capabilities::joint`](crate::store::Capabilities::joint), and answers with what

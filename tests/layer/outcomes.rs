@@ -509,8 +509,8 @@ async fn refunds_crowd_out_no_takes() {
     }
 }
 
-/// A rule that counts by the minute and by the hour loses the hour, or a plan with it: good requests
-/// are still given back, at once.
+/// A rule that counts by the minute and by the hour loses the hour, or a plan with it: good
+/// requests are still given back, at once.
 #[tokio::test]
 async fn a_reload_that_takes_the_longest_window_away_leaves_refunds_as_they_are() {
     let (minute, hour) = (("60s", 4), ("1h", 100));

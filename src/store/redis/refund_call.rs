@@ -65,8 +65,8 @@ impl RefundCall {
         &CountQuestion::in_call(&self.counts[count][0]).count
     }
 
-    /// The script call: two keys and the receipts of each count, or one and the holders of permits, a
-    /// test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
+    /// The script call: two keys and the receipts of each count, or one and the holders of permits,
+    /// a test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
     /// `lua/permits/renew.lua`.
     pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
         let has_two_keys = !self.kind.is_of_permits();

@@ -47,8 +47,8 @@ const RECORD_SIZE: usize = 20;
 
 /// The questions about these keys.
 ///
-/// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for each
-/// rule, and sent once for a run of keys.
+/// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for
+/// each rule, and sent once for a run of keys.
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
     let has_one_quota =
         |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
@@ -139,8 +139,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says how many
-/// there are, and who asks.
+/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says how
+/// many there are, and who asks.
 fn encode(rule: &Rule) -> Box<[u8]> {
     if rule.is_permits() {
         let lease = u64::try_from(rule.permit_lease().as_millis()).unwrap_or(MAX_NUMBER);

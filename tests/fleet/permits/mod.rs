@@ -1,5 +1,5 @@
-//! Permits of several processes on one Redis: how many requests run at a time, when a permit is back,
-//! and what it costs to wait for one.
+//! Permits of several processes on one Redis: how many requests run at a time, when a permit is
+//! back, and what it costs to wait for one.
 
 mod at_a_time;
 mod back;
@@ -24,7 +24,8 @@ fn rule(max: u64, lease: Duration) -> Rule {
     rule.with_permit_lease(lease).expect("valid")
 }
 
-/// The permits that the server keeps: those that are held, and with them those whose leases are over.
+/// The permits that the server keeps: those that are held, and with them those whose leases are
+/// over.
 fn permits(server: &Redis) -> (u64, u64) {
     let mut connection = server.connection();
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
