@@ -29,7 +29,12 @@ async fn ask_the_model(question: &str) -> Result<(String, u64), StatusCode> {
 async fn chat(uri: Uri, charges: Charges) -> Result<String, StatusCode> {
     let (answer, tokens) = ask_the_model(uri.query().unwrap_or_default()).await?;
     // Units that were not given back stay charged until the window has passed.
-    let returned = charges.of("tokens").settle(tokens).await.unwrap_or(0);
+    let settled = charges
+        .of("tokens")
+        .settle(tokens)
+        .await
+        .unwrap_or_default();
+    let returned = settled.given_back;
     Ok(format!("{answer}, {tokens} tokens, {returned} given back"))
 }
 

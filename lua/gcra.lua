@@ -158,7 +158,7 @@ local function charge(counter, time, units, charged_at)
     counter.units = counter.units - paces * counter.pace_units
   end
   -- What another quota's takes charge in beyond what it can hold is lost.
-  local room = counter.capacity - before
+  local room = counter.owes and units or counter.capacity - before
   local held = units
   if held > room and room >= 0 then
     -- It is full to the brim, not to the last unit that fits wholly.

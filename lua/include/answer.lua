@@ -1,8 +1,9 @@
       -- Encodes an answer: see `reply_format`.
       --
-      -- Uses   what `decide` gives; limits, used, own
+      -- Uses   what `decide` gives; owes; limits, used, own
       --        ends_at(own[n]): from when on nothing counts that was charged under the quota
       size = size + 1
+      if owes then number = charged end
       for n = 1, number_limiting do
         local units_now = used[n] + charged
         local remaining, reset = limits[n] - units_now, 0

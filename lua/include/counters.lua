@@ -28,7 +28,8 @@
 --        carried_over(counter, charged_at)
 --                                      units that another counter has to be charged with then to
 --                                      count as much
---        charge(counter, time, units, charged_at) -> how many of them it could not hold
+--        charge(counter, time, units, charged_at) -> how many of them it could not hold; none if
+--                                                    counter.owes
 --        wait(counter, limit, cost): microseconds until the cost fits, if it does not fit now
 --        ends_at: see `answer`
 --        write_counter(counter)
@@ -145,9 +146,10 @@ while place < #KEYS do
               if counter.life ~= quota.life then is_changed = true end
               counter.max, counter.burst, counter.life = quota.max, quota.burst, quota.life
               counter.needed_until = now + counter.life
+              counter.owes = counter.owes or owes and n <= number_limiting
               if counter.refundable_since == 0 then counter.refundable_since = refundable_since end
             end
-            sets_expiry = sets_expiry or is_changed or went_back
+            sets_expiry = sets_expiry or is_changed or went_back or owes
             if is_changed or #counters > 1 then
 -- include: choose_counters
             end
@@ -157,6 +159,10 @@ while place < #KEYS do
             local lost = charge(counter, now, charged, last_charge)
             if lost > 0 and counter.refundable_since <= now then
               counter.refundable_since = now + 1
+            end
+            -- What is owed may count longer.
+            if counter.owes then
+              counter.needed_until = math.max(counter.needed_until, ends_at(counter))
             end
           end
           last_charge = now

@@ -1,11 +1,16 @@
       -- Decides how the next takes of a row are answered, and how many of them alike, as if each
       -- had come alone.
       --
-      -- Uses   cost, takes; limits, used
+      -- Uses   cost, takes; limits, used; owes, most
       -- Gives  verdict; alike: the number of takes that it answers; charged: the units to charge;
       --        number: 0, for the algorithm to fill
       local verdict, number, alike, charged = ALLOWED, 0, takes, 0
-      if cost > 0 then
+      if owes then
+        charged = cost
+        for n = 1, number_limiting do
+          charged = math.max(math.min(charged, most[n] - used[n]), 0)
+        end
+      elseif cost > 0 then
         for n = 1, number_limiting do
           local limit = limits[n]
           local room = limit - used[n]

@@ -15,18 +15,20 @@
   --   each quota  as the algorithm reads it
   --               A rule of no quotas is of permits: its lease is one of a permit, in milliseconds,
   --               its slice is the number of the process, and behind it stands how many there are.
+  --               Behind a rule whose record charges units owed stands for each quota that limits
+  --               how many units may be used at most with those owed.
   -- a record for each key:
   --   2 bytes     where its rule begins
   --   2 bytes     the number of rows. The counts of a take over several follow one another, with the
   --               same takes and deadlines: the first says 32768 and how many they are, and the
-  --               others 32768
+  --               others 32768. 16385: it charges units owed
   --   the first row
   -- and then the other rows of all keys.
   --
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
   -- Uses   question, records, place; read_quota(at) -> quota with its limit and life, at
-  -- Gives  size: no answers yet; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
+  -- Gives  size: no answers yet; owes; of units owed most; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
   --        expiry, slice, rows; of the first row cost, takes and deadline; of a take over several
   --        counts joint_first, joint_last, looks
   local rule_from
@@ -36,7 +38,8 @@
     joint_first, joint_last, looks = place, place + rows - JOINT - 1, true
     fitting, joint_error = takes, nil
   end
-  if rows >= JOINT then rows = 1 end
+  owes = rows == OWED + 1
+  if rows >= JOINT or owes then rows = 1 end
   if rule_from ~= rule_known then
     local bounds, from
     number_of_quotas, number_limiting, bounds, lease, expiry, slice, from =
@@ -49,5 +52,6 @@
     -- The rules of several counts take turns.
     if joint_last and not read then rules_read[rule_from] = { _G.unpack(quotas, 1, number_of_quotas) } end
     if number_of_quotas == 0 then permits = unpack('>I7', question, from) end
+    for n = 1, owes and number_limiting or 0 do most[n], from = unpack('>I7', question, from) end
     rule_known, has_bound, expiry_text = rule_from, bounds == 1, nil
   end

@@ -10,7 +10,7 @@
 --              than the one before; of an error the length of its text
 -- of late takes no more; of an error its text, which answers all takes of the key; and else
 --   number     microseconds to wait if it was denied, the serial number of the last if it was
---              charged, or 0
+--              charged, or 0; of units owed how many were charged
 --   each quota that limits, after the last take: units remaining, microseconds until it is whole
 -- and, if the script sets TELLS_HELD and several takes were charged, for each of these quotas
 --   number     units that its counter holds
@@ -34,4 +34,8 @@ local further = records + #KEYS * RECORD_SIZE
 -- and what is wrong with one of them.
 local JOINT = 32768
 local rules_read = {}
+-- Behind this many, a record has one row, which charges units owed; and how many may be used under
+-- each quota together with those.
+local OWED = 16384
+local owes, most = false, {}
 local joint_first, joint_last, looks, fitting, unfitting, joint_error

@@ -121,6 +121,21 @@ impl Algorithm {
         }
     }
 
+    /// The most units that may be used under this quota together with those
+    /// [owed](crate::Store::owe), which are `owe_at_most`, or by default the quota's max once more.
+    /// A bucket owes no more than drains in ten years.
+    pub(crate) fn most(self, quota: &Quota, owe_at_most: Option<u64>) -> u64 {
+        let (limit, owed) = (self.limit(quota), owe_at_most.unwrap_or(quota.max()));
+        let owed = match self {
+            Self::Gcra => owed.min(Pace::of(quota).drained(TEN_YEARS).0),
+            _ => owed,
+        };
+        match limit {
+            0 => 0,
+            _ => limit + owed.min(Quota::MAX_UNITS),
+        }
+    }
+
     /// How long a charge under this quota counts at most, in microseconds.
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
@@ -327,6 +342,23 @@ impl AnyState {
             Self::SlidingWindow(state) => state.decide(now, quotas, sub_windows, cost),
             Self::Gcra(state) => state.decide(now, quotas, sub_windows, cost),
             Self::FixedWindow(state) => state.decide(now, quotas, sub_windows, cost),
+        }
+    }
+
+    /// Charges units above the limits.
+    pub(super) fn owe(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u16,
+        units: u64,
+        most: &dyn Fn(&Quota) -> u64,
+    ) -> u64 {
+        match self {
+            Self::SlidingLog(state) => state.owe(now, quotas, units, most),
+            Self::SlidingWindow(state) => state.owe(now, quotas, sub_windows, units, most),
+            Self::Gcra(state) => state.owe(now, quotas, sub_windows, units, most),
+            Self::FixedWindow(state) => state.owe(now, quotas, sub_windows, units, most),
         }
     }
 

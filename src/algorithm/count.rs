@@ -103,15 +103,21 @@ impl Count {
         let sub_windows = config.number_of_sub_windows();
         let decision = self.state.take(now, &longer, sub_windows, cost);
         if decision.receipt().is_some() {
-            match (
-                LeaseMark::after_charge(mark, now, quotas, lease),
-                &mut self.lease,
-            ) {
-                (Some(mark), Some(kept)) => **kept = mark,
-                (mark, _) => self.lease = mark.map(Box::new),
-            }
+            self.mark_lease(now, quotas, lease);
         }
         decision
+    }
+
+    /// Notes a charge by a rule with a lease, or beside one.
+    fn mark_lease(&mut self, now: u64, quotas: &[Quota], lease: u64) {
+        let mark = self.lease.as_deref().copied();
+        match (
+            LeaseMark::after_charge(mark, now, quotas, lease),
+            &mut self.lease,
+        ) {
+            (Some(mark), Some(kept)) => **kept = mark,
+            (mark, _) => self.lease = mark.map(Box::new),
+        }
     }
 
     /// By another algorithm than before: nothing that the other one counted counts. A take that is
@@ -130,6 +136,54 @@ impl Count {
             *self = count;
         }
         decision
+    }
+
+    /// Charges up to `units` that were used beyond what was taken, also above the limits of
+    /// `quotas`: no quota owes more than `at_most` units, or its max if that is `None`. Returns how
+    /// many were charged. Takes are denied until what is above a limit has ceased to count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Algorithm, Quota};
+    /// use tidegate::algorithm::Count;
+    ///
+    /// let quotas = [Quota::new(Duration::from_secs(10), 10)?];
+    /// let mut count = Count::default();
+    /// count.take(Algorithm::Gcra, 0, &quotas, 4);
+    /// // It used 15 units, and then 20 more.
+    /// assert_eq!(count.owe(Algorithm::Gcra, 0, &quotas, 11, None), 11);
+    /// assert_eq!(count.owe(Algorithm::Gcra, 0, &quotas, 20, None), 5);
+    /// let denied = count.take(Algorithm::Gcra, 0, &quotas, 1);
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(11)));
+    /// # Ok::<(), tidegate::rule::QuotaError>(())
+    /// ```
+    pub fn owe(
+        &mut self,
+        config: impl Into<AlgorithmConfig>,
+        now: u64,
+        quotas: &[Quota],
+        units: u64,
+        at_most: Option<u64>,
+    ) -> u64 {
+        let config = config.into();
+        let algorithm = config.algorithm();
+        if self.state.algorithm() != algorithm {
+            let mut count = Self::new(algorithm);
+            let charged = count.owe(config, now, quotas, units, at_most);
+            if charged > 0 {
+                *self = count;
+            }
+            return charged;
+        }
+        let (mark, lease) = (self.lease.as_deref().copied(), config.lease_micros());
+        let longer = lengthened(quotas, longer_by(mark, now, lease));
+        let most = |quota: &Quota| algorithm.most(quota, at_most);
+        let sub_windows = config.number_of_sub_windows();
+        let charged = self.state.owe(now, &longer, sub_windows, units, &most);
+        if charged > 0 {
+            self.mark_lease(now, quotas, lease);
+        }
+        charged
     }
 
     /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more

@@ -107,32 +107,9 @@ impl<T: Counter> Counters<T> {
         cost: u64,
     ) -> Decision {
         let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
-        let known = match self.is_forgotten(now) {
-            true => &[][..],
-            false => &self.kept[..],
-        };
-
-        // The index of each quota's counter: first come the known counters, then the new ones.
-        let mut new = SmallVec::<[T; 1]>::new();
-        let mut places = [0; MAX_CHARGED];
         let mut uses = [QuotaUse::default(); MAX_CHARGED];
-        let uses = &mut uses[..quotas.len()];
-        for ((place, quota_use), quota) in places.iter_mut().zip(&mut *uses).zip(quotas) {
-            let counters = known.iter().map(|kept| &kept.counter).chain(&new);
-            let mut counters = counters.enumerate();
-            let found = counters.find(|(_, counter)| counter.can_serve(quota, sub_windows));
-            quota_use.limit = T::limit(quota);
-            (*place, quota_use.used) = match found {
-                Some((place, counter)) => (place, counter.used(now, self.last_charge)),
-                None => {
-                    let counter =
-                        new_counter(known, now, self.last_charge, quota, quotas, sub_windows);
-                    let used = counter.used(now, self.last_charge);
-                    new.push(counter);
-                    (known.len() + new.len() - 1, used)
-                }
-            };
-        }
+        let (mut places, new) = self.find(now, quotas, sub_windows, &mut uses);
+        let known = self.known(now);
         let counter_at = |place: usize| match place.checked_sub(known.len()) {
             None => &known[place].counter,
             Some(place) => &new[place],
@@ -152,7 +129,7 @@ impl<T: Counter> Counters<T> {
             return self.take_from_any(now, quotas, sub_windows, cost);
         }
 
-        self.charge(now, quotas, &mut places[..quotas.len()], new, cost);
+        self.charge(now, quotas, &mut places[..quotas.len()], new, cost, 0);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
         let ends_at = |index: usize| self.kept[places[index]].counter.ends_at();
         let states = states(uses, now, ends_at);
@@ -160,6 +137,74 @@ impl<T: Counter> Counters<T> {
         Decision::from_states(verdict, Source::Local, cost, states, receipt)
     }
 
+    /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.
+    /// Returns their number.
+    pub(super) fn owe(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u16,
+        units: u64,
+        most: &dyn Fn(&Quota) -> u64,
+    ) -> u64 {
+        let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
+        let mut uses = [QuotaUse::default(); MAX_CHARGED];
+        let (mut places, new) = self.find(now, quotas, sub_windows, &mut uses);
+        let limiting = number_that_limit(quotas);
+        let rooms = uses[..limiting].iter().zip(quotas);
+        let rooms = rooms.map(|(quota_use, quota)| most(quota).saturating_sub(quota_use.used));
+        let units = rooms.fold(units, u64::min);
+        if units > 0 && now < self.last_charge {
+            self.follow_clock_back(now);
+            return self.owe(now, quotas, sub_windows, units, most);
+        }
+        if units > 0 {
+            let places = &mut places[..quotas.len()];
+            self.charge(now, quotas, places, new, units, limiting);
+        }
+        units
+    }
+
+    /// The counters, if anything counts.
+    fn known(&self, now: u64) -> &[KeptCounter<T>] {
+        match self.is_forgotten(now) {
+            true => &[],
+            false => &self.kept,
+        }
+    }
+
+    /// The index of each quota's counter, and the new counters, which come behind the known ones.
+    /// Fills in how much of each quota is used.
+    fn find(
+        &self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u16,
+        uses: &mut [QuotaUse],
+    ) -> ([usize; MAX_CHARGED], SmallVec<[T; 1]>) {
+        let known = self.known(now);
+        let mut new = SmallVec::<[T; 1]>::new();
+        let mut places = [0; MAX_CHARGED];
+        for ((place, quota_use), quota) in places.iter_mut().zip(uses).zip(quotas) {
+            let counters = known.iter().map(|kept| &kept.counter).chain(&new);
+            let mut counters = counters.enumerate();
+            let found = counters.find(|(_, counter)| counter.can_serve(quota, sub_windows));
+            quota_use.limit = T::limit(quota);
+            (*place, quota_use.used) = match found {
+                Some((place, counter)) => (place, counter.used(now, self.last_charge)),
+                None => {
+                    let counter =
+                        new_counter(known, now, self.last_charge, quota, quotas, sub_windows);
+                    let used = counter.used(now, self.last_charge);
+                    new.push(counter);
+                    (known.len() + new.len() - 1, used)
+                }
+            };
+        }
+        (places, new)
+    }
+
+    /// Charges all counters. Those of the first `owing` quotas may be above their limits then.
     fn charge(
         &mut self,
         now: u64,
@@ -167,6 +212,7 @@ impl<T: Counter> Counters<T> {
         places: &mut [usize],
         new: SmallVec<[T; 1]>,
         cost: u64,
+        owing: usize,
     ) {
         let refundable_since = match self.is_forgotten(now) {
             false => self.refundable_since().max(now),
@@ -194,10 +240,18 @@ impl<T: Counter> Counters<T> {
             };
             self.drop_earlier(now, places, max_earlier);
         }
-        for kept in &mut self.kept {
-            let lost = kept.counter.charge(now, kept.counter.level(now, now), cost);
+        let owing = &places[..owing];
+        for (place, kept) in self.kept.iter_mut().enumerate() {
+            let level = kept.counter.level(now, now);
+            let lost = match owing.contains(&place) {
+                true => kept.counter.owe(now, level, cost),
+                false => kept.counter.charge(now, level, cost),
+            };
             if lost > 0 {
                 kept.refundable_since = kept.refundable_since.max(now.saturating_add(1));
+            }
+            if owing.contains(&place) {
+                kept.needed_until = kept.needed_until.max(kept.counter.ends_at());
             }
         }
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
@@ -528,6 +582,11 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Charges units, whether or not they fit under a limit. `level` is that of this instant.
     /// Returns how many units it could not hold.
     fn charge(&mut self, now: u64, level: Level, units: u64) -> u64;
+
+    /// The same for units owed, of which it holds as many as may be owed.
+    fn owe(&mut self, now: u64, level: Level, units: u64) -> u64 {
+        self.charge(now, level, units)
+    }
 
     /// Gives back units of a take that still count, and returns how many.
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64;

@@ -150,12 +150,7 @@ impl Counter for Bucket {
     }
 
     fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
-        if level.used == 0 {
-            (self.start, self.units) = (now, 0);
-        } else {
-            self.start += level.paces * self.pace.micros;
-            self.units -= level.paces * self.pace.units;
-        }
+        self.drain(now, level);
         let (capacity, used) = (capacity(&self.quota), level.used);
         let room = capacity.saturating_sub(used);
         if units > room && used <= capacity {
@@ -165,6 +160,12 @@ impl Counter for Bucket {
         }
         self.units += units.min(room);
         units.saturating_sub(room)
+    }
+
+    fn owe(&mut self, now: u64, level: Level, units: u64) -> u64 {
+        self.drain(now, level);
+        self.units += units;
+        0
     }
 
     /// First in, first out: the units of the take that have not begun to drain. Those are no fewer
@@ -207,6 +208,18 @@ impl Counter for Bucket {
             units,
             ..empty
         })
+    }
+}
+
+impl Bucket {
+    /// Forgets what has drained until an instant of this level.
+    fn drain(&mut self, now: u64, level: Level) {
+        if level.used == 0 {
+            (self.start, self.units) = (now, 0);
+        } else {
+            self.start += level.paces * self.pace.micros;
+            self.units -= level.paces * self.pace.units;
+        }
     }
 }
 

@@ -273,6 +273,26 @@ impl SlidingLog {
         (verdict, Some(Receipt::new(now, self.serial, cost)))
     }
 
+    /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.
+    /// Returns their number.
+    pub(super) fn owe(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        units: u64,
+        most: &dyn Fn(&Quota) -> u64,
+    ) -> u64 {
+        let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
+        let limiting = quotas[..number_that_limit(quotas)].iter();
+        let used = |quota: &Quota| self.used_in(now, quota.window_micros());
+        let rooms = limiting.map(|quota| most(quota).saturating_sub(used(quota)));
+        let units = rooms.fold(units, u64::min);
+        if units > 0 {
+            self.charge(now, quotas, units);
+        }
+        units
+    }
+
     fn state(&self, now: u64, quota: &Quota, quota_use: QuotaUse) -> QuotaState {
         let ends_at = || self.newest().saturating_add(quota.window_micros());
         quota_use.state(now, ends_at)

@@ -20,11 +20,11 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str =
-    "enabled key client-ip exempt cost on-error lease refund-on settles shadow plans";
+    "enabled key client-ip exempt cost on-error lease refund-on settles owe-at-most shadow plans";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas.
-const CHARGE_KEYS: [&str; 3] = ["cost", "refund-on", "settles"];
+const CHARGE_KEYS: [&str; 4] = ["cost", "refund-on", "settles", "owe-at-most"];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
@@ -70,6 +70,9 @@ pub(super) fn rule(
     }
     let settles = table.read("settles", Value::boolean)?;
     rule = rule.with_settling(settles.unwrap_or(false));
+    if let Some(units) = table.read("owe-at-most", units)? {
+        rule = rule.with_owe_at_most(units);
+    }
     let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
     if let Some(value) = charge_keys.filter(|_| !rule.has_quotas()) {
         let message = "nothing is charged, expected max-count and window beside max-concurrent: \
@@ -244,8 +247,12 @@ pub(super) fn policy(table: &Table<'_>, algorithm: Algorithm) -> Result<Policy, 
 
 /// How many requests may run at a time.
 fn max_concurrent(value: &Value<'_>) -> Result<Policy, ConfigError> {
+    units(value).map(Policy::concurrent)
+}
+
+fn units(value: &Value<'_>) -> Result<u64, ConfigError> {
     match value.number()? {
-        max @ 0..=Quota::MAX_UNITS => Ok(Policy::concurrent(max)),
+        units @ 0..=Quota::MAX_UNITS => Ok(units),
         _ => Err(value.mistake(QuotaError::MaxTooLarge)),
     }
 }

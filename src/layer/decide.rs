@@ -337,7 +337,8 @@ impl Gate {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
                 in_shadow: in_shadow.flatten(),
             };
-            let charge = Charge::decided(store, take, decision, counters, candidate);
+            let refunds = self.refunds.clone();
+            let charge = Charge::decided(store, take, decision, counters, refunds, candidate);
             // Before it ceases to wait: those behind it may hope for what it was granted.
             let charge = match self.waiting.is_on() {
                 true => charge.opened(),

@@ -120,7 +120,8 @@ impl AskedInShadow {
         }
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
-            let charge = |it| Charge::decided(self.store, take, it, counters, None);
+            let refunds = self.refunds;
+            let charge = |it| Charge::decided(self.store, take, it, counters, refunds, None);
             late.answered(allowed.map(charge));
         }
     }

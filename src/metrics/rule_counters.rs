@@ -34,6 +34,8 @@ pub(crate) struct RuleCounters {
     near_limit_ratio: NearLimit,
     refunds: Counter,
     refunded_units: Counter,
+    owed_units: Counter,
+    forgiven_units: Counter,
     refunds_lost: Counter,
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
@@ -211,6 +213,18 @@ impl RuleCounters {
         }
     }
 
+    /// More was used than reserved: so many units were charged, and forgiven.
+    pub(crate) fn owed(&self, charged: u64, forgiven: u64) {
+        for (counter, units) in [
+            (&self.owed_units, charged),
+            (&self.forgiven_units, forgiven),
+        ] {
+            if units > 0 {
+                counter.add(units);
+            }
+        }
+    }
+
     /// A charge was to be given back by its outcome, and stays charged.
     pub(crate) fn refund_lost(&self) {
         self.refunds_lost.add(1);
@@ -286,6 +300,8 @@ impl RuleCounters {
             near_limit: self.near_limit.get(),
             refunds: self.refunds.get(),
             refunded_units: self.refunded_units.get(),
+            owed_units: self.owed_units.get(),
+            forgiven_units: self.forgiven_units.get(),
             refunds_lost: self.refunds_lost.get(),
             store_errors: self.store_errors.each_ref().map(Counter::get),
             key_errors: self.key_errors.each_ref().map(Counter::get),

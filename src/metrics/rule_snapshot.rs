@@ -36,8 +36,15 @@ pub struct RuleSnapshot {
     pub refunds: u64,
     /// Units that were given back.
     pub refunded_units: u64,
+    /// Units that were used beyond a reservation, and [charged](crate::store::Charge::settle).
+    /// They are not among the [units](Self::units) of allowed requests.
+    pub owed_units: u64,
+    /// Units that were used beyond a reservation, and not charged: more than a key
+    /// [may owe](crate::Rule::with_owe_at_most).
+    pub forgiven_units: u64,
     /// Charges, also of candidates, that were to be given back [by their
-    /// outcome](crate::Rule::with_refund_on) and stay charged: the store failed, gave no answer in
+    /// outcome](crate::Rule::with_refund_on), or settled by a [meter](crate::store::Meter), and
+    /// stay as they are: the store failed, gave no answer in
     /// 10 s or still had 4,096 refunds to answer, or the runtime has ended. The store may have
     /// given back those whose answers were lost.
     pub refunds_lost: u64,
@@ -111,7 +118,7 @@ const fn counter(name: &'static str, help: &'static str, samples: Samples) -> (M
 
 /// The metrics of a rule.
 #[cfg(feature = "metrics")]
-pub(super) const METRICS: [(Metric, Samples); 17] = [
+pub(super) const METRICS: [(Metric, Samples); 19] = [
     counter(
         "tidegate_decisions_total",
         "Requests by rule, by what became of them, and by who decided.",
@@ -202,8 +209,18 @@ pub(super) const METRICS: [(Metric, Samples); 17] = [
         |rule, publish| publish(Vec::new(), rule.refunded_units),
     ),
     counter(
+        "tidegate_owed_units_total",
+        "Units that were used beyond a reservation, and charged.",
+        |rule, publish| publish(Vec::new(), rule.owed_units),
+    ),
+    counter(
+        "tidegate_forgiven_units_total",
+        "Units that were used beyond a reservation, and are more than a key may owe.",
+        |rule, publish| publish(Vec::new(), rule.forgiven_units),
+    ),
+    counter(
         "tidegate_refunds_lost_total",
-        "Charges that were to be given back by their outcome, and stay charged.",
+        "Charges that were to be given back or settled later, and stay as they are.",
         |rule, publish| publish(Vec::new(), rule.refunds_lost),
     ),
     counter(

@@ -52,6 +52,8 @@ pub(super) struct RuleSettings {
     pub(super) file: Option<Arc<FileSwitches>>,
     pub(super) refund_on: Option<Arc<Outcomes>>,
     pub(super) settles: bool,
+    /// `None`: the max of each quota.
+    pub(super) owe_at_most: Option<u64>,
     pub(super) cost: u64,
     pub(super) algorithm: AlgorithmConfig,
     pub(super) on_error: Option<OnError>,
@@ -205,6 +207,30 @@ impl Rule {
         self.settings.settles
     }
 
+    /// How many units of each quota a key may owe: a [settlement](crate::store::Charge::settle)
+    /// charges what was used beyond a reservation also above max, until so many units above it;
+    /// what is beyond is forgiven. With 0 nothing is charged above max. At most
+    /// [`Quota::MAX_UNITS`], and under [`Algorithm::Gcra`] what drains in ten years. Default: the
+    /// max of each quota once more.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let rule = Rule::new("tokens", [Quota::per_minute(90_000)])?.with_owe_at_most(200_000);
+    /// assert_eq!(rule.owe_at_most(), Some(200_000));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn with_owe_at_most(self, units: u64) -> Self {
+        self.with(|it| it.owe_at_most = Some(units))
+    }
+
+    /// How many units of each quota a key [may owe](Self::with_owe_at_most); `None`: its max.
+    #[must_use]
+    pub const fn owe_at_most(&self) -> Option<u64> {
+        self.settings.owe_at_most
+    }
+
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
     pub fn with_cost(self, cost: u64) -> Self {
@@ -287,6 +313,7 @@ impl Rule {
         let candidate = candidate.with(|it| {
             it.path = Arc::clone(&self.settings.path);
             (it.is_shadow, it.is_candidate, it.shadow) = (true, true, None);
+            it.owe_at_most = it.owe_at_most.or(self.owe_at_most());
         });
         self.with(|it| it.shadow = Some(Arc::new(candidate)))
     }

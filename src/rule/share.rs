@@ -141,6 +141,7 @@ impl Rule {
         });
         Self::of(RuleSettings {
             policies: self.policies().iter().map(shared).collect(),
+            owe_at_most: self.owe_at_most().map(|units| share.of(units)),
             others_of_counts,
             ..self.made_of(others)
         })

@@ -344,6 +344,7 @@ impl RuleSettings {
                 policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
                 prefix: self.prefix.clone(),
                 cost: cost.unwrap_or(self.cost),
+                owe_at_most: self.owe_at_most,
                 algorithm: self.algorithm,
                 is_shadow: self.is_shadow,
                 is_candidate: self.is_candidate,

@@ -34,6 +34,8 @@ pub struct Capabilities {
     /// Whether the store keeps [permits](crate::Rule::with_max_concurrent): among a take's counts
     /// are such of permits.
     pub permits: bool,
+    /// Whether the store charges [units owed](crate::Store::owe), beyond a reservation.
+    pub owes: bool,
     /// The server that keeps the counts. Default: `None`, no other store has the same counts.
     pub server: Option<ServerId>,
 }

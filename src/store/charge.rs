@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::refund_queue::{LateCharge, QueuePlace};
+use super::meter::Meter;
+use super::refund_queue::{LateCharge, QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::StoreError;
@@ -48,6 +49,8 @@ struct Inner {
     decision: Decision,
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
+    /// Asks what nobody waits for.
+    refunds: RefundQueue,
     /// What the candidate of the rule was charged.
     candidate: Option<Arc<LateCharge>>,
     /// Whether somebody gives it back, or has done so.
@@ -67,6 +70,7 @@ impl Charge {
             take,
             decision.with_receipt(Some(receipt)),
             None,
+            RefundQueue::default(),
             None,
         )
     }
@@ -78,9 +82,10 @@ impl Charge {
         take: Take,
         decision: Decision,
         counters: Arc<RuleCounters>,
+        refunds: RefundQueue,
         candidate: Option<Arc<LateCharge>>,
     ) -> Self {
-        Self::of(store, take, decision, Some(counters), candidate)
+        Self::of(store, take, decision, Some(counters), refunds, candidate)
     }
 
     fn of(
@@ -88,6 +93,7 @@ impl Charge {
         take: Take,
         decision: Decision,
         counters: Option<Arc<RuleCounters>>,
+        refunds: RefundQueue,
         candidate: Option<Arc<LateCharge>>,
     ) -> Self {
         let inner = Inner {
@@ -95,6 +101,7 @@ impl Charge {
             take,
             decision,
             counters,
+            refunds,
             candidate,
             is_claimed: AtomicBool::new(false),
             open: Mutex::default(),
@@ -184,18 +191,23 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        self.give_back(GiveBack::Everything).await
+        let settled = self.give_back(GiveBack::Everything).await?;
+        Ok(settled.given_back)
     }
 
-    /// Gives back what was not used of a reservation: all but `used` units that still count.
-    /// Returns the number of units that were given back. Callers that do not know the cost of a
-    /// request beforehand takes the most that it may cost, and settles when it is known.
+    /// Charges what was used in place of what was reserved. Callers that do not know the cost of a
+    /// request beforehand take an estimate, and settle when it is known.
+    ///
+    /// Of a reservation that was too large, all but `used` units that still count are given back.
+    /// What was used beyond one that was too small is charged now, whatever has become of the
+    /// reservation, also above max: no key [owes](crate::Rule::with_owe_at_most) more than the max
+    /// of the quota once more, unless the rule says otherwise, and what is beyond is forgiven.
+    /// Later takes are denied until what is above max has ceased to count.
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
-    /// all units were used, and everything else returns 0. `settle(0)` is a refund, except that
-    /// quotas with a [cost of their own](crate::rule::Policy::with_cost) stay as they are: a
-    /// request that used no token is a request. A use of more than was reserved gives nothing back,
-    /// and charges nothing.
+    /// all units were used, and everything else changes nothing. `settle(0)` is a refund, except
+    /// that quotas with a [cost of their own](crate::rule::Policy::with_cost) stay as they are: a
+    /// request that used no token is a request.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -206,38 +218,67 @@ impl Charge {
     /// let admitted = limits.check("tokens", "alice").cost(4_000).await?;
     /// let charge = admitted.charge.expect("it was charged");
     /// // The answer of the model had 1,500 tokens.
-    /// assert_eq!(charge.settle(1_500).await?, 2_500);
+    /// assert_eq!(charge.settle(1_500).await?.given_back, 2_500);
     /// assert_eq!(charge.refund().await?, 0, "it is settled");
+    ///
+    /// let admitted = limits.check("tokens", "alice").cost(4_000).await?;
+    /// let charge = admitted.charge.expect("it was charged");
+    /// // This one had 30,000: 20,000 are used now, and more are not charged.
+    /// let settled = charge.settle(30_000).await?;
+    /// assert_eq!((settled.charged, settled.forgiven), (14_500, 11_500));
+    /// assert!(!limits.check("tokens", "alice").await?.is_allowed());
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`refund`](Self::refund).
-    pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
-        self.give_back(GiveBack::Unused { used }).await
+    /// [`StoreError`] if the store gives no answer, or [cannot](crate::store::Capabilities::owes)
+    /// charge more than was reserved. Whether something was charged or given back is then unknown,
+    /// and there is no use in asking again.
+    pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
+        let owes = true;
+        self.give_back(GiveBack::Unused { used, owes }).await
     }
 
-    async fn give_back(&self, what: GiveBack) -> Result<u64, StoreError> {
+    /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
+    #[must_use = "it settles when it is dropped"]
+    pub fn meter(&self) -> Meter {
+        Meter::new(Charges {
+            charges: SmallVec::from_buf([self.clone()]),
+            owes: true,
+        })
+    }
+
+    /// Gives this back in the background.
+    pub(super) fn give_back_later(&self, what: GiveBack) {
+        self.0.refunds.give_back(self, what);
+    }
+
+    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
         match self.claim(what) {
             Some(refund) => {
                 let units = refund.ask().await?;
                 Ok(refund.answered(units))
             }
-            None => Ok(0),
+            None => Ok(Settled::default()),
         }
     }
 
     /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
     /// back. What the candidate was charged is given back along with it.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
-        let units = self.0.decision.units();
-        let units = units.saturating_sub(what.used());
+        let reserved = self.0.decision.units();
+        let units = reserved.saturating_sub(what.used());
         if self.0.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
         }
-        if units == 0 {
+        let beyond = what.beyond(reserved);
+        let owed = match beyond > 0 && !self.take().anew(beyond).counts_owed().is_empty() {
+            true => beyond,
+            false => 0,
+        };
+        if units == 0 && owed == 0 {
             self.close(what, 0);
             return None;
         }
@@ -249,10 +290,33 @@ impl Charge {
             charge: Self(Arc::clone(&self.0), lock(&self.0.open).upgrade()),
             what,
             units,
+            owed,
             is_awaited: true,
             is_answered: false,
             place: None,
         })
+    }
+}
+
+/// What a [settlement](Charge::settle) has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settled {
+    /// Units that were reserved and not used, and still counted.
+    pub given_back: u64,
+    /// Units that were used beyond the reservation, and charged. If they were charged in several
+    /// counts, the fewest.
+    pub charged: u64,
+    /// Units that were used beyond the reservation, and are more than the key
+    /// [may owe](crate::Rule::with_owe_at_most). If there are several counts, the most.
+    pub forgiven: u64,
+}
+
+impl Settled {
+    fn add(&mut self, other: Self) {
+        self.given_back = self.given_back.saturating_add(other.given_back);
+        self.charged = self.charged.saturating_add(other.charged);
+        self.forgiven = self.forgiven.saturating_add(other.forgiven);
     }
 }
 
@@ -263,6 +327,8 @@ pub(crate) enum GiveBack {
     /// What was not used of the request's cost. Counts with a cost of their own stay as they are.
     Unused {
         used: u64,
+        /// Whether what was used beyond the cost is charged.
+        owes: bool,
     },
 }
 
@@ -270,7 +336,15 @@ impl GiveBack {
     const fn used(self) -> u64 {
         match self {
             Self::Everything => 0,
-            Self::Unused { used } => used,
+            Self::Unused { used, .. } => used,
+        }
+    }
+
+    /// What is charged beyond a reservation.
+    const fn beyond(self, reserved: u64) -> u64 {
+        match self {
+            Self::Unused { used, owes: true } => used.saturating_sub(reserved),
+            _ => 0,
         }
     }
 
@@ -298,6 +372,8 @@ pub(super) struct Refund {
     what: GiveBack,
     /// Of the request's cost.
     units: u64,
+    /// What is charged in place of that: more was used than reserved.
+    owed: u64,
     /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one.
     is_awaited: bool,
     is_answered: bool,
@@ -318,31 +394,40 @@ impl Refund {
     }
 
     pub(super) fn ask(&self) -> StoreFuture<u64> {
-        let take = self.charge.take();
+        let (take, units) = (self.charge.take(), self.units.max(self.owed));
         let take = match self.is_awaited {
-            true => take.clone().with_cost(self.units),
-            false => take.unawaited(self.units),
+            true => take.clone().with_cost(units),
+            false => take.unawaited(units),
         };
         let take = match self.what {
             GiveBack::Everything => take,
             GiveBack::Unused { .. } => take.at_cost_of_request(),
         };
         let receipt = self.charge.0.decision.receipt_or_none();
-        self.charge.0.store.refund(&take, &receipt)
+        match self.owed {
+            0 => self.charge.0.store.refund(&take, &receipt),
+            _ => self.charge.0.store.owe(&take, &receipt),
+        }
     }
 
-    /// Counts what the store has given back. A candidate's charges are not counted, either.
-    /// Returns their number: no more than was asked for, whatever the store says.
-    pub(super) fn answered(mut self, units: u64) -> u64 {
-        let units = units.min(self.units);
+    /// Counts what the store has given back, or charged: no more than was asked for, whatever it
+    /// says. A candidate's charges are not counted, either.
+    pub(super) fn answered(mut self, units: u64) -> Settled {
+        let charged = units.min(self.owed);
+        let settled = Settled {
+            given_back: units.min(self.units),
+            charged,
+            forgiven: self.owed - charged,
+        };
         if let Some(counters) = &self.charge.0.counters
             && !self.charge.take().rule().is_candidate()
         {
-            counters.refunded(units);
+            counters.refunded(settled.given_back);
+            counters.owed(settled.charged, settled.forgiven);
         }
-        self.charge.close(self.what, units);
+        self.charge.close(self.what, settled.given_back);
         self.is_answered = true;
-        units
+        settled
     }
 }
 
@@ -397,7 +482,11 @@ impl Drop for Refund {
 /// let app: Router = Router::new().route("/export", get(export));
 /// ```
 #[derive(Debug, Default)]
-pub struct Charges(SmallVec<[Charge; 1]>);
+pub struct Charges {
+    charges: SmallVec<[Charge; 1]>,
+    /// Whether they are of one rule, which they are charged more for where more was used.
+    owes: bool,
+}
 
 impl Charges {
     /// Refunds every charge, the outermost layer's first, and returns the number of units.
@@ -406,11 +495,13 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        self.give_back(GiveBack::Everything).await
+        let settled = self.give_back(GiveBack::Everything).await?;
+        Ok(settled.given_back)
     }
 
-    /// [Settles](Charge::settle) every charge, the outermost layer's first, and returns the number
-    /// of units that were given back: of each, `used` units were used.
+    /// [Settles](Charge::settle) every charge, the outermost layer's first: of each, `used` units
+    /// were used. What was used beyond a reservation is charged only to the one charge of a rule
+    /// that was [named](Self::of): rules of a request count units of their own.
     ///
     /// ```
     /// use tidegate::store::Charges;
@@ -428,20 +519,39 @@ impl Charges {
     /// # Errors
     ///
     /// As [`refund`](Self::refund).
-    pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
-        self.give_back(GiveBack::Unused { used }).await
+    pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
+        self.give_back(self.settlement(used)).await
     }
 
-    async fn give_back(&self, what: GiveBack) -> Result<u64, StoreError> {
-        let mut given_back = Ok(0_u64);
-        for charge in &self.0 {
-            match (charge.give_back(what).await, &mut given_back) {
-                (Ok(units), Ok(all)) => *all = all.saturating_add(units),
-                (Err(error), Ok(_)) => given_back = Err(error),
+    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+        let mut settled = Ok(Settled::default());
+        for charge in &self.charges {
+            match (charge.give_back(what).await, &mut settled) {
+                (Ok(one), Ok(all)) => all.add(one),
+                (Err(error), Ok(_)) => settled = Err(error),
                 (_, Err(_)) => {}
             }
         }
-        given_back
+        settled
+    }
+
+    fn settlement(&self, used: u64) -> GiveBack {
+        let owes = self.owes && self.charges.len() == 1;
+        GiveBack::Unused { used, owes }
+    }
+
+    /// The same in the background.
+    pub(super) fn settle_later(&self, used: u64) {
+        for charge in &self.charges {
+            charge.give_back_later(self.settlement(used));
+        }
+    }
+
+    /// Counts what the request uses, and [settles](Self::settle) these charges when it is dropped:
+    /// see [`Meter`]. If nothing was charged, that does nothing.
+    #[must_use = "it settles when it is dropped"]
+    pub fn meter(self) -> Meter {
+        Meter::new(self)
     }
 
     /// The charges of the rule with this path: one for each of its layers that charged the request.
@@ -463,13 +573,20 @@ impl Charges {
         let charges = self
             .iter()
             .filter(|charge| charge.take().rule().path() == path);
-        charges.cloned().collect()
+        Self {
+            owes: true,
+            ..charges.cloned().collect()
+        }
     }
 }
 
 impl FromIterator<Charge> for Charges {
     fn from_iter<I: IntoIterator<Item = Charge>>(charges: I) -> Self {
-        Self(charges.into_iter().collect())
+        let charges = charges.into_iter().collect();
+        Self {
+            charges,
+            owes: false,
+        }
     }
 }
 
@@ -477,7 +594,7 @@ impl Deref for Charges {
     type Target = [Charge];
 
     fn deref(&self) -> &[Charge] {
-        &self.0
+        &self.charges
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{MemoryStore, Take};
+use super::{MemoryStore, StoreFuture, Take};
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
@@ -56,6 +56,13 @@ impl LocalFallback {
     pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> Option<u64> {
         let receipt = receipt.as_fallback()?;
         Some(self.store.give_back(take, &receipt))
+    }
+
+    /// Charges what was used beyond a reservation here, if it was made here.
+    pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> Option<StoreFuture<u64>> {
+        receipt.as_fallback()?;
+        let shared = take.under(take.rule().of_share(self.share));
+        Some(StoreFuture::ready(self.store.charge_owed(&shared)))
     }
 
     /// Forgets what was charged here, and returns whether anything of it still counted.

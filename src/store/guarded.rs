@@ -57,6 +57,15 @@ impl<S: Store> Guarded<S> {
         self.change(take, refund, |given_back| given_back)
     }
 
+    pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let fallback = self.fallback.as_ref();
+        if let Some(charged) = fallback.and_then(|it| it.owe(take, receipt)) {
+            return charged;
+        }
+        let owe = |inner: &S, take: &Take| inner.owe(take, receipt);
+        self.change(take, owe, |charged| charged)
+    }
+
     pub(super) fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
         if let Some(fallback) = &self.fallback
             && let Some(holder) = holder.as_fallback()
@@ -75,7 +84,7 @@ impl<S: Store> Guarded<S> {
         })
     }
 
-    /// Asks something that may free units: denials of the key are void.
+    /// Asks something that may free units, or be in their way: denials of the key are void.
     fn change<T: Send + 'static>(
         &self,
         take: &Take,

@@ -41,6 +41,7 @@ mod guarded;
 mod joint_take;
 mod leases;
 pub(crate) mod memory;
+mod meter;
 pub(crate) mod permit;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -53,9 +54,10 @@ pub(crate) mod take;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
 pub(crate) use charge::GiveBack;
-pub use charge::{Charge, Charges};
+pub use charge::{Charge, Charges, Settled};
 pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
 pub use memory::MemoryStore;
+pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;
 pub use permit::Permit;
 #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! Refunds that nobody waits for.
+//! Refunds, and settlements, that nobody waits for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ impl RefundQueue {
             return;
         };
         match answer.poll_now() {
-            Some(Ok(units)) => drop(refund.answered(units)),
+            Some(Ok(units)) => _ = refund.answered(units),
             Some(Err(_)) => {}
             None => {
                 if let Ok(runtime) = Handle::try_current() {

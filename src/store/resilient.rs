@@ -550,6 +550,13 @@ impl<S: Store> Store for Resilient<S> {
         self.parts().guarded.refund(take, receipt)
     }
 
+    /// What a lease of the key still holds is given back before.
+    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let Parts { leases, guarded } = self.parts();
+        leases.give_back(take, guarded);
+        guarded.owe(take, receipt)
+    }
+
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
         self.parts().guarded.renew(take, holder)
     }

@@ -15,7 +15,7 @@ use super::fleet::Fleet;
 #[cfg(feature = "redis")]
 use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts and answers takes.
 ///
@@ -115,9 +115,45 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown, and the receipt is used up.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
+    /// Charges units that were used beyond what the take with this receipt was charged: up to what
+    /// `take` costs, also above max, but no more than its rule
+    /// [may owe](crate::Rule::with_owe_at_most). Returns how many were charged; of several counts,
+    /// the fewest. It is never denied, and does not depend on what has become of the receipt, which
+    /// says only which store gave it: a fallback, or the store inside. Later takes are denied until
+    /// what is above max has ceased to count.
+    ///
+    /// Handlers behind the layer use [`Charge::settle`](crate::store::Charge::settle). Default: the
+    /// store cannot, see [`Capabilities::owes`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let rule = Arc::new(Rule::new("tokens", [Quota::per_hour(10)])?);
+    /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
+    /// let receipt = store.take(&take).await?.receipt().expect("it was allowed");
+    /// // 15 were used.
+    /// assert_eq!(store.owe(&take.clone().with_cost(11), &receipt).await?, 11);
+    /// assert!(!store.take(&take.with_cost(1)).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was charged is
+    /// then unknown.
+    fn owe(&self, _take: &Take, _receipt: &Receipt) -> StoreFuture<u64> {
+        let message = format!("{} charges no units beyond a reservation", self.name());
+        let kind = StoreErrorKind::Configuration;
+        StoreFuture::ready(Err(StoreError::new(kind, message)))
+    }
+
     /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a
-    /// take's
-    /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
+    /// take's [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
     /// store has lost is there again, also above max: the request of its holder runs. Default: the
     /// store keeps permits until they are refunded.
     ///
@@ -204,6 +240,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         S::refund(self, take, receipt)
+    }
+
+    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        S::owe(self, take, receipt)
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {

@@ -187,6 +187,18 @@ impl Take {
         self.units_given_back(receipt, &given_back.collect::<Vec<_>>())
     }
 
+    /// Its counts that have the cost of the request: what is used beyond a reservation is charged
+    /// in each of them.
+    pub(crate) fn counts_owed(&self) -> Vec<Self> {
+        match &self.joint {
+            None => vec![self.clone()],
+            Some(joint) => {
+                let counts = joint.at_cost_of_request(self.rule()).takes.into_iter();
+                counts.filter(|count| count.cost > 0).collect()
+            }
+        }
+    }
+
     /// How many units of the request's cost were given back, if these were in each of the counts.
     pub(crate) fn units_given_back(&self, receipt: &Receipt, given_back: &[u64]) -> u64 {
         match &self.joint {

@@ -144,7 +144,7 @@ fn mistakes_in_joint_rules() {
     insta::assert_snapshot!(with("lease = \"50ms\""), @"line 9: rules.api.lease: no leases for several subjects: a unit that is held ahead counts in one of them alone");
     insta::assert_snapshot!(with("key = \"cookie:a\""), @"line 9: rules.api.key: each quota has another key, expected one without a key of its own");
     insta::assert_snapshot!(with("cost = 11"), @"line 9: rules.api.cost: more than max-count (or burst), so that no request would ever be allowed");
-    insta::assert_snapshot!(with("absent = \"skip\""), @"line 9: rules.api.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("absent = \"skip\""), @"line 9: rules.api.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `owe-at-most`, `shadow`, `plans`");
     // The cost of a request is not that of quotas with another.
     let chat =
         "[{ max-count = 90_000, window = \"1m\" }, { max-count = 60, window = \"1m\", cost = 1 }]";

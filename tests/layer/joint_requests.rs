@@ -53,7 +53,14 @@ fn app(layer: RateLimitLayer) -> Router {
     let remaining = async |decision: Option<Decision>| {
         decision.map_or_else(String::new, |it| it.remaining().to_string())
     };
-    let settles = async |charges: Charges| charges.settle(3).await.expect("an answer").to_string();
+    let settles = async |charges: Charges| {
+        charges
+            .settle(3)
+            .await
+            .expect("an answer")
+            .given_back
+            .to_string()
+    };
     Router::new()
         .route("/", get(remaining))
         .route("/fails", get(async || StatusCode::BAD_GATEWAY))

@@ -51,7 +51,12 @@ fn app(layer: RateLimitLayer) -> Router {
     };
     let settles = async |charges: Charges| {
         sleep(HOLD).await;
-        charges.settle(0).await.expect("an answer").to_string()
+        charges
+            .settle(0)
+            .await
+            .expect("an answer")
+            .given_back
+            .to_string()
     };
     let holds = async |charges: Charges| {
         sleep(HOLD).await;

@@ -245,9 +245,9 @@ async fn a_charge_is_given_back_or_settled_once() {
         let rule = refunding(100, &["2xx"]).with_cost(10);
         let layer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(store));
         let handler = on_get(async |Path(used): Path<u64>, charges: Charges| {
-            let given_back = charges[0].settle(used).await.expect("an answer");
+            let given_back = charges[0].settle(used).await.expect("an answer").given_back;
             assert_eq!(given_back, 10_u64.saturating_sub(used));
-            assert_eq!(charges[0].settle(0).await.expect("an answer"), 0);
+            assert_eq!(charges[0].settle(0).await.expect("an answer").given_back, 0);
             assert_eq!(charges.refund().await.expect("an answer"), 0);
         });
         let app = Router::new().route("/{used}", handler.layer(layer.clone()));
@@ -323,7 +323,7 @@ async fn a_candidate_is_given_back_with_its_rule() {
                 }
                 "settle" => {
                     (
-                        charges[0].settle(3).await.expect("an answer"),
+                        charges[0].settle(3).await.expect("an answer").given_back,
                         StatusCode::CONFLICT,
                     )
                         .1

@@ -30,6 +30,9 @@ enum Step {
     Take(u64),
     /// Several takes in one call.
     Batch(Vec<u64>),
+    /// So many units are charged, also above max; beyond that at most so many, or by default the
+    /// max once more.
+    Owe(u64, Option<u64>),
     /// One of the latest takes that were charged is given back, up to so many units of it.
     Refund(usize, u64),
     /// What counts is forgotten, and a microsecond passes.
@@ -103,6 +106,11 @@ fn cost() -> impl Strategy<Value = u64> {
     ]
 }
 
+fn owe_at_most() -> impl Strategy<Value = Option<u64>> {
+    let units = prop_oneof![Just(0), 1..30_u64, Just(Quota::MAX_UNITS), Just(u64::MAX)];
+    prop_oneof![2 => Just(None), 1 => units.prop_map(Some)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let pause = prop_oneof![
         Just(1),
@@ -119,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (-1..=1_i64).prop_map(Step::Retry),
         6 => (0..6_usize, prop_oneof![Just(1), Just(2), Just(u64::MAX)])
             .prop_map(|(which, units)| Step::Refund(which, units)),
+        3 => (cost(), owe_at_most()).prop_map(|(units, at_most)| Step::Owe(units, at_most)),
         1 => Just(Step::Reset),
         2 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
         1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
@@ -283,6 +292,25 @@ impl Three {
         Ok(pure)
     }
 
+    async fn owe(&mut self, take: &Take, at_most: Option<u64>) -> Result<(), TestCaseError> {
+        let rule = match at_most {
+            Some(at_most) => Rule::clone(take.rule()).with_owe_at_most(at_most),
+            None => Rule::clone(take.rule()),
+        };
+        let take = Take::new(Arc::new(rule), Key::default()).with_cost(take.cost());
+        let (algorithm, any) = (take.rule().algorithm(), Receipt::new(0, 0, 1));
+        let state = self.pure.entry(algorithm.algorithm()).or_default();
+        let (now, quotas) = (self.clock.now(), take.quotas());
+        let pure = state.owe(algorithm, now, quotas, take.cost(), at_most);
+        if let Some(memory) = &self.memory {
+            let memory = memory.owe(&take, &any).await.expect("memory answers");
+            prop_assert_eq!(pure, memory, "memory, units owed");
+        }
+        let redis = self.redis.owe(&take, &any).await.expect("redis answers");
+        prop_assert_eq!(pure, redis, "redis, units owed");
+        Ok(())
+    }
+
     async fn refund(&mut self, take: &Take, receipt: &Receipt) -> Result<(), TestCaseError> {
         let algorithm = take.rule().algorithm().algorithm();
         let state = self.pure.entry(algorithm).or_default();
@@ -382,6 +410,10 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                     let take = three.question(algorithm);
                     three.refund(&take.with_cost(*units), &receipt).await?;
                 }
+                continue;
+            }
+            Step::Owe(units, at_most) => {
+                three.owe(&take.clone().with_cost(*units), *at_most).await?;
                 continue;
             }
             Step::Reset => {

@@ -194,6 +194,13 @@ impl KeyLeases {
         self.held.remove(at).receipt_of_the_rest()
     }
 
+    /// Takes out what is held. Returns the receipts of what is left of it.
+    pub(super) fn take_back(&mut self) -> Vec<Receipt> {
+        self.generation += 1;
+        let held = self.held.drain(..);
+        held.filter_map(|held| held.receipt_of_the_rest()).collect()
+    }
+
     /// Nothing that is held, or asked for, counts any more.
     pub(super) fn reset(&mut self) {
         self.held.clear();

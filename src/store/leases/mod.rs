@@ -70,6 +70,19 @@ impl Leases {
         self.of(take, |leases, _| leases.reset());
     }
 
+    /// Gives back what is held for this take's key, and holds nothing that was asked for.
+    pub(super) fn give_back<S: Store>(&self, take: &Take, store: &Arc<Guarded<S>>) {
+        let held = self.of(take, |leases, _| leases.take_back());
+        for rest in held.into_iter().flatten() {
+            let mut asked = store.refund(&take.unawaited(rest.units()), &rest);
+            if asked.poll_now().is_none()
+                && let Ok(runtime) = Handle::try_current()
+            {
+                runtime.spawn(asked);
+            }
+        }
+    }
+
     /// Asks the store for this take. What it grants is demand for the next lease.
     fn take_plainly<S: Store>(&self, take: &Take, store: &Guarded<S>) -> StoreFuture<Decision> {
         let mut pending = store.take(take);

@@ -206,6 +206,22 @@ impl MemoryStore {
         })
     }
 
+    /// Charges units above max, and returns their number.
+    pub(crate) fn charge_owed(&self, take: &Take) -> Result<u64, StoreError> {
+        let part = self.part_of(take.rule());
+        let mut least = None;
+        for count in take.counts_owed() {
+            let owe = || {
+                let (hash, mut shard, now) = part.locked(count.count_name());
+                shard.owe(hash, now, &count, || part.reserve(1))
+            };
+            let charged = owe().or_else(|| part.make_room().then(owe).flatten());
+            let charged = charged.ok_or_else(|| part.full())?;
+            least = Some(least.map_or(charged, |least: u64| least.min(charged)));
+        }
+        Ok(least.unwrap_or(0))
+    }
+
     /// Forgets what counts for a key, and returns whether anything did.
     pub(crate) fn forget(&self, take: &Take) -> bool {
         let part = self.part_of(take.rule());
@@ -286,6 +302,10 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.give_back(take, receipt)))
     }
 
+    fn owe(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(self.charge_owed(take))
+    }
+
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
         let part = self.part_of(take.rule());
         let mut permits = lock(&part.permits);
@@ -305,6 +325,7 @@ impl Store for MemoryStore {
         Capabilities {
             joint: true,
             permits: true,
+            owes: true,
             ..Capabilities::default()
         }
     }

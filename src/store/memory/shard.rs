@@ -101,9 +101,50 @@ impl Shard {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, now, take, cost, count);
+            let due = count.forgotten_at();
+            self.insert(
+                hash,
+                take,
+                Entry::of_first(hash, now, take, cost, count),
+                due,
+            );
         }
         Some(Ok(decision))
+    }
+
+    /// Charges units above max, and returns their number. A new key calls `reserve` for its room;
+    /// there is no answer if that is refused.
+    pub(super) fn owe(
+        &mut self,
+        hash: u32,
+        now: u64,
+        take: &Take,
+        reserve: impl FnOnce() -> bool,
+    ) -> Option<u64> {
+        let owe = |count: &mut Count| {
+            let (rule, quotas) = (take.rule(), take.quotas());
+            count.owe(
+                rule.algorithm(),
+                now,
+                quotas,
+                take.cost(),
+                rule.owe_at_most(),
+            )
+        };
+        if let Some(at) = self.find(hash, take.count_name()) {
+            let charged = owe(&mut self.as_full(at)?.count);
+            self.bring_forward(at);
+            return Some(charged);
+        }
+        let mut count = Count::default();
+        let (charged, due) = (owe(&mut count), count.forgotten_at());
+        if charged > 0 {
+            if !reserve() {
+                return None;
+            }
+            self.insert(hash, take, Entry::full(hash, count, due), due);
+        }
+        Some(charged)
     }
 
     /// Decides a take of a key that was charged once.
@@ -221,15 +262,14 @@ impl Shard {
         self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn insert(&mut self, hash: u32, now: u64, take: &Take, cost: u64, count: Count) {
-        let due = count.forgotten_at();
+    fn insert(&mut self, hash: u32, take: &Take, entry: Entry, due: u64) {
         if self.slots.len() == self.slots.capacity() {
             // Doubling would leave half of it empty.
             self.slots.reserve_exact(16 + self.slots.len() / 8);
         }
         let at = self.slots.insert(Slot {
             name: take.name("").into(),
-            entry: Entry::of_first(hash, now, take, cost, count),
+            entry,
         });
         let at = u32::try_from(at).expect("fewer than four billion keys");
         self.due.push(due, at);

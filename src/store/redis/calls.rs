@@ -47,7 +47,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall>
     let is_lone = questions.len() == 1;
     for question in questions {
         match CountQuestion::of(&question).map(|asked| &asked.what) {
-            Some(Change::Take { .. } | Change::Refund { .. } | Change::Renew { .. }) if is_lone => {
+            Some(what) if is_lone && !matches!(what, Change::Reset(_)) => {
                 let mut call = CountCall::new(CallKind::of(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
@@ -240,7 +240,7 @@ impl CountCall {
     /// The index of the key for this further question about the count of a key, if there is room.
     fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
         match self {
-            Self::Takes(call) => call.behind(key, &asked.count.name.rule),
+            Self::Takes(call) => call.behind(key, asked),
             Self::Refunds(call) => call.has_room().then_some(key),
             Self::Own(_) => None,
         }

@@ -342,6 +342,24 @@ impl Store for RedisStore {
         }
     }
 
+    /// It is asked once: without an answer nobody knows whether it was charged.
+    fn owe(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
+        let asked = take.counts_owed().into_iter().map(|count| {
+            let units = count.cost();
+            let question = Change::Owe { units };
+            self.ask(&part_of(take, &count), question, Driver::Dispatcher)
+        });
+        let mut asked = asked.collect::<Vec<ReplyFuture<u64>>>();
+        match asked.len() {
+            1 => StoreFuture::redis(asked.remove(0)),
+            _ => StoreFuture::boxed(async move {
+                let charged = join_all(asked).await.into_iter();
+                let charged = charged.collect::<Result<Vec<_>, _>>()?;
+                Ok(charged.into_iter().min().unwrap_or(0))
+            }),
+        }
+    }
+
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
         let lease = u64::try_from(take.rule().permit_lease().as_millis()).unwrap_or(u64::MAX);
         let holder = holder.clone();
@@ -405,6 +423,7 @@ impl Store for RedisStore {
             timeout: self.timeout,
             joint: true,
             permits: true,
+            owes: true,
             server: Some(ServerId::of(&self.name())),
             ..Capabilities::default()
         }

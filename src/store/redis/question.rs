@@ -21,6 +21,8 @@ pub(super) struct CountQuestion {
 pub(super) enum Change {
     /// May its key spend this cost? The reply is a [`Decision`](crate::decision::Decision).
     Take { cost: u64, counts: Counts },
+    /// Charges up to so many units, also above max. The reply is their number.
+    Owe { units: u64 },
     /// Gives back up to `max` units of what was charged with this receipt. The reply is their
     /// number.
     Refund { receipt: Receipt, max: u64 },
@@ -46,8 +48,14 @@ impl CountQuestion {
     pub(super) fn take(&self) -> (u64, &Counts) {
         match &self.what {
             Change::Take { cost, counts } => (*cost, counts),
+            Change::Owe { units } => (*units, &None),
             _ => unreachable!("a call of takes holds no other question"),
         }
+    }
+
+    /// Whether it charges units owed.
+    pub(super) const fn owes(&self) -> bool {
+        matches!(self.what, Change::Owe { .. })
     }
 
     /// Whether it is a take under a rule of several subjects.

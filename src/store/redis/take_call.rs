@@ -121,7 +121,7 @@ impl CallKind {
             Change::Refund { .. } if is_of_permits => CallWhat::Releases,
             Change::Refund { .. } => CallWhat::Refunds,
             Change::Renew { .. } => CallWhat::Renewals,
-            Change::Take { .. } | Change::Reset(_) => CallWhat::Takes,
+            Change::Take { .. } | Change::Owe { .. } | Change::Reset(_) => CallWhat::Takes,
         };
         let algorithm = match is_of_permits {
             true => Algorithm::default(),
@@ -193,6 +193,11 @@ impl KeyTakes {
         self.counts.as_ref().map(|counts| &counts.take)
     }
 
+    /// Whether it is one question, which charges units owed.
+    pub(super) fn owes(&self) -> bool {
+        CountQuestion::in_call(&self.questions[0]).owes()
+    }
+
     /// What the take holds permits by.
     pub(super) fn holder(&self) -> Option<&Receipt> {
         let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
@@ -241,10 +246,13 @@ impl TakeCall {
         }
     }
 
-    /// The index of the key for a further take of this key under this rule, if there is room.
-    /// Behind takes under another rule, the key is in the call once more.
-    pub(super) fn behind(&mut self, key: usize, rule: &Arc<Rule>) -> Option<usize> {
-        if self.number_of_takes < MAX_TAKES && Arc::ptr_eq(self.keys[key].rule(), rule) {
+    /// The index of the key for a further question about this key, if there is room. Behind takes
+    /// under another rule, and beside units owed, the key is in the call once more.
+    pub(super) fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
+        let known = &self.keys[key];
+        let is_alike = Arc::ptr_eq(known.rule(), &asked.count.name.rule);
+        let owes = known.owes() || asked.owes();
+        if self.number_of_takes < MAX_TAKES && is_alike && !owes {
             return Some(key);
         }
         self.named_again(1)
@@ -300,6 +308,8 @@ impl TakeCall {
     /// Until when the server may decide a take.
     fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
         match self.kind.now {
+            // What was used was used, however late that is heard.
+            _ if CountQuestion::in_call(question).owes() => NO_DEADLINE,
             Some(_) => NO_DEADLINE,
             None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
         }
@@ -364,6 +374,7 @@ impl TakeCall {
                         deadline.grace < deadline.timeout || deadline.at.into_std() <= answered;
                     question.reply(Ok(decision));
                 }
+                TakeReply::Owed(charged) => question.reply(Ok(charged)),
                 TakeReply::Late => carrier.send_again(question, retry_until),
                 TakeReply::Failed(error) => question.fail(carrier.error(error)),
             }

@@ -39,6 +39,8 @@ const SEVERAL: u8 = 3;
 /// Behind it, instead of a number of rows, the first record of a take over several counts says how
 /// many there are, and each other one 0: they have one row.
 const JOINT: u16 = 0x8000;
+/// Behind it: the only row charges units owed.
+const OWED: u16 = 0x4000;
 /// Among how many rules before it a rule is looked for.
 const MAX_KNOWN_RULES: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
@@ -52,7 +54,8 @@ const RECORD_SIZE: usize = 20;
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
     let has_one_quota =
         |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
-    let is_usual = |key: &KeyTakes| key.joint().is_none() && has_one_quota(key.rule());
+    let is_usual =
+        |key: &KeyTakes| key.joint().is_none() && !key.owes() && has_one_quota(key.rule());
     let has_one_quota_each = |take: &Take| {
         take.counts()
             .iter()
@@ -69,6 +72,7 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     let mut rules = Rules::default();
     for key in keys {
         match key.joint() {
+            None if key.owes() => rules.add_owing(key.rule(), into),
             None => rules.add(key.rule(), into),
             Some(take) => take
                 .counts()
@@ -88,7 +92,8 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
             into.extend_from_slice(&rows.to_be_bytes());
         };
         let Some(take) = key.joint() else {
-            begin(number(key.rows.len()), into);
+            let flag = if key.owes() { OWED } else { 0 };
+            begin(flag + number(key.rows.len()), into);
             key.rows
                 .first()
                 .into_iter()
@@ -127,15 +132,31 @@ impl<'a> Rules<'a> {
     fn add(&mut self, rule: &'a Arc<Rule>, into: &mut Vec<u8>) {
         let mut known = self.known.iter().rev().take(MAX_KNOWN_RULES);
         let known = known.find(|(known, _)| Arc::ptr_eq(known, rule));
-        let position = known.map(|(_, position)| *position).unwrap_or_else(|| {
-            // Positions in Lua begin with 1.
-            let position = into.len() + 1;
-            let position = u16::try_from(position).expect("64 rules have less than 64 KiB");
-            self.known.push((rule, position));
-            into.extend_from_slice(rule.question(encode));
-            position
-        });
+        let position = known.map(|(_, position)| *position);
+        match position {
+            Some(position) => self.positions.push(position),
+            None => {
+                let position = self.add_anew(rule, into);
+                self.known.push((rule, position));
+            }
+        }
+    }
+
+    /// Adds a rule, and how many units may be used under each quota together with those owed.
+    fn add_owing(&mut self, rule: &Rule, into: &mut Vec<u8>) {
+        self.add_anew(rule, into);
+        let (algorithm, at_most) = (rule.algorithm().algorithm(), rule.owe_at_most());
+        let quotas = rule.quotas().iter();
+        let most = quotas.map(|quota| algorithm.most(quota, at_most));
+        most.for_each(|most| write(&[most], into));
+    }
+
+    fn add_anew(&mut self, rule: &Rule, into: &mut Vec<u8>) -> u16 {
+        // Positions in Lua begin with 1.
+        let position = u16::try_from(into.len() + 1).expect("64 rules have less than 64 KiB");
+        into.extend_from_slice(rule.question(encode));
         self.positions.push(position);
+        position
     }
 }
 
@@ -191,6 +212,8 @@ fn write(numbers: &[u64], into: &mut Vec<u8>) {
 /// The reply to one take.
 pub(super) enum TakeReply {
     Decided(Decision),
+    /// So many units owed were charged.
+    Owed(u64),
     /// The deadline had passed, so nothing was charged.
     Late,
     /// The script failed for this key.
@@ -217,6 +240,18 @@ pub(super) fn read_replies(
     }
     for key in keys {
         match key.joint() {
+            None if key.owes() => {
+                let most = key.rows.first().map_or(0, |row| row.cost);
+                read_key(&mut fields, now, key.rule(), &key.rows, &mut |reply| {
+                    answer(match reply {
+                        // In place of a serial number stands how many were charged.
+                        TakeReply::Decided(decision) => {
+                            TakeReply::Owed(decision.receipt_or_none().serial().min(most))
+                        }
+                        other => other,
+                    });
+                })?;
+            }
             None => read_key(&mut fields, now, key.rule(), &key.rows, &mut answer)?,
             Some(take) => {
                 read_joint(&mut fields, now, take, key.holder(), &key.rows, &mut answer)?;

@@ -176,12 +176,12 @@ async fn tokens_that_are_known_afterwards() -> Outcome {
     assert_eq!(client.send("POST /", &alice, "1").await.status, 429);
 
     let admitted = limits.check("tokens", "bob").cost(4_000).await?;
-    let given_back = admitted
+    let settled = admitted
         .charge
         .expect("it was charged")
         .settle(1_500)
         .await?;
-    assert_eq!(given_back, 2_500);
+    assert_eq!(settled.given_back, 2_500);
     let snapshot = limits.snapshot();
     let counted = snapshot.rule("tokens").expect("a rule");
     assert_eq!(counted.units - counted.refunded_units, 6_001 + 1_500);

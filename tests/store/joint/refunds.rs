@@ -48,17 +48,21 @@ async fn a_settlement_leaves_requests_charged() {
         let alice = take(&rule, &[("user", "alice"), ("everyone", "")]);
         let first = charge(&store, &alice).await;
         assert_eq!(left(&store, &alice).await, [600, 4, 9_600, 2]);
-        assert_eq!(first.settle(300).await.expect("an answer"), 100);
+        assert_eq!(first.settle(300).await.expect("an answer").given_back, 100);
         assert_eq!(left(&store, &alice).await, [700, 4, 9_700, 2]);
         assert_eq!(first.refund().await.expect("an answer"), 0, "only once");
         // A request that used nothing is a request.
         let second = charge(&store, &alice).await;
-        assert_eq!(second.settle(0).await.expect("an answer"), 400);
+        assert_eq!(second.settle(0).await.expect("an answer").given_back, 400);
         assert_eq!(left(&store, &alice).await, [700, 3, 9_700, 1]);
         let third = charge(&store, &alice).await;
         assert_eq!(third.refund().await.expect("an answer"), 400);
         assert_eq!(left(&store, &alice).await, [700, 3, 9_700, 1]);
-        assert_eq!(third.settle(0).await.expect("an answer"), 0, "only once");
+        assert_eq!(
+            third.settle(0).await.expect("an answer").given_back,
+            0,
+            "only once"
+        );
     }
 }
 
@@ -80,7 +84,7 @@ async fn requests_alone_are_given_back_in_units_of_the_cost() {
         assert_eq!(first.refund().await.expect("an answer"), 400);
         assert_eq!(left(&store, &all).await, [1_000, 5]);
         let second = charge(&store, &all).await;
-        assert_eq!(second.settle(100).await.expect("an answer"), 0);
+        assert_eq!(second.settle(100).await.expect("an answer").given_back, 0);
         assert_eq!(left(&store, &all).await, [1_000, 3]);
     }
 }

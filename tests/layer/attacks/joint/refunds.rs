@@ -108,7 +108,7 @@ async fn a_settlement_before_an_outcome() {
         let limits = Limits::from_toml(FILE).unwrap_or_else(|error| panic!("{error}"));
         let limits = limits.store(store);
         let handler = async |charges: Charges| {
-            assert_eq!(charges.settle(10).await.expect("an answer"), 20);
+            assert_eq!(charges.settle(10).await.expect("an answer").given_back, 20);
             assert_eq!(charges.refund().await.expect("an answer"), 0);
             StatusCode::BAD_GATEWAY
         };

@@ -106,7 +106,7 @@ async fn all_race_for_one_charge() {
                     let charge = charges.first().expect("one charge");
                     match at % 3 {
                         0 => charge.refund().await.expect("an answer"),
-                        1 => charge.settle(at % 9).await.expect("an answer"),
+                        1 => charge.settle(at % 9).await.expect("an answer").given_back,
                         _ => charges.of("a").refund().await.expect("an answer"),
                     }
                 })
@@ -156,7 +156,7 @@ async fn settlements() {
                 let admitted = limits.check("a", key("x")).cost(reserved).await;
                 let charge = admitted.expect("it is allowed").charge.expect("charged");
                 assert_eq!(
-                    charge.settle(used).await.expect("an answer"),
+                    charge.settle(used).await.expect("an answer").given_back,
                     back,
                     "{case} {used}"
                 );
@@ -166,7 +166,11 @@ async fn settlements() {
                     "{case}"
                 );
                 for again in [0, used, 5] {
-                    assert_eq!(charge.settle(again).await.expect("an answer"), 0, "{case}");
+                    assert_eq!(
+                        charge.settle(again).await.expect("an answer").given_back,
+                        0,
+                        "{case}"
+                    );
                 }
                 assert_eq!(
                     charge.clone().refund().await.expect("an answer"),

@@ -130,8 +130,8 @@ async fn charges_that_outlive_their_request() {
     let task = tokio::spawn(async move {
         sleep(millis(300)).await;
         let again: Charges = charges.iter().cloned().collect();
-        assert_eq!(charges.settle(0).await.expect("an answer"), 2);
-        assert_eq!(again.settle(0).await.expect("an answer"), 0);
+        assert_eq!(charges.settle(0).await.expect("an answer").given_back, 2);
+        assert_eq!(again.settle(0).await.expect("an answer").given_back, 0);
     });
     let second = second.await.expect("no panic");
     assert_eq!(second.status, OK);
@@ -146,7 +146,7 @@ async fn charges_that_outlive_their_request() {
         settled.expect("memory answers at once").expect("an answer")
     });
     let third = third.await.expect("no panic");
-    assert_eq!(thread.join().expect("no panic"), 2);
+    assert_eq!(thread.join().expect("no panic").given_back, 2);
     assert_eq!(third.status, OK);
     // Its extensions have the charge, too.
     drop(third);

@@ -109,7 +109,7 @@ async fn a_refund_and_a_reset_void_the_denials_that_share_a_count() {
                 let charge = Charge::new(Arc::clone(&store), of("alice", "x"), receipt);
                 let free = match way {
                     "refund" => charge.refund().await.expect("an answer"),
-                    "settle" => charge.settle(0).await.expect("an answer"),
+                    "settle" => charge.settle(0).await.expect("an answer").given_back,
                     "reset" => u64::from(store.reset(&of("zoe", "x")).await.expect("an answer")),
                     _ => {
                         let address = take(&rule, &[("address", "x")]);
@@ -152,8 +152,11 @@ async fn a_cached_store_decides_as_a_plain_one() {
                     let at = random.below(charges.len() as u64) as usize;
                     let [of_cached, of_plain] = charges.swap_remove(at);
                     let used = random.below(2);
-                    let units = of_cached.settle(used).await.expect("an answer");
-                    assert_eq!(units, of_plain.settle(used).await.expect("an answer"));
+                    let units = of_cached.settle(used).await.expect("an answer").given_back;
+                    assert_eq!(
+                        units,
+                        of_plain.settle(used).await.expect("an answer").given_back
+                    );
                 }
                 1 if random.is(20) => {
                     let of_cached = cached.reset(&take).await.expect("an answer");

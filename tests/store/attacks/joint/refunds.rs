@@ -50,7 +50,11 @@ async fn a_refund_gives_back_in_all() {
         assert_eq!(charge.refund().await.expect("an answer"), 300, "{story}");
         assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
         assert_eq!(charge.refund().await.expect("an answer"), 0, "{story}");
-        assert_eq!(charge.settle(0).await.expect("an answer"), 0, "{story}");
+        assert_eq!(
+            charge.settle(0).await.expect("an answer").given_back,
+            0,
+            "{story}"
+        );
         assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
     })
     .await;
@@ -68,7 +72,7 @@ async fn a_settlement_leaves_costs_of_their_own() {
         ] {
             let charge = store.charge(&take).await;
             assert_eq!(
-                charge.settle(used).await.expect("an answer"),
+                charge.settle(used).await.expect("an answer").given_back,
                 given,
                 "{story}"
             );

@@ -1,0 +1,156 @@
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::charge::{Charge, Charges};
+
+/// Counts what a request uses, and settles its charge with that when it is dropped.
+///
+/// It is for code that learns bit by bit what a request costs, as of an answer that streams: its
+/// drop is the end in any case, also when the client has left. The store is asked in the background
+/// then, and what that loses is [counted](crate::metrics::RuleSnapshot::refunds_lost):
+/// [`Limits::flush`](crate::Limits::flush) waits for it. If nothing was added, the reservation
+/// stays: leaving early is not free.
+///
+/// [`Charge::meter`] makes one, and [`Charges::meter`], which does nothing where nothing was
+/// charged. Bodies are counted by [`Charge::settle_on_end`].
+///
+/// ```
+/// use tidegate::store::Charges;
+///
+/// async fn chat(charges: Charges) {
+///     let meter = charges.of("tokens").meter();
+///     while let Some(tokens) = next_message().await {
+///         meter.add(tokens);
+///     }
+/// }
+/// # async fn next_message() -> Option<u64> { None }
+/// # let _ = chat;
+/// ```
+#[derive(Debug)]
+pub struct Meter {
+    charges: Charges,
+    used: AtomicU64,
+}
+
+impl Meter {
+    pub(super) fn new(charges: Charges) -> Self {
+        let used = AtomicU64::new(0);
+        Self { charges, used }
+    }
+
+    /// So many units more were used.
+    pub fn add(&self, units: u64) {
+        let relaxed = Ordering::Relaxed;
+        let add = |used: u64| Some(used.saturating_add(units));
+        self.used.fetch_update(relaxed, relaxed, add).ok();
+    }
+
+    /// The units that were used until now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        match self.used() {
+            0 => {}
+            used => self.charges.settle_later(used),
+        }
+    }
+}
+
+impl Charge {
+    /// The body that counts its frames while it streams, and settles once when it has ended, has
+    /// failed or is dropped, as a [`Meter`] does. `units` says what a frame costs.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn chat(charges: Charges) -> Body {
+    ///     let answer = ask_the_model().await;
+    ///     // Each message of the model is a frame, and tells its tokens.
+    ///     let tokens = |frame: &http_body::Frame<_>| frame.data_ref().map_or(0, tokens_of);
+    ///     Body::new(charges.of("tokens").settle_on_end(answer, tokens))
+    /// }
+    /// # async fn ask_the_model() -> Body { Body::empty() }
+    /// # fn tokens_of(data: &axum::body::Bytes) -> u64 { 1 }
+    /// # let _ = chat;
+    /// ```
+    pub fn settle_on_end<B: Body, F>(&self, body: B, units: F) -> SettledBody<B, F>
+    where
+        F: FnMut(&Frame<B::Data>) -> u64,
+    {
+        SettledBody::new(body, units, self.meter())
+    }
+}
+
+impl Charges {
+    /// The same as [`Charge::settle_on_end`] for all of these. If nothing was charged, the body
+    /// stays as it is.
+    pub fn settle_on_end<B: Body, F>(self, body: B, units: F) -> SettledBody<B, F>
+    where
+        F: FnMut(&Frame<B::Data>) -> u64,
+    {
+        SettledBody::new(body, units, self.meter())
+    }
+}
+
+pin_project! {
+    /// A body that settles a charge when it ends: see [`Charge::settle_on_end`].
+    pub struct SettledBody<B, F> {
+        #[pin]
+        body: B,
+        units: F,
+        // `None` once it has ended.
+        meter: Option<Meter>,
+    }
+}
+
+impl<B, F> SettledBody<B, F> {
+    const fn new(body: B, units: F, meter: Meter) -> Self {
+        let meter = Some(meter);
+        Self { body, units, meter }
+    }
+}
+
+impl<B: Body, F: FnMut(&Frame<B::Data>) -> u64> Body for SettledBody<B, F> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.body.poll_frame(cx));
+        match (&frame, &*this.meter) {
+            (Some(Ok(frame)), Some(meter)) => meter.add((this.units)(frame)),
+            _ => *this.meter = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B, F> fmt::Debug for SettledBody<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettledBody")
+            .field("meter", &self.meter)
+            .finish_non_exhaustive()
+    }
+}
