@@ -28,9 +28,9 @@
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
   -- Uses   question, records, place; read_quota(at) -> quota with its limit and life, at
-  -- Gives  size: no answers yet; owes; of units owed most; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
-  --        expiry, slice, rows; of the first row cost, takes and deadline; of a take over several
-  --        counts joint_first, joint_last, looks
+  -- Gives  size: no answers yet; owes; of units owed most; number_of_quotas, number_limiting,
+  --        has_bound, quotas, limits, lease, expiry, slice, rows; of the first row cost, takes and
+  --        deadline; of a take over several counts joint_first, joint_last, looks
   local rule_from
   rule_from, rows, cost, takes, deadline = unpack(RECORD, question, records + (place - 1) * RECORD_SIZE)
   size = 0
