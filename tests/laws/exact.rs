@@ -65,7 +65,7 @@ fn play_with_refunds(setup: &Setup, steps: Vec<Step>, seen: &Seen) -> Result<(),
     lawful(&player)
 }
 
-fn take(player: &mut Player, cost: u64, seen: &Seen) -> Result<(), Broken> {
+pub(crate) fn take(player: &mut Player, cost: u64, seen: &Seen) -> Result<(), Broken> {
     let counted = counted(player);
     let decision = player.take(cost);
     verdict(player, cost, &counted, &decision, seen).map_err(|broken| tell(player, &broken))?;
@@ -77,7 +77,7 @@ fn tell(player: &Player, broken: &str) -> Broken {
 }
 
 /// Units and limit of each quota.
-fn counted(player: &Player) -> Vec<(Range, u64)> {
+pub(crate) fn counted(player: &Player) -> Vec<(Range, u64)> {
     let books = player.books.iter();
     books
         .map(|book| (book.counted(player.now), book.limit()))

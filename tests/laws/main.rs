@@ -26,6 +26,7 @@ mod interleavings;
 #[cfg(miri)]
 mod miri;
 mod oracle;
+mod owed;
 mod plans;
 mod refunds;
 mod resets;

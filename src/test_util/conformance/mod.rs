@@ -100,6 +100,9 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
             permits::permits_are_leases,
         );
     }
+    if new().await.store().capabilities().owes {
+        run!(algorithm, new => refunds::units_owed_are_charged_above_max);
+    }
     use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
     if matches!(algorithm, SlidingLog | SlidingWindow | FixedWindow) {
         run!(algorithm, new =>

@@ -36,6 +36,31 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&take, 9).await, 3);
 }
 
+/// What was used beyond a reservation is charged, as far as may be owed, and denies takes until it
+/// has left.
+pub(super) async fn units_owed_are_charged_above_max(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(6, SECOND)]);
+    let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
+    let receipt = receipt.expect("it was charged");
+    let owe = async |units| {
+        let beyond = take.clone().with_cost(units);
+        subject.store.owe(&beyond, &receipt).await.expect("answers")
+    };
+    assert_eq!(owe(3).await, 3, "one above max");
+    assert_eq!(owe(9).await, 5, "no more than max is owed");
+    assert_eq!(owe(1).await, 0);
+    let denied = subject.decision(&take).await;
+    let wait = denied.retry_after().expect("it is denied");
+    subject.advance(wait - MICROSECOND);
+    assert!(!subject.decision(&take).await.is_allowed());
+    subject.advance(MICROSECOND);
+    assert!(subject.decision(&take).await.is_allowed());
+    subject.store.reset(&take).await.expect("answers");
+    subject.advance(MICROSECOND);
+    assert_eq!(owe(2).await, 2, "whatever has become of the take");
+    assert_eq!(subject.peek(&take).await.remaining(), 4);
+}
+
 /// What counts no longer is not given back, so that nobody gets more than the quota.
 pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(4, SECOND)]);
