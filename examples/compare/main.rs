@@ -63,7 +63,7 @@ fn folder() -> Result<PathBuf, String> {
 fn compare(traffic: &Traffic, contenders: &[Contender], folder: &Path) -> Result<(), String> {
     let outcomes = contenders
         .iter()
-        .map(|contender| replay(contender, &traffic.offered));
+        .map(|contender| replay(contender, traffic));
     let outcomes: Vec<_> = outcomes.collect();
 
     let path = folder.join(format!("{}.svg", traffic.name));

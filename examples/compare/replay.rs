@@ -3,7 +3,7 @@
 use tidegate::algorithm::Count;
 
 use crate::contender::Contender;
-use crate::traffic::Take;
+use crate::traffic::{Take, Traffic};
 
 pub(crate) struct Outcome<'a> {
     pub(crate) contender: &'a Contender,
@@ -12,14 +12,19 @@ pub(crate) struct Outcome<'a> {
 }
 
 /// The whole of a store is a count and a clock, and here the clock is the traffic's.
-pub(crate) fn replay<'a>(contender: &'a Contender, offered: &[Take]) -> Outcome<'a> {
+pub(crate) fn replay<'a>(contender: &'a Contender, traffic: &Traffic) -> Outcome<'a> {
     let mut count = Count::default();
-    let quotas = [contender.quota];
-    let mut is_admitted = |take: &Take| {
-        let decision = count.take(contender.algorithm, take.at, &quotas, take.cost);
-        decision.is_allowed()
+    let (algorithm, quotas) = (contender.algorithm, [contender.quota]);
+    let admit = |take: &Take| {
+        let (at, reserved) = (take.at, traffic.reserved.unwrap_or(take.cost));
+        let decision = count.take(algorithm, at, &quotas, reserved);
+        let beyond = take.cost.saturating_sub(reserved);
+        decision.is_allowed().then(|| Take {
+            at,
+            cost: reserved + count.owe(algorithm, at, &quotas, beyond, None),
+        })
     };
-    let admitted = offered.iter().copied().filter(|take| is_admitted(take));
+    let admitted = traffic.offered.iter().filter_map(admit);
     Outcome {
         contender,
         admitted: admitted.collect(),

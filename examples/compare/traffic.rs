@@ -21,10 +21,12 @@ pub(crate) struct Traffic {
     pub(crate) look: &'static str,
     /// In the order of time.
     pub(crate) offered: Vec<Take>,
+    /// What each take asks for, if what it costs is known only afterwards, and charged then.
+    pub(crate) reserved: Option<u64>,
 }
 
-pub(crate) fn all() -> [Traffic; 4] {
-    [steady(), burst_at_edge(), flood(), weights()]
+pub(crate) fn all() -> [Traffic; 5] {
+    [steady(), burst_at_edge(), flood(), weights(), owed()]
 }
 
 fn steady() -> Traffic {
@@ -34,6 +36,7 @@ fn steady() -> Traffic {
         look: "The log and the windows admit all of it, then pause until units come back. \
                GCRA admits its burst on top of the rate, then the rate alone.",
         offered: evenly(0, SPAN, 12 * SPAN.as_secs()),
+        reserved: None,
     }
 }
 
@@ -50,6 +53,7 @@ fn burst_at_edge() -> Traffic {
         look: "The fixed window admits both, nearly twice the limit. \
                The sliding ones admit one, GCRA its burst and what has drained since.",
         offered,
+        reserved: None,
     }
 }
 
@@ -62,6 +66,7 @@ fn flood() -> Traffic {
         look: "The log and the windows admit 100 in gulps of about 2 s, then nothing for 8 s. \
                GCRA admits its burst, then one unit every 0.1 s.",
         offered,
+        reserved: None,
     }
 }
 
@@ -78,6 +83,23 @@ fn weights() -> Traffic {
         about: "Small takes of 1 or 2 units all the time, and every 4 s a large one of 30.",
         look: "A large take is admitted where 30 units are free, and never where the burst is smaller than its cost.",
         offered,
+        reserved: None,
+    }
+}
+
+fn owed() -> Traffic {
+    let mut random = Random::from_seed(3);
+    let offered = at_random(&mut random, 200_000, 800_000, |random| {
+        random.between(10, 60)
+    });
+    Traffic {
+        name: "owed",
+        about: "Requests that turn out to use 10 to 60 units reserve 5 each. What they use beyond is charged at once, \
+                also above the limit: 100 more at most.",
+        look: "After each request that goes above the limit all are denied until that has left: a window later, \
+               at the edge of a fixed window, or drained at the rate.",
+        offered,
+        reserved: Some(5),
     }
 }
 

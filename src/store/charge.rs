@@ -226,7 +226,7 @@ impl Charge {
     /// // This one had 30,000: 20,000 are used now, and more are not charged.
     /// let settled = charge.settle(30_000).await?;
     /// assert_eq!((settled.charged, settled.forgiven), (14_500, 11_500));
-    /// assert!(!limits.check("tokens", "alice").await?.is_allowed());
+    /// assert!(limits.check("tokens", "alice").await.is_err(), "denied");
     /// # Ok(())
     /// # }
     /// ```

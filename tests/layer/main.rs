@@ -32,6 +32,7 @@ mod keys;
 mod many_plans;
 mod open_charges;
 mod outcomes;
+mod owed;
 #[cfg(feature = "page")]
 mod page;
 mod permits;
