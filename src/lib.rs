@@ -65,6 +65,7 @@
 //! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`guide::grpc`] |
 //! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
+//! | show customers what they have left | [`Limits::usage`] | [`limits`] |
 //! | see who is limited now, let a customer through | `Limits::page` | [`page`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |

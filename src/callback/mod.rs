@@ -55,5 +55,6 @@ pub(crate) use error_callback::{Cause, recover, recover_inner};
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
 pub(crate) use problem_document::{
-    Panicked, caught, guarded, internal_error, key_refused, quota_exceeded, reduced_capacity,
+    Panicked, caught, guarded, internal_error, key_refused, push_json, quota_exceeded,
+    reduced_capacity,
 };

@@ -158,18 +158,23 @@ fn mistake(status: StatusCode, reason: &dyn Display, grpc: Option<&HeaderValue>)
     let mut body = format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{number}");
     if let Some(reason) = reason {
         body.push_str(",\"detail\":\"");
-        for character in reason.chars() {
-            match character {
-                '"' | '\\' => body.extend(['\\', character]),
-                // JSON allows no control characters.
-                character if character.is_control() => body.push(' '),
-                character => body.push(character),
-            }
-        }
+        push_json(&mut body, &reason);
         body.push('"');
     }
     body.push('}');
     document(status, body)
+}
+
+/// Adds a text to a string of a JSON document.
+pub(crate) fn push_json(document: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => document.extend(['\\', character]),
+            // JSON allows no control characters.
+            _ if character.is_control() => document.push(' '),
+            _ => document.push(character),
+        }
+    }
 }
 
 fn document(status: StatusCode, body: impl Into<Body>) -> Response {

@@ -192,7 +192,7 @@ impl Gate {
 
     /// What of this take an operator does not let through.
     #[inline]
-    fn limited(&self, take: &Take) -> Limited {
+    pub(super) fn limited(&self, take: &Take) -> Limited {
         #[cfg(feature = "page")]
         if let Some(keys) = &self.let_through {
             return keys.limited(take);

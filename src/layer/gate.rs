@@ -203,7 +203,11 @@ impl Gate {
     }
 
     /// Exemption, key, cost and quotas of the request with this head.
-    fn read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
+    pub(super) fn read_head(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        head: &mut Parts,
+    ) -> Result<Take, Box<Action>> {
         for exempt in &self.options.exempt {
             if caught("exemption", rule.path(), || exempt(head))? {
                 return Err(Box::new(Action::Pass));
@@ -308,7 +312,11 @@ impl Gate {
     }
 
     /// The rule with the quotas of the request with this head.
-    fn choose_quotas(&self, rule: Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
+    pub(super) fn choose_quotas(
+        &self,
+        rule: Arc<Rule>,
+        head: &Parts,
+    ) -> Result<Arc<Rule>, Panicked> {
         if let Some(choose) = &self.options.quotas
             && let Some(quotas) = caught("quotas", rule.path(), || choose(head))?
         {

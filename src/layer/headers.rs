@@ -85,7 +85,7 @@ pub(crate) struct WriteFields(pub(crate) fn(&Rule, &Decision, &mut HeaderMap));
 impl WriteFields {
     /// Writes these fields, unless the store's decision tells nothing about the quotas, and
     /// `Retry-After`, unless it is set already.
-    pub(super) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
+    pub(crate) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
         if !decision.quotas().is_empty() {
             self.0(rule, decision, to);
         }
@@ -104,7 +104,7 @@ impl Default for WriteFields {
 
 /// The quotas that clients are told of, with their states: those that are not hidden, and that the
 /// request was counted under.
-fn shown<'a>(
+pub(crate) fn shown<'a>(
     rule: &'a Rule,
     decision: &'a Decision,
 ) -> impl Iterator<Item = (&'a Policy, &'a QuotaState)> {
@@ -255,7 +255,7 @@ fn tightest(
 }
 
 /// When to look again, in seconds: never later than `Retry-After`, and 0 for a quota that is whole.
-fn reset(state: &QuotaState, decision: &Decision) -> u64 {
+pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     let reset_after = state.reset_after();
     let bound = decision.retry_after().unwrap_or(reset_after);
     match reset_after.is_zero() {

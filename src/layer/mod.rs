@@ -68,6 +68,7 @@
 //     waiting.rs                how long a denied request waits
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
+//     look.rs                   what a request has left, for a handler that shows it
 //
 // The layer of the locks has a `Gate` without a store, and a `ResponseFuture`. The inner service is
 // called only after the outcome is known, and only the instance that was polled ready.
@@ -79,6 +80,7 @@ pub(crate) mod headers;
 mod inspector;
 #[cfg(feature = "page")]
 mod let_through_keys;
+mod look;
 mod options;
 mod outage;
 mod outcome;
@@ -96,6 +98,7 @@ pub use headers::Headers;
 pub(crate) use inspector::Warnings;
 #[cfg(feature = "page")]
 pub(crate) use let_through_keys::LetThroughKeys;
+pub(crate) use look::Look;
 pub(crate) use options::Options;
 pub use rate_limit::RateLimit;
 pub use rate_limit_layer::RateLimitLayer;

@@ -301,13 +301,19 @@ impl Limits {
             self.warnings
                 .add(Warning::new(WarningKind::NoRule).about(path));
         }
+        let mut gate = self.uncounted_gate(path);
+        gate.refunds = self.refunds.clone();
+        gate.counters = self.paths.add(path, self.near_limit);
+        gate
+    }
+
+    /// The same for a handler that only looks: the path counts as no more used than before.
+    pub(super) fn uncounted_gate(&self, path: &str) -> Gate {
         let mut gate = Gate::named(&self.rules, path);
         gate.options = self.defaults.clone();
         // The store is made now, so that no request has to wait for it.
         self.store.get_or_init(default_store);
         gate.store = Arc::clone(&self.store);
-        gate.refunds = self.refunds.clone();
-        gate.counters = self.paths.add(path, self.near_limit);
         gate.warnings = Arc::clone(&self.warnings);
         #[cfg(feature = "page")]
         gate.let_through.replace(Arc::clone(&self.let_through));

@@ -25,5 +25,6 @@ mod paths;
 mod publish;
 mod questions;
 mod set_up;
+mod usage;
 
 pub use limits::Limits;

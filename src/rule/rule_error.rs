@@ -4,7 +4,7 @@ use super::outcomes::Outcomes;
 use super::subject::MAX_SUBJECTS;
 use crate::quota::MAX_QUOTAS;
 
-/// Why a [`Rule`](crate::Rule) cannot be made.
+/// Why a [`Rule`](crate::Rule) cannot be made, or not be shown to customers.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
@@ -74,6 +74,18 @@ pub enum RuleError {
     /// An empty list of outcomes.
     #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
     NoOutcomes,
+    /// [`Limits::usage`](crate::Limits::usage) is told no path.
+    #[error("no path to show the usage of, expected those of one rule at least")]
+    NoPath,
+    /// It is told a path without a rule.
+    #[error("there is no rule {0:?}: correct the path, or add the rule")]
+    NoRule(String),
+    /// It is told a rule whose key, or that of a subject, is said nowhere or by a layer alone.
+    #[error(
+        "nothing says whom the rule {0:?} counts, and a layer's own key is not known here: give a \
+         key to the rule or to Limits, or \"everyone\" for one count of all requests"
+    )]
+    NoKey(String),
     /// A window with a lease is longer than a window may be.
     #[error("a window of ten years cannot be longer by a lease")]
     LeaseTooLong,

@@ -46,6 +46,7 @@ mod several;
 mod shadow;
 mod stores;
 mod tasks;
+mod usage;
 mod waiting;
 #[cfg(feature = "test-util")]
 mod warnings;
