@@ -89,7 +89,7 @@ fn waiting_app(limits: &Limits, how: &str) -> Router {
         let charges = settles.then(|| Charges::from_extensions(request.extensions()));
         sleep(HOLD).await;
         if let Some(charges) = charges {
-            charges.settle(0).await.expect("an answer").given_back;
+            charges.settle(0).await.expect("an answer");
         }
     };
     let layer = limits.layer("p").wait(PATIENCE).max_waiting(10_000);

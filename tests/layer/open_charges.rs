@@ -43,7 +43,7 @@ fn paused() -> Arc<MemoryStore> {
 fn settles(limits: &Limits, used: u64, wait: Duration) -> Router {
     let handler = move |charges: Charges| async move {
         sleep(HELD).await;
-        charges.settle(used).await.expect("an answer").given_back;
+        charges.settle(used).await.expect("an answer");
     };
     Router::new().route("/", on_get(handler).layer(limits.layer("p").wait(wait)))
 }
@@ -327,7 +327,7 @@ async fn what_suffices_for_less_is_granted() {
         requests.spawn(app.clone().oneshot(get(path)));
         sleep(HELD).await;
     }
-    charge.settle(6).await.expect("an answer").given_back;
+    charge.settle(6).await.expect("an answer");
     sleep(HELD).await;
     assert_eq!(granted.load(Ordering::Relaxed), 2, "1 and 2 of 4, not 7");
 }

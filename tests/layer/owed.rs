@@ -13,7 +13,6 @@ use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::{Share, Subject};
 use tidegate::store::{Charges, Settled};
-use tidegate::test_util::ManualClock;
 use tidegate::{
     Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Store, Take,
 };
@@ -173,9 +172,10 @@ async fn each_count_is_charged_what_was_used() {
 
 /// A denial that is remembered does not tell an earlier end than there is; what a lease holds is
 /// given back.
+#[cfg(feature = "test-util")]
 #[tokio::test]
 async fn what_is_kept_of_a_key_is_void() {
-    let clock = ManualClock::default();
+    let clock = tidegate::test_util::ManualClock::default();
     let inner = MemoryStore::new().clock(clock.clone());
     let store = Resilient::new(inner).clock(clock.clone());
     let rule = Arc::new(per_minute("tokens", 10));

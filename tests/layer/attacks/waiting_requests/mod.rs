@@ -81,7 +81,7 @@ async fn handler(request: Request) -> StatusCode {
     let charges = used.map(|_| Charges::from_extensions(request.extensions()));
     sleep(millis(number(fields, "x-hold").unwrap_or(0))).await;
     if let (Some(used), Some(charges)) = (used, charges) {
-        charges.settle(used).await.expect("an answer").given_back;
+        charges.settle(used).await.expect("an answer");
     }
     let status = number(fields, "x-status").unwrap_or(200);
     StatusCode::from_u16(status.try_into().expect("three digits")).expect("a status")
