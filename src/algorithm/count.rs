@@ -98,14 +98,20 @@ impl Count {
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let (mark, lease) = (self.lease.as_deref().copied(), config.lease_micros());
-        let longer = lengthened(quotas, longer_by(mark, now, lease));
+        let lease = config.lease_micros();
+        let longer = self.lengthened(now, quotas, lease);
         let sub_windows = config.number_of_sub_windows();
         let decision = self.state.take(now, &longer, sub_windows, cost);
         if decision.receipt().is_some() {
             self.mark_lease(now, quotas, lease);
         }
         decision
+    }
+
+    /// The quotas, with windows as long as units count.
+    fn lengthened(&self, now: u64, quotas: &[Quota], lease: u64) -> Quotas {
+        let mark = self.lease.as_deref().copied();
+        lengthened(quotas, longer_by(mark, now, lease))
     }
 
     /// Notes a charge by a rule with a lease, or beside one.
@@ -175,8 +181,8 @@ impl Count {
             }
             return charged;
         }
-        let (mark, lease) = (self.lease.as_deref().copied(), config.lease_micros());
-        let longer = lengthened(quotas, longer_by(mark, now, lease));
+        let lease = config.lease_micros();
+        let longer = self.lengthened(now, quotas, lease);
         let most = |quota: &Quota| algorithm.most(quota, at_most);
         let sub_windows = config.number_of_sub_windows();
         let charged = self.state.owe(now, &longer, sub_windows, units, &most);
