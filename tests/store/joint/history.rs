@@ -153,6 +153,18 @@ impl Oracle {
         ((verdict, states), is_charged.then_some(receipts))
     }
 
+    /// Charges each count by the request's cost, and returns the fewest units that were.
+    fn owe(&mut self, now: u64, take: &Take) -> u64 {
+        let counts = take.counts().iter();
+        let counts = counts.filter(|it| !is_of_permits(it) && !it.rule().id().contains("~1"));
+        let charged = counts.filter(|count| count.cost() > 0).map(|count| {
+            let state = self.counts.entry(count.name("")).or_default();
+            let (config, quotas) = (count.rule().algorithm(), count.quotas());
+            state.owe(config, now, quotas, take.cost(), None)
+        });
+        charged.min().unwrap_or(0)
+    }
+
     /// Returns how many units of the request's cost are given back. Where nothing counts by that
     /// cost, these are all that were `charged`, as far as they are asked for, or none.
     fn refund(&mut self, now: u64, take: &Take, charged: u64, receipts: &[Receipt]) -> u64 {
@@ -366,10 +378,30 @@ async fn run(redis: &RedisStore, seed: u64, algorithm: AlgorithmConfig) -> Resul
                         _ => takes.extend(take(&mut random, &current)),
                     }
                 }
-                let of_redis = join_all(takes.iter().map(|take| redis.take(take))).await;
-                for (take, of_redis) in takes.into_iter().zip(of_redis) {
+                // Some are what was used beyond a reservation.
+                let asked = takes.into_iter().map(|take| (random.is(15), take));
+                let asked = asked.collect::<Vec<_>>();
+                let any = Receipt::new(0, 0, 1);
+                let of_redis = asked.iter().map(async |(is_owed, take)| match is_owed {
+                    true => Err(redis.owe(take, &any).await.expect("an answer")),
+                    false => Ok(redis.take(take).await.expect("a decision")),
+                });
+                let of_redis = join_all(of_redis).await;
+                for ((_, take), of_redis) in asked.into_iter().zip(of_redis) {
+                    let of_redis = match of_redis {
+                        Ok(of_redis) => of_redis,
+                        Err(redis) => {
+                            let expected = oracle.owe(now, &take);
+                            let memory = memory.owe(&take, &any).await.expect("an answer");
+                            if [memory, redis] != [expected; 2] {
+                                return Err(format!(
+                                    "{step}: owed {memory} {redis} {expected}: {take:?}"
+                                ));
+                            }
+                            continue;
+                        }
+                    };
                     let (expected, receipts) = oracle.take(now, &take);
-                    let of_redis = of_redis.expect("a decision");
                     let of_memory = memory.take(&take).await.expect("a decision");
                     if [shown(&of_memory), shown(&of_redis)] != [expected.clone(), expected.clone()]
                     {
