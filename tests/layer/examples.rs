@@ -82,19 +82,3 @@ fn login_failures() {
         ]
     );
 }
-
-#[test]
-fn llm_tokens() {
-    let expected = [
-        "chat?nonsense 502 r=600",
-        "chat?one 200 r=600",
-        "chat?two 200 r=500",
-        "chat?three 200 r=400",
-        "chat?four 200 r=300",
-        "chat?five 200 r=200",
-        "chat?six 200 r=100",
-        "chat?seven 200 r=0",
-        "chat?eight 429 r=300",
-    ];
-    assert_eq!(answers("llm_tokens"), expected);
-}

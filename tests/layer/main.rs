@@ -29,6 +29,7 @@ mod joint;
 mod joint_requests;
 mod joint_waiting;
 mod keys;
+mod llm_gateway;
 mod many_plans;
 mod open_charges;
 mod outcomes;

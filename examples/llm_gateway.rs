@@ -1,0 +1,135 @@
+//! A gateway to a language model. Answers stream to the client; each organisation has requests and
+//! tokens a minute, and four requests at a time. What the model bills is charged, also of an answer
+//! that had more tokens than were reserved, or that the client did not read to its end.
+//!
+//! `cargo run --example llm_gateway`
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::sse::{Event, Sse};
+use axum::routing::post;
+use futures_util::future::join_all;
+use futures_util::stream::{Stream, StreamExt, iter};
+use tidegate::Limits;
+use tidegate::store::Charges;
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+pub(crate) const LIMITS: &str = r#"
+    [rules.chat]
+    key = "header:x-org"
+    max-concurrent = 4
+    settles = true                # so a request may wait for what others give back
+    refund-on = ["5xx"]           # what the model did not answer is free
+    quotas = [
+        { name = "requests", max-count = 60, window = "1m", cost = 1 },
+        { name = "tokens", max-count = 1_000, window = "1m" },
+    ]
+"#;
+
+pub(crate) fn gateway(limits: &Limits, model: &Arc<Model>) -> Router {
+    let layer = limits.layer("chat").cost(estimate);
+    let limited = post(chat).layer(layer.wait(Duration::from_secs(2)));
+    let model = Arc::clone(model);
+    Router::new().route("/chat", limited).with_state(model)
+}
+
+/// The tokens to reserve. Never 0: nothing would be charged then, and so nothing be settled.
+fn estimate(head: &Parts) -> u64 {
+    let said = head.headers.get("x-max-tokens");
+    let said = said.and_then(|it| it.to_str().ok()?.parse().ok());
+    said.unwrap_or(200).clamp(1, 1_000)
+}
+
+async fn chat(
+    State(model): State<Arc<Model>>,
+    head: HeaderMap,
+    charges: Charges,
+    prompt: String,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, StatusCode> {
+    let org = head.get("x-org").and_then(|it| it.to_str().ok());
+    let answer = model.ask(org.unwrap_or_default(), &prompt);
+    let answer = answer.ok_or(StatusCode::BAD_GATEWAY)?;
+    // It settles when the response is dropped: at its end, or when the client has left.
+    let meter = charges.of("chat").meter();
+    Ok(Sse::new(answer.map(move |(text, tokens)| {
+        meter.add(tokens);
+        Ok(Event::default().data(text))
+    })))
+}
+
+/// Stands for a model, which counts up to the number in the prompt, and its bills.
+#[derive(Debug, Default)]
+pub(crate) struct Model(Mutex<HashMap<String, u64>>);
+
+impl Model {
+    fn ask(
+        self: Arc<Self>,
+        org: &str,
+        prompt: &str,
+    ) -> Option<impl Stream<Item = (String, u64)> + use<>> {
+        let (org, end) = (org.to_owned(), prompt.parse().ok()?);
+        let numbers = iter(1..=end).then(async |number: u64| {
+            sleep(Duration::from_millis(20)).await;
+            number
+        });
+        Some(numbers.map(move |number| {
+            *self.bills().entry(org.clone()).or_default() += 10;
+            (number.to_string(), 10)
+        }))
+    }
+
+    /// How many tokens each organisation has used.
+    pub(crate) fn bills(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a request, and leaves after so many events of the answer.
+pub(crate) async fn send(
+    app: &Router,
+    org: &str,
+    prompt: &str,
+    max_tokens: u64,
+    events: usize,
+) -> StatusCode {
+    let request = Request::post("/chat").header("x-org", org);
+    let request = request.header("x-max-tokens", max_tokens);
+    let request = request.body(Body::from(prompt.to_owned()));
+    let Ok(response) = app.clone().oneshot(request.expect("valid")).await;
+    let status = response.status();
+    let answer = response.into_body().into_data_stream();
+    answer.take(events).for_each(async |_| ()).await;
+    status
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limits = Limits::from_toml(LIMITS)?;
+    let model = Arc::new(Model::default());
+    let app = gateway(&limits, &model);
+    for (what, times, prompt, max_tokens, events) in [
+        ("the model fails", 1, "ten", 200, 10),
+        ("five, of which one waits", 5, "10", 200, 10),
+        ("leaves after three messages", 1, "10", 200, 3),
+        ("reserves 60 tokens, uses 600", 1, "60", 60, 60),
+        ("after that", 1, "10", 200, 10),
+    ] {
+        let send = |_| send(&app, "acme", prompt, max_tokens, events);
+        let answers = join_all((0..times).map(send)).await;
+        let rule = &limits.snapshot().rules[0];
+        let charged = rule.units + rule.owed_units - rule.refunded_units;
+        let billed = model.bills().get("acme").copied().unwrap_or(0);
+        println!("{what}: {answers:?}. In all {billed} tokens billed, {charged} charged");
+    }
+    Ok(())
+}

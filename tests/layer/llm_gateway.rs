@@ -1,0 +1,104 @@
+//! The example `llm_gateway`: what its model bills is what the store has charged.
+
+#[path = "../../examples/llm_gateway.rs"]
+#[allow(dead_code, reason = "the example itself uses the rest")]
+mod example;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use example::{LIMITS, Model, gateway, send};
+use futures_util::future::join_all;
+use http::StatusCode;
+use test_support::random::Random;
+use tidegate::{Header, Limits, MemoryStore, Store};
+
+use crate::Stores;
+
+const ORGS: [&str; 3] = ["acme", "ajax", "apex"];
+const PLENTY: u64 = 1_000_000;
+
+/// The limits of the example, with plenty of requests and tokens for each organisation.
+fn generous(store: Arc<dyn Store>) -> Limits {
+    let text = LIMITS
+        .replace("60,", "1_000_000,")
+        .replace("1_000,", "1_000_000,");
+    Limits::from_toml(&text).expect("valid").store(store)
+}
+
+/// The tokens that were charged, by the store.
+async fn charged(limits: &Limits, org: &str) -> u64 {
+    let key = Header::new("x-org").key(org);
+    let left = limits.peek("chat", key).await.expect("an answer");
+    let left = left.expect("there is a rule");
+    let rules = limits.snapshot();
+    let names = rules.rules[0].denials.iter().map(|(name, _)| name);
+    let tokens = names.zip(left.quotas()).find(|(name, _)| *name == "tokens");
+    PLENTY - tokens.expect("a quota of tokens").1.remaining()
+}
+
+#[tokio::test]
+async fn what_is_billed_is_charged() {
+    for store in Stores::start().await.all {
+        let limits = generous(store);
+        let model = Arc::new(Model::default());
+        let app = gateway(&limits, &model);
+        let mut random = Random::new(11);
+        let requests = (0..90).map(|number| {
+            let org = ORGS[number % 3];
+            let tokens = 10 * (1 + random.below(9));
+            // A fourth of the clients leaves in the middle; estimates are up to ten times too small.
+            let events = match random.is(25) {
+                true => 1 + random.below(tokens / 10),
+                false => 9,
+            };
+            let max_tokens = tokens / (1 + random.below(10));
+            let (app, prompt) = (&app, (tokens / 10).to_string());
+            async move { send(app, org, &prompt, max_tokens, events as usize).await }
+        });
+        let answers = join_all(requests).await;
+        assert!(limits.flush(Duration::from_secs(5)).await);
+
+        let served = answers.iter().filter(|answer| answer.is_success()).count();
+        assert!(served > 45, "{answers:?}");
+        let mut all = 0;
+        for org in ORGS {
+            let billed = model.bills()[org];
+            assert_eq!(charged(&limits, org).await, billed, "{org}");
+            all += billed;
+        }
+        let rule = &limits.snapshot().rules[0];
+        assert_eq!(rule.units + rule.owed_units - rule.refunded_units, all);
+        assert!(rule.owed_units > 0 && rule.refunded_units > 0, "{rule:?}");
+        assert_eq!((rule.forgiven_units, rule.refunds_lost), (0, 0));
+    }
+}
+
+/// Nobody knows what the model has done for a client that leaves before its first token.
+#[tokio::test(start_paused = true)]
+async fn leaving_before_the_first_token_costs_the_reservation() {
+    let limits = generous(Arc::new(MemoryStore::new().tokio_clock()));
+    let app = gateway(&limits, &Arc::default());
+    assert_eq!(send(&app, "acme", "9", 70, 0).await, StatusCode::OK);
+    assert_eq!(charged(&limits, "acme").await, 70);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_used_beyond_the_limit_is_waited_for() {
+    let limits = Limits::from_toml(LIMITS).expect("valid");
+    let limits = limits.store(MemoryStore::new().tokio_clock());
+    let model = Arc::new(Model::default());
+    let app = gateway(&limits, &model);
+    // 100 tokens are reserved, and 1,500 used.
+    assert_eq!(send(&app, "acme", "150", 100, 150).await, StatusCode::OK);
+    let [too_many, ok] = [StatusCode::TOO_MANY_REQUESTS, StatusCode::OK];
+    assert_eq!(send(&app, "acme", "1", 10, 1).await, too_many);
+    assert_eq!(
+        send(&app, "ajax", "1", 10, 1).await,
+        ok,
+        "another organisation"
+    );
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(send(&app, "acme", "1", 10, 1).await, ok);
+    assert_eq!(model.bills()["acme"], 1_510);
+}
