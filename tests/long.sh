@@ -3,11 +3,12 @@
 # the pure functions, the memory store and Redis, 20,000 of a limiter, a million grants by a fleet
 # of four processes, 200 runs of windows of 1 to 130 ms, ten million grants by four processes of
 # which two lease units, a million takes of three subjects, 200,000 requests charged by outcome,
-# 200,000 that hold permits, twenty bursts beside busy loops, 10,000 requests that wait, hundreds
-# of simulated fleets that lease, 100,000 acquisitions of one lock by four that are stopped again
-# and again, ten million keys in memory, half a million calls beside Redisson, a hundred cycles of
-# each outage, and half an hour of faults under load. About two hours on two cores. The fuzz
-# targets are apart, since they want nightly Rust: fuzz/run.sh.
+# 200,000 that use more or less than they reserved, 200,000 that hold permits, twenty bursts beside
+# busy loops, 10,000 requests that wait, hundreds of simulated fleets that lease, 100,000
+# acquisitions of one lock by four that are stopped again and again, ten million keys in memory,
+# half a million calls beside Redisson, a hundred cycles of each outage, and half an hour of faults
+# under load. About two hours on two cores. The fuzz targets are apart, since they want nightly
+# Rust: fuzz/run.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +27,7 @@ bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
 TIDEGATE_SHORT_WINDOWS=${TIDEGATE_SHORT_WINDOWS:-200} bash tests/run.sh --release --test fleet short_windows -- --nocapture
 TIDEGATE_OUTCOMES=${TIDEGATE_OUTCOMES:-200000} bash tests/run.sh --release --test fleet outcomes:: -- --nocapture
+TIDEGATE_OWED=${TIDEGATE_OWED:-200000} bash tests/run.sh --release --test fleet owed:: -- --nocapture
 TIDEGATE_STARVED=${TIDEGATE_STARVED:-20} bash tests/run.sh --release --test fleet starved:: -- --nocapture
 TIDEGATE_WAITING=${TIDEGATE_WAITING:-10000} bash tests/run.sh --release --test fleet waiting:: -- --nocapture
 TIDEGATE_JOINT=${TIDEGATE_JOINT:-1000000} bash tests/run.sh --release --test fleet joint:: -- --nocapture

@@ -14,6 +14,7 @@ mod leased;
 mod monitor;
 mod oracle;
 mod outcomes;
+mod owed;
 mod permits;
 mod saturated;
 mod shared_limit;

@@ -21,6 +21,7 @@ pub(crate) struct Stub {
     inner: Arc<dyn Store>,
     take: Arc<TakeFn>,
     refund: Arc<RefundFn>,
+    owe: Arc<RefundFn>,
     reset: Arc<ResetFn>,
     capabilities: Arc<CapabilitiesFn>,
     condition: Arc<ConditionFn>,
@@ -36,6 +37,7 @@ impl Stub {
             inner: Arc::new(inner),
             take: Arc::new(|inner, take| inner.take(take)),
             refund: Arc::new(|inner, take, receipt| inner.refund(take, receipt)),
+            owe: Arc::new(|inner, take, receipt| inner.owe(take, receipt)),
             reset: Arc::new(|inner, take| inner.reset(take)),
             capabilities: Arc::new(|_| Capabilities::default()),
             condition: Arc::new(|_| Condition::default()),
@@ -110,6 +112,14 @@ impl Stub {
     ) -> Self {
         let refund = Arc::new(refund);
         Self { refund, ..self }
+    }
+
+    pub(crate) fn owe_fn(
+        self,
+        owe: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
+    ) -> Self {
+        let owe = Arc::new(owe);
+        Self { owe, ..self }
     }
 
     pub(crate) fn reset_fn(
@@ -191,6 +201,10 @@ impl Store for Stub {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         (self.refund)(&*self.inner, take, receipt)
+    }
+
+    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        (self.owe)(&*self.inner, take, receipt)
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
