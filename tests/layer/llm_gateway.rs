@@ -47,7 +47,8 @@ async fn what_is_billed_is_charged() {
         let requests = (0..90).map(|number| {
             let org = ORGS[number % 3];
             let tokens = 10 * (1 + random.below(9));
-            // A fourth of the clients leaves in the middle; estimates are up to ten times too small.
+            // A fourth of the clients leaves in the middle; estimates are up to ten times too
+            // small.
             let events = match random.is(25) {
                 true => 1 + random.below(tokens / 10),
                 false => 9,
