@@ -432,7 +432,8 @@ async fn what_is_used_is_charged(algorithm: Algorithm) {
     assert_eq!(all.forgiven, counted("counted-forgiven "));
     assert_eq!(all.given_back, counted("counted-back "));
     assert!(
-        (requests / 50..requests * 19 / 20).contains(&denied)
+        denied > requests / 50
+            && all.used > requests / 2
             && all.owed > all.used / 20
             && all.forgiven > 0
             && all.owed_lost > 0,
