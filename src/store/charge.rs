@@ -299,6 +299,19 @@ impl Charge {
 }
 
 /// What a [settlement](Charge::settle) has done.
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("tokens", [Quota::per_minute(100)])?]);
+/// let admitted = limits.check("tokens", "alice").cost(10).await?;
+/// let settled = admitted.charge.expect("it was charged").settle(40).await?;
+/// assert_eq!((settled.given_back, settled.charged, settled.forgiven), (0, 30, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settled {

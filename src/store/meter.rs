@@ -105,6 +105,22 @@ impl Charges {
 
 pin_project! {
     /// A body that settles a charge when it ends: see [`Charge::settle_on_end`].
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use axum::response::Response;
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn download(charges: Charges) -> Response {
+    ///     let body = Body::from("1,2,3");
+    ///     // Bytes are what is charged.
+    ///     let bytes = |frame: &http_body::Frame<axum::body::Bytes>| {
+    ///         frame.data_ref().map_or(0, |data| data.len() as u64)
+    ///     };
+    ///     Response::new(Body::new(charges.of("bytes").settle_on_end(body, bytes)))
+    /// }
+    /// # let _ = download;
+    /// ```
     pub struct SettledBody<B, F> {
         #[pin]
         body: B,
