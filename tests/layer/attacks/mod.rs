@@ -8,6 +8,7 @@ mod joint;
 mod keys;
 mod limits;
 mod outcomes;
+mod owed;
 mod page;
 mod permits;
 mod plans;

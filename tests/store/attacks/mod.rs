@@ -11,6 +11,7 @@ mod joint;
 mod latency;
 mod lone;
 mod order;
+mod owed;
 mod refusals;
 mod replies;
 mod resets;

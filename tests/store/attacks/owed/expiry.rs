@@ -1,0 +1,115 @@
+//! Law 4: every key expires, also one that owes, and not before all of it has left.
+
+use std::time::{Duration, Instant};
+
+use test_support::Redis;
+use tidegate::{Algorithm, RedisStore, Store};
+
+use super::{ALGORITHMS, rule, settle, take};
+use crate::helpers::clocked::charge;
+use crate::helpers::{HOUR, PATIENT, check_expiries, connect, millis};
+
+/// How long the only keys of a server live at least.
+fn life(server: &Redis) -> Vec<Duration> {
+    let mut connection = server.connection();
+    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut connection)
+        .expect("keys");
+    let of = |name: Vec<u8>| {
+        let left: i64 = redis::cmd("PTTL")
+            .arg(name)
+            .query(&mut connection)
+            .expect("a time");
+        millis(u64::try_from(left).expect("law 4: it stays for ever"))
+    };
+    names.into_iter().map(of).collect()
+}
+
+async fn store(server: &Redis) -> std::sync::Arc<dyn Store> {
+    std::sync::Arc::new(connect(&server.url, PATIENT).await)
+}
+
+/// Debts of up to a million times the max: the key lives until all has drained, and not for ever.
+#[tokio::test]
+async fn a_key_lives_until_its_debt_has_left() {
+    let server = Redis::start();
+    let store = store(&server).await;
+    for algorithm in ALGORITHMS {
+        for window in [millis(50), Duration::from_secs(1), HOUR] {
+            for owe in [0, 3, 1_000, 10_000_000, u64::MAX] {
+                crate::helpers::run(&server, "FLUSHALL");
+                let case = format!("{algorithm:?} {window:?} {owe}");
+                let rule = rule(algorithm, "life", &[(10, window)], owe);
+                let one = take(&rule, "x", 2);
+                settle(&charge(&store, &one).await, u64::MAX).await;
+                let began = Instant::now();
+                let found = store.peek(&one).await.expect("an answer");
+                let life = life(&server);
+                let slack = began.elapsed();
+                check_expiries(&server, &[]);
+                let longest = life.iter().max().copied().unwrap_or_default();
+                let debt = found.reset_after();
+                assert!(longest + slack >= debt, "{case}: {life:?} of {debt:?}");
+                let most = match algorithm {
+                    Algorithm::Gcra => debt + debt / 4 + slack + Duration::from_secs(60),
+                    _ => 3 * window + Duration::from_secs(60),
+                };
+                assert!(longest <= most, "{case}: {life:?} of {debt:?}");
+            }
+        }
+    }
+}
+
+/// Keys without a debt live as long as they did: a settlement within max is a take.
+#[tokio::test]
+async fn the_life_of_others_does_not_change() {
+    for algorithm in ALGORITHMS {
+        let mut lives = Vec::new();
+        for settles in [false, true] {
+            let server = Redis::start();
+            let store = RedisStore::connect(&*server.url).await.expect("a server");
+            let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(store.timeout(PATIENT));
+            let rule = rule(algorithm, "life", &[(10, HOUR)], 1_000);
+            if settles {
+                let charge = charge(&store, &take(&rule, "x", 1)).await;
+                assert_eq!(settle(&charge, 4).await.charged, 3);
+            } else {
+                charge(&store, &take(&rule, "x", 4)).await;
+            }
+            lives.push(*life(&server).iter().max().expect("a key"));
+        }
+        let differ = lives[0].abs_diff(lives[1]);
+        assert!(differ < Duration::from_secs(30), "{algorithm:?}: {lives:?}");
+    }
+}
+
+/// A debt under a short window has left, by the server's clock, and so has its key: nothing is
+/// left behind, and nobody pays any longer.
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    let server = Redis::start();
+    let store = store(&server).await;
+    crate::helpers::run(&server, "FLUSHALL");
+    for algorithm in ALGORITHMS {
+        let rule = rule(algorithm, "short", &[(10, millis(40))], 50);
+        let one = take(&rule, "x", 1);
+        assert!(
+            settle(&charge(&store, &one).await, 70).await.charged >= 58,
+            "{algorithm:?}"
+        );
+        let denied = store.take(&one).await.expect("a decision");
+        let after = denied.retry_after().expect("it owes");
+        tokio::time::sleep(after + millis(1)).await;
+        let later = store.take(&one).await.expect("a decision");
+        assert!(
+            later.is_allowed(),
+            "{algorithm:?}: law 3: {after:?}, {later:?}"
+        );
+    }
+    let began = Instant::now();
+    while !life(&server).is_empty() {
+        assert!(began.elapsed() < PATIENT, "{:?} stay", life(&server));
+        tokio::time::sleep(millis(20)).await;
+    }
+}

@@ -1,0 +1,252 @@
+//! Servers that lose answers, stand still, are full or broken: a settlement is charged at most once,
+//! ends in bounded time, and its neighbours do not notice it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::store::{Charge, StoreErrorKind};
+use tidegate::{Algorithm, RedisStore, Resilient, Store};
+
+use super::{ALGORITHMS, COUNTING, rule, settle, take, used};
+use crate::helpers::clocked::charge;
+use crate::helpers::{HOUR, PATIENT, TIMEOUT, connect, millis, run};
+
+async fn redis(url: &str, timeout: Duration) -> Arc<dyn Store> {
+    Arc::new(connect(url, timeout).await)
+}
+
+/// The reply is lost: the caller hears of an error, asking again changes nothing, and the units are
+/// charged once.
+#[tokio::test]
+async fn a_lost_reply_is_not_repeated() {
+    let server = Redis::start();
+    let plain = redis(&server.url, PATIENT).await;
+    for mode in [Mode::LoseReplies(1), Mode::CutAfter(1)] {
+        for algorithm in COUNTING {
+            let proxy = Proxy::start(&server.url).await;
+            let store = redis(&proxy.url, millis(300)).await;
+            let case = format!("{algorithm:?} {mode:?}");
+            let rule = rule(algorithm, &case, &[(10, HOUR)], 1_000);
+            let charge = charge(&store, &take(&rule, "x", 2)).await;
+            proxy.present(mode);
+            charge.settle(32).await.expect_err("the reply is lost");
+            for used in [0, 2, 32, 500] {
+                assert_eq!(settle(&charge, used).await, Default::default(), "{case}");
+            }
+            tokio::time::sleep(millis(100)).await;
+            assert_eq!(used(&*plain, &rule, "x").await, 32, "{case}");
+        }
+    }
+}
+
+/// The server stands still: many settlements end in bounded time, and each is charged at most once
+/// when it goes on.
+#[tokio::test]
+async fn a_server_that_stands_still() {
+    let server = Redis::start();
+    let store = redis(&server.url, TIMEOUT).await;
+    let patient = redis(&server.url, PATIENT).await;
+    let wrapped = Resilient::new(connect(&server.url, TIMEOUT).await);
+    let wrapped = wrapped.timeout(TIMEOUT).processes(1).build();
+    for (name, store) in [("plain", store), ("wrapped", wrapped)] {
+        for algorithm in COUNTING {
+            let rule = rule(algorithm, &format!("still{name}"), &[(1_000, HOUR)], None);
+            let one = take(&rule, "x", 1);
+            let mut charges = Vec::new();
+            while charges.len() < 20 {
+                let decision = store.take(&one).await.expect("a decision");
+                // Only what Redis was charged.
+                if decision.source() == tidegate::decision::Source::Redis {
+                    let receipt = decision.receipt().expect("it is charged");
+                    charges.push(Charge::new(Arc::clone(&store), one.clone(), receipt));
+                } else {
+                    tokio::time::sleep(millis(10)).await;
+                }
+            }
+            let before = used(&*patient, &rule, "x").await;
+            server.signal("STOP");
+            let began = Instant::now();
+            let answers = charges.iter().map(|charge| charge.settle(6));
+            let answers = futures_util::future::join_all(answers).await;
+            let took = began.elapsed();
+            server.signal("CONT");
+            let answered = answers.iter().flatten().count();
+            let case = format!("{name} {algorithm:?}: {answered} answered");
+            assert_eq!(answered, 0, "{case}");
+            assert!(took < Duration::from_secs(5), "law 6: {took:?}");
+            for charge in &charges {
+                assert_eq!(settle(charge, 900).await, Default::default(), "{case}");
+            }
+            let after = used(&*patient, &rule, "x").await - before;
+            assert!(after <= 20 * 5, "{case}: {after} are charged for 100 units");
+            println!("{case}, {after} charged, {took:?}");
+        }
+    }
+}
+
+/// A key of another type is an error, or a fresh start, of this settlement alone.
+#[tokio::test]
+async fn a_key_of_another_type() {
+    let server = Redis::start();
+    let store = redis(&server.url, PATIENT).await;
+    run(&server, "FLUSHALL");
+    for algorithm in ALGORITHMS {
+        let rule = rule(algorithm, "type", &[(10, HOUR)], 100);
+        let broken = charge(&store, &take(&rule, "broken", 1)).await;
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg("*")
+            .query(&mut server.connection())
+            .expect("names");
+        let good = charge(&store, &take(&rule, "good", 1)).await;
+        for name in &names {
+            run(&server, &format!("DEL {name}"));
+            run(&server, &format!("RPUSH {name} a b"));
+        }
+        let (answer, of_good) = join(broken.settle(7), good.settle(7)).await;
+        assert_eq!(of_good.expect("law 13").charged, 6, "{algorithm:?}");
+        let error = answer.expect_err("it is a list");
+        assert_eq!(error.kind(), StoreErrorKind::WrongType, "{algorithm:?}");
+        for name in &names {
+            let kind: String = redis::cmd("TYPE")
+                .arg(name)
+                .query(&mut server.connection())
+                .expect("a type");
+            assert_eq!(kind, "list", "law 10: {algorithm:?}");
+        }
+        run(&server, "FLUSHALL");
+        // The key is gone, and what was used beyond is charged all the same.
+        let lost = charge(&store, &take(&rule, "lost", 4)).await;
+        run(&server, "FLUSHALL");
+        assert_eq!(settle(&lost, 9).await.charged, 5, "{algorithm:?}");
+        if algorithm != Algorithm::Gcra {
+            let left = store
+                .peek(&take(&rule, "lost", 1))
+                .await
+                .expect("an answer");
+            assert_eq!(left.remaining(), 5, "{algorithm:?}");
+        }
+        run(&server, "FLUSHALL");
+    }
+}
+
+/// A truncated or foreign value of the right type: an answer or an error, and the next take heals.
+#[tokio::test]
+async fn a_damaged_value() {
+    let server = Redis::start();
+    let store = redis(&server.url, PATIENT).await;
+    run(&server, "FLUSHALL");
+    for algorithm in [
+        Algorithm::SlidingWindow,
+        Algorithm::Gcra,
+        Algorithm::FixedWindow,
+    ] {
+        for damage in ["", "x", "12", "99999999999999999999", "\u{1}\u{2}\u{3}"] {
+            let rule = rule(algorithm, "damage", &[(10, HOUR)], 100);
+            let one = charge(&store, &take(&rule, "x", 1)).await;
+            let mut connection = server.connection();
+            let names: Vec<String> = redis::cmd("KEYS")
+                .arg("*")
+                .query(&mut connection)
+                .expect("names");
+            let mut is_string = true;
+            for name in &names {
+                let kind: String = redis::cmd("TYPE")
+                    .arg(name)
+                    .query(&mut connection)
+                    .expect("one");
+                is_string &= kind == "string";
+            }
+            if is_string {
+                for name in &names {
+                    let set = redis::cmd("SET")
+                        .arg(name)
+                        .arg(damage)
+                        .exec(&mut connection);
+                    set.expect("set");
+                }
+            }
+            let answer = one.settle(7).await;
+            let case = format!("{algorithm:?} {damage:?}: {answer:?}");
+            if let Ok(settled) = &answer {
+                assert_eq!(settled.charged + settled.forgiven, 6, "{case}");
+                let left = store.peek(&take(&rule, "x", 1)).await.expect("an answer");
+                assert!(left.remaining() <= 10, "{case}");
+            }
+            let kept: Vec<&str> = match answer.is_ok() {
+                true => vec![],
+                false => names.iter().map(String::as_str).collect(),
+            };
+            crate::helpers::check_expiries(&server, &kept);
+            store.take(&take(&rule, "x", 1)).await.expect("law 10");
+            run(&server, "FLUSHALL");
+        }
+    }
+}
+
+/// A server without memory, and one that only reads: a typed error, nothing is charged, and the
+/// connection stays.
+#[tokio::test]
+async fn a_server_that_writes_nothing() {
+    let server = Redis::start();
+    let store = redis(&server.url, PATIENT).await;
+    for refusal in ["full", "replica"] {
+        for algorithm in ALGORITHMS {
+            let rule = rule(algorithm, refusal, &[(10, HOUR)], 100);
+            let one = charge(&store, &take(&rule, "x", 1)).await;
+            let before = store.peek(&take(&rule, "x", 1)).await.expect("an answer");
+            match refusal {
+                "full" => run(&server, "CONFIG SET maxmemory 1"),
+                _ => run(&server, "REPLICAOF 127.0.0.1 1"),
+            }
+            let began = Instant::now();
+            let error = match tokio::time::timeout(2 * PATIENT, one.settle(7)).await {
+                Ok(answer) => answer.expect_err("nothing can be written"),
+                Err(_) => panic!("law 6: {refusal} {algorithm:?}"),
+            };
+            let took = began.elapsed();
+            println!("{refusal} {algorithm:?}: {error} after {took:?}");
+            run(&server, "CONFIG SET maxmemory 0");
+            run(&server, "REPLICAOF NO ONE");
+            assert_eq!(settle(&one, 7).await, Default::default());
+            let after = store.peek(&take(&rule, "x", 1)).await.expect("an answer");
+            let drained = u64::from(algorithm == Algorithm::Gcra);
+            let (before, after) = (before.remaining(), after.remaining());
+            assert!(
+                after >= before && after <= before + drained,
+                "{refusal} {algorithm:?}"
+            );
+        }
+    }
+}
+
+/// Nothing is there to connect to: an error within the time-out, and nothing is charged later.
+#[tokio::test]
+async fn a_server_that_is_gone() {
+    let mut server = Redis::start();
+    let store = RedisStore::connect(&*server.url).await.expect("a server");
+    let store: Arc<dyn Store> = Arc::new(store.timeout(millis(400)));
+    let rule = rule(Algorithm::SlidingLog, "gone", &[(10, HOUR)], None);
+    let one = take(&rule, "x", 1);
+    let charges = [charge(&store, &one).await, charge(&store, &one).await];
+    server.kill();
+    let began = Instant::now();
+    charges[0].settle(9).await.expect_err("it is gone");
+    assert!(began.elapsed() < Duration::from_secs(5), "law 6");
+    server.restart();
+    let began = Instant::now();
+    while store.peek(&one).await.is_err() {
+        assert!(began.elapsed() < PATIENT);
+        tokio::time::sleep(millis(10)).await;
+    }
+    assert_eq!(settle(&charges[0], 9).await, Default::default());
+    assert_eq!(used(&*store, &rule, "x").await, 0);
+    assert_eq!(
+        settle(&charges[1], 9).await.charged,
+        8,
+        "its data was lost, and its use was not"
+    );
+    assert_eq!(used(&*store, &rule, "x").await, 8);
+}

@@ -1,0 +1,123 @@
+//! Units owed, attacked: a settlement charges exactly what it says, whatever comes in between, and
+//! later takes are denied until a time that is true.
+
+mod expiry;
+mod faults;
+mod races;
+mod truth;
+mod wrapped;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::decision::Receipt;
+use tidegate::store::{Capabilities, Charge, Settled, StoreFuture};
+use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
+
+use crate::helpers::stub::travel;
+
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::Gcra,
+    Algorithm::FixedWindow,
+];
+
+/// Those that keep units as they are until a window has passed.
+const COUNTING: [Algorithm; 3] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::FixedWindow,
+];
+
+/// So many that no test uses them up.
+const MANY: u64 = 100_000_000;
+
+/// By default a key owes the max once more.
+fn rule(
+    algorithm: Algorithm,
+    path: &str,
+    quotas: &[(u64, Duration)],
+    owe_at_most: impl Into<Option<u64>>,
+) -> Arc<Rule> {
+    let quotas = quotas.iter().map(|&(max, window)| Quota::new(window, max));
+    let quotas = quotas.map(|quota| quota.expect("a valid quota"));
+    let rule = Rule::new(path, quotas).expect("a valid rule");
+    let rule = rule.with_algorithm(algorithm);
+    Arc::new(match owe_at_most.into() {
+        Some(units) => rule.with_owe_at_most(units),
+        None => rule,
+    })
+}
+
+fn take(rule: &Arc<Rule>, key: &str, cost: u64) -> Take {
+    Take::new(Arc::clone(rule), Key::from(key)).with_cost(cost)
+}
+
+/// All units that count for a key of a rule of one quota, also those above its max: what another
+/// rule of the path with more room finds.
+async fn used(store: &dyn Store, rule: &Rule, key: &str) -> u64 {
+    let window = rule.quotas()[0].window();
+    let roomy = self::rule(
+        rule.algorithm().algorithm(),
+        rule.path(),
+        &[(MANY, window)],
+        None,
+    );
+    let found = store.peek(&take(&roomy, key, 1)).await.expect("an answer");
+    MANY - found.remaining()
+}
+
+async fn settle(charge: &Charge, used: u64) -> Settled {
+    charge.settle(used).await.expect("an answer")
+}
+
+/// A store that is far away: every question takes this time there; answers of takes, and others,
+/// take these times back.
+#[derive(Debug)]
+struct Far {
+    inner: Arc<dyn Store>,
+    there: Duration,
+    takes_back: Duration,
+    others_back: Duration,
+}
+
+impl Far {
+    fn send<T: Send + 'static>(
+        &self,
+        back: Duration,
+        ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        travel(&self.inner, (self.there, back), ask)
+    }
+}
+
+impl Store for Far {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let take = take.clone();
+        self.send(self.takes_back, move |inner| inner.take(&take))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (take, receipt) = (take.clone(), receipt.clone());
+        self.send(self.others_back, move |inner| inner.refund(&take, &receipt))
+    }
+
+    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (take, receipt) = (take.clone(), receipt.clone());
+        self.send(self.others_back, move |inner| inner.owe(&take, &receipt))
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let take = take.clone();
+        self.send(self.others_back, move |inner| inner.reset(&take))
+    }
+
+    fn name(&self) -> String {
+        "far".to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
