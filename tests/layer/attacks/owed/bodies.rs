@@ -235,3 +235,27 @@ async fn a_response_that_streams() {
     assert_eq!(scene.used("x").await, 630);
     assert_eq!(counted(&scene.limits, "p"), (50 + 550, 0, 0));
 }
+
+/// Beside a rule that gives back by outcome: the head decides first. What it keeps is settled by the
+/// body, and what it has given back is not charged again.
+#[tokio::test]
+async fn beside_an_outcome() {
+    let store = Arc::new(Counted::default());
+    let rule = per_hour("p", 1_000).with_refund_on(["5xx"]).expect("valid");
+    let limits = Limits::new([rule]).store(Arc::clone(&store));
+    let scene = Scene { store, limits };
+    for (status, expected) in [(200_u16, 40), (503, 40)] {
+        let handler = move |charges: Charges| async move {
+            let parts = Parts([Data(30), Data(10)].into());
+            let body = Body::new(charges.of("p").settle_on_end(parts, length));
+            let response = http::Response::builder().status(status);
+            response.body(body).expect("a valid response")
+        };
+        let layer = scene.limits.layer("p").cost(|_| 10);
+        let app = Router::new().route("/", get(handler).layer(layer));
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let response = app.oneshot(request).await.expect("axum does not fail");
+        response.into_body().collect().await.expect("no failure");
+        assert_eq!(scene.used("x").await, expected, "{status}");
+    }
+}

@@ -205,6 +205,12 @@ async fn ten_thousand_while_the_server_stands_still() {
     let (owed, _, lost) = counted(&limits, "p");
     println!("{took:?}, {owed} units charged, {lost} lost");
     assert_eq!(owed / 2 + lost, 10_000, "each is counted");
+    // A connection that was given up is made anew.
+    let began = Instant::now();
+    while limits.peek("p", "later").await.is_err() {
+        assert!(began.elapsed() < PATIENT, "it goes on");
+        tokio::time::sleep(millis(10)).await;
+    }
     let mut units = 0;
     for at in 0..100 {
         units += used(&patient, &per_hour("p", 1), &format!("k{at}")).await;

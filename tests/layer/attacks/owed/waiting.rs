@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::{Algorithm, Limits, MemoryStore, Quota, Rule};
 use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
 
 use super::{COUNTING, charge, secs};
 use crate::helpers::millis;
@@ -168,5 +169,36 @@ async fn what_comes_back_beside_a_debt() {
         assert_eq!(left.remaining(), 1, "{algorithm:?}");
         waits.await.expect("no panic").expect_err("1 of 3 is free");
         limits.check("p", "x").await.expect("law 14: one is free");
+    }
+}
+
+/// What clients are told: the fields of a denial behind a debt are true, in whole seconds.
+#[tokio::test(start_paused = true)]
+async fn fields_behind_a_debt() {
+    for algorithm in [COUNTING[0], COUNTING[1], COUNTING[2], Algorithm::Gcra] {
+        let rule = of(algorithm, 10, secs(10)).with_key(|_: &http::request::Parts| Ok("x".into()));
+        let limits = limits(&rule);
+        let app = crate::helpers::app(limits.layer("p"));
+        let send = async || {
+            let request = http::Request::get("/").body(axum::body::Body::empty());
+            let response = app.clone().oneshot(request.expect("valid")).await;
+            let response = response.expect("axum does not fail");
+            let field = response.headers().get("retry-after").cloned();
+            let after = field.map(|it| it.to_str().expect("text").parse::<u64>());
+            (
+                response.status().as_u16(),
+                after.map(|it| it.expect("a number")),
+            )
+        };
+        let one = charge(&limits, "p", "x", 4).await;
+        sleep(millis(300)).await;
+        assert!(one.settle(90).await.expect("an answer").charged >= 85);
+        let (status, after) = send().await;
+        let after = after.expect("a time");
+        assert_eq!(status, 429, "{algorithm:?}");
+        sleep(secs(after) - millis(1_001)).await;
+        assert_eq!(send().await.0, 429, "{algorithm:?}: {after} s");
+        sleep(millis(1_001)).await;
+        assert_eq!(send().await, (200, None), "{algorithm:?}: law 3: {after} s");
     }
 }

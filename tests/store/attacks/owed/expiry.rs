@@ -21,9 +21,11 @@ fn life(server: &Redis) -> Vec<Duration> {
             .arg(name)
             .query(&mut connection)
             .expect("a time");
-        millis(u64::try_from(left).expect("law 4: it stays for ever"))
+        assert_ne!(left, -1, "law 4: it stays for ever");
+        // It may have expired meanwhile.
+        u64::try_from(left).ok().map(millis)
     };
-    names.into_iter().map(of).collect()
+    names.into_iter().filter_map(of).collect()
 }
 
 async fn store(server: &Redis) -> std::sync::Arc<dyn Store> {
@@ -92,14 +94,13 @@ async fn nothing_is_left_behind() {
     let store = store(&server).await;
     crate::helpers::run(&server, "FLUSHALL");
     for algorithm in ALGORITHMS {
-        let rule = rule(algorithm, "short", &[(10, millis(40))], 50);
+        let rule = rule(algorithm, "short", &[(10, millis(600))], 10);
         let one = take(&rule, "x", 1);
-        assert!(
-            settle(&charge(&store, &one).await, 70).await.charged >= 58,
-            "{algorithm:?}"
-        );
+        let charged = settle(&charge(&store, &one).await, 70).await.charged;
+        assert!((19..=20).contains(&charged), "{algorithm:?}: {charged}");
         let denied = store.take(&one).await.expect("a decision");
-        let after = denied.retry_after().expect("it owes");
+        // Nothing, if this machine stood still for so long.
+        let after = denied.retry_after().unwrap_or_default();
         tokio::time::sleep(after + millis(1)).await;
         let later = store.take(&one).await.expect("a decision");
         assert!(

@@ -72,45 +72,43 @@ async fn settle(charge: &Charge, used: u64) -> Settled {
     charge.settle(used).await.expect("an answer")
 }
 
-/// A store that is far away: every question takes this time there; answers of takes, and others,
-/// take these times back.
+/// A store that is far away: the ways there and back of takes, and of all other questions.
 #[derive(Debug)]
 struct Far {
     inner: Arc<dyn Store>,
-    there: Duration,
-    takes_back: Duration,
-    others_back: Duration,
+    of_takes: (Duration, Duration),
+    of_others: (Duration, Duration),
 }
 
 impl Far {
     fn send<T: Send + 'static>(
         &self,
-        back: Duration,
+        ways: (Duration, Duration),
         ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
     ) -> StoreFuture<T> {
-        travel(&self.inner, (self.there, back), ask)
+        travel(&self.inner, ways, ask)
     }
 }
 
 impl Store for Far {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
         let take = take.clone();
-        self.send(self.takes_back, move |inner| inner.take(&take))
+        self.send(self.of_takes, move |inner| inner.take(&take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let (take, receipt) = (take.clone(), receipt.clone());
-        self.send(self.others_back, move |inner| inner.refund(&take, &receipt))
+        self.send(self.of_others, move |inner| inner.refund(&take, &receipt))
     }
 
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let (take, receipt) = (take.clone(), receipt.clone());
-        self.send(self.others_back, move |inner| inner.owe(&take, &receipt))
+        self.send(self.of_others, move |inner| inner.owe(&take, &receipt))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let take = take.clone();
-        self.send(self.others_back, move |inner| inner.reset(&take))
+        self.send(self.of_others, move |inner| inner.reset(&take))
     }
 
     fn name(&self) -> String {
