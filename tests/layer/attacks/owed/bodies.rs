@@ -236,8 +236,8 @@ async fn a_response_that_streams() {
     assert_eq!(counted(&scene.limits, "p"), (50 + 550, 0, 0));
 }
 
-/// Beside a rule that gives back by outcome: the head decides first. What it keeps is settled by the
-/// body, and what it has given back is not charged again.
+/// Beside a rule that gives back by outcome: the head decides first. What it keeps is settled by
+/// the body, and what it has given back is not charged again.
 #[tokio::test]
 async fn beside_an_outcome() {
     let store = Arc::new(Counted::default());

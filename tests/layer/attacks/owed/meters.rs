@@ -101,8 +101,8 @@ async fn counters_do_not_go_back() {
     }
 }
 
-/// In a panic, and outside of any runtime: a memory store is charged at once; what needs a server is
-/// charged or counted as lost, and nothing panics.
+/// In a panic, and outside of any runtime: a memory store is charged at once; what needs a server
+/// is charged or counted as lost, and nothing panics.
 #[test]
 fn dropped_in_a_panic_and_outside_of_a_runtime() {
     let home = Builder::new_multi_thread()

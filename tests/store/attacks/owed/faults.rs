@@ -1,5 +1,5 @@
-//! Servers that lose answers, stand still, are full or broken: a settlement is charged at most once,
-//! ends in bounded time, and its neighbours do not notice it.
+//! Servers that lose answers, stand still, are full or broken: a settlement is charged at most
+//! once, ends in bounded time, and its neighbours do not notice it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -238,8 +238,8 @@ async fn a_cached_store_tells_what_a_plain_one_does() {
     }
 }
 
-/// While a process holds leases and asks for more, a debt arises: no unit is handed out that was not
-/// charged, and the key owes no more than it may.
+/// While a process holds leases and asks for more, a debt arises: no unit is handed out that was
+/// not charged, and the key owes no more than it may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_hand_out_what_was_charged() {
     let server = Redis::start();
