@@ -215,13 +215,9 @@ impl RuleCounters {
 
     /// More was used than reserved: so many units were charged, and forgiven.
     pub(crate) fn owed(&self, charged: u64, forgiven: u64) {
-        for (counter, units) in [
-            (&self.owed_units, charged),
-            (&self.forgiven_units, forgiven),
-        ] {
-            if units > 0 {
-                counter.add(units);
-            }
+        if charged > 0 || forgiven > 0 {
+            self.owed_units.add(charged);
+            self.forgiven_units.add_at_most(forgiven);
         }
     }
 
@@ -345,6 +341,13 @@ impl Counter {
         if !cfg!(tidegate_uncounted) {
             self.0.fetch_add(number, Ordering::Relaxed);
         }
+    }
+
+    /// The same for a number of any size: it ends at the largest one.
+    fn add_at_most(&self, number: u64) {
+        let add = |sum: u64| Some(sum.saturating_add(number));
+        let relaxed = Ordering::Relaxed;
+        self.0.fetch_update(relaxed, relaxed, add).ok();
     }
 
     #[inline]

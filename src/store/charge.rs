@@ -116,7 +116,11 @@ impl Charge {
 
     /// The same for code that may settle it, if something was charged.
     pub(crate) fn hand_out(&self) -> Option<Self> {
-        (self.0.decision.units() > 0).then(|| Self(Arc::clone(&self.0), self.open()))
+        if self.0.decision.units() == 0 {
+            return None;
+        }
+        self.0.refunds.remember_runtime();
+        Some(Self(Arc::clone(&self.0), self.open()))
     }
 
     /// Requests that are denied may hope for its units as long as somebody holds this, and it is

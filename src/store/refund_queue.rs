@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -42,6 +42,9 @@ struct Pending {
     emptied: Notify,
     /// The permits that requests in progress hold.
     permits: HeldPermits,
+    /// That of the first request with a charge that was handed out: such a charge may be settled by
+    /// a thread of its own.
+    runtime: OnceLock<Handle>,
 }
 
 /// The place of a refund in a queue, until this is dropped.
@@ -58,6 +61,9 @@ impl RefundQueue {
         if !refund.has_place() {
             return;
         }
+        let runtime = self.0.runtime.get();
+        let runtime = runtime.filter(|_| Handle::try_current().is_err());
+        let _entered = runtime.map(Handle::enter);
         let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| refund.ask())) else {
             let path = charge.take().rule().path();
             trace::event!(error: path, "a store panicked: a refund is lost");
@@ -75,6 +81,15 @@ impl RefundQueue {
                     });
                 }
             }
+        }
+    }
+
+    /// A charge may be given back outside of this runtime.
+    pub(super) fn remember_runtime(&self) {
+        if self.0.runtime.get().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.0.runtime.get_or_init(|| runtime);
         }
     }
 

@@ -550,11 +550,20 @@ impl<S: Store> Store for Resilient<S> {
         self.parts().guarded.refund(take, receipt)
     }
 
-    /// What a lease of the key still holds is given back before.
+    /// What leases of the key hold is given back before, and what came meanwhile afterwards.
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let Parts { leases, guarded } = self.parts();
         leases.give_back(take, guarded);
-        guarded.owe(take, receipt)
+        let answer = guarded.owe(take, receipt);
+        if take.rule().lease().is_none() {
+            return answer;
+        }
+        let (leases, guarded, take) = (leases.clone(), Arc::clone(guarded), take.clone());
+        StoreFuture::boxed(async move {
+            let answer = answer.await;
+            leases.give_back(&take, &guarded);
+            answer
+        })
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {

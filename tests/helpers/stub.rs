@@ -85,6 +85,33 @@ impl Stub {
             })
     }
 
+    /// In memory, and it charges nothing beyond a reservation.
+    pub(crate) fn that_cannot_owe() -> Self {
+        /// A store with the default of what stores of others may lack.
+        #[derive(Debug)]
+        struct Lacking(MemoryStore);
+
+        impl Store for Lacking {
+            fn take(&self, take: &Take) -> StoreFuture<Decision> {
+                self.0.take(take)
+            }
+
+            fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+                self.0.refund(take, receipt)
+            }
+
+            fn reset(&self, take: &Take) -> StoreFuture<bool> {
+                self.0.reset(take)
+            }
+
+            fn name(&self) -> String {
+                self.0.name()
+            }
+        }
+
+        Self::around(Lacking(MemoryStore::new()))
+    }
+
     /// Around a memory store of its own.
     pub(crate) fn in_memory() -> Self {
         Self::around(MemoryStore::new())
@@ -96,6 +123,7 @@ impl Stub {
         Self::in_memory()
             .take_fn(move |_, _| StoreFuture::ready(Err(error())))
             .refund_fn(move |_, _, _| StoreFuture::ready(Err(error())))
+            .owe_fn(move |_, _, _| StoreFuture::ready(Err(error())))
     }
 
     pub(crate) fn take_fn(

@@ -578,6 +578,7 @@ mod tests {
         let of_questions = [
             ("USUAL", USUAL.into()),
             ("JOINT", JOINT.into()),
+            ("OWED", OWED.into()),
             ("SEVERAL", SEVERAL.into()),
             ("SLICE", SLICE),
             ("RECORD_SIZE", number(RECORD_SIZE)),

@@ -110,30 +110,36 @@ async fn who_waits_is_admitted_in_order() {
     for store in Stores::start().await.all {
         let limits = limits(one_at_a_time(), store);
         let layer = limits.layer("export").wait(Duration::from_secs(20));
-        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (order, all_wait) = <(Arc<std::sync::Mutex<Vec<u32>>>, Arc<Notify>)>::default();
         let handler = {
-            let order = Arc::clone(&order);
+            let (order, all_wait) = (Arc::clone(&order), Arc::clone(&all_wait));
             get(move |number: Path<u32>| {
                 order.lock().expect("no panic").push(number.0);
-                // The others come as long as the first one runs.
-                let millis = if number.0 == 0 { 300 } else { 2 };
-                async move { tokio::time::sleep(Duration::from_millis(millis)).await }
+                let all_wait = Arc::clone(&all_wait);
+                async move {
+                    match number.0 {
+                        0 => all_wait.notified().await,
+                        _ => tokio::time::sleep(Duration::from_millis(2)).await,
+                    }
+                }
             })
         };
         let app = Router::new().route("/{number}", handler.layer(layer));
         let mut sent = Vec::new();
-        let started = tokio::time::Instant::now();
+        let waiting = || limits.snapshot().rule("export").map_or(0, |it| it.waiting);
         for number in 0..20 {
             let app = app.clone();
             sent.push(tokio::spawn(async move {
                 send(&app, &format!("/{number}")).await.status()
             }));
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            while waiting() < number || order.lock().expect("no panic").is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }
+        all_wait.notify_one();
         for task in sent {
             assert_eq!(task.await.expect("no panic"), OK);
         }
-        println!("{:?}", started.elapsed());
         let order = order.lock().expect("no panic").clone();
         assert!(order.is_sorted(), "{order:?}");
     }

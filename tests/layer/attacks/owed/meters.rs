@@ -243,7 +243,7 @@ async fn what_is_lost_is_counted() {
     assert_eq!(used(&plain, &per_hour("p", 100), "x").await, 31, "once");
     assert_eq!(counted(&limits, "p").2, 1);
 
-    let limits = Limits::new([per_hour("p", 100)]).store(Stub::in_memory());
+    let limits = Limits::new([per_hour("p", 100)]).store(Stub::that_cannot_owe());
     let meter = charge(&limits, "p", "x", 1).await.meter();
     meter.add(31);
     drop(meter);

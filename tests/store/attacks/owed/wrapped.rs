@@ -534,9 +534,11 @@ async fn whoever_was_charged_is_charged_more() {
 /// what was not used.
 #[tokio::test]
 async fn a_store_that_cannot() {
-    let plain: Arc<dyn Store> = Arc::new(Stub::in_memory());
+    let plain: Arc<dyn Store> = Arc::new(Stub::that_cannot_owe());
     let share = Share::of_processes(1);
-    let wrapped = Resilient::new(Stub::in_memory()).fallback(share).build();
+    let wrapped = Resilient::new(Stub::that_cannot_owe())
+        .fallback(share)
+        .build();
     for (name, store) in [("plain", plain), ("wrapped", wrapped)] {
         assert!(!store.capabilities().owes, "{name}");
         let rule = rule(Algorithm::SlidingLog, "lacks", &[(10, HOUR)], None);
