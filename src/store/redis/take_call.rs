@@ -96,6 +96,8 @@ pub(super) struct KeyTakes {
     questions: SmallVec<[Question; 1]>,
     /// Those of a take over several counts.
     counts: Counts,
+    /// Whether it is one question, which charges units owed.
+    pub(super) owes: bool,
     pub(super) rows: SmallVec<[Row; 1]>,
 }
 
@@ -193,11 +195,6 @@ impl KeyTakes {
         self.counts.as_ref().map(|counts| &counts.take)
     }
 
-    /// Whether it is one question, which charges units owed.
-    pub(super) fn owes(&self) -> bool {
-        CountQuestion::in_call(&self.questions[0]).owes()
-    }
-
     /// What the take holds permits by.
     pub(super) fn holder(&self) -> Option<&Receipt> {
         let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
@@ -207,9 +204,11 @@ impl KeyTakes {
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
     /// is the same, since the script answers the takes of a row as one.
     fn push(&mut self, question: Question, deadline: u64) {
-        let (cost, counts) = CountQuestion::in_call(&question).take();
+        let asked = CountQuestion::in_call(&question);
+        let (cost, counts) = asked.take();
         if self.questions.is_empty() {
             self.counts = counts.clone();
+            self.owes = asked.owes();
         }
         match self.rows.last_mut() {
             Some(row) if row.has_room_for(cost, deadline) => {
@@ -251,7 +250,7 @@ impl TakeCall {
     pub(super) fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
         let known = &self.keys[key];
         let is_alike = Arc::ptr_eq(known.rule(), &asked.count.name.rule);
-        let owes = known.owes() || asked.owes();
+        let owes = known.owes || asked.owes();
         if self.number_of_takes < MAX_TAKES && is_alike && !owes {
             return Some(key);
         }

@@ -54,8 +54,7 @@ const RECORD_SIZE: usize = 20;
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
     let has_one_quota =
         |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
-    let is_usual =
-        |key: &KeyTakes| key.joint().is_none() && !key.owes() && has_one_quota(key.rule());
+    let is_usual = |key: &KeyTakes| key.joint().is_none() && !key.owes && has_one_quota(key.rule());
     let has_one_quota_each = |take: &Take| {
         take.counts()
             .iter()
@@ -72,7 +71,7 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     let mut rules = Rules::default();
     for key in keys {
         match key.joint() {
-            None if key.owes() => rules.add_owing(key.rule(), into),
+            None if key.owes => rules.add_owing(key.rule(), into),
             None => rules.add(key.rule(), into),
             Some(take) => take
                 .counts()
@@ -92,7 +91,7 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
             into.extend_from_slice(&rows.to_be_bytes());
         };
         let Some(take) = key.joint() else {
-            let flag = if key.owes() { OWED } else { 0 };
+            let flag = if key.owes { OWED } else { 0 };
             begin(flag + number(key.rows.len()), into);
             key.rows
                 .first()
@@ -240,7 +239,7 @@ pub(super) fn read_replies(
     }
     for key in keys {
         match key.joint() {
-            None if key.owes() => {
+            None if key.owes => {
                 let most = key.rows.first().map_or(0, |row| row.cost);
                 read_key(&mut fields, now, key.rule(), &key.rows, &mut |reply| {
                     answer(match reply {
