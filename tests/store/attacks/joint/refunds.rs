@@ -68,7 +68,7 @@ async fn a_settlement_leaves_costs_of_their_own() {
             (100, 200, [900, 9, 1_900, 98]),
             (0, 300, [900, 8, 1_900, 96]),
             (300, 0, [600, 7, 1_600, 94]),
-            (5_000, 0, [300, 6, 1_300, 92]),
+            (5_000, 0, [0, 6, 0, 92]),
         ] {
             let charge = store.charge(&take).await;
             assert_eq!(
