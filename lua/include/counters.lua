@@ -160,7 +160,7 @@ while place < #KEYS do
             if lost > 0 and counter.refundable_since <= now then
               counter.refundable_since = now + 1
             end
-            -- What is owed may count longer.
+            -- Units owed drain for longer than a full bucket does.
             if counter.owes then
               counter.needed_until = math.max(counter.needed_until, ends_at(counter))
             end

@@ -43,8 +43,8 @@ pub struct RuleSnapshot {
     /// [may owe](crate::Rule::with_owe_at_most).
     pub forgiven_units: u64,
     /// Charges, also of candidates, that were to be given back [by their
-    /// outcome](crate::Rule::with_refund_on), or settled by a [meter](crate::store::Meter), and
-    /// stay as they are: the store failed, gave no answer in
+    /// outcome](crate::Rule::with_refund_on), or settled later, or beyond the
+    /// reservation, and stay as they are: the store failed, gave no answer in
     /// 10 s or still had 4,096 refunds to answer, or the runtime has ended. The store may have
     /// given back those whose answers were lost.
     pub refunds_lost: u64,

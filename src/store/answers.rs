@@ -6,7 +6,8 @@ use http::Extensions;
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 
-use super::charge::{Charge, Charges};
+use super::charge::Charge;
+use super::charges::Charges;
 use super::refund_queue::RefundQueue;
 use crate::decision::Decision;
 

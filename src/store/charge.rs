@@ -1,11 +1,9 @@
 use std::iter::empty;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::charges::Charges;
 use super::meter::Meter;
 use super::refund_queue::{LateCharge, QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
@@ -248,10 +246,7 @@ impl Charge {
     /// Counts what the request uses, and [settles](Self::settle) when it is dropped: see [`Meter`].
     #[must_use = "it settles when it is dropped"]
     pub fn meter(&self) -> Meter {
-        Meter::new(Charges {
-            charges: SmallVec::from_buf([self.clone()]),
-            owes: true,
-        })
+        Meter::new(Charges::of_one(self.clone()))
     }
 
     /// Gives this back in the background.
@@ -259,7 +254,7 @@ impl Charge {
         self.0.refunds.give_back(self, what);
     }
 
-    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
+    pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
         match self.claim(what) {
             Some(refund) => {
                 let units = refund.ask().await?;
@@ -330,7 +325,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.given_back = self.given_back.saturating_add(other.given_back);
         self.charged = self.charged.saturating_add(other.charged);
         self.forgiven = self.forgiven.saturating_add(other.forgiven);
@@ -391,7 +386,8 @@ pub(super) struct Refund {
     units: u64,
     /// What is charged in place of that: more was used than reserved.
     owed: u64,
-    /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one.
+    /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one, as a
+    /// charge beyond the reservation does in any case.
     is_awaited: bool,
     is_answered: bool,
     /// Its place in a queue, which is given up last.
@@ -454,172 +450,11 @@ impl Drop for Refund {
             return;
         }
         if let Some(counters) = &self.charge.0.counters
-            && !self.is_awaited
+            && (!self.is_awaited || self.owed > 0)
         {
             counters.refund_lost();
         }
         // Without an answer nobody knows what was given back: requests that wait ask.
         self.charge.close(self.what, self.units);
-    }
-}
-
-/// What the layers around a handler charged its request, the outermost layer's charge first.
-///
-/// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`]. A
-/// handler gets the charges of all layers as an axum extractor that never fails, also where there
-/// is no layer; middleware finds them [in the extensions](Charges::from_extensions) of the request
-/// and of the response. They are empty if no layer charged anything: no rule matched, it was
-/// switched off or in shadow, the request was exempt, its cost was 0, or it was admitted without a
-/// decision.
-///
-/// ```
-/// use axum::http::StatusCode;
-/// use tidegate::store::Charges;
-///
-/// async fn export(charges: Charges) -> Result<String, StatusCode> {
-///     let Ok(report) = write_report().await else {
-///         // Nobody pays for a report that was not written.
-///         charges.refund().await.ok();
-///         return Err(StatusCode::BAD_GATEWAY);
-///     };
-///     Ok(report)
-/// }
-/// # async fn write_report() -> Result<String, std::fmt::Error> { Ok(String::new()) }
-/// # let _ = export;
-/// ```
-///
-/// They are no extension of the request by themselves, since a request that no layer charged would
-/// not have it. Because they are not `Clone`, a handler with axum's `Extension` does not compile:
-///
-/// ```compile_fail,E0277
-/// use axum::{Extension, Router, routing::get};
-/// use tidegate::store::Charges;
-///
-/// async fn export(_: Extension<Charges>) {}
-/// let app: Router = Router::new().route("/export", get(export));
-/// ```
-#[derive(Debug, Default)]
-pub struct Charges {
-    charges: SmallVec<[Charge; 1]>,
-    /// Whether they are of one rule, which they are charged more for where more was used.
-    owes: bool,
-}
-
-impl Charges {
-    /// Refunds every charge, the outermost layer's first, and returns the number of units.
-    ///
-    /// # Errors
-    ///
-    /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
-    pub async fn refund(&self) -> Result<u64, StoreError> {
-        let settled = self.give_back(GiveBack::Everything).await?;
-        Ok(settled.given_back)
-    }
-
-    /// [Settles](Charge::settle) every charge, the outermost layer's first: of each, `used` units
-    /// were used. What was used beyond a reservation is charged only to the one charge of a rule
-    /// that was [named](Self::of): rules of a request count units of their own.
-    ///
-    /// ```
-    /// use tidegate::store::Charges;
-    ///
-    /// async fn chat(charges: Charges) -> String {
-    ///     let (answer, tokens) = ask_the_model().await;
-    ///     // The layer has reserved the most that an answer may use.
-    ///     charges.of("tokens").settle(tokens).await.ok();
-    ///     answer
-    /// }
-    /// # async fn ask_the_model() -> (String, u64) { (String::new(), 0) }
-    /// # let _ = chat;
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`refund`](Self::refund).
-    pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
-        self.give_back(self.settlement(used)).await
-    }
-
-    async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
-        let mut settled = Ok(Settled::default());
-        for charge in &self.charges {
-            match (charge.give_back(what).await, &mut settled) {
-                (Ok(one), Ok(all)) => all.add(one),
-                (Err(error), Ok(_)) => settled = Err(error),
-                (_, Err(_)) => {}
-            }
-        }
-        settled
-    }
-
-    fn settlement(&self, used: u64) -> GiveBack {
-        let owes = self.owes && self.charges.len() == 1;
-        GiveBack::Unused { used, owes }
-    }
-
-    /// The same in the background.
-    pub(super) fn settle_later(&self, used: u64) {
-        for charge in &self.charges {
-            charge.give_back_later(self.settlement(used));
-        }
-    }
-
-    /// Counts what the request uses, and [settles](Self::settle) these charges when it is dropped:
-    /// see [`Meter`]. If nothing was charged, that does nothing.
-    #[must_use = "it settles when it is dropped"]
-    pub fn meter(self) -> Meter {
-        Meter::new(self)
-    }
-
-    /// The charges of the rule with this path: one for each of its layers that charged the request.
-    ///
-    /// ```
-    /// use tidegate::store::Charges;
-    ///
-    /// async fn login(charges: Charges) {
-    ///     if succeeds().await {
-    ///         // Only failed logins count.
-    ///         charges.of("login").refund().await.ok();
-    ///     }
-    /// }
-    /// # async fn succeeds() -> bool { true }
-    /// # let _ = login;
-    /// ```
-    #[must_use]
-    pub fn of(&self, path: &str) -> Self {
-        let charges = self
-            .iter()
-            .filter(|charge| charge.take().rule().path() == path);
-        Self {
-            owes: true,
-            ..charges.cloned().collect()
-        }
-    }
-}
-
-impl FromIterator<Charge> for Charges {
-    fn from_iter<I: IntoIterator<Item = Charge>>(charges: I) -> Self {
-        let charges = charges.into_iter().collect();
-        Self {
-            charges,
-            owes: false,
-        }
-    }
-}
-
-impl Deref for Charges {
-    type Target = [Charge];
-
-    fn deref(&self) -> &[Charge] {
-        &self.charges
-    }
-}
-
-impl<'a> IntoIterator for &'a Charges {
-    type Item = &'a Charge;
-    type IntoIter = std::slice::Iter<'a, Charge>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
     }
 }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::charge::{Charge, Charges};
+use super::charge::Charge;
+use super::charges::Charges;
 
 /// Counts what a request uses, and settles its charge with that when it is dropped.
 ///

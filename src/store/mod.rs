@@ -34,6 +34,7 @@ pub(crate) mod answers;
 mod breaker;
 pub(crate) mod capabilities;
 mod charge;
+mod charges;
 mod denial_cache;
 mod fallback;
 mod fleet;
@@ -54,7 +55,8 @@ pub(crate) mod take;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
 pub(crate) use charge::GiveBack;
-pub use charge::{Charge, Charges, Settled};
+pub use charge::{Charge, Settled};
+pub use charges::Charges;
 pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
 pub use memory::MemoryStore;
 pub use meter::{Meter, SettledBody};

@@ -152,8 +152,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(StoreError::new(kind, message)))
     }
 
-    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a
-    /// take's [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
+    /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a take's
+    /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
     /// store has lost is there again, also above max: the request of its holder runs. Default: the
     /// store keeps permits until they are refunded.
     ///

@@ -17,6 +17,7 @@ use tidegate::{
     Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Store, Take,
 };
 
+use crate::helpers::stub::Stub;
 use crate::helpers::{behind, connect, millis, per_minute};
 use crate::{Stores, no_store, send};
 
@@ -241,4 +242,26 @@ async fn a_meter_settles_when_it_is_dropped() {
     let layer: RateLimitLayer = limits.layer("tokens");
     let app = Router::new().route("/", get(async || "1").layer(layer));
     assert_eq!(send(&app, "/").await.status(), 429);
+}
+
+/// What could not be charged beyond a reservation is counted, also where somebody has waited.
+#[tokio::test]
+async fn a_settlement_without_an_answer_is_lost() {
+    let limits = Limits::new([per_minute("tokens", 10)]).store(Stub::that_cannot_owe());
+    let lost = |limits: &Limits| {
+        limits
+            .snapshot()
+            .rule("tokens")
+            .expect("a rule")
+            .refunds_lost
+    };
+    let admitted = limits.check("tokens", Key::default()).await;
+    let charge = admitted
+        .expect("a decision")
+        .charge
+        .expect("it was charged");
+    assert!(charge.settle(5).await.is_err());
+    assert_eq!(lost(&limits), 1);
+    assert_eq!(charge.settle(5).await.expect("once"), Settled::default());
+    assert_eq!(lost(&limits), 1);
 }

@@ -306,11 +306,11 @@ impl TakeCall {
 
     /// Until when the server may decide a take.
     fn deadline(&self, question: &Question, clock: &ServerClock) -> u64 {
+        // What was used was used, however late that is heard.
+        let owes = CountQuestion::in_call(question).owes();
         match self.kind.now {
-            // What was used was used, however late that is heard.
-            _ if CountQuestion::in_call(question).owes() => NO_DEADLINE,
-            Some(_) => NO_DEADLINE,
-            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+            None if !owes => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+            _ => NO_DEADLINE,
         }
     }
 
