@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 #[cfg(feature = "page")]
 use super::cookie::decoded;
+use super::key_extractor::Everyone;
 
 /// The most bytes of a part that is stored as it is. Longer parts are hashed, so that a client
 /// cannot fill a store with long header fields.
@@ -265,6 +266,20 @@ impl From<String> for Key {
     /// A key of one part.
     fn from(part: String) -> Self {
         Self::default().with(part)
+    }
+}
+
+impl<K: Clone + Into<Key>> From<&K> for Key {
+    /// The key of what is borrowed, such as a field of a user.
+    fn from(key: &K) -> Self {
+        key.clone().into()
+    }
+}
+
+impl From<Everyone> for Key {
+    /// The key of all requests together.
+    fn from(_: Everyone) -> Self {
+        Self::default()
     }
 }
 
