@@ -54,8 +54,9 @@ pub enum WarningKind {
     FewerHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
-    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and
-    /// [`Limits::check`](crate::Limits::check), which sees no response, has charged it.
+    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), by responses
+    /// alone, and [`Limits::check`](crate::Limits::check) or [`Limits::call`](crate::Limits::call),
+    /// which see none, have charged it.
     OutcomeOfCheck,
     /// Code has dropped what [`Limits::check`](crate::Limits::check) gave it, with the
     /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
@@ -177,8 +178,9 @@ impl fmt::Display for Warning {
             ),
             WarningKind::OutcomeOfCheck => write!(
                 f,
-                "{path:?} has {name}, but limits.check sees no response, so nothing is given back: \
-                 let the code call refund on the charge that the check returns"
+                "{path:?} has {name}, but limits.check and limits.call see no response, so nothing \
+                 is given back: add \"error\" for functions that return an Err, or let the code \
+                 call refund on the charge that the check returns"
             ),
             WarningKind::PermitNotKept => write!(
                 f,

@@ -38,9 +38,11 @@ use crate::rule::Rule;
 ///     });
 /// # let _ = layer;
 /// ```
-pub trait ErrorCallback: Send + Sync + 'static {
+///
+/// `A` is what it answers with: a response, or what a [call](crate::Limits::call) returns.
+pub trait ErrorCallback<A = Response>: Send + Sync + 'static {
     /// What happens to the request.
-    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery>;
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>>;
 
     /// Whether this callback is called, too, where a fallback has decided. It may then answer in
     /// place of the [fallback's decision](Failed::fallback), which applies if it
@@ -69,8 +71,8 @@ pub trait ErrorCallback: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlsoWithFallback<C>(pub C);
 
-impl<C: ErrorCallback> ErrorCallback for AlsoWithFallback<C> {
-    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+impl<A, C: ErrorCallback<A>> ErrorCallback<A> for AlsoWithFallback<C> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
         self.0.recover(failed)
     }
 
@@ -82,13 +84,13 @@ impl<C: ErrorCallback> ErrorCallback for AlsoWithFallback<C> {
 /// What happens to a request after a failure.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Recovery {
+pub enum Recovery<A = Response> {
     /// The handler runs as if the request had been allowed. For an error of the handler, which has
     /// run already, and for a request without a key, this is the same as [`Recovery::Propagate`]:
     /// otherwise a client could avoid its limit by omitting what its key is made of.
     Proceed,
-    /// The client gets this response.
-    Respond(Response),
+    /// The client gets this response, or a call returns this.
+    Respond(A),
     /// The callback does not handle the error. An error of the handler is returned unchanged. After
     /// an error of the store, the decision of a [fallback](crate::Resilient::fallback) applies, or
     /// the rule's [`OnError`](crate::rule::OnError). A request without a key is answered with a 400
@@ -102,19 +104,19 @@ impl<R: IntoResponse> From<R> for Recovery {
     }
 }
 
-impl<F, Fut> ErrorCallback for F
+impl<A, F, Fut> ErrorCallback<A> for F
 where
     F: Fn(Failed) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: Into<Recovery>> + Send + 'static,
+    Fut: Future<Output: Into<Recovery<A>>> + Send + 'static,
 {
-    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
         let recovery = self(failed);
         Box::pin(async move { recovery.await.into() })
     }
 }
 
-impl<T: ErrorCallback + ?Sized> ErrorCallback for Arc<T> {
-    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+impl<A, T: ErrorCallback<A> + ?Sized> ErrorCallback<A> for Arc<T> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
         T::recover(self, failed)
     }
 
@@ -281,17 +283,17 @@ impl fmt::Debug for Failed {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FailOpen;
 
-impl ErrorCallback for FailOpen {
-    fn recover(&self, _: Failed) -> BoxFuture<'_, Recovery> {
+impl<A: Send + 'static> ErrorCallback<A> for FailOpen {
+    fn recover(&self, _: Failed) -> BoxFuture<'_, Recovery<A>> {
         Box::pin(ready(Recovery::Proceed))
     }
 }
 
 /// Runs an error callback.
-pub(crate) async fn recover(
-    callback: &dyn ErrorCallback,
+pub(crate) async fn recover<A>(
+    callback: &(impl ErrorCallback<A> + ?Sized),
     failed: Failed,
-) -> Result<Recovery, Panicked> {
+) -> Result<Recovery<A>, Panicked> {
     let rule = Arc::clone(&failed.rule);
     guarded("error callback", rule.path(), || callback.recover(failed)).await
 }
@@ -304,20 +306,42 @@ pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
     error: E,
 ) -> Result<Response<Body>, E> {
     let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+    match recovery_of(&*callback, rule, head, error).await {
+        (Ok(Recovery::Respond(response)), _) => Ok(response),
+        (Err(panicked), _) => Ok(internal_error(&panicked, grpc.as_ref())),
+        (Ok(_), Some(error)) => Err(error),
+        (Ok(_), None) => Ok(internal_error(&KEPT, grpc.as_ref())),
+    }
+}
+
+/// Runs the callbacks of a call because its function has failed. A panic of one is no answer.
+pub(crate) async fn recover_own<A: Send + 'static, E: Send + Sync + 'static>(
+    chain: &ErrorCallbackChain<A>,
+    rule: Arc<Rule>,
+    head: Parts,
+    error: E,
+) -> Result<A, E> {
+    match recovery_of(chain, rule, head, error).await {
+        (Ok(Recovery::Respond(answer)), _) => Ok(answer),
+        (_, Some(error)) => Err(error),
+        (_, None) => panic!("{KEPT}"),
+    }
+}
+
+const KEPT: &str = "the error callback kept a clone of an error that it did not answer";
+
+/// What an error callback says about an error, and the error, unless the callback keeps it, against
+/// its contract.
+async fn recovery_of<A, E: Send + Sync + 'static>(
+    callback: &(impl ErrorCallback<A> + ?Sized),
+    rule: Arc<Rule>,
+    head: Parts,
+    error: E,
+) -> (Result<Recovery<A>, Panicked>, Option<E>) {
     let error = Arc::new(error);
     let failed = Failed::new(rule, head, Cause::inner(Arc::clone(&error)));
-    match recover(&*callback, failed).await {
-        Ok(Recovery::Respond(response)) => Ok(response),
-        Err(panicked) => Ok(internal_error(&panicked, grpc.as_ref())),
-        // `try_unwrap` fails if the callback kept a clone of the error, against its contract.
-        Ok(Recovery::Proceed | Recovery::Propagate) => match Arc::try_unwrap(error) {
-            Ok(error) => Err(error),
-            Err(_) => {
-                let reason = "the error callback kept a clone of the handler's error";
-                Ok(internal_error(&reason, grpc.as_ref()))
-            }
-        },
-    }
+    let recovery = recover(callback, failed).await;
+    (recovery, Arc::try_unwrap(error).ok())
 }
 
 /// Error callbacks by type of error and priority.
@@ -337,33 +361,45 @@ pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
 ///     .any_with_priority(9, async |_: Failed| StatusCode::BAD_GATEWAY);
 /// # let _ = chain;
 /// ```
-#[derive(Default)]
-pub struct ErrorCallbackChain {
+///
+/// A chain of a [call](crate::Limits::call) answers with what the function returns, and also the
+/// function's own errors: see [`Call::on_error_chain`](crate::layer::Call::on_error_chain).
+pub struct ErrorCallbackChain<A = Response> {
     /// In the order in which they are tried.
-    entries: Vec<Entry>,
+    entries: Vec<Entry<A>>,
 }
 
-struct Entry {
+struct Entry<A> {
     priority: i32,
     matches: fn(&Failed) -> bool,
-    callback: Box<dyn ErrorCallback>,
+    callback: Box<dyn ErrorCallback<A>>,
 }
 
 impl ErrorCallbackChain {
     /// The priority of callbacks that are added without one: 1.
     pub const DEFAULT_PRIORITY: i32 = 1;
 
-    /// A chain without callbacks: it handles no error.
+    /// A chain without callbacks: it handles no error. It answers with responses; the
+    /// [default](Self::default) of another type answers with that.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
+}
 
+impl<A> Default for ErrorCallbackChain<A> {
+    fn default() -> Self {
+        let entries = Vec::new();
+        Self { entries }
+    }
+}
+
+impl<A: 'static> ErrorCallbackChain<A> {
     /// Adds a callback for errors of the type `E`, with the priority 1. Its type matches as in
     /// [`Failed::downcast_ref`].
     #[must_use]
-    pub fn on<E: Error + 'static>(self, callback: impl ErrorCallback) -> Self {
-        self.on_with_priority::<E>(Self::DEFAULT_PRIORITY, callback)
+    pub fn on<E: Error + 'static>(self, callback: impl ErrorCallback<A>) -> Self {
+        self.on_with_priority::<E>(ErrorCallbackChain::DEFAULT_PRIORITY, callback)
     }
 
     /// Adds a callback for errors of the type `E`.
@@ -371,7 +407,7 @@ impl ErrorCallbackChain {
     pub fn on_with_priority<E: Error + 'static>(
         self,
         priority: i32,
-        callback: impl ErrorCallback,
+        callback: impl ErrorCallback<A>,
     ) -> Self {
         let matches = |failed: &Failed| failed.downcast_ref::<E>().is_some();
         self.with(priority, matches, callback)
@@ -379,13 +415,13 @@ impl ErrorCallbackChain {
 
     /// Adds a callback for all errors, with the priority 1.
     #[must_use]
-    pub fn any(self, callback: impl ErrorCallback) -> Self {
-        self.any_with_priority(Self::DEFAULT_PRIORITY, callback)
+    pub fn any(self, callback: impl ErrorCallback<A>) -> Self {
+        self.any_with_priority(ErrorCallbackChain::DEFAULT_PRIORITY, callback)
     }
 
     /// Adds a callback for all errors.
     #[must_use]
-    pub fn any_with_priority(self, priority: i32, callback: impl ErrorCallback) -> Self {
+    pub fn any_with_priority(self, priority: i32, callback: impl ErrorCallback<A>) -> Self {
         self.with(priority, |_| true, callback)
     }
 
@@ -393,7 +429,7 @@ impl ErrorCallbackChain {
         mut self,
         priority: i32,
         matches: fn(&Failed) -> bool,
-        callback: impl ErrorCallback,
+        callback: impl ErrorCallback<A>,
     ) -> Self {
         let callback = Box::new(callback);
         let entries = &self.entries;
@@ -408,9 +444,9 @@ impl ErrorCallbackChain {
     }
 }
 
-impl ErrorCallback for ErrorCallbackChain {
-    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
-        let is_called = |entry: &&Entry| {
+impl<A: Send + 'static> ErrorCallback<A> for ErrorCallbackChain<A> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
+        let is_called = |entry: &&Entry<A>| {
             let is_wanted = failed.fallback().is_none() || entry.callback.also_with_fallback();
             is_wanted && (entry.matches)(&failed)
         };
@@ -427,7 +463,7 @@ impl ErrorCallback for ErrorCallbackChain {
     }
 }
 
-impl fmt::Debug for ErrorCallbackChain {
+impl<A> fmt::Debug for ErrorCallbackChain<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let priorities = self.entries.iter().map(|entry| entry.priority);
         f.debug_list().entries(priorities).finish()

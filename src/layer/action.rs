@@ -31,6 +31,8 @@ pub(crate) enum Action {
     Respond(Response),
     /// This crate answers, in the form that the request expects.
     Refuse(Refusal),
+    /// The same, because a callback has panicked.
+    Panicked(Panicked),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
     Ask(BoxFuture<'static, Action>),
@@ -38,18 +40,17 @@ pub(crate) enum Action {
     Wait(BoxFuture<'static, Action>),
 }
 
-/// Why a request gets an answer of this crate's own.
+/// Why a request or a call does not go on.
 #[derive(Clone)]
 pub(crate) enum Refusal {
     Denied(Take, Decision),
     /// There is no decision.
     Failed(Cause),
-    Panicked(Panicked),
 }
 
 impl From<Panicked> for Box<Action> {
     fn from(panicked: Panicked) -> Self {
-        Self::new(Action::Refuse(Refusal::Panicked(panicked)))
+        Self::new(Action::Panicked(panicked))
     }
 }
 
@@ -94,6 +95,7 @@ impl Admission {
     where
         E: Send + Sync + 'static,
     {
+        self.refund_error();
         let (Some(head), Some(callback)) = (self.head.take(), &self.gate.options.on_error) else {
             return Err(error);
         };

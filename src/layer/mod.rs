@@ -59,7 +59,7 @@
 //     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
 //       Admission::finish       action.rs            the response: gives back by it, and fields
 //
-// A `Gate` owns what a path's requests share; `Check` decides by one, too. What the application
+// A `Gate` owns what a path's requests share; `Call` decides by one, too. What the application
 // says about its requests are the gate's `Options` (options.rs). Beside these steps:
 //
 //     inspector.rs              looks for mistakes in the set-up
@@ -73,7 +73,8 @@
 // The layer of the locks has a `Gate` without a store, and a `ResponseFuture`. The inner service is
 // called only after the outcome is known, and only the instance that was polled ready.
 mod action;
-mod check;
+mod admitted;
+mod call;
 mod decide;
 mod gate;
 pub(crate) mod headers;
@@ -84,15 +85,18 @@ mod look;
 mod options;
 mod outage;
 mod outcome;
+mod peek;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
+mod refused;
 mod responder;
 mod response_future;
 mod shadow_take;
 mod subject_keys;
 mod waiting;
 
-pub use check::{Admitted, Check, Peek, Refused};
+pub use admitted::Admitted;
+pub use call::{Call, Unset, With};
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;
@@ -100,7 +104,9 @@ pub(crate) use inspector::Warnings;
 pub(crate) use let_through_keys::LetThroughKeys;
 pub(crate) use look::Look;
 pub(crate) use options::Options;
+pub use peek::Peek;
 pub use rate_limit::RateLimit;
 pub use rate_limit_layer::RateLimitLayer;
+pub use refused::{CallError, Refused};
 pub use response_future::ResponseFuture;
 pub use subject_keys::SubjectKeys;

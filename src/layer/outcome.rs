@@ -19,14 +19,8 @@ impl Gate {
 
     /// Gives back what a request with this response was charged, if the response says so.
     pub(super) fn refund_by(&self, admitted: &Admission, response: &response::Parts) {
-        if !self.want_refund(admitted, response) {
-            return;
-        }
-        if let Some(charge) = &admitted.answer {
-            self.refunds.give_back(charge, GiveBack::Everything);
-        }
-        if let Some(charge) = &admitted.shadow {
-            charge.give_back(GiveBack::Everything);
+        if self.want_refund(admitted, response) {
+            admitted.give_back();
         }
     }
 
@@ -59,7 +53,7 @@ impl Gate {
         match response.headers.get(GRPC_STATUS) {
             Some(status) => outcomes.contain_grpc(status.as_bytes()),
             None => {
-                if response.status == StatusCode::OK {
+                if response.status == StatusCode::OK && outcomes.have_status() {
                     self.warn_of_trailers(&admitted.rule);
                 }
                 false
@@ -72,5 +66,24 @@ impl Gate {
             let warning = Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
             self.warnings.add(warning.about(rule.path()));
         });
+    }
+}
+
+impl Admission {
+    /// Gives back what a request or a call was charged whose service or function has failed, if its
+    /// rule says so.
+    pub(super) fn refund_error(&self) {
+        if self.rule.outcomes().is_some_and(Outcomes::contain_error) {
+            self.give_back();
+        }
+    }
+
+    fn give_back(&self) {
+        if let Some(charge) = &self.answer {
+            self.gate.refunds.give_back(charge, GiveBack::Everything);
+        }
+        if let Some(charge) = &self.shadow {
+            charge.give_back(GiveBack::Everything);
+        }
     }
 }

@@ -11,8 +11,8 @@ use super::decide::{Deciding, Outcome};
 use super::gate::Gate;
 use super::outage::Outage;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
-    key_refused, quota_exceeded, recover, reduced_capacity,
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, grpc, guarded,
+    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
 };
 use crate::decision::{Decision, QuotaState, Verdict};
 use crate::error::StoreError;
@@ -56,14 +56,34 @@ impl Gate {
     }
 
     /// Does what the outcome says.
-    fn carry_out(self: &Arc<Self>, mut outcome: Outcome) -> Action {
+    #[inline]
+    fn carry_out(self: &Arc<Self>, outcome: Outcome) -> Action {
+        match (self.admission(outcome), &self.options.degrade) {
+            (Ok(None), _) => Action::Pass,
+            (Ok(Some(admitted)), _) => Action::Admit(admitted),
+            (Err(Refusal::Denied(take, decision)), Some(callback)) => {
+                let degrade = (Arc::clone(callback), take, decision);
+                Action::Degrade(Box::new(degrade))
+            }
+            (Err(refusal), _) => Action::Refuse(refusal),
+        }
+    }
+
+    /// Counts the outcome, and says whether a request or a call goes on. One that nothing limits
+    /// has no admission.
+    #[inline]
+    #[allow(clippy::result_large_err, reason = "a box would cost an allocation")]
+    pub(super) fn admission(
+        self: &Arc<Self>,
+        mut outcome: Outcome,
+    ) -> Result<Option<Admission>, Refusal> {
         self.count(&mut outcome);
-        match outcome {
-            Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => Action::Pass,
+        Ok(Some(match outcome {
+            Outcome::Pass(_, None, permits) if permits.in_shadow.is_none() => return Ok(None),
             Outcome::Pass(rule, shadow, permits) => {
                 let mut admitted = self.admit(rule);
                 (admitted.shadow, admitted.permits) = (shadow, permits.boxed());
-                Action::Admit(admitted)
+                admitted
             }
             Outcome::Allowed(charge, waiting_since, permits) => {
                 let rule = charge.take().rule();
@@ -78,24 +98,18 @@ impl Gate {
                     true => charge,
                     false => charge.opened(),
                 });
-                Action::Admit(admitted)
+                admitted
             }
-            Outcome::Denied(take, decision) => match &self.options.degrade {
-                None => Action::Refuse(Refusal::Denied(take, decision)),
-                Some(callback) => {
-                    let degrade = (Arc::clone(callback), take, decision);
-                    Action::Degrade(Box::new(degrade))
-                }
-            },
+            Outcome::Denied(take, decision) => return Err(Refusal::Denied(take, decision)),
             Outcome::Proceed(rule, cause) => {
                 let mut admitted = self.admit(rule);
                 if let Cause::Store(error, _) = cause {
                     admitted.outage = self.outage(&error);
                 }
-                Action::Admit(admitted)
+                admitted
             }
-            Outcome::Failed(_, cause) => Action::Refuse(Refusal::Failed(cause)),
-        }
+            Outcome::Failed(_, cause) => return Err(Refusal::Failed(cause)),
+        }))
     }
 
     /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
@@ -217,16 +231,14 @@ impl Gate {
         let Some(cause) = outcome.cause() else {
             return self.carry_out(outcome);
         };
-        // A request without a key may not: a client could lift its limit by leaving the key out.
-        let may_proceed = !matches!(cause, Cause::Key(_));
         let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
-        match recover(&*callback, failed).await {
-            Err(panicked) => Action::Refuse(Refusal::Panicked(panicked)),
-            Ok(Recovery::Respond(response)) => Action::Respond(marked(response)),
-            Ok(Recovery::Proceed) if may_proceed => {
-                self.carry_out(Outcome::Proceed(Arc::clone(outcome.rule()), cause))
-            }
-            Ok(Recovery::Proceed | Recovery::Propagate) => self.carry_out(outcome),
+        let recovery = match recover(&*callback, failed).await {
+            Err(panicked) => return Action::Panicked(panicked),
+            Ok(recovery) => recovery,
+        };
+        match outcome.recovered(cause, recovery) {
+            Ok(outcome) => self.carry_out(outcome),
+            Err(response) => Action::Respond(marked(response)),
         }
     }
 
@@ -234,6 +246,12 @@ impl Gate {
     pub(super) fn refuse<B>(&self, refusal: Refusal, request: &Request<B>) -> Response {
         let grpc = grpc::content_type(request.method(), request.headers());
         self.answer(refusal, grpc)
+    }
+
+    /// The same where a callback has panicked.
+    pub(super) fn internal_error<B>(panicked: &Panicked, request: &Request<B>) -> Response {
+        let grpc = grpc::content_type(request.method(), request.headers());
+        marked(internal_error(panicked, grpc))
     }
 
     /// The same for a gRPC request with this content type, or an HTTP request.
@@ -246,7 +264,6 @@ impl Gate {
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
             Refusal::Failed(_) => marked(reduced_capacity(grpc)),
-            Refusal::Panicked(panicked) => marked(internal_error(&panicked, grpc)),
         }
     }
 
@@ -319,14 +336,26 @@ impl Gate {
 
 impl Outcome {
     /// Whether there is no decision, or only a fallback's about which the callback wants to know.
-    fn is_for(&self, callback: &dyn ErrorCallback) -> bool {
+    pub(super) fn is_for<A>(&self, callback: &(impl ErrorCallback<A> + ?Sized)) -> bool {
         let is_fallback = |decision: &Decision| decision.failure().is_some();
         matches!(self, Self::Failed(..))
             || self.decision().is_some_and(is_fallback) && callback.also_with_fallback()
     }
 
+    /// What an error callback has made of it: what goes on, or its answer.
+    pub(super) fn recovered<A>(self, cause: Cause, recovery: Recovery<A>) -> Result<Self, A> {
+        match recovery {
+            Recovery::Respond(answer) => Err(answer),
+            // A request without a key may not: a client could lift its limit by leaving it out.
+            Recovery::Proceed if !matches!(cause, Cause::Key(_)) => {
+                Ok(Self::Proceed(Arc::clone(self.rule()), cause))
+            }
+            Recovery::Proceed | Recovery::Propagate => Ok(self),
+        }
+    }
+
     /// The cause for the error callback.
-    fn cause(&self) -> Option<Cause> {
+    pub(super) fn cause(&self) -> Option<Cause> {
         if let Self::Failed(_, cause) = self {
             return Some(cause.clone());
         }

@@ -125,6 +125,11 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                 let response = Some(gate.refuse(refusal, &request));
                 State::Responding { response }
             }
+            Action::Panicked(panicked) => {
+                *service = service.clone();
+                let response = Some(Gate::internal_error(&panicked, &request));
+                State::Responding { response }
+            }
             action => {
                 let fresh = service.clone();
                 let held = Held {
@@ -158,6 +163,10 @@ where
             }
             Action::Refuse(refusal) => {
                 let response = Some(held.gate.refuse(refusal, &held.request));
+                return Self::Responding { response };
+            }
+            Action::Panicked(panicked) => {
+                let response = Some(Gate::internal_error(&panicked, &held.request));
                 return Self::Responding { response };
             }
             Action::Degrade(degrade) => {

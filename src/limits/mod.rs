@@ -19,6 +19,7 @@ mod checks;
 #[cfg(feature = "config")]
 mod file;
 #[allow(clippy::module_inception)]
+mod installed;
 mod limits;
 mod paths;
 #[cfg(feature = "metrics")]

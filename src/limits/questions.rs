@@ -7,7 +7,7 @@ use futures_util::future::{OptionFuture, join, try_join_all};
 
 use super::limits::Limits;
 use crate::error::StoreError;
-use crate::layer::{Check, Gate, Peek, SubjectKeys};
+use crate::layer::{Call, Gate, Peek, SubjectKeys};
 use crate::store::{Store, Take};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -49,12 +49,49 @@ impl Limits {
     ///
     /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision, and if the
     /// [keys](SubjectKeys) are not those that the rule needs.
-    pub fn check(&self, path: &str, key: impl Into<SubjectKeys>) -> Check {
+    pub fn check(&self, path: &str, key: impl Into<SubjectKeys>) -> Call {
+        self.call(path).key(key)
+    }
+
+    /// Limits a function by the rule of a path: any asynchronous code, as a layer limits a handler.
+    /// Callbacks answer in its place where it is denied, or where there is no decision: see
+    /// [`Call`] for what it returns with them and without.
+    ///
+    /// It decides as a [check](Self::check) does, and holds its permit as long as the function
+    /// runs. A path without a rule runs the function.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn make_report() -> &'static str { "the report of today" }
+    /// let limits = Limits::new([Rule::new("export", [Quota::per_hour(1)])?]);
+    ///
+    /// let export = || {
+    ///     let call = limits.call("export").key("alice");
+    ///     let call = call.degrade(async |_| "the report of yesterday");
+    ///     let call = call.on_error(async |failed| {
+    ///         eprintln!("{failed}");
+    ///         "later"
+    ///     });
+    ///     call.run(async || make_report().await)
+    /// };
+    /// assert_eq!(export().await, "the report of today");
+    /// assert_eq!(export().await, "the report of yesterday");
+    ///
+    /// // Without callbacks the refusal is an error. In a handler `?` answers with it.
+    /// let refused = limits.call("export").key("alice").run(make_report).await.unwrap_err();
+    /// assert!(refused.to_string().starts_with("the limit of export is used up, again in "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn call(&self, path: &str) -> Call {
         let gate = self.gate_of_checks(path);
         if gate.is_none() {
             self.paths.count_unmatched();
         }
-        Check::new(gate, key.into())
+        Call::new(gate)
     }
 
     fn gate_of_checks(&self, path: &str) -> Option<Arc<Gate>> {

@@ -10,14 +10,15 @@ use super::rule_error::RuleError;
 impl Rule {
     /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
     /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
-    /// only failed logins count, for example. `"denied"` is always among them: an inner layer of
+    /// only failed logins count, for example. `"error"` is an `Err` of the inner service, or of the
+    /// function of a [call](crate::Limits::call). `"denied"` is always among them: an inner layer of
     /// the same [`Limits`](crate::Limits) has denied the request, so that two rules in a row do not
     /// both count a request that only one of them denies. Default: nothing is given back.
     ///
     /// A request is charged first, as ever, and given back when the head of its response is there:
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error, and if an inner layer of this crate answered in the place of the handler,
+    /// with an error that is not among them, and if an inner layer of this crate answered in the place of the handler,
     /// with a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused)
     /// of a check that the handler returns is a denial like that of an inner layer: such a 429 is
     /// no outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
@@ -83,11 +84,12 @@ pub(crate) struct Outcomes(Vec<Box<str>>);
 
 impl Outcomes {
     /// What an outcome may be, for messages.
-    pub(crate) const EXPECTED: &str =
-        "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\", or \"denied\"";
+    pub(crate) const EXPECTED: &str = "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\", \"error\", or \"denied\"";
 
     /// An inner layer has denied the request. It is always among them.
     const DENIED: &str = "denied";
+    /// The inner service or the function of a call has returned an error.
+    const ERROR: &str = "error";
 
     /// Those of a list with at least one.
     pub(crate) fn parse<'a>(list: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
@@ -119,6 +121,16 @@ impl Outcomes {
         grpc.any(|text| text.as_bytes() == status)
     }
 
+    /// Whether an error is among them, in place of a response.
+    pub(crate) fn contain_error(&self) -> bool {
+        self.0.iter().any(|text| **text == *Self::ERROR)
+    }
+
+    /// Whether there is a status of a response among them.
+    pub(crate) fn have_status(&self) -> bool {
+        self.0.iter().any(|text| **text != *Self::ERROR)
+    }
+
     /// What [`parse`](Self::parse) makes these of: classes, statuses, gRPC statuses.
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
         let denied = self.0.is_empty().then_some(Self::DENIED);
@@ -127,14 +139,16 @@ impl Outcomes {
     }
 }
 
-/// A class or a status of HTTP, a status of gRPC without leading zeros, or a denial.
+/// A class or a status of HTTP, a status of gRPC without leading zeros, an error, or a denial.
 fn is_outcome(text: &[u8]) -> bool {
     match text {
         [b'1'..=b'5', b'x', b'x'] | [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => true,
         [b'g', b'r', b'p', b'c', b'-', status @ ..] => {
             matches!(status, [b'0'..=b'9'] | [b'1', b'0'..=b'6'])
         }
-        _ => text == Outcomes::DENIED.as_bytes(),
+        _ => [Outcomes::DENIED, Outcomes::ERROR]
+            .map(str::as_bytes)
+            .contains(&text),
     }
 }
 

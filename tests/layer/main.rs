@@ -4,6 +4,7 @@ mod allocations;
 // Combinations of what all features offer.
 #[cfg(feature = "full")]
 mod attacks;
+mod calls;
 mod charges;
 mod client_ip;
 mod closures;

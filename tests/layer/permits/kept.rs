@@ -14,7 +14,7 @@ fn limits() -> Limits {
     Limits::new([rule])
 }
 
-fn check(limits: &Limits) -> tidegate::layer::Check {
+fn check(limits: &Limits) -> tidegate::layer::Call {
     limits.check("export", "alice")
 }
 

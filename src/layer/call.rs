@@ -1,0 +1,491 @@
+//! Decisions for code that has no HTTP request, and functions that run behind one.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::request::Parts;
+
+use super::action::{Admission, Refusal};
+use super::admitted::Admitted;
+use super::decide::Outcome;
+use super::gate::Gate;
+use super::refused::{CallError, Refused};
+use super::subject_keys::SubjectKeys;
+use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
+use crate::error::KeyError;
+use crate::rule::{Quotas, Rule, Subject};
+
+/// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
+/// is a question: see [`Limits::check`](crate::Limits::check).
+///
+/// Dropping a future of it before it is done may or may not charge it, as with a request.
+///
+/// | with | what [`run`](Self::run) returns | what [`try_run`](Self::try_run) returns |
+/// |---|---|---|
+/// | nothing, or [`degrade`](Self::degrade) | `Result<T, Refused>` | `Result<V, CallError<E>>` |
+/// | [`degrade`](Self::degrade) and [`on_error`](Self::on_error) | `T` | `Result<V, E>` |
+/// | [`on_error_chain`](Self::on_error_chain) | `Result<T, Refused>` | `Result<V, CallError<E>>` |
+///
+/// `T`, or `Result<V, E>`, is what the function returns, and what the callbacks return in its
+/// place. Neither the function nor a callback is boxed, so the future is `Send` where they are.
+///
+/// Awaited without a function it says whether the code may go on. Under a rule that says how many
+/// may run [at a time](Rule::with_max_concurrent), keep the answer as long as the work takes: see
+/// [`Admitted`].
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("upload", [Quota::per_hour(100)])?]);
+/// // A file of 30 units by a customer with the plan "pro", if the rule has one.
+/// let admitted = limits.check("upload", "alice").cost(30).plan("pro").await?;
+/// assert_eq!(admitted.decision.map(|it| it.remaining()), Some(70));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is asked until it is awaited or runs a function"]
+pub struct Call<D = Unset, E = Unset> {
+    question: Question,
+    degrade: D,
+    on_error: E,
+}
+
+/// What is asked.
+#[derive(Debug)]
+struct Question {
+    /// Missing for a path without a rule that is not remembered.
+    gate: Option<Arc<Gate>>,
+    keys: SubjectKeys,
+    cost: Option<u64>,
+    plan: Option<Box<str>>,
+    quotas: Option<Arc<Quotas>>,
+    wait: Duration,
+}
+
+/// A [`Call`] has no such callback.
+#[derive(Debug, Clone, Copy)]
+pub struct Unset;
+
+/// A [`Call`] has this callback.
+pub struct With<F>(F);
+
+impl Call {
+    /// About everybody's count.
+    pub(crate) fn new(gate: Option<Arc<Gate>>) -> Self {
+        let question = Question {
+            gate,
+            keys: SubjectKeys::from(crate::Key::default()),
+            cost: None,
+            plan: None,
+            quotas: None,
+            wait: Duration::ZERO,
+        };
+        let (degrade, on_error) = (Unset, Unset);
+        Self {
+            question,
+            degrade,
+            on_error,
+        }
+    }
+
+    /// Whose count it is about: a key, or under a [joint](Rule::joint) rule the
+    /// [keys](SubjectKeys) of its subjects. Default: that of all calls of the path together.
+    pub fn key(mut self, key: impl Into<SubjectKeys>) -> Self {
+        self.question.keys = key.into();
+        self
+    }
+
+    /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
+    /// not have counts as none. Default: none, the rule's own quotas.
+    pub fn plan(mut self, name: &str) -> Self {
+        self.question.plan = Some(name.into());
+        self
+    }
+
+    /// Decides by these quotas in place of the rule's and its plans', as a layer with
+    /// [`quotas`](crate::RateLimitLayer::quotas) does. Default: none.
+    pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
+        self.question.quotas = quotas.into();
+        self
+    }
+
+    /// Asks for so many units. 0 only looks. Default: the rule's cost, which is 1 by default.
+    pub fn cost(mut self, units: u64) -> Self {
+        self.question.cost = Some(units);
+        self
+    }
+
+    /// How long it may wait where it is denied, as a request behind a layer that
+    /// [waits](crate::RateLimitLayer::wait). Of all calls of the path 1,024 may wait at the same
+    /// time. Default: it does not wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rule = Rule::new("export", [Quota::per_minute(60)])?.with_max_concurrent(1)?;
+    /// let limits = Limits::new([rule]);
+    /// let admitted = limits.check("export", "alice").wait(Duration::from_secs(2)).await?;
+    /// # drop(admitted);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(mut self, up_to: Duration) -> Self {
+        self.question.wait = up_to;
+        self
+    }
+
+    /// Returns what this callback returns where the call is denied: the function does not run then.
+    /// A callback has the same type as the function. Default: the denial is returned.
+    ///
+    /// The [head](Denied::head) of the denied request is an empty one. A panic in a callback of a
+    /// call is a panic of the call.
+    pub fn degrade<T, F: AsyncFnOnce(Denied) -> T>(self, callback: F) -> Call<With<F>> {
+        Call {
+            question: self.question,
+            degrade: With(callback),
+            on_error: self.on_error,
+        }
+    }
+}
+
+impl<D> Call<D> {
+    /// Returns what the callbacks of this chain return where there is no decision, by the type of
+    /// the error. A chain also answers an error that the function itself returns, under
+    /// [`try_run`](Call::try_run). What none of its callbacks answers is returned.
+    ///
+    /// ```
+    /// use std::io;
+    /// use tidegate::{ErrorCallbackChain, Failed, Limits, Quota, Recovery, Rule, StoreError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Made once.
+    /// let errors = ErrorCallbackChain::<io::Result<u32>>::default()
+    ///     .on::<StoreError>(async |_: Failed| Recovery::Proceed)
+    ///     .on::<io::Error>(async |_: Failed| Recovery::Respond(Ok(0)));
+    ///
+    /// let limits = Limits::new([Rule::new("export", [Quota::per_minute(60)])?]);
+    /// let call = limits.call("export").key("alice").on_error_chain(&errors);
+    /// let rows = call.try_run(async || Err(io::ErrorKind::BrokenPipe.into())).await?;
+    /// assert_eq!(rows, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_error_chain<T>(
+        self,
+        chain: &ErrorCallbackChain<T>,
+    ) -> Call<D, &ErrorCallbackChain<T>> {
+        Call {
+            question: self.question,
+            degrade: self.degrade,
+            on_error: chain,
+        }
+    }
+}
+
+impl<D> Call<With<D>> {
+    /// Returns what this callback returns where there is no decision: the store failed, or the
+    /// [key](SubjectKeys) of a subject lacks. It is not called for an error of the function, which
+    /// is the result. Default: the failure is returned.
+    ///
+    /// It stands behind [`degrade`](Call::degrade): with both there is an answer to everything.
+    pub fn on_error<T, F: AsyncFnOnce(Failed) -> T>(self, callback: F) -> Call<With<D>, With<F>> {
+        Call {
+            question: self.question,
+            degrade: self.degrade,
+            on_error: With(callback),
+        }
+    }
+}
+
+impl<D> Call<D> {
+    /// Runs the function, unless it is denied or there is no decision.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if the function did not run, and no callback answered.
+    pub async fn run<T>(self, function: impl AsyncFnOnce() -> T) -> Result<T, Refused>
+    where
+        D: OnDenied<T>,
+    {
+        let (question, degrade) = (self.question, self.degrade);
+        let limited = question.limit(degrade, async |outcome| Ok(outcome), function, |_| false);
+        Ok(limited.await?.0)
+    }
+
+    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
+    /// gives back what the call was charged.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] if the function did not run and no callback answered, or with its own error.
+    pub async fn try_run<V, E>(
+        self,
+        function: impl AsyncFnOnce() -> Result<V, E>,
+    ) -> Result<V, CallError<E>>
+    where
+        D: OnDenied<Result<V, E>>,
+    {
+        let (question, degrade) = (self.question, self.degrade);
+        let limited = question.limit(degrade, async |it| Ok(it), function, Result::is_err);
+        limited.await?.0.map_err(CallError::Inner)
+    }
+}
+
+impl<D, T: Send + 'static> Call<D, &ErrorCallbackChain<T>> {
+    /// Runs the function, unless it is denied or there is no decision.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if the function did not run, and no callback answered.
+    pub async fn run(self, function: impl AsyncFnOnce() -> T) -> Result<T, Refused>
+    where
+        D: OnDenied<T>,
+    {
+        let (question, degrade, chain) = (self.question, self.degrade, self.on_error);
+        let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
+        let limited = question.limit(degrade, recover, function, |_| false);
+        Ok(limited.await?.0)
+    }
+}
+
+impl<D, V, E> Call<D, &ErrorCallbackChain<Result<V, E>>>
+where
+    V: Send + 'static,
+    E: Send + Sync + 'static,
+{
+    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
+    /// the function gives back what the call was charged.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] if the function did not run, or with its own error, and no callback answered.
+    ///
+    /// # Panics
+    ///
+    /// If a callback keeps a clone of the [`Failed`] with an error that it does not answer.
+    pub async fn try_run(
+        self,
+        function: impl AsyncFnOnce() -> Result<V, E>,
+    ) -> Result<V, CallError<E>>
+    where
+        D: OnDenied<Result<V, E>>,
+    {
+        let (question, degrade, chain) = (self.question, self.degrade, self.on_error);
+        let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
+        let limited = question.limit(degrade, recover, function, Result::is_err);
+        let returned = match limited.await? {
+            (Err(error), Some(rule)) => {
+                let answered = recover_own(chain, rule, no_head(), error).await;
+                answered.unwrap_or_else(Err)
+            }
+            (returned, _) => returned,
+        };
+        returned.map_err(CallError::Inner)
+    }
+}
+
+impl<D, E> Call<With<D>, With<E>> {
+    /// Runs the function, or the callback that answers in its place.
+    pub async fn run<T>(self, function: impl AsyncFnOnce() -> T) -> T
+    where
+        D: AsyncFnOnce(Denied) -> T,
+        E: AsyncFnOnce(Failed) -> T,
+    {
+        self.answer(function, |_| false).await
+    }
+
+    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
+    /// the function gives back what the call was charged.
+    ///
+    /// # Errors
+    ///
+    /// That of the function, or of the callback that answered in its place.
+    pub async fn try_run<V, Er>(
+        self,
+        function: impl AsyncFnOnce() -> Result<V, Er>,
+    ) -> Result<V, Er>
+    where
+        D: AsyncFnOnce(Denied) -> Result<V, Er>,
+        E: AsyncFnOnce(Failed) -> Result<V, Er>,
+    {
+        self.answer(function, Result::is_err).await
+    }
+
+    async fn answer<T>(self, function: impl AsyncFnOnce() -> T, has_failed: fn(&T) -> bool) -> T
+    where
+        D: AsyncFnOnce(Denied) -> T,
+        E: AsyncFnOnce(Failed) -> T,
+    {
+        let (rule, refusal) = match self.question.decided().await {
+            None => return function().await,
+            Some((_, Outcome::Failed(rule, cause))) => (rule, Refusal::Failed(cause)),
+            Some((gate, outcome)) => {
+                let rule = Arc::clone(outcome.rule());
+                match gate.admission(outcome) {
+                    Ok(admission) => return run_admitted(admission, function, has_failed).await,
+                    Err(refusal) => (rule, refusal),
+                }
+            }
+        };
+        match refusal {
+            Refusal::Denied(take, decision) => {
+                (self.degrade.0)(Denied::new(take, decision, no_head())).await
+            }
+            Refusal::Failed(cause) => (self.on_error.0)(Failed::new(rule, no_head(), cause)).await,
+        }
+    }
+}
+
+impl Question {
+    /// Runs the function if it may run. Otherwise it says what a callback has answered, or who has
+    /// refused it. With the rule that has limited the function, if it ran.
+    async fn limit<T>(
+        self,
+        degrade: impl OnDenied<T>,
+        recover: impl AsyncFnOnce(Outcome) -> Result<Outcome, T>,
+        function: impl AsyncFnOnce() -> T,
+        has_failed: fn(&T) -> bool,
+    ) -> Result<(T, Option<Arc<Rule>>), Refused> {
+        let Some((gate, outcome)) = self.decided().await else {
+            return Ok((function().await, None));
+        };
+        let outcome = match recover(outcome).await {
+            Ok(outcome) => outcome,
+            Err(answer) => return Ok((answer, None)),
+        };
+        let rule = Arc::clone(outcome.rule());
+        match gate.admission(outcome) {
+            Ok(admission) => {
+                let limited_by = admission.is_some().then_some(rule);
+                let returned = run_admitted(admission, function, has_failed).await;
+                Ok((returned, limited_by))
+            }
+            Err(refusal) => {
+                let refused = Refused::new(rule, refusal, gate);
+                Ok((degrade.answer(refused).await?, None))
+            }
+        }
+    }
+
+    /// What was decided, and by which gate, before it is counted. `None` where nothing limits it.
+    async fn decided(self) -> Option<(Arc<Gate>, Outcome)> {
+        let mut gate = self.gate?;
+        if !self.wait.is_zero() {
+            gate = Arc::new(gate.waiting_up_to(self.wait));
+        }
+        let rule = gate.rule_or_count()?;
+        gate.inspect(&rule, None);
+        let cost = self.cost.unwrap_or(rule.cost());
+        let rule = match self.quotas {
+            Some(quotas) => gate.with_quotas(&rule, quotas),
+            None => gate.with_plan(rule, self.plan.as_deref()),
+        };
+        let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
+        let outcome = match self.keys.take_of_all(Arc::clone(&rule), is_everyone) {
+            Ok(take) => {
+                let deciding = gate.decide(take.with_cost(cost), None);
+                deciding.outcome(&gate).await
+            }
+            // Whatever fails, a shadow rule lets it pass.
+            Err(_) if rule.is_shadow() => return None,
+            Err(message) => {
+                let error = KeyError::server(message);
+                gate.count_missing_key(&rule, &error);
+                Outcome::Failed(rule, Cause::Key(error))
+            }
+        };
+        Some((gate, outcome))
+    }
+
+    async fn checked(self) -> Result<Admitted, Refused> {
+        let Some((gate, outcome)) = self.decided().await else {
+            return Ok(Admitted::default());
+        };
+        let rule = Arc::clone(outcome.rule());
+        match gate.admission(outcome) {
+            Ok(admission) => Ok(admission.map(Admitted::of).unwrap_or_default()),
+            Err(refusal) => Err(Refused::new(rule, refusal, gate)),
+        }
+    }
+}
+
+/// Runs the function, which holds its permits as long. What it was charged is given back if it has
+/// failed and its rule says so.
+async fn run_admitted<T>(
+    admission: Option<Admission>,
+    function: impl AsyncFnOnce() -> T,
+    has_failed: fn(&T) -> bool,
+) -> T {
+    let returned = function().await;
+    if let Some(admission) = admission
+        && has_failed(&returned)
+    {
+        admission.refund_error();
+    }
+    returned
+}
+
+impl Outcome {
+    /// What goes on after the callbacks of this chain, or what one of them answers. A panic of one
+    /// is logged, and no answer.
+    async fn recovered_by<T: Send + 'static>(
+        self,
+        chain: &ErrorCallbackChain<T>,
+    ) -> Result<Self, T> {
+        let Some(cause) = self.cause().filter(|_| self.is_for(chain)) else {
+            return Ok(self);
+        };
+        let failed = Failed::new(Arc::clone(self.rule()), no_head(), cause.clone());
+        let recovery = recover(chain, failed).await;
+        self.recovered(cause, recovery.unwrap_or(Recovery::Propagate))
+    }
+}
+
+/// The head of the request that a call does not have.
+fn no_head() -> Parts {
+    Request::new(()).into_parts().0
+}
+
+/// What answers a [`Call`] that was denied: an asynchronous function of [`Denied`], or nothing.
+pub trait OnDenied<T>: Sized {
+    /// What it answers. A failure is returned.
+    #[doc(hidden)]
+    fn answer(self, refused: Refused) -> impl Future<Output = Result<T, Refused>>;
+}
+
+impl<T> OnDenied<T> for Unset {
+    async fn answer(self, refused: Refused) -> Result<T, Refused> {
+        Err(refused)
+    }
+}
+
+impl<T, F: AsyncFnOnce(Denied) -> T> OnDenied<T> for With<F> {
+    async fn answer(self, refused: Refused) -> Result<T, Refused> {
+        Ok(self.0(refused.into_denied(no_head())?).await)
+    }
+}
+
+impl<F> fmt::Debug for With<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("With")
+    }
+}
+
+impl IntoFuture for Call {
+    type Output = Result<Admitted, Refused>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.question.checked())
+    }
+}

@@ -1,0 +1,286 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
+
+use super::action::{Refusal, marked};
+use super::gate::Gate;
+use crate::callback::{Cause, Denied, Failed, Recovery, grpc, internal_error, recover};
+use crate::decision::Decision;
+use crate::error::{KeyError, StoreError};
+use crate::rule::Rule;
+
+/// The answer to a [check](crate::Limits::check) or a [call](crate::Limits::call) that may not go
+/// on: it was denied, or the store gave no decision, or the [key](SubjectKeys) of a subject lacks.
+///
+/// It is an axum response: the problem document and the fields that a layer without callbacks
+/// answers with; [`answer`](Self::answer) asks the application's callbacks. Its text
+/// tells a client no more than these; [`error`](Refused::error) is for the log.
+///
+/// ```
+/// use tidegate::layer::Refused;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(0)])?]);
+/// let refused: Refused = limits.check("chat", "alice").await.unwrap_err();
+/// assert!(refused.decision().is_some(), "it was denied");
+/// assert!(refused.retry_after().is_none(), "no wait helps");
+/// assert_eq!(refused.to_string(), "the limit of chat is used up");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Refused(Box<Refusing>);
+
+#[derive(Clone)]
+struct Refusing {
+    rule: Arc<Rule>,
+    refusal: Refusal,
+    gate: Arc<Gate>,
+}
+
+impl Refused {
+    pub(super) fn new(rule: Arc<Rule>, refusal: Refusal, gate: Arc<Gate>) -> Self {
+        Self(Box::new(Refusing {
+            rule,
+            refusal,
+            gate,
+        }))
+    }
+
+    /// What a degrade callback gets, if it was denied.
+    pub(super) fn into_denied(self, head: Parts) -> Result<Denied, Self> {
+        match self.0.refusal {
+            Refusal::Denied(take, decision) => Ok(Denied::new(take, decision, head)),
+            Refusal::Failed(_) => Err(self),
+        }
+    }
+
+    /// The rule that was asked about.
+    #[must_use]
+    pub fn rule(&self) -> &Arc<Rule> {
+        &self.0.rule
+    }
+
+    /// The decision that denied it; `None` if the store gave none.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.0.refusal {
+            Refusal::Denied(_, decision) => Some(decision),
+            Refusal::Failed(_) => None,
+        }
+    }
+
+    /// Why the store gave no decision; `None` if it was denied.
+    #[must_use]
+    pub fn error(&self) -> Option<&StoreError> {
+        match &self.0.refusal {
+            Refusal::Failed(Cause::Store(error, _)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the [keys](SubjectKeys) that the check was given: those of a
+    /// [joint](Rule::joint) rule's subjects. `None` if it was denied, or the store failed.
+    #[must_use]
+    pub fn key_error(&self) -> Option<&KeyError> {
+        match &self.0.refusal {
+            Refusal::Failed(Cause::Key(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// When the same question would be allowed; `None` where no wait helps, or nobody knows. Where
+    /// [as many run as may](Decision::is_busy) it is a hint.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision()?.retry_after()
+    }
+
+    /// The answer that a layer of the path would give to a request with this head: that of the
+    /// [degrade callback](crate::Limits::degrade) or of the
+    /// [error callback](crate::Limits::on_error) of the [`Limits`](crate::Limits). Without one it
+    /// is the crate's own, in the form that the request expects: a problem document, or a gRPC
+    /// status. So the handshake of a WebSocket and a handler behind a layer answer alike.
+    ///
+    /// An error callback cannot admit what was refused already: where it
+    /// [proceeds](crate::callback::Recovery::Proceed), the answer is the crate's own, too.
+    ///
+    /// ```
+    /// use axum::extract::{Request, State};
+    /// use axum::response::Response;
+    /// use tidegate::Limits;
+    ///
+    /// async fn handshake(State(limits): State<Limits>, request: Request) -> Response {
+    ///     let (head, _) = request.into_parts();
+    ///     match limits.check("chat", "alice").await {
+    ///         Ok(_) => Response::default(),
+    ///         Err(refused) => refused.answer(head).await,
+    ///     }
+    /// }
+    /// # let _ = handshake;
+    /// ```
+    pub async fn answer(self, head: Parts) -> Response {
+        let Refusing {
+            rule,
+            refusal,
+            gate,
+        } = *self.0;
+        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+        let options = &gate.options;
+        let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
+            (Refusal::Denied(take, decision), Some(callback), _) => {
+                return gate.degrade(callback, take, decision, head).await;
+            }
+            (Refusal::Failed(cause), _, Some(callback)) => {
+                match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
+                    Ok(Recovery::Respond(response)) => return marked(response),
+                    Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
+                    Err(panicked) => return marked(internal_error(&panicked, grpc.as_ref())),
+                }
+            }
+            (refusal, ..) => refusal,
+        };
+        gate.answer(refusal, grpc.as_ref())
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let Refusing { refusal, gate, .. } = *self.0;
+        gate.answer(refusal, None)
+    }
+}
+
+/// Its text, and the error of the store or of the keys.
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.error(), self.key_error()) {
+            (Some(error), _) => write!(f, "{self}: {error:?}"),
+            (_, Some(error)) => write!(f, "{self}: {error:?}"),
+            (None, None) => fmt::Display::fmt(self, f),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.rule().path();
+        match (self.decision(), self.retry_after()) {
+            (Some(decision), _) if decision.is_busy() => {
+                write!(f, "as many requests of {path} run as may at a time")
+            }
+            (None, _) => write!(f, "the limit of {path} cannot be checked now"),
+            (Some(_), None) => write!(f, "the limit of {path} is used up"),
+            (Some(_), Some(wait)) => {
+                // Rounded up: an earlier question would be denied.
+                let seconds = wait.as_millis().div_ceil(1_000).max(1);
+                write!(f, "the limit of {path} is used up, again in {seconds} s")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let key_error = || Some(self.key_error()? as _);
+        self.error().map(|error| error as _).or_else(key_error)
+    }
+}
+
+impl From<Refused> for Response {
+    /// The answer of a layer without callbacks.
+    fn from(refused: Refused) -> Self {
+        refused.into_response()
+    }
+}
+
+impl<V, E: From<Refused>> From<Refused> for Result<V, E> {
+    fn from(refused: Refused) -> Self {
+        Err(refused.into())
+    }
+}
+
+/// Why a [call](crate::Limits::call) of a function that may fail has no value.
+///
+/// It is an axum response where the function's error is one: a refusal is answered as by a layer
+/// without callbacks.
+///
+/// ```
+/// use std::io;
+/// use tidegate::layer::CallError;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("export", [Quota::per_hour(0)])?]);
+/// let rows = limits.call("export").key("alice").try_run(async || io::Result::Ok(7)).await;
+/// match rows {
+///     Ok(rows) => println!("{rows}"),
+///     Err(CallError::Denied(refused)) => println!("again in {:?}", refused.retry_after()),
+///     Err(CallError::Failed(refused)) => println!("no decision: {:?}", refused.error()),
+///     Err(CallError::Inner(error)) => println!("the export itself: {error}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub enum CallError<E> {
+    /// The function did not run: it was denied.
+    Denied(Refused),
+    /// The function did not run: there is no decision.
+    Failed(Refused),
+    /// The function ran, and this is its error.
+    Inner(E),
+}
+
+impl<E: From<Refused>> CallError<E> {
+    /// The function's error, or what that is made of a refusal.
+    #[must_use]
+    pub fn flatten(self) -> E {
+        match self {
+            Self::Denied(refused) | Self::Failed(refused) => refused.into(),
+            Self::Inner(error) => error,
+        }
+    }
+}
+
+impl<E> From<Refused> for CallError<E> {
+    fn from(refused: Refused) -> Self {
+        match refused.0.refusal {
+            Refusal::Denied(..) => Self::Denied(refused),
+            Refusal::Failed(_) => Self::Failed(refused),
+        }
+    }
+}
+
+impl<E: IntoResponse> IntoResponse for CallError<E> {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Denied(refused) | Self::Failed(refused) => refused.into_response(),
+            Self::Inner(error) => error.into_response(),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for CallError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(refused) | Self::Failed(refused) => refused.fmt(f),
+            Self::Inner(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for CallError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Denied(refused) | Self::Failed(refused) => refused.source(),
+            Self::Inner(error) => error.source(),
+        }
+    }
+}
