@@ -175,6 +175,10 @@ fn main() {
             let admitted = admitted.now_or_never().expect("ready");
             assert!(admitted.is_ok_and(|it| it.decision.is_some()));
         }),
+        contender("`limits.call` around an empty future", || {
+            let call = limits.call("getId").run(async || ());
+            assert!(call.now_or_never().expect("ready").is_ok());
+        }),
     ];
     let measured = rounds(contenders, 41, 40_000);
 
