@@ -1,7 +1,9 @@
-//! The contract of `Limits::check`: the same history, once through layers around an empty service
-//! and once through `check`, has equal decisions, counters and events.
+//! The contract of `Limits::check` and `Limits::call`: the same history, once through layers around
+//! an empty service, once through `check` and once through `call`, has equal decisions, counters
+//! and events.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -13,6 +15,7 @@ use tempfile::TempDir;
 use test_support::Redis;
 use test_support::random::Random;
 use tidegate::key::{Bearer, Cookie, Everyone};
+use tidegate::layer::CallError;
 use tidegate::rule::Share;
 use tidegate::store::{Charge, Charges, StoreErrorKind, StoreFuture};
 use tidegate::test_util::ManualClock;
@@ -44,6 +47,7 @@ enum Mood {
 enum Side {
     Layer,
     Check,
+    Call,
 }
 
 /// How the store is wrapped.
@@ -147,6 +151,8 @@ fn any_file(random: &mut Random) -> String {
 
 struct Story {
     side: Side,
+    /// Whether decisions and charges are not looked at, which a call does not hand out.
+    is_blind: bool,
     limits: Limits,
     mood: Arc<Mutex<Mood>>,
     /// A clone for each take that the store has not answered.
@@ -196,7 +202,7 @@ fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>, under_way: &Arc<()>) ->
 
 impl Story {
     fn begin(
-        side: Side,
+        (side, is_blind): (Side, bool),
         seed: u64,
         is_paused: bool,
         inner: Arc<dyn Store>,
@@ -240,6 +246,7 @@ impl Story {
             .key(key_of("").1);
         Self {
             side,
+            is_blind,
             limits,
             mood,
             under_way,
@@ -336,6 +343,7 @@ impl Story {
         let said = match self.side {
             Side::Layer => self.ask_layer(path, cost, request(&fields)).await,
             Side::Check => self.ask_by_name(path, cost, request(&fields)).await,
+            Side::Call => self.call(path, cost, request(&fields)).await,
         };
         format!("{path:?} {fields:?} {cost:?}: {said}")
     }
@@ -392,7 +400,32 @@ impl Story {
         }
     }
 
+    async fn call(&mut self, path: &str, cost: Option<u64>, request: Request<Body>) -> String {
+        let key = key_of(path).1.extract(&request.into_parts().0);
+        let call = self.limits.call(path).key(key.expect("a key"));
+        let ran = match cost {
+            Some(cost) => call.cost(cost).run(async || ()).await,
+            None => {
+                let ran = call.try_run(async || Ok::<_, Infallible>(())).await;
+                ran.map_err(|error| match error {
+                    CallError::Denied(refused) | CallError::Failed(refused) => refused,
+                    CallError::Inner(never) => match never {},
+                })
+            }
+        };
+        match ran {
+            Ok(()) => self.admitted(None, None),
+            Err(refused) => {
+                let response: Response<Body> = refused.into_response();
+                format!("refused: {}", seen(response).await)
+            }
+        }
+    }
+
     fn admitted(&mut self, decision: Option<&Decision>, charge: Option<&Charge>) -> String {
+        if self.is_blind {
+            return "admitted: blindly".to_owned();
+        }
         self.charges.extend(charge.cloned());
         let charge = charge.map(|charge| {
             let take = charge.take();
@@ -495,12 +528,15 @@ fn around(seed: u64) -> Around {
 }
 
 fn check_story(
+    other: Side,
     seed: u64,
     steps: usize,
     is_paused: bool,
     store: &dyn Fn(ManualClock) -> Arc<dyn Store>,
 ) -> Vec<String> {
-    let [layer, check] = [Side::Layer, Side::Check].map(|side| {
+    let is_blind = other == Side::Call;
+    let [layer, other] = [Side::Layer, other].map(|side| {
+        let side = (side, is_blind);
         runtime(is_paused).block_on(async {
             let clock = ManualClock::default();
             clock.set(1_800_000_000_000_777);
@@ -513,14 +549,14 @@ fn check_story(
             told
         })
     });
-    for (step, (layer, check)) in layer.iter().zip(&check).enumerate() {
+    for (step, (layer, other)) in layer.iter().zip(&other).enumerate() {
         let case = format!("seed {seed}, {:?}, step {step}", around(seed));
         assert!(
-            layer == check,
-            "{case}:\n--- layer\n{layer}\n--- check\n{check}"
+            layer == other,
+            "{case}:\n--- layer\n{layer}\n--- the other\n{other}"
         );
     }
-    check
+    other
 }
 
 /// 10,000 requests, and all that can become of one.
@@ -529,7 +565,7 @@ fn in_memory() {
     let mut told = Vec::new();
     for seed in 0..75 {
         let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
-        told.extend(check_story(seed, 200, true, &store));
+        told.extend(check_story(Side::Check, seed, 200, true, &store));
     }
     let of = |what: &str| told.iter().filter(|step| step.contains(what)).count();
     let asked = of(": admitted: ") + of(": refused: ");
@@ -549,12 +585,25 @@ fn in_memory() {
     }
 }
 
+/// 10,000 histories of requests, checks and calls in the long form.
+#[test]
+fn calls_in_memory() {
+    let histories = std::env::var("TIDEGATE_HISTORIES").map_or(Ok(75), |number| number.parse());
+    for seed in 0..histories.expect("a number") {
+        let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
+        let steps = if seed < 75 { 200 } else { 20 };
+        check_story(Side::Call, seed, steps, true, &store);
+        check_story(Side::Check, seed, steps.min(20), true, &store);
+    }
+}
+
 /// The same on Redis, one side after the other.
 #[test]
 fn on_redis() {
     let server = Redis::start();
     for seed in 100..106 {
-        check_story(seed, 120, false, &|clock| {
+        let other = if seed < 103 { Side::Check } else { Side::Call };
+        check_story(other, seed, 120, false, &|clock| {
             crate::helpers::run(&server, "FLUSHALL");
             let store = RedisStore::connect_lazy(&*server.url).expect("a runtime");
             Arc::new(store.timeout(PATIENT).clock(clock))
