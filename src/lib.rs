@@ -62,6 +62,7 @@
 //! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
+//! | limit a function: a job, a method, a handler | [`Limits::call`]; as an attribute: `#[limited]` (feature `macros`) | [`layer::Call`] |
 //! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`guide::grpc`] |
 //! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
@@ -101,6 +102,7 @@
 //!   around the store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
 //! - `page`: a page that shows who is limited now, and lets an operator help a customer;
+//! - `macros`: the attribute `#[limited]` for async functions, methods and impl blocks;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
@@ -190,6 +192,16 @@ pub use rule::{Rule, Rules};
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
 pub use store::{MemoryStore, Resilient, Store, Take};
+/// A function that a rule limits, as [`Limits::call`] does it by hand.
+#[cfg(feature = "macros")]
+pub use tidegate_macros::limited;
+
+/// What `#[limited]` expands to, beside what is public.
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod __private {
+    pub use axum_core::response::{IntoResponse, Response};
+}
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
