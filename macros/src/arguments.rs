@@ -5,10 +5,11 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Ident, Result, Token};
 
 /// The arguments that a call has setters for, in the order in which it is given them.
-const SETTERS: [&str; 7] = [
+const SETTERS: [&str; 8] = [
     "key",
     "cost",
     "plan",
+    "quotas",
     "wait",
     "degrade",
     "on_error",
