@@ -204,7 +204,13 @@ pub mod __private {
 }
 
 /// The examples of the README, compiled.
-#[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "config",
+    feature = "macros",
+    feature = "redis"
+))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
