@@ -1,135 +1,81 @@
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
-use syn::ext::IdentExt;
+use quote::{ToTokens, quote};
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, Expr, Ident, Result, Token};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, MetaNameValue, Result, Token};
 
-/// The arguments that a call has setters for, in the order in which it is given them.
-const SETTERS: [&str; 8] = [
-    "key",
-    "cost",
-    "plan",
-    "quotas",
-    "wait",
-    "degrade",
-    "on_error",
-    "on_error_chain",
-];
-
-/// The others.
-const OTHERS: [&str; 2] = ["limits", "crate"];
+/// The names of the arguments, those that a call has setters for first, in the order of these.
+const NAMES: &str =
+    "key, cost, plan, quotas, wait, degrade, on_error, on_error_chain, limits, crate";
 
 /// What stands in `#[limited(..)]`: a path, and named values.
 pub(crate) struct Arguments {
     pub(crate) path: Expr,
-    named: Vec<(Ident, Expr)>,
+    named: Vec<MetaNameValue>,
 }
 
 impl Arguments {
     /// Reads the arguments of an attribute. What is missing is an error at this place of it.
     pub(crate) fn parse(arguments: TokenStream, attribute: Span) -> Result<Self> {
-        let read = |input: ParseStream| Self::read(input, attribute);
-        read.parse2(arguments)
-    }
-
-    fn read(input: ParseStream, attribute: Span) -> Result<Self> {
-        if input.is_empty() || begins_with_name(input) {
+        let read = |input: ParseStream| {
+            let first = (!input.is_empty()).then(|| input.parse()).transpose()?;
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+            let named = Punctuated::<_, Token![,]>::parse_terminated(input)?;
+            Ok((first, named.into_iter().collect()))
+        };
+        let (first, named) = read.parse2(arguments)?;
+        let Some(path) = first.filter(|it| !matches!(it, Expr::Assign(_))) else {
             let message = "the path of the rule is missing, expected it first: \
                            `#[limited(\"path\", key = ..)]`";
             return Err(Error::new(attribute, message));
-        }
-        let path = input.parse()?;
-        let mut arguments = Self {
-            path,
-            named: Vec::new(),
         };
-        while !input.is_empty() {
-            input.parse::<Token![,]>()?;
-            if !input.is_empty() {
-                arguments.read_named(input)?;
-            }
-        }
+        let arguments = Self { path, named };
         arguments.check(attribute)?;
         Ok(arguments)
     }
 
-    fn read_named(&mut self, input: ParseStream) -> Result<()> {
-        if !begins_with_name(input) {
-            return Err(input.error(format!("expected `name = value`, one of {}", names())));
-        }
-        let name = input.call(Ident::parse_any)?;
-        if !SETTERS.iter().chain(&OTHERS).any(|known| name == known) {
-            let message = format!("there is no argument `{name}`, expected one of {}", names());
-            return Err(Error::new(name.span(), message));
-        }
-        if self.has(&name.to_string()) {
-            return Err(Error::new(name.span(), format!("`{name}` is given twice")));
-        }
-        input.parse::<Token![=]>()?;
-        let value = input.parse()?;
-        if name == "crate" && !matches!(value, Expr::Path(_)) {
-            let message = "expected the path of the crate tidegate, without quotes";
-            return Err(Error::new_spanned(value, message));
-        }
-        self.named.push((name, value));
-        Ok(())
-    }
-
-    /// What no argument shows by itself.
     fn check(&self, attribute: Span) -> Result<()> {
+        for (place, MetaNameValue { path, value, .. }) in self.named.iter().enumerate() {
+            let is_same = |it: &MetaNameValue| it.path.get_ident() == path.get_ident();
+            let wrong = if !NAMES.split(", ").any(|known| path.is_ident(known)) {
+                format!("there is no such argument, expected one of {NAMES}")
+            } else if self.named[..place].iter().any(is_same) {
+                "this argument is given twice".into()
+            } else if path.is_ident("crate") && !matches!(value, Expr::Path(_)) {
+                "expected the path of the crate tidegate, without quotes".into()
+            } else {
+                continue;
+            };
+            return Err(Error::new_spanned(path, wrong));
+        }
         if self.named("key").is_none() {
             let message = "`key` is missing, expected who is counted: `key = user.id`, or \
                            `key = Everyone` for one count of all callers";
             return Err(Error::new(attribute, message));
         }
-        let Some((name, _)) = self.named("on_error") else {
-            return Ok(());
-        };
-        if !self.has("degrade") {
+        if let (Some(on_error), None) = (self.named("on_error"), self.named("degrade")) {
             let message = "`on_error` needs `degrade`, expected both: without it use \
                            `on_error_chain`, or an error type that is `From<Refused>`";
-            return Err(Error::new(name.span(), message));
-        }
-        if self.has("on_error_chain") {
-            let message = "`on_error` answers all failures, expected no `on_error_chain` beside it";
-            return Err(Error::new(name.span(), message));
+            return Err(Error::new_spanned(&on_error.path, message));
         }
         Ok(())
     }
 
-    /// The name as it is written, and its value.
-    pub(crate) fn named(&self, name: &str) -> Option<&(Ident, Expr)> {
-        self.named.iter().find(|(known, _)| known == name)
+    pub(crate) fn named(&self, name: &str) -> Option<&MetaNameValue> {
+        self.named.iter().find(|it| it.path.is_ident(name))
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.named(name).is_some()
-    }
-
-    /// What the call is given.
-    pub(crate) fn setters(&self) -> impl Iterator<Item = &(Ident, Expr)> {
-        SETTERS.iter().filter_map(|name| self.named(name))
+    /// What the call is given, by the names of its setters.
+    pub(crate) fn setters(&self) -> impl Iterator<Item = (&'static str, &MetaNameValue)> {
+        let setters = NAMES.split(", ").take(8);
+        setters.filter_map(|name| Some((name, self.named(name)?)))
     }
 
     /// The path of the crate.
     pub(crate) fn tidegate(&self) -> TokenStream {
-        match self.named("crate") {
-            Some((_, path)) => quote!(#path),
-            None => quote!(::tidegate),
-        }
+        let path = self.named("crate").map(|it| it.value.to_token_stream());
+        path.unwrap_or_else(|| quote!(::tidegate))
     }
-}
-
-/// Whether `name =` comes next, and not an expression such as `a == b`.
-fn begins_with_name(input: ParseStream) -> bool {
-    input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==])
-}
-
-fn names() -> String {
-    let names: Vec<_> = SETTERS
-        .iter()
-        .chain(&OTHERS)
-        .map(|name| format!("`{name}`"))
-        .collect();
-    names.join(", ")
 }

@@ -1,10 +1,8 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::parse_quote_spanned;
 use syn::spanned::Spanned;
-use syn::{
-    Block, Error, Expr, Ident, Result, ReturnType, Signature, Stmt, Type, UnOp, parse_quote,
-};
+use syn::{Block, Error, Expr, Ident, MetaNameValue, Result, ReturnType, Signature, Stmt, UnOp};
+use syn::{parse_quote, parse_quote_spanned};
 
 use crate::arguments::Arguments;
 use crate::returned::Returned;
@@ -16,83 +14,74 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
                        above it, on the impl block";
         return Err(Error::new_spanned(signature.fn_token, message));
     }
-    let callbacks = ["degrade", "on_error_chain"];
-    let has_callbacks = callbacks.iter().any(|name| arguments.has(name));
-    let returned = Returned::of(&signature.output, has_callbacks)?;
-
-    let tidegate = arguments.tidegate();
-    let is_answered = arguments.has("degrade") && arguments.has("on_error");
-    let output = match &signature.output {
-        ReturnType::Default => Span::mixed_site(),
+    let has = |name| arguments.named(name).is_some();
+    let is_answered = has("degrade") && has("on_error");
+    let returned = Returned::of(&signature.output, has("degrade") || has("on_error_chain"))?;
+    let place = match &signature.output {
         ReturnType::Type(_, written) => at(written),
-    };
-    if !is_answered && matches!(signature.output, ReturnType::Default) {
-        let message = "a function that returns nothing cannot say that it was refused, expected \
-                       a `Result`, or both `degrade` and `on_error`";
-        return Err(Error::new_spanned(&signature.ident, message));
-    }
-    let answer = match &returned {
-        _ if is_answered => quote_spanned!(output=> returned),
-        Returned::Fallible(_) => {
-            quote_spanned!(output=> returned.map_err(#tidegate::layer::CallError::flatten))
+        ReturnType::Default if is_answered => Span::mixed_site(),
+        ReturnType::Default => {
+            let message = "a function that returns nothing cannot say that it was refused, \
+                           expected a `Result`, or both `degrade` and `on_error`";
+            return Err(Error::new_spanned(&signature.ident, message));
         }
-        _ => quote_spanned!(output=> returned.unwrap_or_else(::core::convert::From::from)),
     };
-    let run = match &returned {
-        Returned::Fallible(_) => quote!(try_run),
-        _ => quote!(run),
-    };
-    match &returned {
-        Returned::Fallible(value) | Returned::Plain(value) => say_type(body, value),
+
+    let (call, tidegate) = (call(arguments), arguments.tidegate());
+    let from = quote_spanned!(place=> .unwrap_or_else(::core::convert::From::from));
+    let (run, value, refused) = match returned {
+        Returned::Fallible(value) => {
+            let flatten = quote_spanned!(place=> .map_err(#tidegate::layer::CallError::flatten));
+            (quote!(try_run), value, flatten)
+        }
+        Returned::Plain(value) => (quote!(run), value, from),
         Returned::Response => {
             let made = quote!(#tidegate::__private::IntoResponse::into_response);
             *body = parse_quote!({ #made(async move #body.await) });
-            say_type(body, &parse_quote!(#tidegate::__private::Response));
+            (
+                quote!(run),
+                parse_quote!(#tidegate::__private::Response),
+                from,
+            )
         }
-    }
-    let call = call(arguments);
-    // Its variables are the macro's own: the function cannot see them.
+    };
+    let refused = (!is_answered).then_some(refused);
+    let returned = quote_spanned!(place=> returned #refused);
+    // An async closure does not tell its body its return type, so what the body returns would not
+    // be coerced. A `return` that is never reached does.
+    let say_type = parse_quote_spanned! {Span::mixed_site()=>
+        if let ::core::option::Option::Some(returned) = ::core::option::Option::None::<#value> {
+            return returned;
+        }
+    };
+    body.stmts.insert(0, say_type);
+    // These variables are the macro's own: the body cannot see them.
     let tokens = quote_spanned! {Span::mixed_site()=>
         let call = #call;
         let returned = call.#run(async move || #body).await;
-        #answer
+        #returned
     };
     body.stmts = vec![Stmt::Expr(Expr::Verbatim(tokens), None)];
     Ok(())
 }
 
-/// A closure that is async does not hand its return type on to its body, so what the body returns
-/// would not be coerced. A first `return` that is never reached does.
-fn say_type(body: &mut Block, value: &Type) {
-    let hint = parse_quote_spanned! {Span::mixed_site()=>
-        if let ::core::option::Option::Some(returned) = ::core::option::Option::None::<#value> {
-            return returned;
-        }
-    };
-    body.stmts.insert(0, hint);
-}
-
 /// The call with its arguments. Each setter has the place of its argument's name.
 fn call(arguments: &Arguments) -> TokenStream {
     let tidegate = arguments.tidegate();
-    let limits = match arguments.named("limits") {
-        Some((_, limits)) => borrowed(limits),
-        None => quote!(&#tidegate::Limits::installed()),
-    };
+    let limits = arguments.named("limits").map(|it| borrowed(&it.value));
+    let limits = limits.unwrap_or_else(|| quote!(&#tidegate::Limits::installed()));
     let path = borrowed(&arguments.path);
-    let setters = arguments.setters().map(|(name, value)| {
-        let is_borrowed = match name.to_string().as_str() {
-            "key" => is_place(value),
-            "plan" | "on_error_chain" => true,
-            _ => false,
-        };
-        let value = match is_borrowed {
-            true => borrowed(value),
-            false => quote!(#value),
-        };
-        let setter = Ident::new(&name.to_string(), at(name));
-        quote!(.#setter(#value))
-    });
+    let setters = arguments
+        .setters()
+        .map(|(name, MetaNameValue { path, value, .. })| {
+            let setter = Ident::new(name, at(path));
+            let value = match name {
+                "plan" | "on_error_chain" => borrowed(value),
+                "key" if is_place(value) => borrowed(value),
+                _ => quote!(#value),
+            };
+            quote!(.#setter(#value))
+        });
     quote!(#tidegate::Limits::call(#limits, #path) #(#setters)*)
 }
 
@@ -111,7 +100,6 @@ fn is_place(value: &Expr) -> bool {
         Expr::Path(_) | Expr::Field(_) | Expr::Index(_) => true,
         Expr::Unary(unary) => matches!(unary.op, UnOp::Deref(_)),
         Expr::Group(group) => is_place(&group.expr),
-        Expr::Paren(paren) => is_place(&paren.expr),
         _ => false,
     }
 }

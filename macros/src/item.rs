@@ -1,17 +1,18 @@
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
-use syn::{Attribute, Error, ImplItem, ImplItemFn, Item, ItemImpl, Meta, Result};
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, ImplItem, Item, ItemImpl, Result};
 
 use crate::arguments::Arguments;
 use crate::expansion::limit;
 
 /// Limits a function, a method, or the methods of an impl block.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let arguments = Arguments::parse(arguments, Span::call_site());
+    let arguments = Arguments::parse(arguments, Span::call_site())?;
     let mut item = syn::parse2(item)?;
     match &mut item {
-        Item::Fn(function) => limit(&arguments?, &function.sig, &mut function.block)?,
-        Item::Impl(block) => limit_block(&arguments?, block)?,
+        Item::Fn(function) => limit(&arguments, &function.sig, &mut function.block)?,
+        Item::Impl(block) => limit_block(&arguments, block)?,
         _ => {
             let message = "expected an async function, an async method or an impl block";
             return Err(Error::new(Span::call_site(), message));
@@ -22,41 +23,25 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
 
 /// Limits all async methods, and those that say so themselves by what they say.
 fn limit_block(arguments: &Arguments, block: &mut ItemImpl) -> Result<()> {
-    let mut limited = 0;
+    let mut is_limited = false;
     for item in &mut block.items {
-        let ImplItem::Fn(ImplItemFn {
-            attrs, sig, block, ..
-        }) = item
-        else {
+        let ImplItem::Fn(method) = item else { continue };
+        let last = |it: &Attribute| it.path().segments.last().map(|it| it.ident.to_string());
+        let is_own = |it: &Attribute| last(it).is_some_and(|it| it == "limited");
+        if let Some(place) = method.attrs.iter().position(is_own) {
+            let own = method.attrs.remove(place);
+            let own = own.meta.require_list()?;
+            let own = Arguments::parse(own.tokens.clone(), own.path.span())?;
+            limit(&own, &method.sig, &mut method.block)?;
+        } else if method.sig.asyncness.is_some() {
+            limit(arguments, &method.sig, &mut method.block)?;
+        } else {
             continue;
-        };
-        match attrs.iter().position(is_limited) {
-            Some(place) => limit(&own(&attrs.remove(place))?, sig, block)?,
-            None if sig.asyncness.is_some() => limit(arguments, sig, block)?,
-            None => continue,
         }
-        limited += 1;
+        is_limited = true;
     }
-    if limited == 0 {
-        let message = "there is no async method in this impl block; `#[async_trait]` stands below \
-                       `#[limited]`";
-        return Err(Error::new(Span::call_site(), message));
-    }
-    Ok(())
-}
-
-fn is_limited(attribute: &Attribute) -> bool {
-    let last = attribute.path().segments.last();
-    last.is_some_and(|it| it.ident == "limited")
-}
-
-/// The arguments of a method's own attribute.
-fn own(attribute: &Attribute) -> Result<Arguments> {
-    let arguments = match &attribute.meta {
-        Meta::List(list) => list.tokens.clone(),
-        _ => TokenStream::new(),
-    };
-    let last = attribute.path().segments.last();
-    let place = last.map_or_else(Span::call_site, |it| it.ident.span());
-    Arguments::parse(arguments, place)
+    let message = "there is no async method in this impl block; `#[async_trait]` stands below \
+                   `#[limited]`";
+    let error = || Error::new(Span::call_site(), message);
+    is_limited.then_some(()).ok_or_else(error)
 }

@@ -53,9 +53,4 @@ async fn only_on_error() -> Result<(), Refused> {
     Ok(())
 }
 
-#[limited("export", key = 1, degrade = busy, on_error = busy, on_error_chain = ERRORS)]
-async fn twice_for_errors() -> Result<(), Refused> {
-    Ok(())
-}
-
 fn main() {}

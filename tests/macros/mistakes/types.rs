@@ -1,7 +1,7 @@
 //! Mistakes in the values and in the body are where they are.
 
 use tidegate::layer::Refused;
-use tidegate::{Denied, limited};
+use tidegate::{Denied, ErrorCallbackChain, limited};
 
 struct User;
 
@@ -32,6 +32,15 @@ async fn other_callback() -> Result<u32, Refused> {
 
 async fn last_report(_: Denied) -> String {
     String::new()
+}
+
+#[limited("export", key = 1, degrade = none, on_error = none, on_error_chain = errors)]
+async fn two_for_errors(errors: ErrorCallbackChain<u32>) -> u32 {
+    1
+}
+
+async fn none<T>(_: T) -> u32 {
+    0
 }
 
 #[limited("export", key = 1)]
