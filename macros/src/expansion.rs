@@ -1,8 +1,8 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Block, Error, Expr, Ident, MetaNameValue, Result, ReturnType, Signature, Stmt, UnOp};
-use syn::{parse_quote, parse_quote_spanned};
+use syn::{Block, Error, Expr, Ident, MetaNameValue, Result, ReturnType, Signature, Stmt};
+use syn::{Type, UnOp, parse_quote, parse_quote_spanned};
 
 use crate::arguments::Arguments;
 use crate::returned::Returned;
@@ -27,34 +27,23 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
         }
     };
 
-    let (call, tidegate) = (call(arguments), arguments.tidegate());
+    let tidegate = arguments.tidegate();
     let from = quote_spanned!(place=> .unwrap_or_else(::core::convert::From::from));
+    let flatten = quote_spanned!(place=> .map_err(#tidegate::layer::CallError::flatten));
     let (run, value, refused) = match returned {
-        Returned::Fallible(value) => {
-            let flatten = quote_spanned!(place=> .map_err(#tidegate::layer::CallError::flatten));
-            (quote!(try_run), value, flatten)
-        }
+        Returned::Fallible(value) => (quote!(try_run), value, flatten),
         Returned::Plain(value) => (quote!(run), value, from),
         Returned::Response => {
             let made = quote!(#tidegate::__private::IntoResponse::into_response);
             *body = parse_quote!({ #made(async move #body.await) });
-            (
-                quote!(run),
-                parse_quote!(#tidegate::__private::Response),
-                from,
-            )
+            let response = parse_quote!(#tidegate::__private::Response);
+            (quote!(run), response, from)
         }
     };
+    say_type(body, &value);
+    let call = call(arguments);
     let refused = (!is_answered).then_some(refused);
     let returned = quote_spanned!(place=> returned #refused);
-    // An async closure does not tell its body its return type, so what the body returns would not
-    // be coerced. A `return` that is never reached does.
-    let say_type = parse_quote_spanned! {Span::mixed_site()=>
-        if let ::core::option::Option::Some(returned) = ::core::option::Option::None::<#value> {
-            return returned;
-        }
-    };
-    body.stmts.insert(0, say_type);
     // These variables are the macro's own: the body cannot see them.
     let tokens = quote_spanned! {Span::mixed_site()=>
         let call = #call;
@@ -63,6 +52,16 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
     };
     body.stmts = vec![Stmt::Expr(Expr::Verbatim(tokens), None)];
     Ok(())
+}
+
+/// An async closure does not tell its body its return type, so what the body returns would not be
+/// coerced. A `return` that is never reached does.
+fn say_type(body: &mut Block, value: &Type) {
+    let typed = quote!(::core::option::Option::None::<#value>);
+    let first = parse_quote_spanned! {Span::mixed_site()=>
+        if let ::core::option::Option::Some(returned) = #typed { return returned; }
+    };
+    body.stmts.insert(0, first);
 }
 
 /// The call with its arguments. Each setter has the place of its argument's name.

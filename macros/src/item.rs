@@ -26,8 +26,8 @@ fn limit_block(arguments: &Arguments, block: &mut ItemImpl) -> Result<()> {
     let mut is_limited = false;
     for item in &mut block.items {
         let ImplItem::Fn(method) = item else { continue };
-        let last = |it: &Attribute| it.path().segments.last().map(|it| it.ident.to_string());
-        let is_own = |it: &Attribute| last(it).is_some_and(|it| it == "limited");
+        let name = |it: &Attribute| Some(it.path().segments.last()?.ident.clone());
+        let is_own = |it: &Attribute| name(it).is_some_and(|it| it == "limited");
         if let Some(place) = method.attrs.iter().position(is_own) {
             let own = method.attrs.remove(place);
             let own = own.meta.require_list()?;
@@ -40,8 +40,10 @@ fn limit_block(arguments: &Arguments, block: &mut ItemImpl) -> Result<()> {
         }
         is_limited = true;
     }
+    if is_limited {
+        return Ok(());
+    }
     let message = "there is no async method in this impl block; `#[async_trait]` stands below \
                    `#[limited]`";
-    let error = || Error::new(Span::call_site(), message);
-    is_limited.then_some(()).ok_or_else(error)
+    Err(Error::new(Span::call_site(), message))
 }
