@@ -17,7 +17,7 @@ async fn by_attribute(limits: &Limits, user: u64, rows: u64) -> Result<u64, Refu
 }
 
 async fn by_hand(limits: &Limits, user: u64, rows: u64) -> Result<u64, Refused> {
-    let call = limits.call("export").key(&user).cost(2);
+    let call = limits.call("export").key(user).cost(2);
     let run = async move || {
         black_box(user);
         Ok(rows)
