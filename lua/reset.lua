@@ -2,9 +2,11 @@
 --
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
+-- KEYS[3]  its hold: see hold.lua
 -- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: 1 if a count was found, 0 for nothing, the mark of an earlier reset, and any other value
+-- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any
+-- other value
 --
 -- Takes that were charged at `now` or before are not given back any more. A count that is new does
 -- not know that, and a log finds the units of a take by their millisecond. So a mark takes the
@@ -29,7 +31,9 @@ local text, member = redis.pcall('GET', KEYS[1]), nil
 if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
-call('DEL', KEYS[1], KEYS[2])
+local held = redis.pcall('GET', KEYS[3])
+local was_held = type(held) == 'string' and (tonumber(held) or 0) > now
+call('DEL', KEYS[1], KEYS[2], KEYS[3])
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0
@@ -44,4 +48,4 @@ if is_written then
   end
   call('PEXPIRE', KEYS[1], EXPIRY)
 end
-return is_written and first_byte ~= RESET_MARK and 1 or 0
+return (is_written and first_byte ~= RESET_MARK or was_held) and 1 or 0

@@ -142,7 +142,7 @@ local function ends_at(quota) return last_charge + quota.window end
 local own = quotas
 
 local place = 0
-while place < #KEYS do
+while place < number_of_keys do
   place = place + 1
   key = KEYS[place]
 -- include: read_question

@@ -44,8 +44,7 @@ pub struct Decision {
     /// What was charged; nothing as 0 units.
     charged: Charged,
     found: Found,
-    /// Whether it was denied by permits alone.
-    is_busy: bool,
+    why: Why,
     source: Source,
     /// Whether it came after the time-out and still counts, because this process was slow.
     pub(crate) is_late: bool,
@@ -57,6 +56,15 @@ enum Found {
     Allowed,
     Denied(Duration),
     Never,
+}
+
+/// Why a take was denied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Quotas,
+    /// By permits alone.
+    Busy,
+    Hold,
 }
 
 /// What a store found.
@@ -74,6 +82,11 @@ pub enum Verdict {
     /// quota denies it. It may fit as soon as one of them ends.
     Busy {
         /// A [hint](crate::Rule::with_busy_retry): nobody knows when one ends.
+        retry_after: Duration,
+    },
+    /// The key is [held](crate::Limits::hold), for longer than its quotas deny the take.
+    OnHold {
+        /// How long until the hold ends.
         retry_after: Duration,
     },
     /// It costs more than a quota's max, or none may run at a time: no wait helps.
@@ -280,6 +293,9 @@ impl Decision {
             Verdict::Denied { retry_after } => Verdict::Denied {
                 retry_after: Duration::from_micros(micros(retry_after)),
             },
+            Verdict::OnHold { retry_after } => Verdict::OnHold {
+                retry_after: Duration::from_micros(micros(retry_after)),
+            },
             Verdict::Allowed | Verdict::Busy { .. } | Verdict::Never => verdict,
         };
         Self::from_states(verdict, source, cost, states, None)
@@ -312,17 +328,18 @@ impl Decision {
         source: Source,
         receipt: Option<&Receipt>,
     ) -> Self {
-        let (found, is_busy) = match verdict {
-            Verdict::Allowed => (Found::Allowed, false),
-            Verdict::Denied { retry_after } => (Found::Denied(retry_after), false),
-            Verdict::Busy { retry_after } => (Found::Denied(retry_after), true),
-            Verdict::Never => (Found::Never, false),
+        let (found, why) = match verdict {
+            Verdict::Allowed => (Found::Allowed, Why::Quotas),
+            Verdict::Denied { retry_after } => (Found::Denied(retry_after), Why::Quotas),
+            Verdict::Busy { retry_after } => (Found::Denied(retry_after), Why::Busy),
+            Verdict::OnHold { retry_after } => (Found::Denied(retry_after), Why::Hold),
+            Verdict::Never => (Found::Never, Why::Quotas),
         };
         Self {
             states,
             charged: Charged::by(receipt),
             found,
-            is_busy,
+            why,
             source,
             is_late: false,
         }
@@ -438,7 +455,13 @@ impl Decision {
     /// Whether nothing but [permits](crate::Rule::with_max_concurrent) denied it.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
-        self.is_busy
+        matches!(self.why, Why::Busy)
+    }
+
+    /// Whether the key is [held](crate::Limits::hold): a partner that answers calls has said so.
+    #[must_use]
+    pub const fn is_on_hold(&self) -> bool {
+        matches!(self.why, Why::Hold)
     }
 
     const fn rare(&self) -> Option<&Arc<RareStates>> {
@@ -473,8 +496,11 @@ impl Decision {
     pub const fn verdict(&self) -> Verdict {
         match self.found {
             Found::Allowed => Verdict::Allowed,
-            Found::Denied(retry_after) if self.is_busy => Verdict::Busy { retry_after },
-            Found::Denied(retry_after) => Verdict::Denied { retry_after },
+            Found::Denied(retry_after) => match self.why {
+                Why::Quotas => Verdict::Denied { retry_after },
+                Why::Busy => Verdict::Busy { retry_after },
+                Why::Hold => Verdict::OnHold { retry_after },
+            },
             Found::Never => Verdict::Never,
         }
     }
@@ -504,6 +530,17 @@ impl Decision {
             state.reset_after = state.reset_after.saturating_sub(micros);
         }
         aged
+    }
+
+    /// The same where the key is held for so long, if that is longer.
+    pub(crate) fn held_for(mut self, time: Duration) -> Self {
+        let is_longer = self
+            .retry_after()
+            .is_none_or(|retry_after| retry_after < time);
+        if is_longer && !matches!(self.found, Found::Never) {
+            (self.found, self.why) = (Found::Denied(time), Why::Hold);
+        }
+        self
     }
 
     /// The same denial with a shorter retry-after.

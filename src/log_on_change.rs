@@ -21,6 +21,15 @@ pub(crate) struct LogOnChange {
 }
 
 impl LogOnChange {
+    /// Nothing has failed.
+    pub(crate) const fn new() -> Self {
+        Self {
+            is_failing: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
+            last_second: AtomicU64::new(0),
+        }
+    }
+
     /// Notes a failure, and returns whether to log it. A failure that begins in the same second as
     /// the last logged one is logged in the next second, if it lasts.
     pub(crate) fn failed(&self) -> bool {

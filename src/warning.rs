@@ -62,6 +62,9 @@ pub enum WarningKind {
     /// [permit](crate::layer::Admitted::permit), before it did or awaited anything: nothing limits
     /// what it does then.
     PermitNotKept,
+    /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
+    /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
+    NotOutgoing,
     /// A rule has a [lease](crate::Rule::with_lease), and no [`Resilient`](crate::Resilient) is
     /// around the store: the limit is stricter for nothing.
     UnusedLease,
@@ -187,6 +190,11 @@ impl fmt::Display for Warning {
                 "{path:?} limits how many run at a time, but the permit that limits.check gave was \
                  dropped at once, so nothing is limited: write \
                  `let admitted = limits.check(..).await?;` and keep it as long as the work takes"
+            ),
+            WarningKind::NotOutgoing => write!(
+                f,
+                "limits.outgoing uses {path:?}, whose rule is not for outgoing calls, so what the \
+                 partner answers holds nothing: write `outgoing = true` into the rule"
             ),
             WarningKind::UnusedLease => write!(
                 f,

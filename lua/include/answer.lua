@@ -1,9 +1,12 @@
       -- Encodes an answer: see `reply_format`.
       --
-      -- Uses   what `decide` gives; owes; limits, used, own
+      -- Uses   what `decide` gives; owes, held; limits, used, own
       --        ends_at(own[n]): from when on nothing counts that was charged under the quota
       size = size + 1
       if owes then number = charged end
+      if held and number < held and (verdict == DENIED or verdict == ON_HOLD) then
+        verdict, number = ON_HOLD, held
+      end
       for n = 1, number_limiting do
         local units_now = used[n] + charged
         local remaining, reset = limits[n] - units_now, 0

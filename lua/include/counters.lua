@@ -43,7 +43,7 @@ local MAX_EARLIER, MAX_EARLIER_BESIDE_BOUND = 16, 2
 local own = { false }
 
 local place = 0
-while place < #KEYS do
+while place < number_of_keys do
   place = place + 1
   key = KEYS[place]
 -- include: read_question

@@ -1,7 +1,7 @@
       -- Decides how the next takes of a row are answered, and how many of them alike, as if each
       -- had come alone.
       --
-      -- Uses   cost, takes; limits, used; owes, most
+      -- Uses   cost, takes; limits, used; owes, most; held
       -- Gives  verdict; alike: the number of takes that it answers; charged: the units to charge;
       --        number: 0, for the algorithm to fill
       local verdict, number, alike, charged = ALLOWED, 0, takes, 0
@@ -24,6 +24,7 @@
             if fits < alike then alike = fits end
           end
         end
+        if held and verdict == ALLOWED then verdict = ON_HOLD end
         if verdict == ALLOWED then
           charged = cost * alike
         else

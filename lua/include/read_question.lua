@@ -3,7 +3,9 @@
   --
   --   1 byte      the kind of call: 0; 1 if a key is named by more than one question; 2 if no rule
   --               has one quota and no lease. In the last two the general part answers all. 3 if all
-  --               takes are over several counts, each of one quota without a lease: see `joint`
+  --               takes are over several counts, each of one quota without a lease: see `joint`.
+  --               4 if the keys may be held: behind them stand as many keys that say until when,
+  --               and the general part answers all
   --   2 bytes     where the records begin
   -- each rule:
   --   1 byte      the number of quotas that a take is charged to; those that limit come first
@@ -27,10 +29,11 @@
   --
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
-  -- Uses   question, records, place; read_quota(at) -> quota with its limit and life, at
+  -- Uses   question, records, place, holds; read_quota(at) -> quota with its limit and life, at
   -- Gives  size: no answers yet; owes; of units owed most; number_of_quotas, number_limiting,
   --        has_bound, quotas, limits, lease, expiry, slice, rows; of the first row cost, takes and
-  --        deadline; of a take over several counts joint_first, joint_last, looks
+  --        deadline; of a take over several counts joint_first, joint_last, looks;
+  --        held: for how many microseconds more the key is held, or nil
   local rule_from
   rule_from, rows, cost, takes, deadline = unpack(RECORD, question, records + (place - 1) * RECORD_SIZE)
   size = 0
@@ -39,6 +42,8 @@
     fitting, joint_error = takes, nil
   end
   owes = rows == OWED + 1
+  held = holds and tonumber(holds[place] or nil)
+  held = held and held > now and held - now < TEN_YEARS and held - now or nil
   if rows >= JOINT or owes then rows = 1 end
   if rule_from ~= rule_known then
     local bounds, from

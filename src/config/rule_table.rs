@@ -11,7 +11,7 @@ use crate::quota::{Quota, QuotaError};
 use crate::rule::{FileSwitches, OnError, Outcomes, Policy, Quotas, Rule, RuleError};
 
 /// The keys of a table that describe one quota.
-const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst";
+const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace";
 /// The key of how many requests of a key may run at a time, beside quotas or in place of one.
 const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
@@ -19,8 +19,8 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
-const KEYS: &str =
-    "enabled key client-ip exempt cost on-error lease refund-on settles owe-at-most shadow plans";
+const KEYS: &str = "enabled key client-ip exempt cost on-error lease refund-on settles owe-at-most shadow plans \
+     outgoing hold-at-most";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas.
@@ -62,6 +62,7 @@ pub(super) fn rule(
     if let Some(lease) = table.get("lease") {
         rule = lease.check(rule.with_lease(duration(&lease)?))?;
     }
+    rule = with_outgoing(rule, table)?;
     if let Some(refund_on) = table.get("refund-on") {
         let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
             Outcomes::parse([outcome]).ok().map(|_| outcome)
@@ -90,6 +91,22 @@ pub(super) fn rule(
             Err(value.mistake("nothing holds a permit, expected max-concurrent beside it"))
         }
         None => Ok(rule),
+    }
+}
+
+/// The rule with what its table says of calls to a partner.
+fn with_outgoing(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError> {
+    if let Some(outgoing) = table.get("outgoing")
+        && outgoing.boolean()?
+    {
+        rule = outgoing.check(rule.with_outgoing())?;
+    }
+    let Some(at_most) = table.get("hold-at-most") else {
+        return Ok(rule);
+    };
+    match rule.is_outgoing() {
+        true => Ok(rule.with_hold_at_most(duration(&at_most)?)),
+        false => Err(at_most.mistake("no key is held, expected outgoing = true beside it")),
     }
 }
 
@@ -287,7 +304,16 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
         QuotaError::MaxTooLarge => max.mistake(error),
         _ => at.mistake(error),
     })?;
-    match table.get("burst") {
+    let burst = table.get("burst");
+    if let Some(pace) = table.get("pace") {
+        pace.text("\"even\"", |it| (it == "even").then_some(()))?;
+        return match burst {
+            _ if !algorithm.has_burst() => Err(only_with(&pace, Algorithm::has_burst, "a pace")),
+            Some(_) => Err(pace.mistake("a pace beside a burst, expected one of them")),
+            None => pace.check(quota.with_burst(1)),
+        };
+    }
+    match burst {
         None => Ok(quota),
         Some(burst) if !algorithm.has_burst() => {
             Err(only_with(&burst, Algorithm::has_burst, "a burst"))
@@ -333,6 +359,10 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
 
 /// The algorithm of a table, with its sub-windows.
 fn counting(table: &Table<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
+    let default = match table.get("pace") {
+        Some(_) => Algorithm::Gcra,
+        None => default,
+    };
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
     let Some(sub_windows) = table.get("sub-windows") else {
         return Ok(algorithm.into());

@@ -72,6 +72,10 @@ scripts! {
 pub(crate) static RESET: LazyLock<Script> =
     LazyLock::new(|| Script::rare(include_str!("../../lua/reset.lua")));
 
+/// Holds a key. It is called rarely, too.
+pub(crate) static HOLD: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(include_str!("../../lua/hold.lua")));
+
 /// Keeps what a process says of itself, and tells it what its service shares: once a second.
 pub(crate) static REPORT: LazyLock<Script> =
     LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/report.lua")));

@@ -18,9 +18,11 @@
 mod checks;
 #[cfg(feature = "config")]
 mod file;
-#[allow(clippy::module_inception)]
 mod installed;
+#[allow(clippy::module_inception)]
 mod limits;
+mod outgoing;
+mod partner;
 mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
@@ -29,3 +31,4 @@ mod set_up;
 mod usage;
 
 pub use limits::Limits;
+pub use outgoing::{Outgoing, OutgoingService, Turn};

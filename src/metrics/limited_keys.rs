@@ -101,9 +101,9 @@ impl LimitedKeys {
     pub(crate) fn add(&self, name: &CountName, verdict: Verdict) {
         let now = self.now.load(Ordering::Relaxed);
         let until = match verdict {
-            Verdict::Denied { retry_after } | Verdict::Busy { retry_after } => {
-                Some(now * 1_000 + millis(retry_after))
-            }
+            Verdict::Denied { retry_after }
+            | Verdict::Busy { retry_after }
+            | Verdict::OnHold { retry_after } => Some(now * 1_000 + millis(retry_after)),
             Verdict::Allowed | Verdict::Never => None,
         };
         // A table places keys by the lowest bits of the hash and tags them by the highest ones.

@@ -303,6 +303,8 @@ pub enum DecisionOutcome {
     /// The request was denied by nothing but requests in progress: as many as may run [at a
     /// time](crate::Rule::with_max_concurrent).
     Busy,
+    /// The request was denied because its key is [held](crate::Limits::hold).
+    OnHold,
     /// The request was denied because it costs more than a quota's max: no wait helps.
     Never,
     /// A [shadow rule](crate::Rule::with_shadow) would have denied the request.
@@ -311,10 +313,11 @@ pub enum DecisionOutcome {
 
 impl DecisionOutcome {
     /// All outcomes.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Allowed,
         Self::Denied,
         Self::Busy,
+        Self::OnHold,
         Self::Never,
         Self::ShadowDenied,
     ];
@@ -324,17 +327,19 @@ impl DecisionOutcome {
             Verdict::Allowed => Self::Allowed,
             Verdict::Denied { .. } => Self::Denied,
             Verdict::Busy { .. } => Self::Busy,
+            Verdict::OnHold { .. } => Self::OnHold,
             Verdict::Never => Self::Never,
         }
     }
 
-    /// The outcome in metrics: `allowed`, `denied`, `busy`, `never`, `shadow_denied`.
+    /// The outcome in metrics: `allowed`, `denied`, `busy`, `on_hold`, `never`, `shadow_denied`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::Busy => "busy",
+            Self::OnHold => "on_hold",
             Self::Never => "never",
             Self::ShadowDenied => "shadow_denied",
         }

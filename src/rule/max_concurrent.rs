@@ -82,7 +82,7 @@ impl Rule {
         let rule = self.with(|_| ());
         match rule.has_permits() && !rule.settings.lease.is_zero() {
             true => Err(RuleError::PermitLease),
-            false => Ok(rule),
+            false => rule.checked_outgoing(),
         }
     }
 

@@ -29,6 +29,7 @@ mod count_name;
 mod exemptions;
 mod max_concurrent;
 mod outcomes;
+mod outgoing;
 mod plans;
 mod policy;
 mod quotas;

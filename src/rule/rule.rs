@@ -78,6 +78,8 @@ pub(super) struct RuleSettings {
     /// Whether that count is of permits.
     pub(super) is_permits: bool,
     pub(super) permits: PermitSettings,
+    /// How long a partner's answer may hold a key; `None` if none may.
+    pub(super) hold_at_most: Option<Duration>,
 }
 
 impl RuleSettings {
@@ -476,7 +478,10 @@ impl Rule {
             _ if self.has_permits() => Err(RuleError::PermitLease),
             _ if self.is_joint() => Err(RuleError::JointLease),
             None => Err(RuleError::NoLeases(algorithm.name())),
-            Some(_) => self.with(|it| it.lease = lease).checked_life(),
+            Some(_) => {
+                let leased = self.with(|it| it.lease = lease).checked_life()?;
+                leased.checked_outgoing()
+            }
         }
     }
 

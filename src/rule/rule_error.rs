@@ -49,6 +49,12 @@ pub enum RuleError {
     /// A lease for a rule with permits.
     #[error("no leases beside max-concurrent: units that are held ahead hold no permit")]
     PermitLease,
+    /// Several subjects, or permits, for calls to a partner.
+    #[error("outgoing calls have one key and no max-concurrent: a partner's answer holds one key")]
+    OutgoingSubjects,
+    /// A lease for calls to a partner.
+    #[error("no leases beside outgoing: units that are held ahead would not obey the partner")]
+    OutgoingLease,
     /// A max of requests at a time for a key that has one.
     #[error("\"{0}\" is a second max of requests at a time for one key, expected one")]
     SameMaxConcurrent(String),

@@ -36,6 +36,8 @@ pub struct Capabilities {
     pub permits: bool,
     /// Whether the store charges [units owed](crate::Store::owe), beyond a reservation.
     pub owes: bool,
+    /// Whether the store [holds](crate::Store::hold) keys.
+    pub holds: bool,
     /// The server that keeps the counts. Default: `None`, no other store has the same counts.
     pub server: Option<ServerId>,
 }

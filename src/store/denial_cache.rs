@@ -364,7 +364,7 @@ impl Denial {
         let valid_for = match decision.verdict() {
             // When it is over, nobody knows.
             Verdict::Allowed | Verdict::Busy { .. } => return None,
-            Verdict::Denied { retry_after } => nanos(retry_after),
+            Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };
         decision.failure().is_none().then(|| Self {

@@ -77,6 +77,15 @@ impl<S: Store> Guarded<S> {
         self.call(&take, QuestionKind::Change, renew, |_, answer| answer)
     }
 
+    /// The fallback holds the key, too, also while the store fails.
+    pub(super) fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        if let Some(fallback) = &self.fallback {
+            drop(fallback.store.hold(take, time));
+        }
+        let hold = |inner: &S, take: &Take| inner.hold(take, time);
+        self.call(take, QuestionKind::Change, hold, |_, answer| answer)
+    }
+
     pub(super) fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
         self.change(take, S::reset, move |has_counted| {

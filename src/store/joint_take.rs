@@ -139,7 +139,7 @@ impl JointTake {
         }
         let receipt = match verdict {
             Verdict::Allowed => self.receipt(cost, &decisions),
-            Verdict::Denied { .. } | Verdict::Busy { .. } | Verdict::Never => None,
+            _ => None,
         };
         Decision::of_states(verdict, source, states.into()).with_receipt(receipt)
     }
@@ -196,5 +196,7 @@ fn strictest(one: Verdict, other: Verdict) -> Verdict {
         (denied @ Verdict::Denied { .. }, Verdict::Busy { .. })
         | (Verdict::Busy { .. }, denied @ Verdict::Denied { .. }) => denied,
         (busy @ Verdict::Busy { .. }, Verdict::Busy { .. }) => busy,
+        // A rule that holds has one count.
+        (hold @ Verdict::OnHold { .. }, _) | (_, hold @ Verdict::OnHold { .. }) => hold,
     }
 }

@@ -574,6 +574,10 @@ impl<S: Store> Store for Resilient<S> {
         self.inner.listen(take, changed)
     }
 
+    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        self.parts().guarded.hold(take, time)
+    }
+
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let Parts { leases, guarded } = self.parts();
         leases.reset(take);

@@ -152,6 +152,24 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(StoreError::new(kind, message)))
     }
 
+    /// Holds the key of this take, of an [outgoing](crate::Rule::with_outgoing) rule, for so long
+    /// from now on, by the store's clock: until then its takes are denied as
+    /// [`OnHold`](crate::decision::Verdict::OnHold), whatever it has left. A hold is never
+    /// shortened; a [reset](Self::reset) ends it. Returns for how long the key is held. Default:
+    /// the store cannot, see [`Capabilities::holds`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer. It is safe to ask again.
+    fn hold(&self, _take: &Take, _time: Duration) -> StoreFuture<Duration> {
+        let message = format!(
+            "the store {} holds no keys: see Capabilities::holds",
+            self.name()
+        );
+        let error = StoreError::new(StoreErrorKind::Configuration, message);
+        StoreFuture::ready(Err(error))
+    }
+
     /// Keeps a permit for another [lease](crate::Rule::with_permit_lease). `take` is one of a take's
     /// [counts](Take::counts), of permits, and `holder` its part of the receipt. A permit that the
     /// store has lost is there again, also above max: the request of its holder runs. Default: the
@@ -244,6 +262,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         S::owe(self, take, receipt)
+    }
+
+    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        S::hold(self, take, time)
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {

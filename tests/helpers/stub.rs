@@ -231,6 +231,10 @@ impl Store for Stub {
         (self.refund)(&*self.inner, take, receipt)
     }
 
+    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        self.inner.hold(take, time)
+    }
+
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         (self.owe)(&*self.inner, take, receipt)
     }

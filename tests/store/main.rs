@@ -18,6 +18,7 @@ mod flood;
 #[path = "../helpers/mod.rs"]
 mod helpers;
 mod history;
+mod holds;
 mod joint;
 mod lag;
 mod memory;

@@ -1,12 +1,14 @@
 use std::fmt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use super::holds::Holds;
 use super::permits::Permits;
 use super::shard::{Answer, Shard};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 use crate::clock::Clock;
-use crate::decision::{Decision, Receipt};
+use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::{CountName, Rule};
 use crate::store::{Capabilities, Condition, Store, StoreFuture, Take};
@@ -54,6 +56,8 @@ pub struct MemoryStore {
     is_nearly_full: AtomicBool,
     /// The requests in progress.
     pub(super) permits: Mutex<Permits>,
+    /// The keys of outgoing rules that a partner's answer holds.
+    holds: Mutex<Holds>,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
 }
@@ -81,6 +85,7 @@ impl MemoryStore {
             nearly_full_at: max_keys - max_keys.div_ceil(5),
             is_nearly_full: AtomicBool::new(false),
             permits: Mutex::default(),
+            holds: Mutex::default(),
             shadows: OnceLock::new(),
         }
     }
@@ -175,6 +180,18 @@ impl MemoryStore {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
+        if take.rule().is_outgoing() && take.cost() > 0 {
+            let held = lock(&self.holds).of(&take.name(""), now);
+            if let Some(held) = held {
+                let decided = shard.take(hash, now, take, 0, || self.reserve(1))?;
+                let has_room = |it: &QuotaState| it.remaining() >= take.cost();
+                let decided = match decided {
+                    Ok(look) if look.quotas().iter().all(has_room) => Ok(look),
+                    _ => shard.take(hash, now, take, take.cost(), || self.reserve(1))?,
+                };
+                return Some(decided.map(|it| it.held_for(Duration::from_micros(held))));
+            }
+        }
         shard.take(hash, now, take, take.cost(), || self.reserve(1))
     }
 
@@ -228,7 +245,8 @@ impl MemoryStore {
         let forget = |take: &Take| {
             let name = take.count_name();
             let (hash, mut shard, now) = part.locked(name);
-            shard.reset(hash, name, now)
+            let was_held = take.rule().is_outgoing() && lock(&part.holds).end(&take.name(""), now);
+            shard.reset(hash, name, now) || was_held
         };
         take.counts()
             .iter()
@@ -313,6 +331,14 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
+    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        let part = self.part_of(take.rule());
+        let (_, _shard, now) = part.locked(take.count_name());
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let held = lock(&part.holds).hold(take.name(""), now, micros, part.max_keys);
+        StoreFuture::ready(held.map(Duration::from_micros).ok_or_else(|| part.full()))
+    }
+
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
         StoreFuture::ready(Ok(self.forget(take)))
     }
@@ -326,6 +352,7 @@ impl Store for MemoryStore {
             joint: true,
             permits: true,
             owes: true,
+            holds: true,
             ..Capabilities::default()
         }
     }

@@ -4,6 +4,7 @@
 //! part of the keys; `joint.rs` decides about several counts together, and `permits.rs` keeps
 //! the requests in progress.
 
+mod holds;
 mod joint;
 mod memory_store;
 mod permits;

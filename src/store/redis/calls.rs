@@ -47,7 +47,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall>
     let is_lone = questions.len() == 1;
     for question in questions {
         match CountQuestion::of(&question).map(|asked| &asked.what) {
-            Some(what) if is_lone && !matches!(what, Change::Reset(_)) => {
+            Some(what) if is_lone && !matches!(what, Change::Own(_)) => {
                 let mut call = CountCall::new(CallKind::of(&question));
                 call.push(0, question, clock);
                 grouping.calls.push(call);
@@ -95,7 +95,7 @@ impl Grouping<'_> {
             Entry::Occupied(place) => Some(*place.get()),
             Entry::Vacant(_) => None,
         };
-        if let Change::Reset(_) = asked.what {
+        if let Change::Own(_) = asked.what {
             let call = self.calls.len();
             known.insert(Place::new(call, 0, 0, hash));
             return self.calls.push(CountCall::own(question));
@@ -208,7 +208,7 @@ impl CountCall {
     fn own(question: Question) -> Self {
         fn call(question: &Question) -> Option<&CallQuestion> {
             match &CountQuestion::of(question)?.what {
-                Change::Reset(call) => Some(call),
+                Change::Own(call) => Some(call),
                 _ => None,
             }
         }

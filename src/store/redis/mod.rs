@@ -29,13 +29,14 @@ use redis::Value;
 use self::calls::flight;
 use self::permits::{AskedPermits, PermitSubscriber};
 use self::question::{
-    Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back,
+    Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back, of_hold,
 };
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    CallQuestion, Connection, Driver, IntoRedisAddress, Preload, RESET, Redis, ReplyFuture, Wanted,
+    CallQuestion, Connection, Driver, HOLD, IntoRedisAddress, Preload, RESET, Redis, ReplyFuture,
+    Wanted,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -396,16 +397,36 @@ impl Store for RedisStore {
             return self.reset_each(take);
         }
         let name = self.key_of(take).text();
-        let call = CallQuestion::new(&RESET, &[&name, &of_given_back(&name)], |command| {
+        let (back, hold) = (of_given_back(&name), of_hold(&name));
+        let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command.arg(self.now());
         });
         let connection = self.connection.clone();
-        let reply = self.ask(take, Change::Reset(call), Driver::Dispatcher);
+        let reply = self.ask(take, Change::Own(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             match reply.await? {
                 Value::Int(found) => Ok(found > 0),
                 reply => Err(connection.protocol_error(&reply)),
             }
+        })
+    }
+
+    fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+        let name = of_hold(&self.key_of(take).text());
+        let call = CallQuestion::new(&HOLD, &[&name], |command| {
+            let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            command.arg(time).arg(self.now());
+        });
+        let connection = self.connection.clone();
+        let reply = self.ask(take, Change::Own(call), Driver::Dispatcher);
+        StoreFuture::boxed(async move {
+            let reply: Value = reply.await?;
+            let micros = match &reply {
+                Value::BulkString(text) => str::from_utf8(text).ok().and_then(|it| it.parse().ok()),
+                _ => None,
+            };
+            let held = micros.map(Duration::from_micros);
+            held.ok_or_else(|| connection.protocol_error(&reply))
         })
     }
 
@@ -424,6 +445,7 @@ impl Store for RedisStore {
             joint: true,
             permits: true,
             owes: true,
+            holds: true,
             server: Some(ServerId::of(&self.name())),
             ..Capabilities::default()
         }

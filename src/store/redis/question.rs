@@ -29,8 +29,8 @@ pub(super) enum Change {
     /// Keeps the permit of this holder for another lease, of so many milliseconds. The reply is 1,
     /// or 0 if it came too late.
     Renew { holder: Receipt, lease: u64 },
-    /// Forgets it, by a call of its own. The reply is the script's.
-    Reset(CallQuestion),
+    /// Forgets it, or holds it, by a call of its own. The reply is the script's.
+    Own(CallQuestion),
 }
 
 impl CountQuestion {
@@ -144,6 +144,15 @@ pub(super) fn of_given_back(name: &str) -> String {
     match has_tag(name) {
         true => format!("{name}{{back}}"),
         false => format!("{{{name}}}:back"),
+    }
+}
+
+/// The name of the key that says until when the count `name` is held. In the names of counts `~`
+/// stands alone, as a whole part of a key.
+pub(super) fn of_hold(name: &str) -> String {
+    match has_tag(name) {
+        true => format!("{name}~until"),
+        false => format!("{{{name}}}~until"),
     }
 }
 

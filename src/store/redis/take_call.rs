@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{Change, CountKey, CountQuestion, Counts};
+use super::question::{Change, CountKey, CountQuestion, Counts, of_hold};
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
 use crate::connection::{
@@ -72,6 +72,8 @@ pub(super) struct CallKind {
     /// Takes under rules of several subjects have calls of their own, which have a usual case of
     /// their own.
     is_joint: bool,
+    /// Whether their keys may be held: then each has another key that says until when.
+    holds: bool,
     algorithm: Algorithm,
     /// A test's clock in place of the server's.
     pub(super) now: Option<u64>,
@@ -123,7 +125,7 @@ impl CallKind {
             Change::Refund { .. } if is_of_permits => CallWhat::Releases,
             Change::Refund { .. } => CallWhat::Refunds,
             Change::Renew { .. } => CallWhat::Renewals,
-            Change::Take { .. } | Change::Owe { .. } | Change::Reset(_) => CallWhat::Takes,
+            Change::Take { .. } | Change::Owe { .. } | Change::Own(_) => CallWhat::Takes,
         };
         let algorithm = match is_of_permits {
             true => Algorithm::default(),
@@ -132,6 +134,7 @@ impl CallKind {
         Self {
             what,
             is_joint: asked.is_joint(),
+            holds: what == CallWhat::Takes && count.name.rule.is_outgoing(),
             algorithm,
             now: *now,
             options: question.options,
@@ -277,6 +280,9 @@ impl TakeCall {
 
     /// The index of a further key over so many counts, of which some are in the call already.
     pub(super) fn named_again(&mut self, counts: usize) -> Option<usize> {
+        if self.kind.holds {
+            return None;
+        }
         let key = self.new_key(counts)?;
         self.names_twice = true;
         Some(key)
@@ -321,11 +327,19 @@ impl TakeCall {
 
     /// The script call: keys, questions, call id, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
-        let mut command = self
-            .kind
-            .command(self.number_of_counts, 192 * self.number_of_counts + 64);
-        for count in self.keys.iter().flat_map(KeyTakes::counts) {
+        let keys = match self.kind.holds {
+            true => 2 * self.number_of_counts,
+            false => self.number_of_counts,
+        };
+        let mut command = self.kind.command(keys, 192 * keys + 64);
+        let counts = || self.keys.iter().flat_map(KeyTakes::counts);
+        for count in counts() {
             command.arg(&count.joined()[..]);
+        }
+        if self.kind.holds {
+            for count in counts() {
+                command.arg(of_hold(&count.text()));
+            }
         }
         let mut questions = Vec::with_capacity(64 * self.number_of_counts);
         write_questions(&self.keys, self.names_twice, &mut questions);

@@ -36,6 +36,8 @@ const NAMES_TWICE: u8 = 1;
 const GENERAL: u8 = 2;
 /// All takes are over several counts, each of one quota: their usual case is tried.
 const SEVERAL: u8 = 3;
+/// The keys may be held.
+const HOLDS: u8 = 4;
 /// Behind it, instead of a number of rows, the first record of a take over several counts says how
 /// many there are, and each other one 0: they have one row.
 const JOINT: u16 = 0x8000;
@@ -62,6 +64,7 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     };
     let is_several = |key: &KeyTakes| key.joint().is_some_and(has_one_quota_each);
     let kind = match names_twice {
+        _ if keys.iter().any(|key| key.rule().is_outgoing()) => HOLDS,
         _ if keys.iter().all(is_several) => SEVERAL,
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
@@ -354,6 +357,7 @@ const ALLOWED: u64 = 1;
 const NEVER: u64 = 2;
 const LATE: u64 = 3;
 const ERROR: u64 = 4;
+const ON_HOLD: u64 = 5;
 
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
@@ -417,6 +421,9 @@ impl<'a> ReplyGroup<'a> {
         let number = fields.number()?;
         let verdict = match code {
             DENIED => Verdict::Denied {
+                retry_after: Duration::from_micros(number),
+            },
+            ON_HOLD => Verdict::OnHold {
                 retry_after: Duration::from_micros(number),
             },
             ALLOWED => Verdict::Allowed,
@@ -579,6 +586,7 @@ mod tests {
             ("JOINT", JOINT.into()),
             ("OWED", OWED.into()),
             ("SEVERAL", SEVERAL.into()),
+            ("HOLDS", HOLDS.into()),
             ("SLICE", SLICE),
             ("RECORD_SIZE", number(RECORD_SIZE)),
             ("DENIED", DENIED),
@@ -586,6 +594,7 @@ mod tests {
             ("NEVER", NEVER),
             ("LATE", LATE),
             ("ERROR", ERROR),
+            ("ON_HOLD", ON_HOLD),
         ];
         let mut compared = BTreeSet::new();
         let mut in_scripts = BTreeSet::new();

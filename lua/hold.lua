@@ -1,0 +1,24 @@
+-- Holds a key: its takes are denied until then, whatever its count says. A hold is never shortened.
+--
+-- KEYS[1]  the hold: a string, the microseconds since the epoch until which it lasts
+-- ARGV[1]  for how many microseconds from now on
+-- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
+--
+-- Reply: for how many microseconds the key is held now
+
+local TEN_YEARS = 315576000000000
+-- In milliseconds: a hold that is over does no harm.
+local SLACK = 2000
+local clock = ARGV[2] and { 0, ARGV[2] } or redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+-- What is no number of this script, or is of another type, is no hold.
+local known = redis.pcall('GET', KEYS[1])
+local held = type(known) == 'string' and tonumber(known) or 0
+held = held - now
+if not (held > ARGV[1] + 0 and held < TEN_YEARS) then
+  held = ARGV[1] + 0
+  redis.call('SET', KEYS[1], string.format('%.0f', now + held), 'PX',
+    string.format('%.0f', math.ceil(held / 1000) + SLACK))
+end
+return string.format('%.0f', held)

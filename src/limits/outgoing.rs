@@ -1,0 +1,329 @@
+//! Calls of this service to a partner, paced for the whole fleet, which obey what it answers.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use tokio::runtime::Handle;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::limits::Limits;
+use super::partner::wanted_pause;
+use crate::callback::BoxFuture;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::layer::{Admitted, CallError, Refused};
+use crate::log_on_change::LogOnChange;
+#[cfg(doc)]
+use crate::rule::Rule;
+use crate::trace;
+use crate::warning::{Warning, WarningKind};
+
+/// Tells of holds that were cut, and of holds that the store did not answer.
+static CUT: LogOnChange = LogOnChange::new();
+static FAILED: LogOnChange = LogOnChange::new();
+
+impl Limits {
+    /// Holds a key of an [outgoing](Rule::with_outgoing) rule for so long from now on, by the
+    /// store's clock: until then calls of the key are denied in all processes, from the next
+    /// decision on, whatever is left of the quotas. Returns for how long it is held now.
+    ///
+    /// A hold is never shortened; [`reset`](Self::reset) ends it. Longer ones than the rule's
+    /// [`hold-at-most`](Rule::with_hold_at_most) are cut. A fallback of this process obeys it, too,
+    /// also if the store gives no answer. [`outgoing`](Self::outgoing) calls it by what a partner
+    /// answers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("github", [Quota::per_minute(80)])?.with_outgoing()?]);
+    /// limits.hold("github", "our-token", Duration::from_secs(30)).await?;
+    /// let refused = limits.check("github", "our-token").await.unwrap_err();
+    /// assert!(refused.retry_after() > Some(Duration::from_secs(29)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer, and if the path has no outgoing rule.
+    pub async fn hold(
+        &self,
+        path: &str,
+        key: impl Into<Key>,
+        time: Duration,
+    ) -> Result<Duration, StoreError> {
+        let rule = self.rules.guard().find(path).cloned();
+        let Some(rule) = rule.filter(|rule| rule.is_outgoing()) else {
+            let message = format!("{path:?} has no rule with outgoing = true, which a hold needs");
+            return Err(StoreError::new(StoreErrorKind::Configuration, message));
+        };
+        let at_most = rule.hold_at_most();
+        if time > at_most && CUT.failed() {
+            let (asked, held) = (time.as_secs(), at_most.as_secs());
+            trace::event!(warn: path, asked, held, "a hold was cut to hold-at-most");
+        }
+        let store = self.shared_store();
+        let take = crate::store::Take::new(rule, key.into());
+        store.hold(&take, time.min(at_most)).await
+    }
+
+    /// Paces the calls of all processes to a partner by an [outgoing](Rule::with_outgoing) rule,
+    /// and obeys what the partner answers: its 429, `Retry-After`, `RateLimit` fields with nothing
+    /// left, or gRPC status 8 with a pushback [hold](Self::hold) the key.
+    ///
+    /// It is a tower layer for any client that is a service of HTTP requests, such as hyper-util's
+    /// or tonic's `Channel`, and has [two calls](Outgoing::ready) for every other one. It never
+    /// repeats a call, and never makes up a response.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("github", [Quota::per_minute(80)])?.with_outgoing()?]);
+    /// let github = limits.outgoing("github").wait(Duration::from_secs(10));
+    ///
+    /// let turn = github.ready("our-token").await?;
+    /// // let answer = client.get("https://api.github.com/user").send().await?;
+    /// # let mut answer = http::Response::new(());
+    /// # *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+    /// # answer.headers_mut().insert("retry-after", "7".parse()?);
+    /// turn.heard(answer.status(), answer.headers());
+    /// # tokio::task::yield_now().await;
+    /// // It was a 429 with `Retry-After: 7`. With more patience it would wait.
+    /// let github = github.wait(Duration::from_secs(5));
+    /// assert!(github.ready("our-token").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn outgoing(&self, path: &str) -> Outgoing {
+        self.declare_checks([path]);
+        let rule = self.rules().load().get(path).cloned();
+        if rule.is_some_and(|rule| !rule.is_outgoing()) {
+            let warning = Warning::new(WarningKind::NotOutgoing).about(path);
+            self.warnings.add(warning);
+        }
+        Outgoing {
+            limits: self.clone(),
+            path: path.into(),
+            key: Arc::new(|_| Key::default()),
+            wait: Duration::ZERO,
+            also_unavailable: false,
+        }
+    }
+}
+
+/// Calls to a partner: see [`Limits::outgoing`]. As a tower layer it makes an [`OutgoingService`].
+#[derive(Clone)]
+#[must_use = "it paces nothing until calls go through it"]
+pub struct Outgoing {
+    limits: Limits,
+    path: Arc<str>,
+    key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
+    wait: Duration,
+    also_unavailable: bool,
+}
+
+impl Outgoing {
+    /// As whom a request calls, for the layer: a token, a tenant. Default: all calls together.
+    ///
+    /// ```
+    /// use tidegate::{Key, Limits};
+    ///
+    /// let tenants = Limits::new([]).outgoing("partner").key_by(|head| {
+    ///     let tenant = head.headers.get("x-tenant").and_then(|it| it.to_str().ok());
+    ///     Key::from(tenant.unwrap_or_default())
+    /// });
+    /// # let _ = tenants;
+    /// ```
+    pub fn key_by(mut self, key: impl Fn(&Parts) -> Key + Send + Sync + 'static) -> Self {
+        self.key = Arc::new(key);
+        self
+    }
+
+    /// How long a call may wait for its turn: for room in the quotas, or for the end of a hold that
+    /// is near enough. Default: it does not wait.
+    pub fn wait(mut self, up_to: Duration) -> Self {
+        self.wait = up_to;
+        self
+    }
+
+    /// A 503 and the gRPC status 14 hold the key as well. Default: only answers that say that too
+    /// many calls came.
+    pub fn also_unavailable(mut self) -> Self {
+        self.also_unavailable = true;
+        self
+    }
+
+    /// Waits for the turn of a call with this key. The call follows, and then
+    /// [`heard`](Turn::heard).
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if there is no turn in time, or the store gives no decision.
+    pub async fn ready(&self, key: impl Into<Key>) -> Result<Turn, Refused> {
+        let key = key.into();
+        let call = self.limits.call(&self.path).key(key.clone());
+        let admitted = call.wait(self.wait).await?;
+        let outgoing = self.clone();
+        Ok(Turn {
+            outgoing,
+            key,
+            _admitted: admitted,
+        })
+    }
+}
+
+/// The turn of one call to a partner.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use tidegate::Limits;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let partner = Limits::new([]).outgoing("partner");
+/// let turn = partner.ready("our-token").await?;
+/// turn.heard(StatusCode::OK, &HeaderMap::new());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "what the partner answers is not heard"]
+pub struct Turn {
+    outgoing: Outgoing,
+    key: Key,
+    _admitted: Admitted,
+}
+
+impl Turn {
+    /// What the partner has answered. If it wants no calls for a while, the key is
+    /// [held](Limits::hold), by a task of the current tokio runtime, which ends within the store's
+    /// time-out. A turn that is dropped in place of that holds nothing.
+    pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
+        let Outgoing { limits, path, .. } = self.outgoing;
+        let wanted = wanted_pause(status, headers, self.outgoing.also_unavailable);
+        let is_outgoing = || {
+            limits
+                .rules()
+                .load()
+                .get(&path)
+                .is_some_and(|it| it.is_outgoing())
+        };
+        let Some(pause) = wanted.filter(|_| is_outgoing()) else {
+            return;
+        };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let key = self.key;
+        runtime.spawn(async move {
+            let (held, path) = (limits.hold(&path, key, pause).await, &*path);
+            match held {
+                Ok(_) if FAILED.worked() => {
+                    trace::event!(warn: path, "holds are answered again");
+                }
+                Err(error) if FAILED.failed() => {
+                    let error = error.to_string();
+                    trace::event!(warn: path, error, "other processes do not know of a hold");
+                }
+                Ok(_) | Err(_) => {}
+            }
+        });
+    }
+}
+
+impl<S> Layer<S> for Outgoing {
+    type Service = OutgoingService<S>;
+
+    fn layer(&self, client: S) -> OutgoingService<S> {
+        OutgoingService {
+            client,
+            outgoing: self.clone(),
+        }
+    }
+}
+
+/// A client whose calls wait for their turns: see [`Limits::outgoing`].
+///
+/// It is always ready: a call that waits keeps no connection of the client ready. A call that gets
+/// no turn fails with [`CallError::Denied`] or [`CallError::Failed`], and what the client itself
+/// fails with is a [`CallError::Inner`].
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tidegate::Limits;
+/// use tidegate::limits::OutgoingService;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello")));
+/// let client: OutgoingService<_> = Limits::new([]).outgoing("partner").layer(client);
+/// assert_eq!(client.oneshot(Request::new(())).await?.into_body(), "hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct OutgoingService<S> {
+    client: S,
+    outgoing: Outgoing,
+}
+
+impl<S, B, R> Service<Request<B>> for OutgoingService<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Future: Send> + Clone + Send + 'static,
+    S::Error: Send,
+    B: Send + 'static,
+    R: Send,
+{
+    type Response = Response<R>;
+    type Error = CallError<S::Error>;
+    type Future = BoxFuture<'static, Result<Response<R>, CallError<S::Error>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        let key = (self.outgoing.key)(&head);
+        let request = Request::from_parts(head, body);
+        let (outgoing, mut client) = (self.outgoing.clone(), self.client.clone());
+        Box::pin(async move {
+            let turn = outgoing.ready(key).await?;
+            let is_ready = poll_fn(|cx| client.poll_ready(cx)).await;
+            is_ready.map_err(CallError::Inner)?;
+            let answer = client.call(request).await.map_err(CallError::Inner)?;
+            turn.heard(answer.status(), answer.headers());
+            Ok(answer)
+        })
+    }
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing")
+            .field("path", &self.path)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
