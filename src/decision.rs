@@ -153,20 +153,26 @@ pub enum Source {
     Lease,
     /// A custom store; [`Store::name`](crate::Store::name) says which.
     Other,
+    /// An operator, who blocks the key for a while by the page of the feature `page`: no store was
+    /// asked. Every quota of the decision has nothing left until the block ends. From then on the
+    /// store decides.
+    Operator,
 }
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Redis,
         Self::Local,
         Self::Fallback,
         Self::Cache,
         Self::Lease,
         Self::Other,
+        Self::Operator,
     ];
 
-    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `lease`, `other`.
+    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `lease`, `other`,
+    /// `operator`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,6 +182,7 @@ impl Source {
             Self::Cache => "cache",
             Self::Lease => "lease",
             Self::Other => "other",
+            Self::Operator => "operator",
         }
     }
 }

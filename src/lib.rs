@@ -101,7 +101,7 @@
 //!   each denial, a summary of a rule's denials at most every 10 s, and the span `tidegate.take`
 //!   around the store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
-//! - `page`: a page that shows who is limited now, and lets an operator help a customer;
+//! - `page`: a page that shows who is limited now, and lets an operator help or block a customer;
 //! - `macros`: the attribute `#[limited]` for async functions, methods and impl blocks;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.

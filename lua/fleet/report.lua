@@ -4,16 +4,17 @@
 -- KEYS[2]  the processes, a sorted set: when each has last said something, in milliseconds
 -- KEYS[3]  the secret by which pages hash keys, 16 bytes
 -- KEYS[4]  the keys that are let through, a sorted set: until when, in milliseconds
--- KEYS[5]  the version of that list: the microsecond of its last change
+-- KEYS[5]  those that are blocked, alike
+-- KEYS[6]  the version of both: the microsecond of their last change
 -- ARGV[1]  the process
 -- ARGV[2]  what it says
--- ARGV[3]  the version of the list that it knows, 0 for none
+-- ARGV[3]  the version that it knows, 0 for none
 -- ARGV[4]  16 random bytes, which become the secret if there is none
--- ARGV[5]  for how many milliseconds a key is let through at most
--- ARGV[6]  the maximum number of members in the reply
+-- ARGV[5]  for how many milliseconds a key is let through or blocked at most
+-- ARGV[6]  the maximum number of members of each list in the reply
 --
--- Reply: {the secret; the version, 0 without a list;
---         nil if that version is known, else the list: {member, milliseconds that it still has}}
+-- Reply: {the secret; the version, 0 without one;
+--         nil if that version is known, else both lists: {member, milliseconds that it still has}}
 
 local call = redis.call
 -- In milliseconds. A process that was killed is gone after SILENCE.
@@ -37,8 +38,8 @@ if not secret or #secret ~= 16 then
 end
 call('PEXPIRE', KEYS[3], SECRET_EXPIRY)
 
-local version = call('GET', KEYS[5]) or '0'
--- A value that no process wrote tells nothing of the list.
+local version = call('GET', KEYS[6]) or '0'
+-- A value that no process wrote tells nothing of the lists.
 if #version > 16 or not string.find(version, '^%d+$') then
   version = '0'
 elseif version == ARGV[3] then
@@ -46,9 +47,13 @@ elseif version == ARGV[3] then
 end
 local last = whole(now + ARGV[5])
 local first = whole(now + 1)
-local members = call('ZRANGEBYSCORE', KEYS[4], first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[6])
-local list = {}
-for index = 1, #members, 2 do
-  list[#list + 1] = { members[index], whole(members[index + 1] - now) }
+local lists = {}
+for at, name in ipairs({ KEYS[4], KEYS[5] }) do
+  local members = call('ZRANGEBYSCORE', name, first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[6])
+  local list = {}
+  for index = 1, #members, 2 do
+    list[#list + 1] = { members[index], whole(members[index + 1] - now) }
+  end
+  lists[at] = list
 end
-return { secret, version, list }
+return { secret, version, lists }

@@ -80,9 +80,9 @@ pub(crate) static HOLD: LazyLock<Script> =
 pub(crate) static REPORT: LazyLock<Script> =
     LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/report.lua")));
 
-/// Lets a key through for a while.
-pub(crate) static LET_THROUGH: LazyLock<Script> =
-    LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/let_through.lua")));
+/// Lets a key through or blocks it for a while.
+pub(crate) static SET_KEY: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/set_key.lua")));
 
 #[cfg(feature = "limiter")]
 scripts! {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! decide ──── let through, or in shadow ──▶ Pass
+//!   │         blocked ────▶ Denied
 //!   │
 //!  ask ────── the store, once, and about the rule's candidate along with it
 //!   │
@@ -103,7 +104,7 @@ pub(super) struct WaitingTake {
 
 type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
-/// What of a take is limited, and not let through by an operator.
+/// What of a take is limited, and neither let through nor blocked by an operator.
 pub(super) enum Limited {
     Whole,
     /// Some subjects of a joint rule.
@@ -111,6 +112,9 @@ pub(super) enum Limited {
     Part(Box<Take>),
     #[cfg(feature = "page")]
     Nothing,
+    /// An operator blocks it.
+    #[cfg(feature = "page")]
+    Blocked(Box<Decision>),
 }
 
 impl Outcome {
@@ -159,6 +163,8 @@ impl Gate {
             Limited::Part(part) => take = *part,
             #[cfg(feature = "page")]
             Limited::Nothing => return self.let_through(take),
+            #[cfg(feature = "page")]
+            Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
         if take.rule().is_shadow() {
             let rule = Arc::clone(take.rule());
@@ -190,11 +196,11 @@ impl Gate {
         deciding
     }
 
-    /// What of this take an operator does not let through.
+    /// What of this take an operator leaves to the store.
     #[inline]
     pub(super) fn limited(&self, take: &Take) -> Limited {
         #[cfg(feature = "page")]
-        if let Some(keys) = &self.let_through {
+        if let Some(keys) = &self.operator_keys {
             return keys.limited(take);
         }
         let _ = take;
@@ -253,7 +259,7 @@ impl Gate {
     }
 
     /// Sleeps until a denied take may be asked about again, and asks. Keys that an operator lets
-    /// through meanwhile are left out.
+    /// through meanwhile are left out; one that is blocked denies it.
     async fn wait(&self, waiting: Box<WaitingTake>) -> Deciding {
         let waiting = *waiting;
         let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
@@ -261,8 +267,8 @@ impl Gate {
             self.listen(&take, &decision);
         }
         let has_reason = || {
-            let is_let_through = !matches!(self.limited(&take), Limited::Whole);
-            is_let_through || self.rule_of_now(&take).is_some()
+            let is_decided = !matches!(self.limited(&take), Limited::Whole);
+            is_decided || self.rule_of_now(&take).is_some()
         };
         let may_ask = waiting
             .waiter
@@ -271,6 +277,8 @@ impl Gate {
         let take = match self.limited(&take) {
             #[cfg(feature = "page")]
             Limited::Nothing => return self.let_through(take),
+            #[cfg(feature = "page")]
+            Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
             #[cfg(feature = "page")]
             Limited::Part(part) => *part,
             Limited::Whole if may_ask => match self.rule_of_now(&take) {

@@ -47,9 +47,9 @@ pub(crate) struct Gate {
     /// Takes of shadow rules that wait for an answer.
     pub(super) shadows: InFlightCounter,
     pub(super) log: Arc<GateLog>,
-    /// Keys that an operator lets through.
+    /// Keys that an operator lets through or blocks.
     #[cfg(feature = "page")]
-    pub(crate) let_through: Option<Arc<super::LetThroughKeys>>,
+    pub(crate) operator_keys: Option<Arc<super::OperatorKeys>>,
 }
 
 /// Where the rule of a gate comes from.
@@ -87,7 +87,7 @@ impl Gate {
             shadows: InFlightCounter::default(),
             log: Arc::default(),
             #[cfg(feature = "page")]
-            let_through: None,
+            operator_keys: None,
         }
     }
 

@@ -71,6 +71,9 @@ impl Gate {
                 let rule = Arc::clone(take.rule());
                 let limited = match self.limited(&take) {
                     Limited::Whole => Some(take),
+                    // What is left is what will be left when the block is over.
+                    #[cfg(feature = "page")]
+                    Limited::Blocked(_) => Some(take),
                     #[cfg(feature = "page")]
                     Limited::Part(part) => Some(*part),
                     #[cfg(feature = "page")]

@@ -79,9 +79,9 @@ mod decide;
 mod gate;
 pub(crate) mod headers;
 mod inspector;
-#[cfg(feature = "page")]
-mod let_through_keys;
 mod look;
+#[cfg(feature = "page")]
+mod operator_keys;
 mod options;
 mod outage;
 mod outcome;
@@ -100,9 +100,9 @@ pub use call::{Call, Unset, With};
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;
-#[cfg(feature = "page")]
-pub(crate) use let_through_keys::LetThroughKeys;
 pub(crate) use look::Look;
+#[cfg(feature = "page")]
+pub(crate) use operator_keys::OperatorKeys;
 pub(crate) use options::Options;
 pub use peek::Peek;
 pub use rate_limit::RateLimit;

@@ -14,7 +14,7 @@ use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, grpc, guarded,
     internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
 };
-use crate::decision::{Decision, QuotaState, Verdict};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::rule::{OnError, Policy, Rule};
@@ -120,7 +120,10 @@ impl Gate {
             Outcome::Allowed(charge, ..) => self.count_decision(charge.take(), charge.decision()),
             Outcome::Denied(take, decision) => {
                 self.count_decision(take, decision);
-                self.note_denied(take, decision);
+                // Who is blocked is in a list of its own.
+                if decision.source() != Source::Operator {
+                    self.note_denied(take, decision);
+                }
                 self.log_denial(take, decision);
                 if decision.verdict() == Verdict::Never {
                     self.warn_of_cost(take, decision);
@@ -290,6 +293,7 @@ impl Gate {
     fn told(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
         let may_have_room = match take.as_joint() {
+            _ if decision.source() == Source::Operator => false,
             None => self.may_have_room(take, decision.quotas().iter()),
             Some(joint) => {
                 let states = joint.states(take.rule(), decision);

@@ -13,7 +13,7 @@ use crate::error::KeyError;
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
 #[cfg(feature = "page")]
-use crate::layer::LetThroughKeys;
+use crate::layer::OperatorKeys;
 use crate::layer::{Gate, Headers, Options, RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
@@ -60,9 +60,9 @@ pub struct Limits {
     pub(crate) paths: Arc<Paths>,
     /// What the layers made from now on begin with.
     pub(crate) defaults: Options,
-    /// Keys that an operator lets through, the same for all layers.
+    /// Keys that an operator lets through or blocks, the same for all layers.
     #[cfg(feature = "page")]
-    pub(crate) let_through: Arc<LetThroughKeys>,
+    pub(crate) operator_keys: Arc<OperatorKeys>,
     pub(super) checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
@@ -99,7 +99,7 @@ impl Limits {
             paths: Arc::default(),
             defaults: Options::default(),
             #[cfg(feature = "page")]
-            let_through: Arc::default(),
+            operator_keys: Arc::default(),
             checks: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
@@ -316,7 +316,7 @@ impl Limits {
         gate.store = Arc::clone(&self.store);
         gate.warnings = Arc::clone(&self.warnings);
         #[cfg(feature = "page")]
-        gate.let_through.replace(Arc::clone(&self.let_through));
+        gate.operator_keys.replace(Arc::clone(&self.operator_keys));
         gate
     }
 

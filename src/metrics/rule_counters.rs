@@ -304,6 +304,7 @@ impl RuleCounters {
             shadow_errors: self.shadow_errors.get(),
             lagged: self.lagged.get(),
             let_through: self.let_through.get(),
+            blocked: decisions[DecisionOutcome::Denied as usize][Source::Operator as usize],
             proceeded: self.proceeded.get(),
             unknown_plans: self.unknown_plans.get(),
             waiting: self.waiting.get(),

@@ -60,6 +60,9 @@ pub struct RuleSnapshot {
     /// Requests of keys that were let through for a while, as the page lets an operator do: they
     /// were admitted without a question, and charged nothing.
     pub let_through: u64,
+    /// Requests of keys that were blocked for a while, as the page lets an operator do: they were
+    /// denied without a question. They are among the [decisions](Self::decisions).
+    pub blocked: u64,
     /// Requests that were admitted without a decision, because the rule or an error callback says
     /// so, as [`FailOpen`](crate::FailOpen) does.
     pub proceeded: u64,
@@ -118,7 +121,7 @@ const fn counter(name: &'static str, help: &'static str, samples: Samples) -> (M
 
 /// The metrics of a rule.
 #[cfg(feature = "metrics")]
-pub(super) const METRICS: [(Metric, Samples); 19] = [
+pub(super) const METRICS: [(Metric, Samples); 20] = [
     counter(
         "tidegate_decisions_total",
         "Requests by rule, by what became of them, and by who decided.",
@@ -232,6 +235,11 @@ pub(super) const METRICS: [(Metric, Samples); 19] = [
         "tidegate_let_through_total",
         "Requests of keys that an operator lets through: admitted without a question.",
         |rule, publish| publish(Vec::new(), rule.let_through),
+    ),
+    counter(
+        "tidegate_blocked_total",
+        "Requests of keys that an operator blocks: denied without a question.",
+        |rule, publish| publish(Vec::new(), rule.blocked),
     ),
     counter(
         "tidegate_waited_requests_total",

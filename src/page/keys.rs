@@ -1,4 +1,4 @@
-//! One key: what it has left, its reset, and letting it through.
+//! One key: what it has left, its reset, and letting it through or blocking it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 use super::Page;
 use super::guard::{Refused, check_change, check_form};
 use super::router::PageState;
-use super::views::{most_limited, quotas};
+use super::views::{most_limited, quotas, seconds_by_operator};
 use crate::callback::{caught, guarded};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
 use crate::rule::{Policy, Rule, Subject};
-use crate::store::{LetThrough, Store};
+use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
 
 /// How long the store may take.
@@ -81,12 +81,12 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
     .await
 }
 
-/// Lets a key through for a while, or ends that.
-pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Request) -> Response {
+/// Lets a key through or blocks it for a while, or ends that.
+pub(super) async fn set(kind: OperatorKind, state: Arc<PageState>, request: Request) -> Response {
     changed(async move {
         let page = &state.page;
         let (by, target) = change(page, request).await?;
-        let longest = LetThrough::MAX_TIME.as_secs();
+        let longest = OperatorKey::MAX_TIME.as_secs();
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
             wrong(format!(
@@ -97,7 +97,8 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         if seconds > 0 {
             target.rule()?;
         }
-        let one = LetThrough {
+        let one = OperatorKey {
+            kind,
             path: target.path.as_str().into(),
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
@@ -108,17 +109,28 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         let key = page.shown(target.name.as_str());
         let fleet = limits.shared_store().fleet();
         let is_accepted = match &fleet {
-            Some(fleet) => asked(page, fleet.let_through(&one)).await,
+            Some(fleet) => asked(page, fleet.set_key(&one)).await,
             None => Ok(true),
         };
-        if let Err((_, error)) = &is_accepted {
-            trace::event!(warn: path, key, row, by, seconds, error, "a key may be let through");
+        let is_block = kind == OperatorKind::Blocked;
+        match &is_accepted {
+            Err((_, error)) if is_block => {
+                trace::event!(warn: path, key, row, by, seconds, error, "a key may be blocked");
+            }
+            Err((_, error)) => {
+                trace::event!(warn: path, key, row, by, seconds, error, "a key may be let through");
+            }
+            Ok(_) => {}
         }
-        if !is_accepted? || !limits.let_key_through(one, fleet.is_some()) {
-            let message = format!("{} keys are let through already", LetThrough::MAX);
+        if !is_accepted? || !limits.set_key(one, fleet.is_some()) {
+            let what = if is_block { "blocked" } else { "let through" };
+            let message = format!("{} keys are {what} already", OperatorKey::MAX);
             return Err((StatusCode::CONFLICT, message));
         }
-        trace::event!(info: path, key, row, by, seconds, "a key is let through");
+        match is_block {
+            true => trace::event!(info: path, key, row, by, seconds, "a key is blocked"),
+            false => trace::event!(info: path, key, row, by, seconds, "a key is let through"),
+        }
         let ends_in = (seconds > 0).then_some(seconds as f64);
         Ok(with_hint(json!({"ends_in_s": ends_in}), target))
     })
@@ -181,18 +193,19 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     }
     let mut of_target = policies.iter().map(|policy| !target.is_other(policy));
     quotas.retain(|_| of_target.next().unwrap_or(true));
-    let let_through = page.limits.let_through().time_of(path, name.as_str());
+    let [let_through, blocked] = seconds_by_operator(&page.limits, path, name.as_str());
     let is_enforced = !rule.is_shadow() && page.limits.rules().guard().get(path).is_some();
     Ok(json!({
         "rule": path,
         "row": target.row(page),
         "subject": target.subject,
         "key": page.shows_keys.then(|| target.key.as_str()),
-        "allowed": fits || let_through.is_some() || !is_enforced,
+        "allowed": (fits && blocked.is_none()) || let_through.is_some() || !is_enforced,
         "plan": take.rule().plan(),
         "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
         "quotas": quotas,
-        "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
+        "let_through_in_s": let_through,
+        "blocked_in_s": blocked,
     }))
 }
 
@@ -378,7 +391,7 @@ impl Page {
         self.limits.monitor().want_fleet();
         let of_fleet = most_limited(&self.limits).0.into_iter();
         let of_fleet = of_fleet.filter(|it| it.path == path).map(|it| it.key);
-        let listed = self.limits.let_through().list().into_iter();
+        let listed = self.limits.operator_keys.list().into_iter();
         let listed = listed.filter(|it| *it.path == *path);
         let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
         match keys.find(|key| is_it(key)) {

@@ -14,7 +14,7 @@
 //! let page = limits.page().allow_changes().show_keys();
 //! let app: Router = Router::new()
 //!     .route("/login", post("welcome").layer(limits.layer("login")))
-//!     // Everybody who may open this may let a customer through: put your authentication around it.
+//!     // Everybody who may open this may block a customer: put your authentication around it.
 //!     .nest_service("/limits", page.router());
 //! # let _ = app;
 //! # Ok(())
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! With a store on Redis, the page shows all processes of the service that have a page or that
-//! [joined the fleet](Limits::join_fleet), and a key that is let through is let through by all of
+//! [joined the fleet](Limits::join_fleet), and a key that is let through or blocked is so in all of
 //! them. Without Redis it is about this process.
 //!
 //! `docs/page.md` says what each view shows, has its JSON, and says what an attacker can do.
@@ -74,8 +74,8 @@ impl Limits {
 }
 
 impl Page {
-    /// Lets everybody who opens the page reset a key, and let it through for at most a day.
-    /// Default: the page is read-only.
+    /// Lets everybody who opens the page reset a key, and let it through or block it for at most a
+    /// day. Default: the page is read-only.
     ///
     /// A change has to come from the page itself: from a browser that says so, and at an address
     /// that no other site can take. That is an IP address, `localhost`, or one of the
@@ -86,8 +86,8 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through. The events that log a change name the key, too. Default: a key is shown as a hash
-    /// of it, made with a secret of the service, and an error by its kind.
+    /// through or block it. The events that log a change name the key, too. Default: a key is shown
+    /// as a hash of it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
         self.shows_keys = true;
         self
@@ -105,8 +105,8 @@ impl Page {
     }
 
     /// Says who sent a request, as the application's authentication knows it: for the log, and with
-    /// [`show_keys`](Self::show_keys) for the list of keys that are let through. At most 100
-    /// characters are kept. Default: nobody. After a panic nothing is changed: a 500.
+    /// [`show_keys`](Self::show_keys) for the lists of keys that are let through or blocked. At most
+    /// 100 characters are kept. Default: nobody. After a panic nothing is changed: a 500.
     ///
     /// ```
     /// use tidegate::{Limits, Rules};

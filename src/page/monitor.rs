@@ -9,10 +9,9 @@ use sha2::{Digest, Sha256};
 use super::process::{LastSecond, Process, short_name};
 use super::rates::RateHistory;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::LetThroughKeys;
 use crate::limits::Limits;
 use crate::rule::{CountName, Rule, Subject};
-use crate::store::LetThrough;
+use crate::store::OperatorKey;
 use crate::sync::lock;
 
 /// Knows this process and its fleet, for pages. Clones of [`Limits`] share it.
@@ -37,7 +36,7 @@ pub(super) struct State {
     pub(super) name: String,
     /// Pages hash keys with it. It is that of the service once the fleet has one.
     pub(super) secret: [u8; 16],
-    /// The version of the list of keys that are let through.
+    /// The version of the keys that operators let through or block.
     pub(super) version: u64,
     /// How often this process has changed that list by itself.
     pub(super) own_changes: u64,
@@ -83,20 +82,15 @@ impl Limits {
         Process::own(self, &second)
     }
 
-    /// The keys that an operator lets through.
-    pub(super) fn let_through(&self) -> &LetThroughKeys {
-        &self.let_through
-    }
-
-    /// Lets a key through in this process, or ends that, without a wait for the next list. Returns
-    /// whether there was room, if no other process has a list.
-    pub(super) fn let_key_through(&self, one: LetThrough, is_shared: bool) -> bool {
+    /// Lets a key through or blocks it in this process, or ends that, without a wait for the next
+    /// list. Returns whether there was room, if no other process has a list.
+    pub(super) fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut state = self.monitor().state();
         state.own_changes += 1;
         // No list has it, so the next report brings the whole list.
         state.version = u64::MAX;
         state.changes += 1;
-        self.let_through().set(one, is_shared)
+        self.operator_keys.set(one, is_shared)
     }
 
     /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their

@@ -11,7 +11,7 @@ type Number = fn(&RuleSnapshot) -> u64;
 
 /// The numbers of a rule, by their names in the JSON of the page. The first ones are shown second
 /// by second, too.
-pub(super) const NUMBERS: [(&str, Number); 11] = [
+pub(super) const NUMBERS: [(&str, Number); 12] = [
     ("allowed", |it| it.decisions(DecisionOutcome::Allowed)),
     ("denied", denied),
     ("shadow", |it| it.decisions(DecisionOutcome::ShadowDenied)),
@@ -23,6 +23,7 @@ pub(super) const NUMBERS: [(&str, Number); 11] = [
     ("proceeded", |it| it.proceeded),
     ("waiting", |it| it.waiting),
     ("waited", |it| it.waited),
+    ("blocked", |it| it.blocked),
 ];
 
 /// How many of the [`NUMBERS`] are shown second by second.

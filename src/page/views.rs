@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Uri;
 use serde_json::{Map, Value, json};
@@ -14,7 +13,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::metrics::{RECENT, RuleSnapshot};
 use crate::rule::{Policy, Rule, Subject};
-use crate::store::{PeerReport, Store};
+use crate::store::{OperatorKind, PeerReport, Store};
 
 /// The maximum number of limited keys that a process reports, and that a page shows.
 pub(super) const MAX_ROWS: usize = 100;
@@ -192,7 +191,7 @@ pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
     quotas.collect()
 }
 
-/// The keys that are limited now, or were a moment ago, and those that are let through.
+/// The keys that are limited now, or were a moment ago, and those that are let through or blocked.
 fn limited(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
     let monitor = limits.monitor();
@@ -205,9 +204,8 @@ fn limited(page: &Page, tick: u64) -> Value {
         Some((subject, key)) => (Some(subject), shown(key)),
         None => (None, shown(text)),
     };
-    let seconds = |time: Duration| time.as_secs_f64();
     let rows = rows.iter().map(|row| {
-        let let_through = limits.let_through().time_of(&row.path, &row.key);
+        let [let_through, blocked] = seconds_by_operator(limits, &row.path, &row.key);
         let (subject, key) = parts(&row.key);
         json!({
             "row": monitor.row(&row.path, &row.key),
@@ -221,20 +219,25 @@ fn limited(page: &Page, tick: u64) -> Value {
             "denials": row.denials,
             "denials_per_s": row.recent as f64 / RECENT as f64,
             "plan": row.plan,
-            "let_through_in_s": let_through.map(seconds),
+            "let_through_in_s": let_through,
+            "blocked_in_s": blocked,
         })
     });
-    let let_through = limits.let_through().list();
-    let let_through = let_through.iter().map(|one| {
-        let (subject, key) = parts(&one.key);
-        json!({
-            "row": monitor.row(&one.path, &one.key),
-            "rule": &*one.path,
-            "subject": subject,
-            "key": key,
-            "ends_in_s": seconds(one.time),
-            "by": one.by.as_deref().filter(|_| page.shows_keys),
-        })
+    let listed = limits.operator_keys.list();
+    let [let_through, blocked] = OperatorKind::ALL.map(|kind| {
+        let listed = listed.iter().filter(|one| one.kind == kind);
+        let listed = listed.map(|one| {
+            let (subject, key) = parts(&one.key);
+            json!({
+                "row": monitor.row(&one.path, &one.key),
+                "rule": &*one.path,
+                "subject": subject,
+                "key": key,
+                "ends_in_s": one.time.as_secs_f64(),
+                "by": one.by.as_deref().filter(|_| page.shows_keys),
+            })
+        });
+        listed.collect::<Vec<_>>()
     });
     json!({
         "process": &*monitor.process,
@@ -245,13 +248,23 @@ fn limited(page: &Page, tick: u64) -> Value {
         "too_many_by_at_most": error,
         "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
-        "let_through": let_through.collect::<Vec<_>>(),
+        "let_through": let_through,
+        "blocked": blocked,
+    })
+}
+
+/// For how many seconds an operator lets a key through, and blocks it: at most one of both.
+pub(super) fn seconds_by_operator(limits: &Limits, path: &str, key: &str) -> [Option<f64>; 2] {
+    let found = limits.operator_keys.find(path, key);
+    OperatorKind::ALL.map(|kind| {
+        let time = found.filter(|(it, _)| *it == kind)?.1;
+        Some(time.as_secs_f64())
     })
 }
 
 /// The most denied keys of this process and of the others, with their denials together, those that
-/// are let through last, and how many denials may be missing: a process tells of its most denied
-/// keys only.
+/// are let through or blocked last, and how many denials may be missing: a process tells of its
+/// most denied keys only.
 pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
     let monitor = limits.monitor();
     let others = monitor.state().processes.clone().unwrap_or_default();
@@ -282,9 +295,9 @@ pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
         let order = other.denials.cmp(&one.denials);
         order.then_with(|| (&one.path, &one.key).cmp(&(&other.path, &other.key)))
     });
-    // Keys that are let through need no help.
-    let let_through = limits.let_through();
-    rows.sort_by_cached_key(|row| let_through.time_of(&row.path, &row.key).is_some());
+    // Somebody has taken care of these.
+    let operated = &limits.operator_keys;
+    rows.sort_by_cached_key(|row| operated.find(&row.path, &row.key).is_some());
     rows.truncate(MAX_ROWS);
     let unreported = all.clone().map(|process| process.max_unreported);
     let missing = match all.count() {

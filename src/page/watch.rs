@@ -21,8 +21,8 @@ const MAX_EXCHANGE: Duration = Duration::from_secs(3);
 
 impl Limits {
     /// Lets this process take part in the fleet that a [page](Self::page) of another process shows,
-    /// and obey when an operator [lets a key through](crate::page) there. A process with a page of
-    /// its own takes part anyway.
+    /// and obey when an operator [lets a key through or blocks it](crate::page) there. A process
+    /// with a page of its own takes part anyway.
     ///
     /// With a store on Redis, a task tells Redis once a second how this process fares, under the
     /// store's prefix. It ends within two seconds after the last layer and the last clone of these
@@ -180,11 +180,11 @@ impl Limits {
         state.is_accepted = Some(true);
         state.secret = shared.secret;
         // A list that may be older than the last change is left: the next report brings another.
-        if let Some(list) = shared.let_through
+        if let Some(list) = shared.keys
             && state.own_changes == own_changes
         {
             state.version = shared.version;
-            self.let_through().replace(list);
+            self.operator_keys.replace(list);
             state.changes += 1;
         }
     }

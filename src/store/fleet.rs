@@ -33,14 +33,14 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     /// [`StoreError`](crate::StoreError) if there is no answer.
     fn reports(&self) -> StoreFuture<Vec<PeerReport>>;
 
-    /// Lets a key through, for all processes of the service: they learn of it by their next
-    /// [report](Self::report). Returns false if [as many](LetThrough::MAX) keys as possible are let
-    /// through already.
+    /// Lets a key through or blocks it, for all processes of the service: they learn of it by their
+    /// next [report](Self::report). What was said of the key before ends. Returns false if there
+    /// are [as many](OperatorKey::MAX) keys of this kind as may be.
     ///
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn let_through(&self, key: &LetThrough) -> StoreFuture<bool>;
+    fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool>;
 }
 
 /// What a process says of itself, once a second: see [`Fleet::report`].
@@ -62,7 +62,7 @@ pub struct Report {
     pub process: Arc<str>,
     /// What it says: a text of this crate, of at most 32 KiB.
     pub text: Arc<str>,
-    /// The version of the list of keys that it knows: 0 for none, `u64::MAX` for a list that no
+    /// The version of the operators' keys that it knows: 0 for none, `u64::MAX` for keys that no
     /// version tells.
     pub known_version: u64,
     /// 16 random bytes, which become the secret of the service if it has none.
@@ -105,52 +105,72 @@ impl PeerReport {
 /// let unchanged = FleetState {
 ///     secret: [7; 16],
 ///     version: 3,
-///     let_through: None,
+///     keys: None,
 /// };
-/// assert!(unchanged.let_through.is_none());
+/// assert!(unchanged.keys.is_none());
 /// ```
 #[derive(Debug, Clone)]
 pub struct FleetState {
     /// The secret by which pages hash keys.
     pub secret: [u8; 16],
-    /// The version of the list of keys; 0 without a list.
+    /// The version of the operators' keys; 0 without any.
     pub version: u64,
-    /// The keys that are let through. `None` if the list is the one that is known.
-    pub let_through: Option<Vec<LetThrough>>,
+    /// The keys that operators let through or block. `None` if they are those that are known.
+    pub keys: Option<Vec<OperatorKey>>,
 }
 
-/// A key of a rule that is not limited for a while: see [`Fleet::let_through`].
+/// What an operator does with a key. Where a list says both of one key, it is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum OperatorKind {
+    /// Its requests are admitted without a question to the store.
+    LetThrough,
+    /// Its requests are denied without a question to the store.
+    Blocked,
+}
+
+impl OperatorKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::LetThrough, Self::Blocked];
+}
+
+/// A key of a rule that an operator lets through or blocks for a while: see [`Fleet::set_key`].
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::store::LetThrough;
+/// use tidegate::store::{OperatorKey, OperatorKind};
 ///
-/// let alice = LetThrough {
+/// let alice = OperatorKey {
+///     kind: OperatorKind::Blocked,
 ///     path: "login".into(),
 ///     key: "alice".into(),
 ///     by: None,
 ///     time: Duration::from_secs(3_600),
 /// };
-/// assert!(alice.time <= LetThrough::MAX_TIME);
+/// assert!(alice.time <= OperatorKey::MAX_TIME);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LetThrough {
+pub struct OperatorKey {
+    /// What is done with it.
+    pub kind: OperatorKind,
     /// The path of the rule.
     pub path: Arc<str>,
     /// The key, as [`Key::as_str`](crate::Key::as_str) shows it.
     pub key: Arc<str>,
-    /// Who lets it through, if that is known.
+    /// Who does it, if that is known.
     pub by: Option<Arc<str>>,
     /// For how long from now on. Zero ends it.
     pub time: Duration,
 }
 
-impl LetThrough {
-    /// The maximum number of keys of a service that are let through at a time.
+impl OperatorKey {
+    /// The maximum number of keys of a service that are let through at a time, and of those that
+    /// are blocked.
     pub const MAX: usize = 1_000;
 
-    /// How long a key is let through at most: a day. The scripts of `lua/fleet/` get it from here;
-    /// what the page offers, up to it, is in its `assets/`: `index.html` and `confirm.js`.
+    /// How long a key is let through or blocked at most: a day. The scripts of `lua/fleet/` get it
+    /// from here; what the page offers, up to it, is in its `assets/`: `index.html` and
+    /// `confirm.js`.
     pub const MAX_TIME: Duration = Duration::from_secs(86_400);
 
     /// What its name in a store begins with: key and path. A key has no blanks.
@@ -159,13 +179,14 @@ impl LetThrough {
         format!("{} {} {}", self.key, self.path.len(), self.path)
     }
 
-    /// Reads a name, behind which stands who lets it through.
+    /// Reads a name, behind which stands who does it.
     #[cfg(feature = "redis")]
-    pub(super) fn parse(name: &str, time: Duration) -> Option<Self> {
+    pub(super) fn parse(kind: OperatorKind, name: &str, time: Duration) -> Option<Self> {
         let (key, rest) = name.split_once(' ')?;
         let (length, rest) = rest.split_once(' ')?;
         let (path, by) = rest.split_at_checked(length.parse().ok()?)?;
         Some(Self {
+            kind,
             path: path.into(),
             key: key.into(),
             by: (!by.is_empty()).then(|| by.into()),

@@ -57,7 +57,7 @@ pub use capabilities::{Capabilities, Condition, ServerId};
 pub(crate) use charge::GiveBack;
 pub use charge::{Charge, Settled};
 pub use charges::Charges;
-pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
+pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
 pub use meter::{Meter, SettledBody};
 pub(crate) use permit::LatePermit;

@@ -1,23 +1,28 @@
 //! What the processes of a service share through Redis: `lua/fleet/`.
 
+use std::iter::repeat;
 use std::time::Duration;
 
 use redis::{Value, cmd, from_redis_value};
 
 use super::StoreFuture;
-use super::fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
+use super::fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 use super::redis::{RedisStore, of_fleet};
-use crate::connection::{Connection, LET_THROUGH, REPORT};
+use crate::connection::{Connection, REPORT, SET_KEY};
 use crate::error::StoreError;
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest time that a key is let through, as the scripts get it.
-const MAX_MILLIS: u64 = LetThrough::MAX_TIME.as_millis() as u64;
+/// The longest time that a key is let through or blocked, as the scripts get it.
+const MAX_MILLIS: u64 = OperatorKey::MAX_TIME.as_millis() as u64;
 
-/// The reply to a report: the secret, the version, and the list of keys with their milliseconds.
-type State = ([u8; 16], u64, Option<Vec<(Vec<u8>, u64)>>);
+/// The reply to a report: the secret, the version, and the keys of each kind with their
+/// milliseconds.
+type State = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 2]>);
+
+/// What the lists of operators' keys are called, in the order of [`OperatorKind::ALL`].
+const LISTS: [&str; 2] = ["let-through", "blocked"];
 
 impl RedisStore {
     fn fleet_connection(&self) -> Connection {
@@ -66,7 +71,8 @@ impl Fleet for RedisStore {
             self.process_key(&report.process),
             self.fleet_key("processes"),
             self.fleet_key("secret"),
-            self.fleet_key("let-through"),
+            self.fleet_key(LISTS[0]),
+            self.fleet_key(LISTS[1]),
             self.fleet_key("version"),
         ];
         let connection = self.fleet_connection();
@@ -74,23 +80,26 @@ impl Fleet for RedisStore {
         let reply = connection.call(&REPORT, &keys, |command| {
             command.arg(&*report.process).arg(&*report.text);
             command.arg(report.known_version).arg(&report.random);
-            command.arg(MAX_MILLIS).arg(LetThrough::MAX);
+            command.arg(MAX_MILLIS).arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
             let state = from_redis_value::<State>(reply.await?);
             // The error does not show the secret, so it shows nothing of the reply.
-            let (secret, version, list) =
+            let (secret, version, lists) =
                 state.map_err(|_| connection.protocol_error(&Value::Nil))?;
-            let key = |(name, millis)| {
-                LetThrough::parse(
-                    &String::from_utf8(name).ok()?,
-                    Duration::from_millis(millis),
-                )
+            let key = |(kind, (name, millis))| {
+                let name = String::from_utf8(name).ok()?;
+                OperatorKey::parse(kind, &name, Duration::from_millis(millis))
             };
+            let keys = lists.map(|lists| {
+                let lists = OperatorKind::ALL.into_iter().zip(lists);
+                let keys = lists.flat_map(|(kind, list)| repeat(kind).zip(list));
+                keys.filter_map(key).collect()
+            });
             Ok(FleetState {
                 secret,
                 version,
-                let_through: list.map(|list| list.into_iter().filter_map(key).collect()),
+                keys,
             })
         })
     }
@@ -99,14 +108,16 @@ impl Fleet for RedisStore {
         StoreFuture::boxed(self.clone().read_reports())
     }
 
-    fn let_through(&self, key: &LetThrough) -> StoreFuture<bool> {
+    fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool> {
         let connection = self.fleet_connection();
-        let (list, version) = (self.fleet_key("let-through"), self.fleet_key("version"));
-        let reply = connection.call(&LET_THROUGH, &[&list, &version], |command| {
+        let own = key.kind as usize;
+        let names = [LISTS[own], LISTS[1 - own], "version"].map(|it| self.fleet_key(it));
+        let names = names.each_ref().map(String::as_str);
+        let reply = connection.call(&SET_KEY, &names, |command| {
             let by = key.by.as_deref().unwrap_or_default();
-            let millis = key.time.min(LetThrough::MAX_TIME).as_millis() as u64;
+            let millis = key.time.min(OperatorKey::MAX_TIME).as_millis() as u64;
             command.arg(key.named()).arg(by).arg(millis);
-            command.arg(MAX_MILLIS).arg(LetThrough::MAX);
+            command.arg(MAX_MILLIS).arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
             let reply = reply.await?;

@@ -371,7 +371,7 @@ async fn a_key_without_its_mark_is_told() {
     for right in ["header.x-user|alice", "203.0.113.7", "2001:db8::7"] {
         assert_eq!(hint(right).await, Value::Null, "{right}");
     }
-    for what in ["reset", "let-through"] {
+    for what in ["reset", "let-through", "block"] {
         let hint = async |key: &str| {
             let body = json!({"rule": "search", "key": key, "seconds": 60});
             app.post(what, body).await.1["hint"].clone()

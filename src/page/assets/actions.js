@@ -23,32 +23,46 @@ export function actions(changed, isShared) {
     changed();
   };
   const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
+  /** For a time: `what` is the path of the API, `said` what was done. */
+  const begin = (item, what, said, { title, effect, button, note = "" }) => confirm({
+    ...named(item), title, button, hasSpan: true,
+    effect: `For this time its requests are ${effect}, ${everywhere()}. Somebody can end it `
+      + `before.${note}`,
+    async act(seconds) {
+      const answer = await send(what, { ...target(item), seconds });
+      done(`${said} for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
+    },
+  });
+  const end = (item, what, said, { title, button }) => confirm({
+    ...named(item), title, button,
+    effect: `The rule limits it again within two seconds, ${everywhere()}.`,
+    async act() {
+      await send(what, { ...target(item), seconds: 0 });
+      done(`${said}: ${whom(item)}.`);
+    },
+  });
 
   return {
-    letThrough: (item) => confirm({
-      ...named(item),
+    letThrough: (item) => begin(item, "let-through", "Let through", {
       title: "Let this key through?",
-      effect: (item.subject
-        ? "For this time its requests are limited and charged by the other subjects alone, "
-        : "For this time its requests are neither limited nor charged by this rule, ")
-        + `${everywhere()}. Somebody can end it before.`,
+      effect: item.subject ? "limited and charged by the other subjects alone"
+        : "neither limited nor charged by this rule",
       button: "Let through",
-      hasSpan: true,
-      async act(seconds) {
-        const answer = await send("let-through", { ...target(item), seconds });
-        done(`Let through for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
-      },
     }),
 
-    end: (item) => confirm({
-      ...named(item),
-      title: "Limit this key again?",
-      effect: `The rule limits it again within two seconds, ${everywhere()}.`,
-      button: "Limit again",
-      async act() {
-        await send("let-through", { ...target(item), seconds: 0 });
-        done(`Limited again: ${whom(item)}.`);
-      },
+    end: (item) => end(item, "let-through", "Limited again", {
+      title: "Limit this key again?", button: "Limit again",
+    }),
+
+    block: (item) => begin(item, "block", "Blocked", {
+      title: "Block this key?",
+      effect: "denied by this rule and charged nothing",
+      note: " Under a shadow rule it denies nothing.",
+      button: "Block",
+    }),
+
+    unblock: (item) => end(item, "block", "Block ended", {
+      title: "End the block of this key?", button: "End the block",
     }),
 
     reset: (item) => confirm({

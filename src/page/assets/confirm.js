@@ -32,7 +32,7 @@ export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
 function seconds() {
   const { value } = form.elements.seconds;
   const chosen = value === "own" ? Math.round(form.elements.own.value * 60) : Number(value);
-  // Zero seconds would end what is let through.
+  // Zero seconds would end it.
   if (!(chosen >= 1 && chosen <= 86_400)) throw new Error("Say for how many minutes: 1 to 1,440.");
   return chosen;
 }

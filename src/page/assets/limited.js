@@ -1,4 +1,4 @@
-// Who is limited, most denied first, and who is let through.
+// Who is limited, most denied first, and who is let through or blocked.
 
 import { read } from "./api.js";
 import { Rows, cells, showFold, tableRow } from "./rows.js";
@@ -9,10 +9,12 @@ import {
 const FEW = 10;
 
 export class Limited {
-  /** `actions` has a function for each button: `look`, `reset`, `letThrough` and `end`. */
+  /** `actions` has a function for each button: `look`, `reset`, `letThrough` and `end`, `block` and
+   * `unblock`. */
   constructor(actions) {
     this.rows = new Rows(byId("limited-rows"), () => new LimitedRow(actions));
-    this.through = new Rows(byId("let-through-rows"), () => new LetThroughRow(actions));
+    this.through = new Rows(byId("let-through-rows"), () => new ListedRow(actions.end));
+    this.blocked = new Rows(byId("blocked-rows"), () => new ListedRow(actions.unblock));
     this.all = byId("more-limited");
     this.all.addEventListener("click", () => {
       this.isOpen = !this.isOpen;
@@ -21,7 +23,7 @@ export class Limited {
     this.filter = byId("filter");
     this.filter.addEventListener("input", () => {
       // Typing here changes the rows, wherever the pointer is.
-      if (this.view) [this.rows, this.through].forEach((rows) => rows.clear());
+      if (this.view) [this.rows, this.through, this.blocked].forEach((rows) => rows.clear());
       if (this.view) this.show();
     });
   }
@@ -35,12 +37,17 @@ export class Limited {
 
   show() {
     const { rows: all, of } = this.view;
-    const [rows, through] = [all, this.view.let_through].map((it) => this.filtered(it));
+    const { let_through: through, blocked } = this.view;
+    const rows = this.filtered(all);
     const name = ({ rule, row }) => JSON.stringify([rule, row]);
     const withRights = (row) => ({ ...row, canChange: this.canChange });
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
-    this.through.show(through.map(withRights), name);
-    byId("let-through").hidden = this.through.made.size === 0;
+    for (const [id, list, items] of [
+      ["let-through", this.through, through], ["blocked", this.blocked, blocked],
+    ]) {
+      list.show(this.filtered(items).map(withRights), name);
+      byId(id).hidden = list.made.size === 0;
+    }
     byId("nobody").hidden = this.rows.made.size > 0;
     say(byId("nobody"), all.length === 0 ? "Nobody is limited."
       : `None of these ${grouped(all.length)} keys matches the filter.`);
@@ -76,18 +83,18 @@ function errorWords(view) {
 const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && until <= 0;
 
 class LimitedRow {
-  constructor({ look, reset, letThrough }) {
+  constructor({ look, reset, letThrough, block }) {
     this.cells = cells(["Rule", "Key", "Plan", "Since", "Until", "Denials", "Denials/s", ""]);
     const [, key, , , , denials, rate, buttons] = this.cells;
     this.node = tableRow(this.cells);
     denials.className = rate.className = "number";
     buttons.className = "actions";
     this.key = element("bdi");
-    this.through = element("span", { className: "flag" });
-    key.append(this.key, " ", this.through);
+    this.flag = element("span", { className: "flag" });
+    key.append(this.key, " ", this.flag);
     this.buttons = [
-      this.button("let through…", letThrough), this.button("reset…", reset),
-      this.button("look", look),
+      this.button("let through…", letThrough), this.button("block…", block),
+      this.button("reset…", reset), this.button("look", look),
     ];
     buttons.append(...this.buttons);
   }
@@ -109,11 +116,9 @@ class LimitedRow {
     say(rate, perSecond(item.denials_per_s));
     say(plan, item.plan === null ? "–" : visible(item.plan));
     this.node.classList.toggle("over", hasEnded(item));
-    const through = item.let_through_in_s;
-    say(this.through, through === null ? "" : `let through for ${duration(through)}`);
-    const [letThrough, reset, look] = this.buttons;
-    letThrough.hidden = reset.hidden = !item.canChange;
-    for (const button of [letThrough, reset, look]) {
+    say(this.flag, operatorWords(item));
+    for (const button of this.buttons.slice(0, -1)) button.hidden = !item.canChange;
+    for (const button of this.buttons) {
       button.setAttribute("aria-label",
         `${button.textContent} ${keyWords(item)}, rule ${visible(item.rule)}`);
     }
@@ -128,8 +133,14 @@ function untilWords({ until_in_s: until, never, busy }) {
   return until > 0 ? `in ${soon(until)}` : `ended ${ago(-until)}`;
 }
 
-class LetThroughRow {
-  constructor({ end }) {
+function operatorWords({ let_through_in_s: through, blocked_in_s: blocked }) {
+  if (blocked !== null) return `blocked for ${duration(blocked)}`;
+  return through === null ? "" : `let through for ${duration(through)}`;
+}
+
+/** A key that is let through or blocked; `end` asks whether to end that. */
+class ListedRow {
+  constructor(end) {
     this.cells = cells(["Rule", "Key", "Ends", "By", ""]);
     this.node = tableRow(this.cells);
     this.key = element("bdi");

@@ -149,5 +149,6 @@ function rare({ total, denied_by: by, quotas }) {
   add(total.proceeded, "admitted without a decision");
   add(total.waiting, "waiting");
   add(total.waited, "waited");
+  add(total.blocked, "blocked by an operator");
   return said.join(" · ");
 }

@@ -11,7 +11,7 @@ const form = byId("key-form"), { rule, subject, key, plan } = form.elements;
 const ofRow = byId("key-of-row");
 
 export class OneKey {
-  constructor({ letThrough, reset, end }) {
+  constructor({ letThrough, end, block, unblock, reset }) {
     this.quotas = new Rows(byId("key-quotas"), () => new QuotaBar());
     this.rules = new Map();
     form.addEventListener("submit", (event) => {
@@ -29,6 +29,7 @@ export class OneKey {
     };
     on("reset", reset);
     on("let-through", (item) => (this.answer.let_through_in_s === null ? letThrough : end)(item));
+    on("block", (item) => (this.answer.blocked_in_s === null ? block : unblock)(item));
   }
 
   /** The names of the rules, of their plans and subjects, and whether something may be changed. */
@@ -122,11 +123,14 @@ export class OneKey {
     say(byId("key-verdict"), answer.hint ? `${verdict} But ${visible(answer.hint)}.` : verdict);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
-    const through = answer.let_through_in_s;
+    const { let_through_in_s: through, blocked_in_s: blocked } = answer;
     say(byId("key-through"), through === null ? ""
       : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
-    say(document.querySelector("#key-answer [data-do=let-through]"),
-      through === null ? "let through…" : "limit again…");
+    say(byId("key-blocked"), blocked === null ? "" : `Blocked for ${duration(blocked)}.`);
+    const label = (name, text) =>
+      say(document.querySelector(`#key-answer [data-do=${name}]`), text);
+    label("let-through", through === null ? "let through…" : "limit again…");
+    label("block", blocked === null ? "block…" : "end the block…");
     byId("key-answer").hidden = false;
   }
 }

@@ -52,8 +52,8 @@ function showFacts(view) {
   byId("facts").title = view.file ? visible(view.file) : "";
   const rights = [
     view.keys_shown ? "" : "Keys are hidden: a row is named by a hash. .show_keys() shows them.",
-    view.changes_allowed ? "" : "This page only shows. .allow_changes() lets it reset keys and let "
-      + "them through.",
+    view.changes_allowed ? "" : "This page only shows. .allow_changes() lets it reset keys, let "
+      + "them through, and block them.",
   ];
   say(byId("rights"), rights.join(" ").trim());
 }

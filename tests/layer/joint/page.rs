@@ -8,6 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::routing::any;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
+use tidegate::decision::Source;
 use tidegate::key::{Bearer, Everyone};
 use tidegate::rule::{Policy, Quotas, Subject};
 use tidegate::{Header, Limits, Page, Quota, Rule, Rules};
@@ -75,8 +76,12 @@ impl App {
     }
 
     async fn let_through(&self, subject: &str, key: &str, seconds: u64) {
+        self.set("let-through", subject, key, seconds).await;
+    }
+
+    async fn set(&self, what: &str, subject: &str, key: &str, seconds: u64) {
         let one = json!({"rule": "api", "subject": subject, "key": key, "seconds": seconds});
-        let (status, answer) = self.post("let-through", one).await;
+        let (status, answer) = self.post(what, one).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
     }
 
@@ -262,6 +267,40 @@ async fn a_subject_that_is_let_through_is_left_out() {
         app.left("everyone", "").await.0,
         [("api-everyone".to_owned(), 5)]
     );
+}
+
+/// One blocked subject denies the request, whoever else is let through, and nobody is charged.
+#[tokio::test(start_paused = true)]
+async fn a_subject_that_is_blocked_denies_the_whole() {
+    let app = App::of(Limits::new([rule()]), open);
+    app.let_through("address", "here", 3_600).await;
+    app.set("block", "user", "alice", 600).await;
+    app.set("block", "user", "carol", 60).await;
+    for _ in 0..3 {
+        let denied = app.limits.check("api", keys("alice", "here")).await;
+        let denied = denied.expect_err("alice is blocked");
+        let denial = denied.decision().expect("a denial");
+        assert_eq!(denial.source(), Source::Operator);
+        assert_eq!(denial.retry_after(), Some(Duration::from_secs(600)));
+        assert_eq!(
+            app.call("alice", "there").await,
+            StatusCode::TOO_MANY_REQUESTS
+        );
+    }
+    let counted = app.limits.snapshot().rule("api").expect("a rule").clone();
+    assert_eq!((counted.blocked, counted.let_through), (6, 0));
+    let everyone = async || app.left("everyone", "").await.0[0].1;
+    let whole = everyone().await;
+    assert_eq!(app.call("bob", "there").await, StatusCode::OK);
+    assert_eq!(everyone().await, whole - 1);
+    // The same text of another subject is not blocked.
+    assert_eq!(app.call("bob", "alice").await, StatusCode::OK);
+    assert!(app.rows().await.is_empty());
+    // Of two blocks the longer one counts.
+    app.set("block", "address", "there", 1_200).await;
+    let denied = app.limits.check("api", keys("alice", "there")).await;
+    let retry_after = denied.expect_err("both are blocked").retry_after();
+    assert_eq!(retry_after, Some(Duration::from_secs(1_200)));
 }
 
 /// A request that waits does not wait for a subject that is let through meanwhile.

@@ -17,7 +17,7 @@ use tidegate::key::Everyone;
 use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
 use tidegate::rule::{Policy, Subject};
-use tidegate::store::{LetThrough, Report, StoreErrorKind};
+use tidegate::store::{OperatorKey, OperatorKind, Report, StoreErrorKind};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Limits, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
 use tower::ServiceExt;
@@ -149,13 +149,14 @@ async fn take_turns(store: &RedisStore) -> Result<(), Broken> {
 /// What the processes of a service tell each other.
 async fn talk(store: &RedisStore) -> Result<(), Broken> {
     let fleet = store.fleet().ok_or("there is a fleet")?;
-    let key = |seconds| LetThrough {
+    let key = |kind, seconds| OperatorKey {
+        kind,
         path: "p".into(),
         key: "a".into(),
         by: Some("operator".into()),
         time: Duration::from_secs(seconds),
     };
-    ensure!(fleet.let_through(&key(60)).await?);
+    ensure!(fleet.set_key(&key(OperatorKind::LetThrough, 60)).await?);
     let report = |known_version| Report {
         process: "0123456789abcdef".into(),
         text: "{}".into(),
@@ -163,14 +164,18 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         random: [7; 16],
     };
     let state = fleet.report(&report(0)).await?;
-    let list = state.let_through.ok_or("the list is new")?;
+    let list = state.keys.ok_or("the list is new")?;
     ensure!(list.len() == 1 && *list[0].path == *"p" && *list[0].key == *"a");
     let again = fleet.report(&report(state.version)).await?;
-    ensure!(again.let_through.is_none() && again.secret == state.secret);
+    ensure!(again.keys.is_none() && again.secret == state.secret);
     ensure!(fleet.reports().await?.len() == 1);
-    ensure!(fleet.let_through(&key(0)).await?);
+    ensure!(fleet.set_key(&key(OperatorKind::Blocked, 60)).await?);
     let state = fleet.report(&report(state.version)).await?;
-    ensure!(state.let_through == Some(Vec::new()));
+    let list = state.keys.ok_or("the list is new")?;
+    ensure!(list.len() == 1 && list[0].kind == OperatorKind::Blocked);
+    ensure!(fleet.set_key(&key(OperatorKind::Blocked, 0)).await?);
+    let state = fleet.report(&report(state.version)).await?;
+    ensure!(state.keys == Some(Vec::new()));
     Ok(())
 }
 

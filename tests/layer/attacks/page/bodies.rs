@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate::store::{Fleet, FleetState, LetThrough, PeerReport, Report, StoreFuture};
+use tidegate::store::{
+    Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report, StoreFuture,
+};
 
 use super::*;
 use crate::helpers::stub::Stub;
@@ -271,7 +273,7 @@ async fn flood_of_let_throughs(app: &App, number: usize) {
             said = answer.expect_refusal("one more");
         }
     }
-    assert_eq!(accepted, LetThrough::MAX);
+    assert_eq!(accepted, OperatorKey::MAX);
     assert!(said.contains("1000") || said.contains("1,000"), "{said}");
     let full = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(1_000);
     app.wait("limited", PATIENT, full).await;
@@ -384,7 +386,8 @@ struct Panics {
 impl Fleet for Foreign {
     fn report(&self, report: &Report) -> StoreFuture<FleetState> {
         assert!(!self.panics.report.load(Ordering::SeqCst), "report zorro");
-        let garbage = LetThrough {
+        let garbage = OperatorKey {
+            kind: OperatorKind::LetThrough,
             path: "search".into(),
             key: "\0{}\n".into(),
             by: Some("x".repeat(1_000_000).into()),
@@ -397,7 +400,7 @@ impl Fleet for Foreign {
         let state = FleetState {
             secret: report.random,
             version: report.known_version.wrapping_add(u64::MAX / 2),
-            let_through: Some(list),
+            keys: Some(list),
         };
         StoreFuture::ready(Ok(state))
     }
@@ -425,7 +428,7 @@ impl Fleet for Foreign {
         StoreFuture::ready(Ok(if garbage { reported } else { Vec::new() }))
     }
 
-    fn let_through(&self, _: &LetThrough) -> StoreFuture<bool> {
+    fn set_key(&self, _: &OperatorKey) -> StoreFuture<bool> {
         assert!(
             !self.panics.let_through.load(Ordering::SeqCst),
             "let_through zorro"

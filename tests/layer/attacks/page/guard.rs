@@ -25,11 +25,15 @@ fn with_uri(mut request: Request<Body>, uri: &str) -> Request<Body> {
 async fn expect_refused(app: &App, fields: &[(&'static str, &[&str])]) -> Vec<String> {
     app.use_up("alice").await;
     let mut said = Vec::new();
-    for what in ["reset", "let-through"] {
+    for what in ["reset", "let-through", "block"] {
         let answer = app.send(altered(what, fields)).await;
         said.push(answer.expect_refusal(&format!("{what} {fields:?}")));
         assert_eq!(app.search("alice").await, 429, "{what} {fields:?}");
-        assert_eq!(app.view("limited").await["let_through"], json!([]));
+        let limited = app.view("limited").await;
+        assert_eq!(
+            [&limited["let_through"], &limited["blocked"]],
+            [&json!([]); 2]
+        );
     }
     said
 }
@@ -328,7 +332,7 @@ async fn other_methods_change_nothing() {
     for method in [
         "GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "QUERY", "post",
     ] {
-        for what in ["reset", "let-through", "key"] {
+        for what in ["reset", "let-through", "block", "key"] {
             app.use_up("alice").await;
             let mut request = altered(what, &[]);
             *request.method_mut() = Method::from_bytes(method.as_bytes()).expect("a method");
@@ -348,7 +352,7 @@ async fn other_methods_change_nothing() {
 async fn no_other_site_is_let_in_by_cors() {
     let app = App::new(Page::allow_changes);
     for method in [Method::GET, Method::OPTIONS, Method::POST] {
-        for what in ["now", "limited", "key", "reset", "let-through"] {
+        for what in ["now", "limited", "key", "reset", "let-through", "block"] {
             let request = Request::builder()
                 .method(method.clone())
                 .uri(format!("/limits/api/{what}"))

@@ -6,10 +6,10 @@ use tidegate::rule::Plan;
 use super::*;
 
 /// "Obeys within 2 s".
-const OBEYS: Duration = Duration::from_secs(2);
+pub(super) const OBEYS: Duration = Duration::from_secs(2);
 
 /// Until a request of this user gets this status; at most as long as is promised.
-async fn obeys(app: &App, name: &str, status: u16) -> Duration {
+pub(super) async fn obeys(app: &App, name: &str, status: u16) -> Duration {
     let began = Instant::now();
     while app.search(name).await != status {
         assert!(began.elapsed() < OBEYS + SLACK, "not {status} for {name}");
@@ -18,7 +18,7 @@ async fn obeys(app: &App, name: &str, status: u16) -> Duration {
     began.elapsed()
 }
 
-async fn two(server: &Redis) -> [App; 2] {
+pub(super) async fn two(server: &Redis) -> [App; 2] {
     let apps = [
         App::on(server, Page::allow_changes),
         App::on(server, Page::allow_changes),
@@ -551,10 +551,10 @@ impl Foreign {
     async fn new(end: &str) -> Self {
         let server = Redis::start();
         let apps = two(&server).await;
-        apps[0]
-            .let_through("zoe", 600)
-            .await
-            .expect_ok("let through");
+        for (what, key) in [("let-through", "zoe"), ("block", "yan")] {
+            let body = json!({"rule": "search", "key": key, "seconds": 600});
+            apps[0].post(what, body).await.expect_ok(what);
+        }
         let mut admin = server.connection();
         let names: Vec<String> = redis::cmd("KEYS")
             .arg("*~fleet*")
@@ -607,7 +607,7 @@ impl Foreign {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        for what in ["let-through", "key", "reset"] {
+        for what in ["let-through", "block", "key", "reset"] {
             let body = json!({"rule": "search", "key": "bob", "seconds": 1});
             let answer = here.post(what, body).await;
             assert!(
@@ -685,6 +685,7 @@ async fn foreign_values_under_the_fleets_names_break_nothing_and_heal() {
         ":secret",
         ":version",
         ":let-through",
+        ":blocked",
         ":process:",
     ];
     let checks = ends.map(async |end| Foreign::new(end).await.check().await);

@@ -3,6 +3,7 @@
 
 mod acl;
 mod addresses;
+mod blocked;
 mod bodies;
 mod fleet;
 mod guard;

@@ -3,7 +3,9 @@
 
 use std::sync::Mutex;
 
-use tidegate::store::{Fleet, FleetState, LetThrough, PeerReport, Report, StoreFuture};
+use tidegate::store::{
+    Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report, StoreFuture,
+};
 use tidegate::{RedisStore, Store};
 
 use super::*;
@@ -12,7 +14,7 @@ use crate::helpers::stub::Stub;
 /// Answers a report with the list as it was when it was asked.
 #[derive(Debug, Default, Clone)]
 struct Shared {
-    list: Arc<Mutex<(u64, Vec<LetThrough>)>>,
+    list: Arc<Mutex<(u64, Vec<OperatorKey>)>>,
     /// How late it answers a report.
     late: Duration,
     /// How many processes it knows, which all say what the last one has said.
@@ -27,7 +29,7 @@ impl Fleet for Shared {
         let state = FleetState {
             secret: report.random,
             version,
-            let_through: (version != report.known_version).then_some(list),
+            keys: (version != report.known_version).then_some(list),
         };
         let late = self.late;
         StoreFuture::boxed(async move {
@@ -46,7 +48,7 @@ impl Fleet for Shared {
         StoreFuture::ready(Ok(all.collect()))
     }
 
-    fn let_through(&self, one: &LetThrough) -> StoreFuture<bool> {
+    fn set_key(&self, one: &OperatorKey) -> StoreFuture<bool> {
         let (version, list) = &mut *self.list.lock().expect("no panic");
         *version += 1;
         list.push(one.clone());
@@ -82,7 +84,8 @@ async fn an_older_list_undoes_no_change() {
 /// Of what stands there and is no key, nothing is reset nor let through, least of all everybody.
 #[tokio::test(start_paused = true)]
 async fn a_row_without_a_key_changes_nothing() {
-    let garbage = LetThrough {
+    let garbage = OperatorKey {
+        kind: OperatorKind::LetThrough,
         path: "search".into(),
         key: "\0{}\n".into(),
         by: None,
@@ -101,6 +104,30 @@ async fn a_row_without_a_key_changes_nothing() {
     }
     let after = app.view("limited").await;
     assert_eq!(after["let_through"].as_array().map(Vec::len), Some(1));
+}
+
+/// What is blocked stays so, in whichever order a list says both.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_a_list_has_twice_is_blocked() {
+    let one = |kind| OperatorKey {
+        kind,
+        path: "search".into(),
+        key: "alice".into(),
+        by: None,
+        time: Duration::from_secs(600),
+    };
+    for kinds in [
+        OperatorKind::ALL,
+        [OperatorKind::Blocked, OperatorKind::LetThrough],
+    ] {
+        let app = shared_app(Shared {
+            list: Arc::new(Mutex::new((1, kinds.map(one).into()))),
+            ..Shared::default()
+        });
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(app.search("alice").await, 429, "{kinds:?}");
+        assert_eq!(app.view("limited").await["let_through"], json!([]));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,14 +171,15 @@ async fn a_process_that_joins_late() {
 async fn the_longest_time_is_a_day() {
     let server = Redis::start();
     let store = RedisStore::connect(&*server.url).await.expect("a server");
-    let one = LetThrough {
+    let one = OperatorKey {
+        kind: OperatorKind::LetThrough,
         path: "search".into(),
         key: "alice".into(),
         by: None,
         time: Duration::MAX,
     };
     let fleet = store.timeout(PATIENT).fleet().expect("a fleet");
-    assert!(fleet.let_through(&one).await.expect("an answer"));
+    assert!(fleet.set_key(&one).await.expect("an answer"));
     let left: i64 = redis::cmd("PTTL")
         .arg("{CurrentLimiter:~fleet}:let-through")
         .query(&mut server.connection())

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::future::pending;
 
 use tidegate::Key;
-use tidegate::store::{Fleet, FleetState, LetThrough, PeerReport, Report, StoreFuture};
+use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, Report, StoreFuture};
 use tracing::{Instrument, info_span};
 
 use test_support::full_log::Log;
@@ -48,7 +48,7 @@ impl Fleet for Slow {
         let state = FleetState {
             secret: report.random,
             version: 1,
-            let_through: None,
+            keys: None,
         };
         self.later(StoreFuture::ready(Ok(state)))
     }
@@ -57,7 +57,7 @@ impl Fleet for Slow {
         StoreFuture::ready(Ok(Vec::new()))
     }
 
-    fn let_through(&self, _: &LetThrough) -> StoreFuture<bool> {
+    fn set_key(&self, _: &OperatorKey) -> StoreFuture<bool> {
         self.later(StoreFuture::ready(Ok(true)))
     }
 }
@@ -100,6 +100,7 @@ async fn a_browser_that_leaves_leaves_no_change_unlogged() {
     let app = slow_app(Duration::from_secs(1));
     app.use_up("alice").await;
     for (what, said) in [
+        ("block", "a key is blocked"),
         ("let-through", "a key is let through"),
         ("reset", "the count of a key was reset"),
     ] {
@@ -128,6 +129,8 @@ async fn a_change_that_may_have_been_made_is_logged() {
     let alice = json!({"rule": "search", "key": "alice", "seconds": 60});
     assert_eq!(app.post("let-through", &alice).await.status, 503);
     assert!(log.text().contains("a key may be let through"));
+    assert_eq!(app.post("block", &alice).await.status, 503);
+    assert!(log.text().contains("a key may be blocked"));
     assert_eq!(app.post("reset", &alice).await.status, 503);
     assert!(
         log.text()

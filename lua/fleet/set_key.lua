@@ -1,11 +1,12 @@
--- Lets a key of a rule through for a while, or ends that.
+-- Lets a key of a rule through for a while, or blocks it, or ends that.
 --
--- KEYS[1]  the keys that are let through, a sorted set: until when, in milliseconds
--- KEYS[2]  the version of that list: the microsecond of its last change
+-- KEYS[1]  the keys of this kind, a sorted set: until when, in milliseconds
+-- KEYS[2]  those of the other kind
+-- KEYS[3]  the version of both: the microsecond of their last change
 -- ARGV[1]  the key and its rule: what the member begins with
--- ARGV[2]  who lets it through: the rest of the member
+-- ARGV[2]  who does it: the rest of the member
 -- ARGV[3]  for how many milliseconds; 0 ends it
--- ARGV[4]  for how many milliseconds anything is let through at most
+-- ARGV[4]  for how many milliseconds a key is let through or blocked at most
 -- ARGV[5]  the maximum number of members
 --
 -- Reply: 1, or 0 if there are as many members as may be
@@ -16,23 +17,26 @@ local max_time, max_members = tonumber(ARGV[4]), tonumber(ARGV[5])
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function whole(number) return string.format('%.0f', number) end
+local function remove(list)
+  for _, member in ipairs(call('ZRANGE', list, 0, -1)) do
+    if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', list, member) end
+  end
+end
 
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
 call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + max_time), '+inf')
-for _, member in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
-  if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', KEYS[1], member) end
-end
-
+remove(KEYS[1])
 if ARGV[3] ~= '0' then
   if call('ZCARD', KEYS[1]) >= max_members then return 0 end
+  remove(KEYS[2])
   call('ZADD', KEYS[1], whole(now + ARGV[3]), ARGV[1] .. ARGV[2])
 end
 local last = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if last[2] then call('PEXPIRE', KEYS[1], whole(last[2] - now)) end
 -- Greater than any version before, also if the clock has stepped back.
 local version = clock[1] * 1000000 + clock[2]
-local before = tonumber(call('GET', KEYS[2]) or nil) or 0
+local before = tonumber(call('GET', KEYS[3]) or nil) or 0
 -- A value that no process wrote.
 if before >= 2 ^ 53 or before ~= before then before = 0 end
-call('SET', KEYS[2], whole(math.max(version, before + 1)), 'PX', whole(2 * max_time))
+call('SET', KEYS[3], whole(math.max(version, before + 1)), 'PX', whole(2 * max_time))
 return 1
