@@ -2,8 +2,9 @@
 # Tests the pages of the example web app in Chromium without a window, driven by WebDriver. Its own
 # page: a burst is shown as denied within two seconds, an edited file changes the shown limit, a
 # mistake in it is explained. The page of the limits: a flood is seen by name, a customer is let
-# through, a key is reset, processes come and go. Installs Chromium and its driver where they are
-# missing and it may do so: with apt-get as root or by sudo. Else it says what to install.
+# through, another one blocked, a key is reset, processes come and go. Installs Chromium and its
+# driver where they are missing and it may do so: with apt-get as root or by sudo. Else it says what
+# to install.
 # --screenshots FOLDER writes pictures of the page of the limits instead, in two minutes; --readme
 # writes docs/web_app.png.
 set -euo pipefail

@@ -151,6 +151,64 @@ fn a_customer_is_let_through() {
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
+fn a_customer_is_blocked() {
+    let server = Redis::start();
+    let apps = [(); 2].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    let browser = open(&apps[0]);
+    flood(&apps[0], "acme", 7);
+    let key = "127.0.0.1:header.x-tenant|acme";
+    let shown = |text: &str| text.contains("blocked for");
+    browser.click(&button("#limited-rows", "block", key));
+    assert_eq!(browser.text("#confirm-title"), "Block this key?");
+    assert_eq!(browser.text("#confirm-key"), key);
+    browser.press(ESCAPE);
+    assert!(!shown(&browser.text("#limited-rows")));
+
+    browser.click(&button("#limited-rows", "block", key));
+    browser.click("#confirm-span label:first-of-type");
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| text.starts_with("Blocked for 5 min"));
+    browser.wait_for("#limited-rows", SOON, shown);
+    let listed = |text: &str| text.contains("acmein 5 min") || text.contains("in 4 min");
+    browser.wait_for("#blocked-rows", SOON, listed);
+    // A count that is whole again helps nothing.
+    browser.click(&button("#limited-rows", "reset", key));
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| text.starts_with("Reset"));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!([login(&apps[0], "acme"), login(&apps[1], "acme")], [429; 2]);
+    assert_eq!(login(&apps[1], "globex"), 200);
+    browser.wait_for("[aria-label=login] .more", SOON, |text| {
+        text.contains("blocked by an operator")
+    });
+
+    // The same by its text; the button that blocks ends it then.
+    browser.write("[name=rule]", "login");
+    browser.write("[name=key]", key);
+    browser.click("#key-form .main");
+    browser.wait_for("#key-blocked", SOON, |text| text.starts_with("Blocked for"));
+    assert!(browser.text("#key-verdict").contains("would be denied"));
+    assert_eq!(
+        browser.text("#key-answer [data-do=block]"),
+        "end the block…"
+    );
+    browser.run("scrollTo(0, 0)");
+    browser.click(&button("#blocked-rows", "end", key));
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| text.starts_with("Block ended"));
+    let said = Instant::now();
+    while login(&apps[1], "acme") != 200 {
+        assert!(said.elapsed() < SOON, "still blocked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    browser.wait_for("#key-answer [data-do=block]", SOON, |text| text == "block…");
+    // The row that has the focus stays for a while.
+    assert_eq!(browser.count("#blocked-rows tr:not(.gone)"), 0);
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
 fn a_key_is_looked_up_and_reset() {
     let app = App::start(&[]);
     let browser = open(&app);
@@ -425,7 +483,7 @@ fn an_address_may_have_credentials() {
         let browser = Browser::open(&format!("http://operator:secret@{address}{path}"));
         browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
         (0..5).for_each(|_| drop(search(&address)));
-        browser.click("#limited-rows tr:first-child button:nth-of-type(2)");
+        browser.click("#limited-rows tr:first-child button:nth-of-type(3)");
         browser.click("#confirm-do");
         browser.wait_for("#said", SOON, |text| text.starts_with("Reset"));
         browser.click("nav a[href=\"#now\"]");
@@ -530,7 +588,7 @@ fn what_is_said_covers_nothing() {
         browser.wait_for("#said", 3 * SOON, str::is_empty);
         let before = browser.run(height);
         browser.run("scrollTo(0, 0)");
-        browser.click("#limited-rows tr:first-child button:nth-of-type(2)");
+        browser.click("#limited-rows tr:first-child button:nth-of-type(3)");
         browser.click("#confirm-do");
         browser.wait_for("#said", SOON, |text| !text.is_empty());
         assert_eq!(browser.run(height), before, "{width}");
