@@ -39,6 +39,7 @@ async fn a_busy_rule_has_an_outcome_of_its_own() {
         ("allowed", 1),
         ("denied", 0),
         ("busy", 3),
+        ("on_hold", 0),
         ("never", 0),
         ("shadow_denied", 0),
     ];

@@ -29,8 +29,9 @@ async fn a_shadow_rule_with_plans() {
     let snapshot = limits.snapshot();
     let rule = snapshot.rule("a").expect("used");
     println!("{rule:?}");
-    let [allowed, denied, busy, never, shadow] = DecisionOutcome::ALL.map(|it| rule.decisions(it));
-    assert_eq!((denied, busy, never), (0, 0, 0));
+    let outcomes = DecisionOutcome::ALL.map(|it| rule.decisions(it));
+    let [allowed, denied, busy, held, never, shadow] = outcomes;
+    assert_eq!((denied, busy, held, never), (0, 0, 0, 0));
     assert_eq!(allowed + shadow, 80);
     assert_eq!(allowed, 9, "as if it was enforced");
     assert_eq!(rule.unknown_plans, 10);
