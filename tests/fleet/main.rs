@@ -14,6 +14,7 @@ mod leased;
 mod monitor;
 mod oracle;
 mod outcomes;
+mod outgoing;
 mod owed;
 mod permits;
 mod saturated;
