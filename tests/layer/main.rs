@@ -34,6 +34,7 @@ mod llm_gateway;
 mod many_plans;
 mod open_charges;
 mod outcomes;
+mod outgoing;
 mod owed;
 #[cfg(feature = "page")]
 mod page;
