@@ -182,6 +182,11 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
 async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broken> {
     talk(&store).await?;
     take_turns(&store).await?;
+    let rule = Rule::new("partner", [Quota::per_hour(3)])?.with_outgoing()?;
+    let take = Take::new(Arc::new(rule), Key::from("a"));
+    store.hold(&take, PATIENCE).await?;
+    ensure!(store.take(&take).await?.is_on_hold());
+    ensure!(store.reset(&take).await? && store.take(&take).await?.is_allowed());
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
     for algorithm in Algorithm::ALL {
