@@ -69,12 +69,14 @@ async fn a_refusal_holds_its_key() {
     let patient = partner.clone().wait(Duration::from_secs(8));
     assert!(patient.ready("us").await.is_err());
     assert_eq!(begun.elapsed(), Duration::ZERO, "it is not near enough");
-    patient
-        .clone()
-        .wait(Duration::from_secs(10))
-        .ready("us")
-        .await
-        .expect("a turn");
+    drop(
+        patient
+            .clone()
+            .wait(Duration::from_secs(10))
+            .ready("us")
+            .await
+            .expect("a turn"),
+    );
     assert!(begun.elapsed() >= Duration::from_secs(9));
     assert_eq!(held(&limits, "us").await, None);
 
@@ -127,7 +129,7 @@ async fn other_processes_obey() {
     let server = Redis::start();
     let processes = [store_on(&server).await, store_on(&server).await];
     let [one, other] = processes.map(|store| limits(100).store(store));
-    other.outgoing("partner").ready("us").await.expect("a turn");
+    drop(other.outgoing("partner").ready("us").await.expect("a turn"));
     one.hold("partner", "us", Duration::from_secs(60))
         .await
         .expect("an answer");
@@ -135,17 +137,18 @@ async fn other_processes_obey() {
         .outgoing("partner")
         .ready("us")
         .await
-        .err()
-        .expect("it is held");
+        .expect_err("it is held");
     assert!(refused.retry_after() > Some(Duration::from_secs(30)));
     assert!(refused.decision().is_some_and(|it| it.is_on_hold()));
-    other
-        .outgoing("partner")
-        .ready("them")
-        .await
-        .expect("another key");
+    drop(
+        other
+            .outgoing("partner")
+            .ready("them")
+            .await
+            .expect("another key"),
+    );
     assert!(other.reset("partner", "us").await.expect("an answer"));
-    one.outgoing("partner").ready("us").await.expect("a turn");
+    drop(one.outgoing("partner").ready("us").await.expect("a turn"));
 }
 
 /// Around a client: each call is sent once or not at all, and its errors stay its own.
@@ -317,7 +320,7 @@ async fn an_even_pace() {
     let partner = limits.outgoing("partner").wait(Duration::from_secs(5));
     let begun = Instant::now();
     for number in 0..21 {
-        partner.ready("us").await.expect("a turn");
+        drop(partner.ready("us").await.expect("a turn"));
         let earliest = Duration::from_millis(100) * number;
         let took = begun.elapsed();
         assert!(
