@@ -4,8 +4,8 @@ use crate::store::{Charge, LatePermit, Permit};
 
 /// The answer to a [check](crate::Limits::check) that may go on.
 ///
-/// Under a rule that says how many may run [at a time](Rule::with_max_concurrent) it holds the
-/// permit, so it has to have a name that lives as long as the work takes:
+/// Under a rule that says how many may run [at a time](crate::Rule::with_max_concurrent) it holds
+/// the permit, so it has to have a name that lives as long as the work takes:
 ///
 /// ```
 /// use tidegate::{Limits, Quota, Rule};
@@ -50,8 +50,8 @@ pub struct Admitted {
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
     /// The right to run, under a rule that says how many may [at a
-    /// time](Rule::with_max_concurrent): keep it, or this answer, as long as the work takes. It
-    /// goes back when it is dropped, and what is dropped [at
+    /// time](crate::Rule::with_max_concurrent): keep it, or this answer, as long as the work takes.
+    /// It goes back when it is dropped, and what is dropped [at
     /// once](crate::warning::WarningKind::PermitNotKept) limits nothing. `None` under other rules.
     pub permit: Option<Permit>,
     /// That of the rule's candidate.

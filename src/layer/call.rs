@@ -16,6 +16,7 @@ use super::refused::{CallError, Refused};
 use super::subject_keys::SubjectKeys;
 use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
 use crate::error::KeyError;
+use crate::key::Key;
 use crate::rule::{Quotas, Rule, Subject};
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
@@ -69,10 +70,26 @@ struct Question {
 }
 
 /// A [`Call`] has no such callback.
+///
+/// ```
+/// use tidegate::Limits;
+/// use tidegate::layer::{Call, Unset};
+///
+/// let call: Call<Unset, Unset> = Limits::new([]).call("export");
+/// # let _ = call;
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Unset;
 
 /// A [`Call`] has this callback.
+///
+/// ```
+/// use tidegate::Limits;
+/// use tidegate::layer::{Call, Unset, With};
+///
+/// let call: Call<With<_>, Unset> = Limits::new([]).call("export").degrade(async |_| 7);
+/// # let _ = call;
+/// ```
 pub struct With<F>(F);
 
 impl Call {
@@ -80,7 +97,7 @@ impl Call {
     pub(crate) fn new(gate: Option<Arc<Gate>>) -> Self {
         let question = Question {
             gate,
-            keys: SubjectKeys::from(crate::Key::default()),
+            keys: SubjectKeys::from(Key::default()),
             cost: None,
             plan: None,
             quotas: None,

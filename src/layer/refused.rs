@@ -13,7 +13,8 @@ use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
 
 /// The answer to a [check](crate::Limits::check) or a [call](crate::Limits::call) that may not go
-/// on: it was denied, or the store gave no decision, or the [key](super::SubjectKeys) of a subject lacks.
+/// on: it was denied, or the store gave no decision, or the
+/// [key](super::SubjectKeys) of a subject lacks.
 ///
 /// It is an axum response: the problem document and the fields that a layer without callbacks
 /// answers with; [`answer`](Self::answer) asks the application's callbacks. Its text
@@ -84,7 +85,7 @@ impl Refused {
         }
     }
 
-    /// What is wrong with the [keys](SubjectKeys) that the check was given: those of a
+    /// What is wrong with the [keys](super::SubjectKeys) that the check was given: those of a
     /// [joint](Rule::joint) rule's subjects. `None` if it was denied, or the store failed.
     #[must_use]
     pub fn key_error(&self) -> Option<&KeyError> {

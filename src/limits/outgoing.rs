@@ -124,6 +124,17 @@ impl Limits {
 }
 
 /// Calls to a partner: see [`Limits::outgoing`]. As a tower layer it makes an [`OutgoingService`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Limits;
+/// use tidegate::limits::Outgoing;
+///
+/// fn partner(limits: &Limits) -> Outgoing {
+///     limits.outgoing("partner").wait(Duration::from_secs(10)).also_unavailable()
+/// }
+/// # let _ = partner(&Limits::new([]));
+/// ```
 #[derive(Clone)]
 #[must_use = "it paces nothing until calls go through it"]
 pub struct Outgoing {

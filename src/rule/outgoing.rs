@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::rule::Rule;
 use super::rule_error::RuleError;
+use crate::quota::Quota;
 
 impl Rule {
     /// The default of [`with_hold_at_most`](Self::with_hold_at_most): an hour.
@@ -37,7 +38,7 @@ impl Rule {
     /// years are ten years. Default: 1 hour.
     #[must_use]
     pub fn with_hold_at_most(self, time: Duration) -> Self {
-        let time = time.min(crate::Quota::MAX_WINDOW);
+        let time = time.min(Quota::MAX_WINDOW);
         self.with(|it| it.hold_at_most = it.hold_at_most.map(|_| time))
     }
 

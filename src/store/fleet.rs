@@ -120,6 +120,12 @@ pub struct FleetState {
 }
 
 /// What an operator does with a key. Where a list says both of one key, it is blocked.
+///
+/// ```
+/// use tidegate::store::OperatorKind;
+///
+/// assert_eq!(OperatorKind::ALL, [OperatorKind::LetThrough, OperatorKind::Blocked]);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OperatorKind {

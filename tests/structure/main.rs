@@ -59,7 +59,8 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("live", "config error rule sync trace", ""),
     (
         "limits",
-        "callback config decision error key layer live metrics rule store sync trace warning",
+        "callback config decision error key layer live log_on_change metrics rule store sync trace \
+         warning",
         "",
     ),
     (
