@@ -1,5 +1,6 @@
 //! What `#[limited]` makes of functions, methods and impl blocks, over the in-memory store.
 
+mod attacks;
 mod blocks;
 mod callbacks;
 mod functions;
