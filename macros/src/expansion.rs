@@ -43,11 +43,12 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
     say_type(body, &value);
     let call = call(arguments);
     let refused = (!is_answered).then_some(refused);
-    let returned = quote_spanned!(place=> returned #refused);
-    // These variables are the macro's own: the body cannot see them.
+    let returned = quote_spanned!(place=> tidegate_returned #refused);
+    // These variables are the macro's own: the body cannot see them. A static of the caller's with
+    // one of these names would be a pattern.
     let tokens = quote_spanned! {Span::mixed_site()=>
-        let call = #call;
-        let returned = call.#run(async move || #body).await;
+        let tidegate_call = #call;
+        let tidegate_returned = tidegate_call.#run(async move || #body).await;
         #returned
     };
     body.stmts = vec![Stmt::Expr(Expr::Verbatim(tokens), None)];
@@ -59,7 +60,9 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
 fn say_type(body: &mut Block, value: &Type) {
     let typed = quote!(::core::option::Option::None::<#value>);
     let first = parse_quote_spanned! {Span::mixed_site()=>
-        if let ::core::option::Option::Some(returned) = #typed { return returned; }
+        if let ::core::option::Option::Some(tidegate_typed) = #typed {
+            return tidegate_typed;
+        }
     };
     body.stmts.insert(0, first);
 }

@@ -75,7 +75,7 @@ use proc_macro::TokenStream;
 ///
 /// | it returns | a refusal becomes |
 /// |---|---|
-/// | a type whose last name is `Result` | `Err`; the error is `From<Refused>` |
+/// | a type whose last name is `Result`, which has to be the standard library's | `Err`; the error is `From<Refused>` |
 /// | `impl IntoResponse` | its response, and the function's value becomes a response, too. Callbacks return a `Response` |
 /// | another type, such as `Response` | that type, which is `From<Refused>` |
 ///
@@ -83,8 +83,9 @@ use proc_macro::TokenStream;
 ///
 /// # Impl blocks
 ///
-/// On an impl block it limits each async method. Those that have a `#[limited]` of their own are
-/// limited by that alone. It stands above `#[async_trait]`, which takes the `async` away:
+/// On an impl block it limits each async method. Those that have a `#[limited]` of their own, by
+/// this name, are limited by that alone. It stands above `#[async_trait]`, which takes the `async`
+/// away:
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -150,7 +151,8 @@ use proc_macro::TokenStream;
 /// # let _ = (export, by_hand);
 /// ```
 ///
-/// The arguments are evaluated before the body runs, or moves anything. The future is `Send` where
+/// The arguments are evaluated before the body runs, or moves anything. The body moves what it uses,
+/// so a callback that needs `self` is a function of its own, or a closure under `&self`. The future is `Send` where
 /// the body and the callbacks are.
 ///
 /// # Errors

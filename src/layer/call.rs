@@ -140,7 +140,7 @@ impl Call {
 
     /// How long it may wait where it is denied, as a request behind a layer that
     /// [waits](crate::RateLimitLayer::wait). Of all calls of the path 1,024 may wait at the same
-    /// time. Default: it does not wait.
+    /// time, and of one key a quarter of these. Default: it does not wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -443,6 +443,8 @@ async fn run_admitted<T>(
     function: impl AsyncFnOnce() -> T,
     has_failed: fn(&T) -> bool,
 ) -> T {
+    let mut admission = admission;
+    admission.iter_mut().for_each(Admission::runs);
     let returned = function().await;
     if let Some(admission) = admission
         && has_failed(&returned)

@@ -78,6 +78,16 @@ impl Admission {
         }
     }
 
+    /// The function of a call runs, which has no charge to settle: those that are denied hope for
+    /// it only if an error gives it back.
+    pub(super) fn runs(&mut self) {
+        if !self.rule.outcomes().is_some_and(Outcomes::contain_error)
+            && let Some(answer) = &mut self.answer
+        {
+            answer.release();
+        }
+    }
+
     fn give_back(&self) {
         if let Some(charge) = &self.answer {
             self.gate.refunds.give_back(charge, GiveBack::Everything);

@@ -538,13 +538,10 @@ async fn its_future_is_what_the_function_is() {
 /// Without limits the process limits nothing; the last ones that are installed apply.
 #[tokio::test(start_paused = true)]
 async fn limits_of_the_process() {
+    let _installed = crate::INSTALLED.lock().await;
     let call = async || Limits::installed().call("installed").run(async || ()).await;
     assert!(call().await.is_ok());
-    assert!(
-        Limits::new([per_minute("installed", 0)])
-            .install()
-            .is_none()
-    );
+    Limits::new([per_minute("installed", 0)]).install();
     assert!(call().await.is_err());
     assert!(
         Limits::new([per_minute("installed", 1)])

@@ -68,6 +68,9 @@ use tower::ServiceExt;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
+/// Held by a test that installs limits for the process.
+static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A store that answers at once, and one that has to be waited for: both ways through the layer.
 struct Stores {
     all: [Arc<dyn Store>; 2],

@@ -122,6 +122,7 @@ async fn limits_of_the_process_are_swapped_while_calls_run() {
             Rule::new("q", [Quota::per_hour(9)]).expect("valid"),
         ])
     };
+    let _installed = crate::INSTALLED.lock().await;
     make().store(store.clone()).install();
     let mut running = tokio::task::JoinSet::new();
     for round in 0..120 {
