@@ -69,6 +69,10 @@
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, for a handler that shows it
+//     call.rs                   functions that a rule limits, and checks: they enter at `decide`, and
+//                               get what admitted.rs or refused.rs says
+//     peek.rs                   what a key has left, for code
+//     operator_keys.rs          keys that an operator lets through or blocks
 //
 // The layer of the locks has a `Gate` without a store, and a `ResponseFuture`. The inner service is
 // called only after the outcome is known, and only the instance that was polled ready.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 
 use super::action::{Refusal, marked};
@@ -147,6 +148,29 @@ impl Refused {
             (refusal, ..) => refusal,
         };
         gate.answer(refusal, grpc.as_ref())
+    }
+}
+
+impl Refused {
+    /// The fields of a gRPC answer: `grpc-status`, `grpc-message`, and those that say when to come
+    /// again. tonic makes a status of them.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tidegate::layer::Refused;
+    ///
+    /// fn fields(refused: Refused) -> HeaderMap {
+    ///     refused.into_grpc_fields() // tonic::Status::from_header_map(&fields)
+    /// }
+    /// # let _ = fields;
+    /// ```
+    #[must_use]
+    pub fn into_grpc_fields(self) -> HeaderMap {
+        let Refusing { refusal, gate, .. } = *self.0;
+        let grpc = HeaderValue::from_static("application/grpc");
+        let (mut head, _) = gate.answer(refusal, Some(&grpc)).into_parts();
+        head.headers.remove(CONTENT_TYPE);
+        head.headers
     }
 }
 

@@ -551,3 +551,17 @@ async fn limits_of_the_process() {
     assert!(call().await.is_ok());
     assert!(call().await.is_err(), "they keep their counts");
 }
+
+/// What tonic makes a status of.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_has_the_fields_of_a_grpc_answer() {
+    let refused = limits(0).call("export").run(never::<()>).await;
+    let fields = refused.expect_err("used up").into_grpc_fields();
+    assert_eq!(fields["grpc-status"], "8");
+    assert_eq!(fields["grpc-message"], "quota exceeded: export");
+    assert!(!fields.contains_key("content-type"));
+    let failed = broken(per_minute("export", 1));
+    let failed = failed.call("export").run(never::<()>).await;
+    let fields = failed.expect_err("no decision").into_grpc_fields();
+    assert_eq!(fields["grpc-status"], "14");
+}
