@@ -258,7 +258,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `owe-at-most`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `owe-at-most`, `shadow`, `plans`, `outgoing`, `hold-at-most`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = [\"everyone\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
@@ -517,12 +517,12 @@ fn leases() {
 #[test]
 fn outcomes() {
     let with = |line: &str| of_rule(&format!("max-count = 5\nwindow = \"10s\"\n{line}"));
-    insta::assert_snapshot!(with("refund-on = [\"2xx\", \"20x\"]"), @r#"line 5: rules.getId.refund-on: found "20x", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
-    insta::assert_snapshot!(with("refund-on = [304]"), @r#"line 5: rules.getId.refund-on: found 304, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [\"2xx\", \"20x\"]"), @r#"line 5: rules.getId.refund-on: found "20x", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", "error", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [304]"), @r#"line 5: rules.getId.refund-on: found 304, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", "error", or "denied""#);
     insta::assert_snapshot!(with("refund-on = \"2xx\""), @r#"line 5: rules.getId.refund-on: found "2xx", expected a list of outcomes"#);
-    insta::assert_snapshot!(with("refund-on = []"), @r#"line 5: rules.getId.refund-on: no outcome, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
-    insta::assert_snapshot!(with("refund-on = [\"99\"]"), @r#"line 5: rules.getId.refund-on: found "99", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
-    insta::assert_snapshot!(with("refund-on = [\"grpc-17\"]"), @r#"line 5: rules.getId.refund-on: found "grpc-17", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = []"), @r#"line 5: rules.getId.refund-on: no outcome, expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", "error", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [\"99\"]"), @r#"line 5: rules.getId.refund-on: found "99", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", "error", or "denied""#);
+    insta::assert_snapshot!(with("refund-on = [\"grpc-17\"]"), @r#"line 5: rules.getId.refund-on: found "grpc-17", expected "1xx" to "5xx", a status such as "304", "grpc-0" to "grpc-16", "error", or "denied""#);
     let text =
         "[rules.a]\nmax-count = 5\nwindow = \"10s\"\nrefund-on = [\"2xx\", \"2xx\", \"grpc-0\"]";
     assert!(Rules::from_toml(text).is_ok());

@@ -203,7 +203,7 @@ fn mistakes_in_lists() {
             )
         );
     }
-    insta::assert_snapshot!(of("{ max-concurrent = 4, permit-lease = \"2s\" }"), @"line 4: rules.api.quotas.permit-lease: unknown field `permit-lease`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`, `absent`");
+    insta::assert_snapshot!(of("{ max-concurrent = 4, permit-lease = \"2s\" }"), @"line 4: rules.api.quotas.permit-lease: unknown field `permit-lease`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`, `absent`");
     insta::assert_snapshot!(of("{ max-concurrent = 4 },\n{ max-concurrent = 5, name = \"five\" },"), @r#"line 2: rules.api: "five" is a second max of requests at a time for one key, expected one"#);
     let of_rule = "max-concurrent = 4\nquotas = [{ max-count = 5, window = \"1s\", key = \"bearer\" }, { max-count = 5, window = \"1s\", key = \"client-ip\" }]";
     insta::assert_snapshot!(said(of_rule), @r#"line 3: rules.api.max-concurrent: each quota has a key of its own, expected an entry of quotas in place of this: { max-concurrent = 4, key = ".." }"#);

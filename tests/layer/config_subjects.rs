@@ -120,7 +120,7 @@ fn mistakes_in_subjects() {
     insta::assert_snapshot!(of("{ MAX = \"1s\", subject = \"\" },"), @r#"line 4: rules.api.quotas.subject: found "", expected a name"#);
     insta::assert_snapshot!(of("{ MAX = \"1s\", absent = \"pass\" },"), @r#"line 4: rules.api.quotas.absent: found "pass", expected "skip""#);
     insta::assert_snapshot!(of("{ MAX = \"1s\", hidden = 1 },"), @"line 4: rules.api.quotas.hidden: found 1, expected true or false");
-    insta::assert_snapshot!(of("{ MAX = \"1s\", subjects = \"a\" },"), @"line 4: rules.api.quotas.subjects: unknown field `subjects`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`, `absent`");
+    insta::assert_snapshot!(of("{ MAX = \"1s\", subjects = \"a\" },"), @"line 4: rules.api.quotas.subjects: unknown field `subjects`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`, `absent`");
     insta::assert_snapshot!(of("{ MAX = \"1s\", cost = 0 },"), @"line 4: rules.api.quotas.cost: requests that cost 0 are not limited, expected 1 or more");
     insta::assert_snapshot!(of("{ MAX = \"1s\", cost = 6 },"), @"line 4: rules.api.quotas.cost: more than max-count (or burst), so that no request would ever be allowed");
     // Names.
@@ -144,7 +144,7 @@ fn mistakes_in_joint_rules() {
     insta::assert_snapshot!(with("lease = \"50ms\""), @"line 9: rules.api.lease: no leases for several subjects: a unit that is held ahead counts in one of them alone");
     insta::assert_snapshot!(with("key = \"cookie:a\""), @"line 9: rules.api.key: each quota has another key, expected one without a key of its own");
     insta::assert_snapshot!(with("cost = 11"), @"line 9: rules.api.cost: more than max-count (or burst), so that no request would ever be allowed");
-    insta::assert_snapshot!(with("absent = \"skip\""), @"line 9: rules.api.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `owe-at-most`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("absent = \"skip\""), @"line 9: rules.api.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `permit-lease`, `busy-retry-after`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `settles`, `owe-at-most`, `shadow`, `plans`, `outgoing`, `hold-at-most`");
     // The cost of a request is not that of quotas with another.
     let chat =
         "[{ max-count = 90_000, window = \"1m\" }, { max-count = 60, window = \"1m\", cost = 1 }]";
@@ -172,7 +172,7 @@ fn quotas_of_plans_have_subjects() {
     insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", key = \"method\" }]"), @r#"line 13: rules.api.plans.pro.quotas.key: no quota of the rule has this key, expected one of "bearer", "address", "cookie:a""#);
     insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", subject = \"user\" }]"), @r#"line 13: rules.api.plans.pro.quotas.subject: no quota of the rule has this subject, expected one of "bearer", "address", "cookie:a""#);
     insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", subject = \"address\", key = \"bearer\" }]"), @"line 13: rules.api.plans.pro.quotas.subject: this subject has another key, expected either a key or a subject");
-    insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", subject = \"address\", absent = \"skip\" }]"), @"line 13: rules.api.plans.pro.quotas.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`");
+    insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", subject = \"address\", absent = \"skip\" }]"), @"line 13: rules.api.plans.pro.quotas.absent: unknown field `absent`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `name`, `key`, `subject`, `hidden`, `cost`");
     insta::assert_snapshot!(said("quotas = [{ MAX = \"1s\", cost = 51 }]"), @"line 13: rules.api.plans.pro.quotas.cost: more than max-count (or burst), so that no request would ever be allowed");
 }
 

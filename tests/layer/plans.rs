@@ -215,7 +215,7 @@ fn mistakes_in_plans() {
     insta::assert_snapshot!(said("plans = 5"), @"line 4: rules.api.plans: found 5, expected a table of plans");
     insta::assert_snapshot!(said("[rules.api.plans]\npro = 5"), @"line 5: rules.api.plans.pro: found 5, expected a table with quotas");
     insta::assert_snapshot!(said("[rules.api.plans.pro]"), @"line 4: rules.api.plans.pro: no quota, expected max-count and window, quotas, or max-concurrent");
-    insta::assert_snapshot!(said("[rules.api.plans.pro]\nalgorithm = \"gcra\""), @"line 5: rules.api.plans.pro.algorithm: unknown field `algorithm`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `quotas`");
+    insta::assert_snapshot!(said("[rules.api.plans.pro]\nalgorithm = \"gcra\""), @"line 5: rules.api.plans.pro.algorithm: unknown field `algorithm`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `quotas`");
     insta::assert_snapshot!(said("[rules.api.plans.\"\"]\nmax-count = 2\nwindow = \"1m\""), @"line 4: rules.api.plans.\"\": the plan has no name");
     insta::assert_snapshot!(said("cost = 2\n[rules.api.plans.pro]\nmax-count = 1\nwindow = \"1m\""), @"line 4: rules.api.cost: more than max-count (or burst), so that no request would ever be allowed");
     insta::assert_snapshot!(said("[rules.api.plans.pro]\nmax-count = 1\nwindow = \"1m\"\nburst = 2"), @"line 7: rules.api.plans.pro.burst: only algorithm = \"gcra\" has a burst");

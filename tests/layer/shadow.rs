@@ -227,7 +227,7 @@ fn in_a_file() {
     };
     insta::assert_snapshot!(said("shadow = 1"), @"line 5: rules.login.shadow: found 1, expected true, false, or a table with quotas");
     insta::assert_snapshot!(said("[rules.login.shadow]\nmax-count = 1"), @"line 6: rules.login.shadow.max-count: a max-count without a window, expected both");
-    insta::assert_snapshot!(said("[rules.login.shadow]\nkey = \"peer-ip\""), @"line 6: rules.login.shadow.key: unknown field `key`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `max-concurrent`, `quotas`, `algorithm`, `sub-windows`");
+    insta::assert_snapshot!(said("[rules.login.shadow]\nkey = \"peer-ip\""), @"line 6: rules.login.shadow.key: unknown field `key`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `quotas`, `algorithm`, `sub-windows`");
     insta::assert_snapshot!(said("[rules.login.shadow]\nmax-count = -1\nwindow = \"1s\""), @"line 6: rules.login.shadow.max-count: found -1, expected a whole number, 0 or more");
 }
 

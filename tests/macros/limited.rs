@@ -1,11 +1,11 @@
 //! What `#[limited]` makes of functions, methods and impl blocks, over the in-memory store.
 
-mod attacks;
 mod blocks;
 mod callbacks;
 mod functions;
 mod handlers;
 mod refusals;
+mod unusual;
 
 use std::fmt;
 
