@@ -9,6 +9,7 @@ mod joint;
 mod keys;
 mod limits;
 mod outcomes;
+mod outgoing;
 mod owed;
 mod page;
 mod permits;

@@ -1,0 +1,231 @@
+//! Clients that are never ready, fail, must be polled first, or answer without an end.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use tidegate::Key;
+use tidegate::layer::CallError;
+use tidegate::metrics::DecisionOutcome;
+use tokio::time::timeout;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use super::*;
+
+/// Its clones are not ready, and calls of what is not ready are a mistake.
+struct Strict {
+    is_ready: bool,
+    readiness: fn() -> Poll<Result<(), &'static str>>,
+    polled: Arc<AtomicUsize>,
+}
+
+impl Strict {
+    fn new(readiness: fn() -> Poll<Result<(), &'static str>>) -> Self {
+        let polled = Arc::default();
+        Self {
+            is_ready: false,
+            readiness,
+            polled,
+        }
+    }
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self {
+            is_ready: false,
+            readiness: self.readiness,
+            polled: Arc::clone(&self.polled),
+        }
+    }
+}
+
+impl Service<Request<()>> for Strict {
+    type Response = Response<()>;
+    type Error = &'static str;
+    type Future = Ready<Result<Response<()>, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.polled.fetch_add(1, Ordering::Relaxed);
+        let found = (self.readiness)();
+        self.is_ready = matches!(found, Poll::Ready(Ok(())));
+        found
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "it was not ready");
+        ready(Ok(Response::new(())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_client_that_is_ready_is_called() {
+    let limits = limits(10);
+    let mut client = limits
+        .outgoing("partner")
+        .layer(Strict::new(|| Poll::Ready(Ok(()))));
+    for _ in 0..5 {
+        client
+            .ready()
+            .await
+            .expect("always")
+            .call(Request::new(()))
+            .await
+            .expect("an answer");
+    }
+    let mut two = client.clone();
+    let (one, other) = (client.call(Request::new(())), two.call(Request::new(())));
+    let (one, other) = tokio::join!(one, other);
+    assert!(one.is_ok() && other.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_broken_says_so_itself() {
+    let limits = limits(2);
+    let client = Strict::new(|| Poll::Ready(Err("broken")));
+    let client = limits.outgoing("partner").layer(client);
+    for _ in 0..2 {
+        let error = client.clone().oneshot(Request::new(())).await;
+        assert!(
+            matches!(error, Err(CallError::Inner("broken"))),
+            "{error:?}"
+        );
+    }
+}
+
+/// A call that waits for a turn does not ask the client, and one that waits for the client is let
+/// go of without a trace.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_never_ready() {
+    let limits = limits(3);
+    let client = Strict::new(|| Poll::Pending);
+    let polled = Arc::clone(&client.polled);
+    let client = limits.outgoing("partner").wait(HOUR).layer(client);
+    limits
+        .hold("partner", Key::default(), 10 * SECOND)
+        .await
+        .expect("held");
+    let call = client.clone().oneshot(Request::new(()));
+    assert!(timeout(9 * SECOND, call).await.is_err());
+    assert_eq!(polled.load(Ordering::Relaxed), 0, "it keeps no connection");
+    for _ in 0..3 {
+        let call = client.clone().oneshot(Request::new(()));
+        assert!(timeout(2 * SECOND, call).await.is_err());
+    }
+    assert!(polled.load(Ordering::Relaxed) > 0);
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("partner").expect("it is used");
+    assert_eq!(counted.waiting, 0, "{counted:?}");
+}
+
+/// A body that never ends holds back neither the response nor the hold.
+#[tokio::test(start_paused = true)]
+async fn a_body_without_an_end() {
+    struct Endless;
+    impl http_body::Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+    let limits = limits(10);
+    let client = service_fn(|_: Request<Body>| async {
+        let answer = Response::builder().status(429).header("retry-after", "60");
+        Ok::<_, Infallible>(answer.body(Endless).expect("valid"))
+    });
+    let client = limits.outgoing("partner").layer(client);
+    let answer = client.clone().oneshot(Request::new(Body::empty()));
+    let answer = timeout(SECOND, answer)
+        .await
+        .expect("at once")
+        .expect("an answer");
+    settle().await;
+    assert_eq!(held(&limits, Key::default()).await, Some(60 * SECOND));
+    drop(answer);
+    let answer = client.oneshot(Request::new(Body::empty())).await;
+    assert!(matches!(answer, Err(CallError::Denied(_))));
+}
+
+/// Calls that are dropped at any instant leave nobody waiting, and every answer is counted once.
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_dropped_at_any_instant() {
+    let limits = limits(1_000_000);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let client = service_fn({
+        let sent = Arc::clone(&sent);
+        move |_: Request<()>| {
+            let number = sent.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(millis(5)).await;
+                let refused = number % 7 == 0;
+                let answer = Response::builder().status(if refused { 429 } else { 200 });
+                Ok::<_, Infallible>(answer.header("retry-after", "1").body(()).expect("valid"))
+            }
+        }
+    });
+    let client = limits.outgoing("partner").wait(10 * SECOND).layer(client);
+    let calls = (0..2_000_u64).map(|number| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let patience = millis(number * 7_919 % 3_000);
+            timeout(patience, client.oneshot(Request::new(()))).await
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut answered = 0;
+    for call in calls {
+        if let Ok(answer) = call.await.expect("no panic") {
+            answer.expect("it waits longer than that");
+            answered += 1;
+        }
+    }
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("partner").expect("it is used");
+    assert_eq!(counted.waiting, 0);
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(answered > 0 && answered <= sent, "{answered} of {sent}");
+    assert_eq!(counted.decisions(DecisionOutcome::Allowed), sent as u64);
+    tokio::time::sleep(2 * SECOND).await;
+    let call = client.oneshot(Request::new(()));
+    timeout(SECOND, call)
+        .await
+        .expect("no one is stuck")
+        .expect("an answer");
+}
+
+/// A key that panics, and a client that panics, take nobody else along.
+#[tokio::test(start_paused = true)]
+async fn panics_stay_with_their_call() {
+    let limits = limits(10);
+    let client = service_fn(|request: Request<String>| async move {
+        assert_ne!(request.body(), "panic");
+        Ok::<_, Infallible>(Response::new(()))
+    });
+    let partner = limits.outgoing("partner").key_by(|head| {
+        assert!(!head.headers.contains_key("panic"), "the key");
+        Key::from("us")
+    });
+    let client = partner.layer(client);
+    let ask = |name: &'static str, body: &'static str| {
+        let client = client.clone();
+        let request = Request::builder().header(name, "1").body(body.to_owned());
+        tokio::spawn(async move { client.oneshot(request.expect("valid")).await })
+    };
+    assert!(ask("panic", "").await.is_err());
+    assert!(ask("x", "panic").await.is_err());
+    ask("x", "").await.expect("no panic").expect("an answer");
+    let snapshot = limits.snapshot();
+    let counted = snapshot.rule("partner").expect("it is used");
+    assert_eq!(counted.waiting, 0);
+    assert_eq!(counted.decisions(DecisionOutcome::Allowed), 2);
+}
