@@ -39,7 +39,9 @@ fn fields(all: &[(&'static str, &[u8])]) -> HeaderMap {
         (HeaderName::from_static(name), value)
     });
     let mut map = HeaderMap::new();
-    all.for_each(|(name, value)| drop(map.append(name, value)));
+    for (name, value) in all {
+        map.append(name, value);
+    }
     map
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use test_support::Redis;
 use tidegate::decision::Verdict;
-use tidegate::{Algorithm, Key, RedisStore, Resilient, Rules, Store, Take};
+use tidegate::{Algorithm, Key, Resilient, Store, Take};
 use tokio::time::{Instant, sleep};
 
 use crate::helpers::{HOUR, PATIENT, behind, check_expiries, connect, per_hour, roomy, run, take};
