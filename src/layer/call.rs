@@ -67,6 +67,8 @@ struct Question {
     plan: Option<Box<str>>,
     quotas: Option<Arc<Quotas>>,
     wait: Duration,
+    /// How many calls of the path may wait; `None`: as many as requests of a layer.
+    max_waiting: Option<usize>,
 }
 
 /// A [`Call`] has no such callback.
@@ -102,6 +104,7 @@ impl Call {
             plan: None,
             quotas: None,
             wait: Duration::ZERO,
+            max_waiting: None,
         };
         let (degrade, on_error) = (Unset, Unset);
         Self {
@@ -157,6 +160,12 @@ impl Call {
     /// ```
     pub fn wait(mut self, up_to: Duration) -> Self {
         self.question.wait = up_to;
+        self
+    }
+
+    /// So many of all calls of the path may wait, and a quarter of these for one key.
+    pub(crate) fn max_waiting(mut self, max: usize) -> Self {
+        self.question.max_waiting = Some(max);
         self
     }
 
@@ -398,7 +407,7 @@ impl Question {
     async fn decided(self) -> Option<(Arc<Gate>, Outcome)> {
         let mut gate = self.gate?;
         if !self.wait.is_zero() {
-            gate = Arc::new(gate.waiting_up_to(self.wait));
+            gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
         }
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);

@@ -107,10 +107,11 @@ impl Gate {
         *self.capabilities.get_or_init(asked)
     }
 
-    /// The same, whose requests may wait so long.
-    pub(super) fn waiting_up_to(&self, up_to: Duration) -> Self {
+    /// The same, whose requests may wait so long, and if it is said, so many.
+    pub(super) fn waiting_up_to(&self, up_to: Duration, max: Option<usize>) -> Self {
         let mut gate = self.clone();
         gate.waiting.up_to = up_to;
+        gate.waiting.max = max.unwrap_or(gate.waiting.max);
         gate
     }
 

@@ -9,7 +9,7 @@ use http::request::Parts;
 use super::action::{Refusal, marked};
 use super::gate::Gate;
 use crate::callback::{Cause, Denied, Failed, Recovery, grpc, internal_error, recover};
-use crate::decision::Decision;
+use crate::decision::{Decision, Source};
 use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
 
@@ -192,6 +192,11 @@ impl fmt::Debug for Refused {
     }
 }
 
+/// Rounded up: an earlier question would be denied.
+fn seconds(wait: Duration) -> u128 {
+    wait.as_millis().div_ceil(1_000).max(1)
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.rule().path();
@@ -200,11 +205,23 @@ impl fmt::Display for Refused {
                 write!(f, "as many requests of {path} run as may at a time")
             }
             (None, _) => write!(f, "the limit of {path} cannot be checked now"),
+            (Some(decision), Some(wait)) if decision.is_on_hold() => {
+                write!(f, "{path} wants no calls now, again in {} s", seconds(wait))
+            }
+            (Some(decision), Some(wait)) if decision.source() == Source::Operator => {
+                write!(
+                    f,
+                    "an operator blocks this key of {path}, again in {} s",
+                    seconds(wait)
+                )
+            }
             (Some(_), None) => write!(f, "the limit of {path} is used up"),
             (Some(_), Some(wait)) => {
-                // Rounded up: an earlier question would be denied.
-                let seconds = wait.as_millis().div_ceil(1_000).max(1);
-                write!(f, "the limit of {path} is used up, again in {seconds} s")
+                write!(
+                    f,
+                    "the limit of {path} is used up, again in {} s",
+                    seconds(wait)
+                )
             }
         }
     }

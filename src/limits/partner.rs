@@ -50,17 +50,38 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// `RateLimit: "name";r=0;t=60`.
 fn used_up(headers: &HeaderMap) -> Option<Duration> {
     let fields = headers.get_all(RATE_LIMIT).into_iter();
-    let items = fields
-        .filter_map(|field| field.to_str().ok())
-        .flat_map(|field| field.split(','));
-    let times = items.filter_map(|item| {
-        let parameter = |name: &str| {
-            let mut parameters = item.split(';').filter_map(|it| it.trim().split_once('='));
-            parameters.find_map(|(known, value)| (known == name).then_some(value))
-        };
-        (parameter("r")? == "0").then(|| parameter("t")?.parse().ok())?
+    let fields = fields.filter_map(|field| without_strings(field.to_str().ok()?));
+    let times = fields.filter_map(|field| {
+        let times = field.split(',').filter_map(|item| {
+            let parameter = |name: &str| {
+                let mut parameters = item.split(';').filter_map(|it| it.trim().split_once('='));
+                parameters.find_map(|(known, value)| (known == name).then_some(value))
+            };
+            (parameter("r")? == "0").then(|| parameter("t")?.parse().ok())?
+        });
+        times.max()
     });
     times.max().map(Duration::from_secs)
+}
+
+/// A structured field ([RFC 9651](https://www.rfc-editor.org/rfc/rfc9651)) without its strings, such
+/// as the names of quotas, which may hold any character. `None` if a string does not end.
+fn without_strings(field: &str) -> Option<String> {
+    let (mut rest, mut characters) = (String::new(), field.chars());
+    while let Some(character) = characters.next() {
+        if character != '"' {
+            rest.push(character);
+            continue;
+        }
+        loop {
+            match characters.next()? {
+                '"' => break,
+                '\\' => drop(characters.next()?),
+                _ => {}
+            }
+        }
+    }
+    Some(rest)
 }
 
 /// A number without a sign. One that is too large is the largest.
@@ -148,6 +169,15 @@ mod tests {
             &[("grpc-status", "0"), ("grpc-retry-pushback-ms", "250")],
             None,
         );
+    }
+
+    /// Names are strings.
+    #[test]
+    fn what_names_may_hold() {
+        let name = "\"a;r=5, \\\";t=1\";r=0;t=60";
+        check(200, &[("ratelimit", name)], Some(60_000));
+        check(200, &[("ratelimit", "\"a;r=0;t=60")], None);
+        check(200, &[("ratelimit", "\"a\\")], None);
     }
 
     /// Nothing that a partner sends is too much.

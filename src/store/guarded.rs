@@ -83,7 +83,7 @@ impl<S: Store> Guarded<S> {
             drop(fallback.store.hold(take, time));
         }
         let hold = |inner: &S, take: &Take| inner.hold(take, time);
-        self.call(take, QuestionKind::Change, hold, |_, answer| answer)
+        self.change(take, hold, |held| held)
     }
 
     pub(super) fn reset(&self, take: &Take) -> StoreFuture<bool> {
@@ -93,7 +93,8 @@ impl<S: Store> Guarded<S> {
         })
     }
 
-    /// Asks something that may free units, or be in their way: denials of the key are void.
+    /// Asks something that may free units, be in their way, or change why a key is denied: denials
+    /// of the key are void.
     fn change<T: Send + 'static>(
         &self,
         take: &Take,

@@ -1739,4 +1739,25 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "charged = math.max(math.min(charged, most[n] - used[n]), 0)",
         "charged = charged",
     ),
+    mutant(
+        "holds",
+        "a key that is held is charged",
+        DECIDE_LUA,
+        "if held and verdict == ALLOWED then verdict = ON_HOLD end",
+        "",
+    ),
+    mutant(
+        "holds",
+        "a hold is shortened",
+        "lua/hold.lua",
+        "if not (held > ARGV[1] + 0 and held < TEN_YEARS) then",
+        "if not (held > ARGV[1] + 0 and held < 0) then",
+    ),
+    mutant(
+        "holds",
+        "a date is compared with the clock of the machine",
+        "src/limits/partner.rs",
+        "let pause = date(RETRY_AFTER)?.duration_since(date(DATE)?);",
+        "let pause = date(RETRY_AFTER)?.duration_since(std::time::SystemTime::now());",
+    ),
 ];

@@ -69,6 +69,12 @@ const LOCK: Tests = (
 /// Takes over several counts.
 const JOINT: Tests = (&["--test", "store", "--", "joint::history"], "200");
 
+/// Keys that a partner's answer holds.
+const HOLDS: Tests = (
+    &["--lib", "--test", "store", "--", "holds::", "partner::"],
+    "200",
+);
+
 /// Requests at a time.
 const AT_A_TIME: [Tests; 2] = [
     JOINT,
@@ -341,6 +347,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "connection" => CONNECTION.to_vec(),
         "bounds" => vec![BOUNDS_ALONE, BOUNDS],
         "grpc" => vec![GRPC],
+        "holds" => vec![HOLDS],
         "several" => vec![SEVERAL],
         "direct" => vec![DIRECT, LONE_ORDER],
         "outcome" => vec![OUTCOMES],

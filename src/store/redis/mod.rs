@@ -181,8 +181,9 @@ impl RedisStore {
     ///
     /// In a cluster each key has a slot of its own. What the prefix has between braces, such as
     /// `{eu}:`, puts all keys into one slot; with a `}` that closes nothing, nothing can be given
-    /// back, and [`Store::refund`] says so. With an empty pair of braces takes under rules of
-    /// [several subjects](crate::Rule::joint) fail there.
+    /// back, and [`Store::refund`] says so, and takes under [outgoing](crate::Rule::with_outgoing)
+    /// rules fail there. With an empty pair of braces these fail, too, and takes under rules of
+    /// [several subjects](crate::Rule::joint).
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
         Arc::make_mut(&mut self.prefix).default = prefix.into();
