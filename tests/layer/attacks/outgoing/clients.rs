@@ -167,7 +167,7 @@ async fn calls_that_are_dropped_at_any_instant() {
             let number = sent.fetch_add(1, Ordering::Relaxed);
             async move {
                 tokio::time::sleep(millis(5)).await;
-                let refused = number % 7 == 0;
+                let refused = number.is_multiple_of(7);
                 let answer = Response::builder().status(if refused { 429 } else { 200 });
                 Ok::<_, Infallible>(answer.header("retry-after", "1").body(()).expect("valid"))
             }

@@ -190,7 +190,7 @@ async fn neighbours_in_one_flight() {
         outgoing("gcra", Algorithm::Gcra),
         outgoing("fixed", Algorithm::FixedWindow),
     ];
-    let is_held = |rule: &Rule, key: u64| rule.is_outgoing() && key % 3 == 0;
+    let is_held = |rule: &Rule, key: u64| rule.is_outgoing() && key.is_multiple_of(3);
     let takes = |round: u64| {
         let mut takes: Vec<(Take, bool)> = Vec::new();
         for key in 0..60 {
