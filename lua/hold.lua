@@ -12,7 +12,7 @@ local SLACK = 2000
 local clock = ARGV[2] and { 0, ARGV[2] } or redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- What is no number of this script, or is of another type, is no hold.
+-- A value of another type, or one that is no number, counts as no hold.
 local known = redis.pcall('GET', KEYS[1])
 local held = type(known) == 'string' and tonumber(known) or 0
 held = held - now

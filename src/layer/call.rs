@@ -52,14 +52,14 @@ use crate::rule::{Quotas, Rule, Subject};
 #[derive(Debug)]
 #[must_use = "nothing is asked until it is awaited or runs a function"]
 pub struct Call<D = Unset, E = Unset> {
-    question: Question,
+    settings: CallSettings,
     degrade: D,
     on_error: E,
 }
 
-/// What is asked.
+/// What a caller says about a call: its path, key, cost and quotas, and how long it may wait.
 #[derive(Debug)]
-struct Question {
+struct CallSettings {
     /// Missing for a path without a rule that is not remembered.
     gate: Option<Arc<Gate>>,
     keys: SubjectKeys,
@@ -97,7 +97,7 @@ pub struct With<F>(F);
 impl Call {
     /// About everybody's count.
     pub(crate) fn new(gate: Option<Arc<Gate>>) -> Self {
-        let question = Question {
+        let settings = CallSettings {
             gate,
             keys: SubjectKeys::from(Key::default()),
             cost: None,
@@ -108,36 +108,36 @@ impl Call {
         };
         let (degrade, on_error) = (Unset, Unset);
         Self {
-            question,
+            settings,
             degrade,
             on_error,
         }
     }
 
-    /// Whose count it is about: a key, or under a [joint](Rule::joint) rule the
+    /// Says whose count the call is about: a key, or under a [joint](Rule::joint) rule the
     /// [keys](SubjectKeys) of its subjects. Default: that of all calls of the path together.
     pub fn key(mut self, key: impl Into<SubjectKeys>) -> Self {
-        self.question.keys = key.into();
+        self.settings.keys = key.into();
         self
     }
 
     /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
     /// not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
-        self.question.plan = Some(name.into());
+        self.settings.plan = Some(name.into());
         self
     }
 
     /// Decides by these quotas in place of the rule's and its plans', as a layer with
     /// [`quotas`](crate::RateLimitLayer::quotas) does. Default: none.
     pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
-        self.question.quotas = quotas.into();
+        self.settings.quotas = quotas.into();
         self
     }
 
     /// Asks for so many units. 0 only looks. Default: the rule's cost, which is 1 by default.
     pub fn cost(mut self, units: u64) -> Self {
-        self.question.cost = Some(units);
+        self.settings.cost = Some(units);
         self
     }
 
@@ -159,13 +159,13 @@ impl Call {
     /// # }
     /// ```
     pub fn wait(mut self, up_to: Duration) -> Self {
-        self.question.wait = up_to;
+        self.settings.wait = up_to;
         self
     }
 
-    /// So many of all calls of the path may wait, and a quarter of these for one key.
+    /// At most `max` calls of the path wait at the same time, and a quarter of these for one key.
     pub(crate) fn max_waiting(mut self, max: usize) -> Self {
-        self.question.max_waiting = Some(max);
+        self.settings.max_waiting = Some(max);
         self
     }
 
@@ -176,7 +176,7 @@ impl Call {
     /// call is a panic of the call.
     pub fn degrade<T, F: AsyncFnOnce(Denied) -> T>(self, callback: F) -> Call<With<F>> {
         Call {
-            question: self.question,
+            settings: self.settings,
             degrade: With(callback),
             on_error: self.on_error,
         }
@@ -211,7 +211,7 @@ impl<D> Call<D> {
         chain: &ErrorCallbackChain<T>,
     ) -> Call<D, &ErrorCallbackChain<T>> {
         Call {
-            question: self.question,
+            settings: self.settings,
             degrade: self.degrade,
             on_error: chain,
         }
@@ -220,13 +220,13 @@ impl<D> Call<D> {
 
 impl<D> Call<With<D>> {
     /// Returns what this callback returns where there is no decision: the store failed, or the
-    /// [key](SubjectKeys) of a subject lacks. It is not called for an error of the function, which
+    /// [key](SubjectKeys) of a subject is missing. It is not called for an error of the function, which
     /// is the result. Default: the failure is returned.
     ///
     /// It stands behind [`degrade`](Call::degrade): with both there is an answer to everything.
     pub fn on_error<T, F: AsyncFnOnce(Failed) -> T>(self, callback: F) -> Call<With<D>, With<F>> {
         Call {
-            question: self.question,
+            settings: self.settings,
             degrade: self.degrade,
             on_error: With(callback),
         }
@@ -243,8 +243,8 @@ impl<D> Call<D> {
     where
         D: OnDenied<T>,
     {
-        let (question, degrade) = (self.question, self.degrade);
-        let limited = question.limit(degrade, async |outcome| Ok(outcome), function, |_| false);
+        let (settings, degrade) = (self.settings, self.degrade);
+        let limited = settings.limit(degrade, async |outcome| Ok(outcome), function, |_| false);
         Ok(limited.await?.0)
     }
 
@@ -261,8 +261,8 @@ impl<D> Call<D> {
     where
         D: OnDenied<Result<V, E>>,
     {
-        let (question, degrade) = (self.question, self.degrade);
-        let limited = question.limit(degrade, async |it| Ok(it), function, Result::is_err);
+        let (settings, degrade) = (self.settings, self.degrade);
+        let limited = settings.limit(degrade, async |it| Ok(it), function, Result::is_err);
         limited.await?.0.map_err(CallError::Inner)
     }
 }
@@ -277,9 +277,9 @@ impl<D, T: Send + 'static> Call<D, &ErrorCallbackChain<T>> {
     where
         D: OnDenied<T>,
     {
-        let (question, degrade, chain) = (self.question, self.degrade, self.on_error);
+        let (settings, degrade, chain) = (self.settings, self.degrade, self.on_error);
         let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
-        let limited = question.limit(degrade, recover, function, |_| false);
+        let limited = settings.limit(degrade, recover, function, |_| false);
         Ok(limited.await?.0)
     }
 }
@@ -306,9 +306,9 @@ where
     where
         D: OnDenied<Result<V, E>>,
     {
-        let (question, degrade, chain) = (self.question, self.degrade, self.on_error);
+        let (settings, degrade, chain) = (self.settings, self.degrade, self.on_error);
         let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
-        let limited = question.limit(degrade, recover, function, Result::is_err);
+        let limited = settings.limit(degrade, recover, function, Result::is_err);
         let returned = match limited.await? {
             (Err(error), Some(rule)) => {
                 let answered = recover_own(chain, rule, no_head(), error).await;
@@ -352,7 +352,7 @@ impl<D, E> Call<With<D>, With<E>> {
         D: AsyncFnOnce(Denied) -> T,
         E: AsyncFnOnce(Failed) -> T,
     {
-        let (rule, refusal) = match self.question.decided().await {
+        let (rule, refusal) = match self.settings.decided().await {
             None => return function().await,
             Some((_, Outcome::Failed(rule, cause))) => (rule, Refusal::Failed(cause)),
             Some((gate, outcome)) => {
@@ -372,7 +372,7 @@ impl<D, E> Call<With<D>, With<E>> {
     }
 }
 
-impl Question {
+impl CallSettings {
     /// Runs the function if it may run. Otherwise it says what a callback has answered, or who has
     /// refused it. With the rule that has limited the function, if it ran.
     async fn limit<T>(
@@ -403,7 +403,8 @@ impl Question {
         }
     }
 
-    /// What was decided, and by which gate, before it is counted. `None` where nothing limits it.
+    /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
+    /// limits the call.
     async fn decided(self) -> Option<(Arc<Gate>, Outcome)> {
         let mut gate = self.gate?;
         if !self.wait.is_zero() {
@@ -453,7 +454,9 @@ async fn run_admitted<T>(
     has_failed: fn(&T) -> bool,
 ) -> T {
     let mut admission = admission;
-    admission.iter_mut().for_each(Admission::runs);
+    admission
+        .iter_mut()
+        .for_each(Admission::release_unless_error_refunds);
     let returned = function().await;
     if let Some(admission) = admission
         && has_failed(&returned)
@@ -514,6 +517,6 @@ impl IntoFuture for Call {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.question.checked())
+        Box::pin(self.settings.checked())
     }
 }

@@ -104,7 +104,7 @@ pub(super) struct WaitingTake {
 
 type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
-/// What of a take is limited, and neither let through nor blocked by an operator.
+/// What the store is asked of a take, once an operator has let keys through or blocked them.
 pub(super) enum Limited {
     Whole,
     /// Some subjects of a joint rule.
@@ -196,7 +196,7 @@ impl Gate {
         deciding
     }
 
-    /// What of this take an operator leaves to the store.
+    /// Looks whether an operator lets keys of this take through, or blocks them.
     #[inline]
     pub(super) fn limited(&self, take: &Take) -> Limited {
         #[cfg(feature = "page")]

@@ -78,9 +78,9 @@ impl Admission {
         }
     }
 
-    /// The function of a call runs, which has no charge to settle: those that are denied hope for
-    /// it only if an error gives it back.
-    pub(super) fn runs(&mut self) {
+    /// The function of a call cannot settle its charge, so those that are denied meanwhile may hope
+    /// for the charge only if an error gives it back.
+    pub(super) fn release_unless_error_refunds(&mut self) {
         if !self.rule.outcomes().is_some_and(Outcomes::contain_error)
             && let Some(answer) = &mut self.answer
         {

@@ -14,8 +14,8 @@ use crate::error::{KeyError, StoreError};
 use crate::rule::Rule;
 
 /// The answer to a [check](crate::Limits::check) or a [call](crate::Limits::call) that may not go
-/// on: it was denied, or the store gave no decision, or the
-/// [key](super::SubjectKeys) of a subject lacks.
+/// on: it was denied, or the store gave no decision, or the [key](super::SubjectKeys) of a subject
+/// is missing.
 ///
 /// It is an axum response: the problem document and the fields that a layer without callbacks
 /// answers with; [`answer`](Self::answer) asks the application's callbacks. Its text

@@ -114,7 +114,7 @@ impl Limits {
             self.warnings.add(warning);
         }
         Outgoing {
-            limits: self.clone(),
+            limits: Arc::new(self.clone()),
             path: path.into(),
             key: Arc::new(|_| Key::default()),
             wait: Duration::ZERO,
@@ -138,7 +138,7 @@ impl Limits {
 #[derive(Clone)]
 #[must_use = "it paces nothing until calls go through it"]
 pub struct Outgoing {
-    limits: Limits,
+    limits: Arc<Limits>,
     path: Arc<str>,
     key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
     wait: Duration,

@@ -1,8 +1,8 @@
-use std::collections::HashMap;
+use crate::swept_map::SweptMap;
 
 /// Until when keys are held, by the names of their counts, in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct Holds(HashMap<String, u64>);
+pub(super) struct Holds(SweptMap<String, u64>);
 
 impl Holds {
     /// For how long the key is held.
@@ -13,6 +13,7 @@ impl Holds {
 
     /// Holds the key at least so long, and says how long it is held. `None`: there is no room.
     pub(super) fn hold(&mut self, name: String, now: u64, time: u64, max: usize) -> Option<u64> {
+        self.0.sweep(|until| *until > now);
         if self.0.len() >= max && !self.0.contains_key(&name) {
             self.0.retain(|_, until| *until > now);
             if self.0.len() >= max {
