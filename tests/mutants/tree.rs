@@ -260,6 +260,7 @@ impl Tree {
             "README.md",
             "src",
             "lua",
+            "macros",
             "tests",
             "docs",
             "benches",
