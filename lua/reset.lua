@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the count: a string, or a sorted set
 -- KEYS[2]  what was given back of it
--- KEYS[3]  under a rule for outgoing calls its hold: see hold.lua
+-- KEYS[3]  its hold, which only rules for outgoing calls obey: see hold.lua
 -- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if a count or a hold was found, 0 for nothing, the mark of an earlier reset, and any
@@ -31,13 +31,9 @@ local text, member = redis.pcall('GET', KEYS[1]), nil
 if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
-call('DEL', KEYS[1], KEYS[2])
-local was_held = false
-if KEYS[3] then
-  local held = redis.pcall('GET', KEYS[3])
-  was_held = type(held) == 'string' and (tonumber(held) or 0) > now
-  call('DEL', KEYS[3])
-end
+local held = redis.pcall('GET', KEYS[3])
+local was_held = type(held) == 'string' and (tonumber(held) or 0) > now
+call('DEL', KEYS[1], KEYS[2], KEYS[3])
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0

@@ -205,3 +205,23 @@ async fn a_fallback_obeys() {
     drop(store.reset(&take).await);
     assert!(store.take(&take).await.expect("decides").is_allowed());
 }
+
+/// A reset ends a hold also while a reload says that the rule is not outgoing.
+#[tokio::test]
+async fn a_reset_ends_it_under_any_rule() {
+    let server = Redis::start();
+    let (memory, redis) = (MemoryStore::new(), store_on(&server).await);
+    let quota = [Quota::per_hour(1_000)];
+    let take = |rule: Arc<Rule>| Take::new(rule, Key::from("us"));
+    let obeys = take(outgoing("p", Algorithm::Gcra, &quota));
+    let plain = Rule::new("p", quota).expect("valid");
+    let plain = take(Arc::new(plain.with_algorithm(Algorithm::Gcra)));
+    let stores: [&dyn Store; 2] = [&memory, &redis];
+    for store in stores {
+        store.hold(&obeys, HOUR).await.expect("an answer");
+        assert!(store.take(&plain).await.expect("decides").is_allowed());
+        assert!(store.take(&obeys).await.expect("decides").is_on_hold());
+        assert!(store.reset(&plain).await.expect("an answer"));
+        assert!(store.take(&obeys).await.expect("decides").is_allowed());
+    }
+}

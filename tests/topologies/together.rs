@@ -190,6 +190,38 @@ async fn joint_takes_on_a_cluster() {
     }
 }
 
+/// A hold lies in its count's slot: takes of many keys in a batch obey theirs, also of another
+/// process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_on_a_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    let (here, there) = (store(&cluster.url()).await, store(&cluster.url()).await);
+    for (algorithm, prefix) in Algorithm::ALL
+        .into_iter()
+        .zip(["a:", "{a}:", "x{a}:", "{a:"])
+    {
+        let rule = Rule::new("partner", [Quota::new(HOUR, 3).expect("a quota")]);
+        let rule = rule.expect("a valid rule").with_algorithm(algorithm);
+        let rule = rule.with_prefix(prefix).with_outgoing();
+        let rule = Arc::new(rule.expect("one subject"));
+        let tenant = |tenant: u32| Take::new(Arc::clone(&rule), Key::from(tenant.to_string()));
+        let tenants: Vec<_> = (0..100).map(tenant).collect();
+        let held = tenants.iter().step_by(2).map(|take| here.hold(take, HOUR));
+        let held = try_join_all(held).await.expect("an answer");
+        assert_eq!(held, [HOUR; 50], "{algorithm:?}");
+        let decisions = try_join_all(tenants.iter().map(|take| there.take(take))).await;
+        for (at, decision) in decisions.expect("decisions").iter().enumerate() {
+            assert_eq!(decision.is_on_hold(), at % 2 == 0, "{algorithm:?}: {at}");
+            assert_eq!(decision.is_allowed(), at % 2 == 1, "{algorithm:?}: {at}");
+        }
+        let resets = try_join_all(tenants.iter().map(|take| there.reset(take))).await;
+        assert_eq!(resets.expect("an answer"), [true; 100], "{algorithm:?}");
+        let decisions = try_join_all(tenants.iter().map(|take| here.take(take))).await;
+        let decisions = decisions.expect("decisions");
+        assert!(decisions.iter().all(|it| it.is_allowed()), "{algorithm:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_sentinels() {
     let redis = Sentinels::start();

@@ -245,7 +245,7 @@ impl MemoryStore {
         let forget = |take: &Take| {
             let name = take.count_name();
             let (hash, mut shard, now) = part.locked(name);
-            let was_held = take.rule().is_outgoing() && lock(&part.holds).end(&take.name(""), now);
+            let was_held = lock(&part.holds).end(&take.name(""), now);
             shard.reset(hash, name, now) || was_held
         };
         take.counts()

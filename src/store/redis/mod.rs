@@ -399,13 +399,7 @@ impl Store for RedisStore {
         }
         let name = self.key_of(take).text();
         let (back, hold) = (of_given_back(&name), of_hold(&name));
-        let keys = [&*name, &back, &hold];
-        let keys = if take.rule().is_outgoing() {
-            &keys[..]
-        } else {
-            &keys[..2]
-        };
-        let call = CallQuestion::new(&RESET, keys, |command| {
+        let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command.arg(self.now());
         });
         let connection = self.connection.clone();
