@@ -1,7 +1,7 @@
 -- Holds a key: its takes are denied until then, whatever its count says. A hold is never shortened.
 --
 -- KEYS[1]  the hold: a string, the microseconds since the epoch until which it lasts
--- ARGV[1]  for how many microseconds from now on
+-- ARGV[1]  for how many microseconds from now on; 0 only asks
 -- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: for how many microseconds the key is held now
@@ -18,7 +18,9 @@ local held = type(known) == 'string' and tonumber(known) or 0
 held = held - now
 if not (held > ARGV[1] + 0 and held < TEN_YEARS) then
   held = ARGV[1] + 0
-  redis.call('SET', KEYS[1], string.format('%.0f', now + held), 'PX',
-    string.format('%.0f', math.ceil(held / 1000) + SLACK))
+  if held > 0 then
+    redis.call('SET', KEYS[1], string.format('%.0f', now + held), 'PX',
+      string.format('%.0f', math.ceil(held / 1000) + SLACK))
+  end
 end
 return string.format('%.0f', held)

@@ -173,7 +173,12 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         [] => take.decision_of(Vec::new()),
         _ => asked(page, store.peek(&take)).await?,
     };
-    let mut fits = true;
+    // No time is only a question.
+    let held = match rule.is_outgoing() && store.capabilities().holds {
+        true => asked(page, store.hold(&take, Duration::ZERO)).await?,
+        false => Duration::ZERO,
+    };
+    let mut fits = held.is_zero();
     let policies = take.rule().policies();
     let mut quotas = quotas(policies);
     for ((quota, policy), state) in quotas.iter_mut().zip(policies).zip(state.quotas()) {
@@ -206,6 +211,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         "quotas": quotas,
         "let_through_in_s": let_through,
         "blocked_in_s": blocked,
+        "on_hold_s": (!held.is_zero()).then_some(held.as_secs_f64()),
     }))
 }
 

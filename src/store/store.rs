@@ -155,8 +155,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Holds the key of this take, of an [outgoing](crate::Rule::with_outgoing) rule, for so long
     /// from now on, by the store's clock: until then its takes are denied as
     /// [`OnHold`](crate::decision::Verdict::OnHold), whatever it has left. A hold is never
-    /// shortened; a [reset](Self::reset) ends it. Returns for how long the key is held. Default:
-    /// the store cannot, see [`Capabilities::holds`].
+    /// shortened; a [reset](Self::reset) ends it. Returns for how long the key is held, and no time
+    /// only asks that. Default: the store cannot, see [`Capabilities::holds`].
     ///
     /// # Errors
     ///

@@ -123,7 +123,9 @@ export class OneKey {
     say(byId("key-verdict"), answer.hint ? `${verdict} But ${visible(answer.hint)}.` : verdict);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
-    const { let_through_in_s: through, blocked_in_s: blocked } = answer;
+    const { let_through_in_s: through, blocked_in_s: blocked, on_hold_s: held } = answer;
+    say(byId("key-held"), held === null ? ""
+      : `On hold for ${duration(held)}: the partner wants no calls.`);
     say(byId("key-through"), through === null ? ""
       : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
     say(byId("key-blocked"), blocked === null ? "" : `Blocked for ${duration(blocked)}.`);

@@ -3,7 +3,7 @@
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use http::Request;
+use http::{Request, Response};
 use serde_json::{Value, json};
 use test_support::Redis;
 use tidegate::Resilient;
@@ -25,23 +25,37 @@ impl Page {
 
     async fn post(&self, what: &str, key: &str, seconds: u64) -> u16 {
         let body = json!({"rule": "partner", "key": key, "seconds": seconds});
+        self.sent(what, body).await.status().as_u16()
+    }
+
+    async fn key(&self, key: &str) -> Value {
+        read(
+            self.sent("key", json!({"rule": "partner", "key": key}))
+                .await,
+        )
+        .await
+    }
+
+    async fn sent(&self, what: &str, body: Value) -> Response<Body> {
         let request = Request::post(format!("/api/{what}"))
             .header("content-type", "application/json")
             .header("x-tidegate", "1")
             .header("host", "127.0.0.1:3000")
             .header("origin", "http://127.0.0.1:3000");
         let request = request.body(Body::from(body.to_string())).expect("valid");
-        let answer = self.0.clone().oneshot(request).await.expect("an answer");
-        answer.status().as_u16()
+        self.0.clone().oneshot(request).await.expect("an answer")
     }
 
     async fn limited(&self) -> Value {
         let request = Request::get("/api/limited").header("host", "127.0.0.1:3000");
         let request = request.body(Body::empty()).expect("valid");
-        let answer = self.0.clone().oneshot(request).await.expect("an answer");
-        let body = to_bytes(answer.into_body(), 1 << 26).await.expect("a body");
-        serde_json::from_slice(&body).expect("JSON")
+        read(self.0.clone().oneshot(request).await.expect("an answer")).await
     }
+}
+
+async fn read(answer: Response<Body>) -> Value {
+    let body = to_bytes(answer.into_body(), 1 << 26).await.expect("a body");
+    serde_json::from_slice(&body).expect("JSON")
 }
 
 fn source(refused: &tidegate::layer::Refused) -> Option<Source> {
@@ -80,6 +94,12 @@ async fn let_through_and_blocked_beside_a_hold() {
     let refused = partner.ready("us").await.expect_err("it is blocked");
     assert_eq!(source(&refused), Some(Source::Operator));
     assert!(refused.decision().is_some_and(|it| !it.is_on_hold()));
+    let shown = page.key("us").await;
+    let left = shown["on_hold_s"]
+        .as_f64()
+        .expect("the page shows the hold");
+    assert!((800. ..=900.).contains(&left), "{left}");
+    assert_eq!(shown["allowed"], false);
     // A reset lifts the hold, and not the block.
     assert_eq!(page.post("reset", "us", 0).await, 200);
     assert!(partner.ready("us").await.is_err());
