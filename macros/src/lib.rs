@@ -68,6 +68,8 @@ use proc_macro::TokenStream;
 /// | `on_error_chain` | an `ErrorCallbackChain`, such as a `LazyLock` or a field | none |
 /// | `crate` | the path of the crate `tidegate`, if it has another name | `::tidegate` |
 ///
+/// The function finds what it was charged in `tidegate::store::Charges::current()`.
+///
 /// # What becomes of a refusal
 ///
 /// With `degrade` and `on_error` one of them answers, and the function may return any type.

@@ -18,6 +18,7 @@ use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recov
 use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Quotas, Rule, Subject};
+use crate::store::in_call;
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).
@@ -31,7 +32,8 @@ use crate::rule::{Quotas, Rule, Subject};
 /// | [`on_error_chain`](Self::on_error_chain) | `Result<T, Refused>` | `Result<V, CallError<E>>` |
 ///
 /// `T`, or `Result<V, E>`, is what the function returns, and what the callbacks return in its
-/// place. Neither the function nor a callback is boxed, so the future is `Send` where they are.
+/// place. Neither the function nor a callback is boxed, so the future is `Send` where they are. The
+/// function finds its charge in [`Charges::current`](crate::store::Charges::current).
 ///
 /// Awaited without a function it says whether the code may go on. Under a rule that says how many
 /// may run [at a time](Rule::with_max_concurrent), keep the answer as long as the work takes: see
@@ -353,7 +355,7 @@ impl<D, E> Call<With<D>, With<E>> {
         E: AsyncFnOnce(Failed) -> T,
     {
         let (rule, refusal) = match self.settings.decided().await {
-            None => return function().await,
+            None => return run_admitted(None, function, has_failed).await,
             Some((_, Outcome::Failed(rule, cause))) => (rule, Refusal::Failed(cause)),
             Some((gate, outcome)) => {
                 let rule = Arc::clone(outcome.rule());
@@ -383,7 +385,7 @@ impl CallSettings {
         has_failed: fn(&T) -> bool,
     ) -> Result<(T, Option<Arc<Rule>>), Refused> {
         let Some((gate, outcome)) = self.decided().await else {
-            return Ok((function().await, None));
+            return Ok((run_admitted(None, function, has_failed).await, None));
         };
         let outcome = match recover(outcome).await {
             Ok(outcome) => outcome,
@@ -446,8 +448,8 @@ impl CallSettings {
     }
 }
 
-/// Runs the function, which holds its permits as long. What it was charged is given back if it has
-/// failed and its rule says so.
+/// Runs the function, which holds its permits as long, and finds its charge. What it was charged is
+/// given back if it has failed and its rule says so.
 async fn run_admitted<T>(
     admission: Option<Admission>,
     function: impl AsyncFnOnce() -> T,
@@ -457,7 +459,8 @@ async fn run_admitted<T>(
     admission
         .iter_mut()
         .for_each(Admission::release_unless_error_refunds);
-    let returned = function().await;
+    let charge = admission.as_ref().and_then(|it| it.answer.clone());
+    let returned = in_call(charge, function()).await;
     if let Some(admission) = admission
         && has_failed(&returned)
     {

@@ -48,6 +48,16 @@ pub struct Charges {
     owes: bool,
 }
 
+tokio::task_local! {
+    /// What the call was charged whose function runs.
+    static OF_CALL: Option<Charge>;
+}
+
+/// Runs the function of a call, which finds there [what it was charged](Charges::current).
+pub(crate) async fn in_call<T>(charge: Option<Charge>, function: impl Future<Output = T>) -> T {
+    OF_CALL.scope(charge, function).await
+}
+
 impl Charges {
     /// The one charge of a rule.
     pub(super) fn of_one(charge: Charge) -> Self {
@@ -55,6 +65,37 @@ impl Charges {
             charges: SmallVec::from_buf([charge]),
             owes: true,
         }
+    }
+
+    /// What the innermost [call](crate::Limits::call) was charged whose function runs in this task.
+    /// It is empty if nothing was charged, in a task that the function has spawned, and in a handler,
+    /// which has an extractor for its charges. Calls that wait hope for its units from then on.
+    ///
+    /// ```
+    /// use tidegate::store::Charges;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ask_the_model() -> (&'static str, u64) { ("an answer", 30) }
+    /// let limits = Limits::new([Rule::new("tokens", [Quota::per_hour(1_000)])?]);
+    /// let call = limits.call("tokens").key("alice").cost(400);
+    /// let answer = call.run(async || {
+    ///     let charges = Charges::current();
+    ///     let (answer, tokens) = ask_the_model().await;
+    ///     charges.settle(tokens).await.ok();
+    ///     answer
+    /// });
+    /// assert_eq!(answer.await?, "an answer");
+    /// let left = limits.peek("tokens", "alice").await?.expect("there is a rule");
+    /// assert_eq!(left.remaining(), 970);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn current() -> Self {
+        let charge = OF_CALL.try_with(|charge| charge.as_ref()?.hand_out());
+        charge.ok().flatten().map(Self::of_one).unwrap_or_default()
     }
 
     /// Refunds every charge, the outermost layer's first, and returns the number of units.

@@ -71,5 +71,6 @@ pub use take::Take;
 pub use crate::error::{StoreError, StoreErrorKind};
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
+pub(crate) use charges::in_call;
 pub(crate) use refund_queue::{LateCharge, RefundQueue};
 pub(crate) use store::{default_store, shared};

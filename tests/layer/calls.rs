@@ -13,7 +13,7 @@ use tidegate::callback::FailureKind;
 use tidegate::key::{Bearer, Everyone, KeyError};
 use tidegate::layer::{CallError, Refused};
 use tidegate::rule::{OnError, Quotas, Subject};
-use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
 use tidegate::{
     Denied, ErrorCallbackChain, Failed, Key, Limits, MemoryStore, Quota, Recovery, Rule, StoreError,
 };
@@ -357,6 +357,64 @@ async fn an_error_gives_back() {
     let failed = service.oneshot(crate::get("/")).await;
     assert_eq!(failed.expect_err("its own").to_string(), "broken");
     assert_eq!(left(&limits).await, 1);
+}
+
+/// The function finds its own charge, and no other call's.
+#[tokio::test(start_paused = true)]
+async fn a_function_settles_its_charge() {
+    let owing = per_minute("export", 100).with_owe_at_most(50);
+    let quiet = per_minute("quiet", 100).into_shadow();
+    let limits = Limits::new([owing, per_minute("mail", 10), quiet]);
+    let left = async |path: &str| {
+        let left = limits.peek(path, "alice").await.expect("an answer");
+        left.expect("a rule").remaining()
+    };
+    let call = |path: &str| limits.call(path).key("alice");
+    let charged = async || Charges::current().len();
+    assert_eq!(charged().await, 0);
+
+    let settled = call("export").cost(60).run(async || {
+        let outer = Charges::current();
+        assert_eq!(call("mail").run(charged).await.expect("room"), 1);
+        let mailed = call("mail").try_run(async || Charges::current().refund().await);
+        assert_eq!(mailed.await.expect("room"), 1);
+        for path in ["no rule", "quiet"] {
+            assert_eq!(call(path).run(charged).await.expect("it runs"), 0, "{path}");
+        }
+        assert_eq!(call("mail").cost(0).run(charged).await.expect("it runs"), 0);
+        assert_eq!(tokio::spawn(charged()).await.expect("no panic"), 0);
+        let now = Charges::current();
+        assert_eq!(now[0].take().rule().path(), "export");
+        assert_eq!(now.settle(20).await.expect("an answer").given_back, 40);
+        outer.refund().await.expect("an answer")
+    });
+    assert_eq!(settled.await.expect("room"), 0, "it was settled already");
+    assert_eq!((left("export").await, left("mail").await), (80, 9));
+    assert_eq!(charged().await, 0);
+
+    // With both callbacks, and beyond what was reserved.
+    let call = call("export").degrade(async |_| 0).on_error(async |_| 0);
+    let owed = call.run(async || {
+        let settled = Charges::current().settle(11).await;
+        settled.expect("an answer").charged
+    });
+    assert_eq!((owed.await, left("export").await), (10, 69));
+}
+
+/// A call that waits hopes for the units of a function that has asked for its charge.
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_what_a_function_gives_back() {
+    let limits = limits(1);
+    let call = |wait| limits.call("export").key("alice").wait(wait);
+    let running = call(Duration::ZERO).run(async || {
+        let charges = Charges::current();
+        sleep(Duration::from_secs(1)).await;
+        charges.refund().await
+    });
+    let waiting = call(Duration::from_secs(5)).run(async || 7);
+    let (given_back, waited) = tokio::join!(running, waiting);
+    assert_eq!(given_back.expect("room").expect("an answer"), 1);
+    assert_eq!(waited.expect("what was given back"), 7);
 }
 
 /// The permit is held as long as the function runs, also where its future is dropped.
