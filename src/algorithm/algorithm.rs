@@ -1,6 +1,7 @@
 use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
-use super::counters::{Counter, Counters};
+use super::counter::Counter;
+use super::counters::Counters;
 use super::fixed_window::FixedWindowCounter;
 use super::gcra::{Bucket, Pace};
 use super::refunded_ranges::RefundedRanges;
@@ -221,10 +222,10 @@ impl Algorithm {
 #[cfg(all(test, feature = "redis"))]
 impl Algorithm {
     pub(crate) fn numbers_of_scripts(self) -> Vec<(&'static str, u64)> {
-        use super::{counters, refunded_ranges, sliding_log};
+        use super::{counter, counters, refunded_ranges, sliding_log};
         let number = |number: usize| u64::try_from(number).expect("small");
         let of_counters = [
-            ("MAX_HELD", counters::MAX_HELD),
+            ("MAX_HELD", counter::MAX_HELD),
             ("MAX_EARLIER", number(counters::MAX_EARLIER)),
             (
                 "MAX_EARLIER_BESIDE_BOUND",

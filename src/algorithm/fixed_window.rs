@@ -1,6 +1,7 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counters::{Counter, CounterRefund, Counters, Level, MAX_HELD};
+use super::counter::{Counter, CounterRefund, Level, MAX_HELD};
+use super::counters::Counters;
 use crate::decision::Decision;
 use crate::quota::Quota;
 

@@ -24,10 +24,12 @@
 mod algorithm;
 mod byte_reader;
 mod count;
+mod counter;
 mod counters;
 mod entries;
 mod fixed_window;
 mod gcra;
+mod quota_use;
 mod refunded_ranges;
 mod shared_counters;
 mod sliding_log;

@@ -1,8 +1,8 @@
 use super::algorithm::{AlgorithmState, MODULUS_MASK, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counters::{QuotaUse, verdict};
 use super::entries::Entries;
+use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::{Charged, MAX_RANGES, RefundedRanges};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_CHARGED, Quota, number_that_limit};

@@ -1,0 +1,48 @@
+//! How much of each quota is used, and whether a cost fits.
+
+use std::time::Duration;
+
+use crate::decision::{QuotaState, Verdict};
+
+/// How much of a quota is used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QuotaUse {
+    /// The most units that may be used together.
+    pub(super) limit: u64,
+    pub(super) used: u64,
+}
+
+impl QuotaUse {
+    /// What a decision says about the quota, if nothing counts from `ends_at` on.
+    pub(super) fn state(self, now: u64, ends_at: impl FnOnce() -> u64) -> QuotaState {
+        // A quota of no units has none to wait for.
+        let reset_after = match self.used == 0 || self.limit == 0 {
+            true => 0,
+            false => ends_at().saturating_sub(now),
+        };
+        QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
+    }
+
+    fn lacks(self, cost: u64) -> bool {
+        self.used + cost > self.limit
+    }
+}
+
+/// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
+/// called with the quota's index, and returns the microseconds until the cost fits.
+pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Verdict {
+    if cost == 0 {
+        return Verdict::Allowed;
+    }
+    if uses.iter().any(|quota| cost > quota.limit) {
+        return Verdict::Never;
+    }
+    let lacking = uses
+        .iter()
+        .enumerate()
+        .filter(|(_, quota)| quota.lacks(cost));
+    let longest = lacking.map(|(index, _)| wait(index)).max();
+    longest.map_or(Verdict::Allowed, |micros| Verdict::Denied {
+        retry_after: Duration::from_micros(micros),
+    })
+}
