@@ -2,6 +2,7 @@
 //! stores that fail, rules that change, and the same history through a layer beside it.
 
 mod aborts;
+mod charges;
 mod edges;
 mod failures;
 mod fleet;

@@ -2,6 +2,7 @@
 //! features, servers that lose them.
 
 mod answers;
+mod asked;
 mod clients;
 mod histories;
 mod holds;

@@ -208,3 +208,29 @@ async fn a_partner_that_holds_everything() {
     assert_eq!(page.post("reset", "9999", 0).await, 200);
     assert_eq!(held(&there, "9999").await, None, "a reset lifts a hold");
 }
+
+/// A store that cannot hold has no hold to show; a hold is one of each plan.
+#[tokio::test(start_paused = true)]
+async fn the_page_looks_in_any_case() {
+    let cannot = limits(5).store(crate::helpers::stub::Stub::that_cannot_owe());
+    let shown = Page::of(&cannot).key("us").await;
+    assert_eq!(shown["on_hold_s"], Value::Null, "{shown}");
+    assert_eq!(shown["allowed"], true, "{shown}");
+    let plain = Limits::new([per_minute("partner", 5)]);
+    assert_eq!(Page::of(&plain).key("us").await["on_hold_s"], Value::Null);
+    let quotas = tidegate::rule::Quotas::new([tidegate::Quota::per_minute(9)]).expect("valid");
+    let planned = Limits::new([partner(5).with_plan("pro", quotas).expect("valid")]);
+    let page = Page::of(&planned);
+    assert_eq!(page.key("us").await["on_hold_s"], Value::Null);
+    drop(planned.check("partner", "us").plan("pro").await);
+    planned
+        .hold("partner", "us", 60 * SECOND)
+        .await
+        .expect("held");
+    let shown = page.key("us").await;
+    assert!(
+        shown["on_hold_s"].as_f64().is_some_and(|it| it > 59.),
+        "{shown}"
+    );
+    assert_eq!(shown["allowed"], false, "{shown}");
+}

@@ -1,0 +1,239 @@
+//! What a function finds of its charge: its own, whatever else runs in its task, and once.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tidegate::layer::Call;
+use tidegate::rule::Quotas;
+use tidegate::store::Charges;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use super::*;
+
+/// The units of the charge that is found here.
+fn found() -> u64 {
+    let charges = Charges::current();
+    assert!(charges.len() <= 1);
+    charges.iter().map(|it| it.receipt().units()).sum()
+}
+
+fn call(limits: &Limits, cost: u64) -> Call {
+    limits.call("p").key("k").cost(cost)
+}
+
+/// Costs that nobody else has, in a task with others, that moves between threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn each_finds_its_own() {
+    let server = Redis::start();
+    let (_proxy, stores) = stores(&server).await;
+    for store in stores {
+        let limits = limits(hourly(1_000_000), store);
+        let one = |limits: Limits, cost: u64| async move {
+            let work = call(&limits, cost).run(async || {
+                assert_eq!(found(), cost);
+                yield_now().await;
+                let inner = call(&limits, 1_000 + cost).run(async || {
+                    sleep(millis(cost % 3)).await;
+                    assert_eq!(found(), 1_000 + cost);
+                    Charges::current().settle(1).await.expect("an answer")
+                });
+                let beside = async {
+                    for _ in 0..9 {
+                        assert_eq!(found(), cost);
+                        yield_now().await;
+                    }
+                };
+                tokio::join!(inner, beside).0.expect("room");
+                assert_eq!(found(), cost);
+                assert_eq!(tokio::spawn(async { found() }).await.expect("no panic"), 0);
+                let settled = Charges::current().settle(1).await;
+                assert_eq!(settled.expect("an answer").given_back, cost - 1);
+            });
+            work.await.expect("room");
+            assert_eq!(found(), 0);
+        };
+        let tasks = (0..6_u64).map(|task| {
+            let limits = limits.clone();
+            tokio::spawn(async move {
+                let calls = (1..=10).map(|at| one(limits.clone(), 10 * task + at));
+                if task % 2 == 0 {
+                    join_all(calls).await;
+                } else {
+                    let calls = FuturesUnordered::from_iter(calls);
+                    calls.collect::<Vec<()>>().await;
+                }
+                assert_eq!(found(), 0);
+            })
+        });
+        for task in join_all(tasks).await {
+            task.expect("no panic");
+        }
+        assert_eq!(left_at_last(&limits).await, 1_000_000 - 120);
+    }
+}
+
+/// What a function returns, and a callback in its place, run no function.
+#[tokio::test(start_paused = true)]
+async fn the_function_and_nothing_behind_it() {
+    let limits = paused(hourly(100));
+    let later = call(&limits, 7).run(async || async { found() }).await;
+    assert_eq!(later.expect("room").await, 0);
+    let denied = async |_| found();
+    let denied = call(&limits, 200).degrade(denied).run(async || 1);
+    assert_eq!(denied.await.expect("answered"), 0);
+    // A check has its charge in its answer.
+    let check = call(&limits, 7).run(async || {
+        let admitted = limits.check("p", "k").cost(3).await.expect("room");
+        (admitted.charge.expect("charged").receipt().units(), found())
+    });
+    assert_eq!(check.await.expect("room"), (3, 7));
+}
+
+struct Last(Arc<Mutex<Vec<u64>>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.lock().expect("no panic").push(found());
+    }
+}
+
+/// What is dropped with a function finds its charge, or none: no other call's.
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_finds_no_other_charge() {
+    let limits = paused(hourly(1_000));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let hangs = || {
+        let last = Last(Arc::clone(&seen));
+        call(&limits, 7).run(async || {
+            let _last = last;
+            sleep(HOUR).await;
+        })
+    };
+    assert!(timeout(millis(1), hangs()).await.is_err());
+    let outer = call(&limits, 9).run(async || {
+        assert!(timeout(millis(1), hangs()).await.is_err());
+        found()
+    });
+    assert_eq!(outer.await.expect("room"), 9);
+    let seen = seen.lock().expect("no panic");
+    assert!(seen.iter().all(|it| [0, 7].contains(it)), "{seen:?}");
+}
+
+/// Dropped at any time, also while it settles; and what follows in the task finds its own.
+#[tokio::test]
+async fn dropped_in_the_middle() {
+    let server = Redis::start();
+    let (_proxy, store) = far(&server, millis(4)).await;
+    let limits = limits(refunding(hourly(1_000_000)), store);
+    let mut before = left(&limits).await;
+    for round in 0..24_u32 {
+        let work = call(&limits, 10).try_run(async || {
+            let settled = Charges::current().settle(4).await;
+            settled.map_or(Err(()), |_| Err::<(), _>(()))
+        });
+        let is_done = timeout(millis(1) * round / 2, work).await.is_ok();
+        assert_eq!(found(), 0);
+        assert_eq!(
+            call(&limits, 0).run(async || found()).await.expect("room"),
+            0
+        );
+        let next = call(&limits, 5).run(async || (found(), Charges::current().refund().await));
+        let (cost, refunded) = next.await.expect("room");
+        assert_eq!((cost, refunded.expect("an answer")), (5, 5));
+        sleep(millis(6)).await;
+        let now = left_at_last(&limits).await;
+        let used = before - now;
+        assert!([0, 4, 10].contains(&used), "{round}: {used}");
+        assert!(!is_done || used == 4, "{round}: {used}");
+        before = now;
+    }
+}
+
+/// A panic ends what its function finds, and its caller finds its own charge again.
+#[tokio::test(start_paused = true)]
+async fn panics_leave_nothing() {
+    let limits = paused(hourly(1_000));
+    let panics = async |at: u64| {
+        let work = call(&limits, 7).run(async move || {
+            yield_now().await;
+            assert!(at > 5, "in the function");
+        });
+        assert!(AssertUnwindSafe(work).catch_unwind().await.is_err());
+    };
+    panics(1).await;
+    assert_eq!(found(), 0);
+    let never = || -> std::future::Ready<()> { panic!("at once") };
+    let work = AssertUnwindSafe(call(&limits, 7).run(never)).catch_unwind();
+    assert!(work.await.is_err());
+    assert_eq!(found(), 0);
+    let outer = call(&limits, 9).run(async || {
+        panics(2).await;
+        let here = found();
+        (
+            here,
+            call(&limits, 3).run(async || found()).await.expect("room"),
+        )
+    });
+    assert_eq!(outer.await.expect("room"), (9, 3));
+}
+
+/// An error gives back what the function itself did not settle, once.
+#[tokio::test]
+async fn given_back_once() {
+    let server = Redis::start();
+    let (_proxy, stores) = stores(&server).await;
+    let plan = Quotas::new([Quota::new(HOUR, 100).expect("valid")]).expect("valid");
+    let planned = hourly(9).with_plan("pro", plan).expect("valid");
+    let rules = [
+        planned,
+        hourly(100).with_shadow(hourly(50)),
+        hourly(100).with_max_concurrent(200).expect("valid"),
+        hourly(100).with_owe_at_most(50),
+    ];
+    for (store, rule) in stores
+        .iter()
+        .flat_map(|it| rules.iter().map(move |rule| (it, rule)))
+    {
+        for (how, used) in [0, 0, 4, 14, 4, 0, 0].into_iter().enumerate() {
+            let limits = limits(refunding(rule.clone()), Arc::clone(store));
+            let kept = Mutex::new(None);
+            let work = call(&limits, 10).plan("pro").try_run(async || {
+                let charges = Charges::current();
+                match how {
+                    0 => assert_eq!(charges.refund().await.expect("an answer"), 10),
+                    1..=3 => drop(charges.settle(used).await.expect("an answer")),
+                    4 => charges.meter().add(4),
+                    5 => *kept.lock().expect("no panic") = Some(charges),
+                    _ => {}
+                }
+                Err::<(), _>(())
+            });
+            assert!(work.await.is_err());
+            let kept = kept.into_inner().expect("no panic");
+            if let Some(charges) = kept {
+                let late = charges.settle(4).await.expect("an answer");
+                assert_eq!((late.given_back, late.charged), (0, 0));
+            }
+            assert!(limits.flush(PATIENT).await);
+            let look = limits
+                .check("p", "k")
+                .cost(0)
+                .plan("pro")
+                .await
+                .expect("room");
+            let left = look.decision.expect("a decision").quotas()[0].remaining();
+            assert_eq!(left, 100 - used, "{how}: {rule:?}");
+            limits.reset("p", "k").await.expect("an answer");
+            limits
+                .check("p", "k")
+                .cost(0)
+                .plan("pro")
+                .await
+                .expect("room");
+        }
+    }
+}
