@@ -460,7 +460,7 @@ async fn run_admitted<T>(
         .iter_mut()
         .for_each(Admission::release_unless_error_refunds);
     let charge = admission.as_ref().and_then(|it| it.answer.clone());
-    let returned = in_call(charge, function()).await;
+    let returned = in_call(charge, async { function().await }).await;
     if let Some(admission) = admission
         && has_failed(&returned)
     {

@@ -237,3 +237,16 @@ async fn given_back_once() {
         }
     }
 }
+
+/// A function that is no future yet runs as a function of the call, too.
+#[tokio::test(start_paused = true)]
+async fn the_part_that_is_no_future_yet() {
+    let limits = paused(hourly(1_000));
+    let at_once = call(&limits, 7).run(|| std::future::ready(found())).await;
+    assert_eq!(at_once.expect("room"), 7);
+    let outer = call(&limits, 9).run(async || {
+        let inner = call(&limits, 7).run(|| std::future::ready(found()));
+        inner.await.expect("room")
+    });
+    assert_eq!(outer.await.expect("room"), 7);
+}

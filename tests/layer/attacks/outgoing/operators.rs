@@ -209,7 +209,7 @@ async fn a_partner_that_holds_everything() {
     assert_eq!(held(&there, "9999").await, None, "a reset lifts a hold");
 }
 
-/// A store that cannot hold has no hold to show; a hold is one of each plan.
+/// A store that cannot hold has no hold to show; a hold is about the key, whatever its plan.
 #[tokio::test(start_paused = true)]
 async fn the_page_looks_in_any_case() {
     let cannot = limits(5).store(crate::helpers::stub::Stub::that_cannot_owe());
