@@ -222,8 +222,8 @@ impl<D> Call<D> {
 
 impl<D> Call<With<D>> {
     /// Returns what this callback returns where there is no decision: the store failed, or the
-    /// [key](SubjectKeys) of a subject is missing. It is not called for an error of the function, which
-    /// is the result. Default: the failure is returned.
+    /// [key](SubjectKeys) of a subject is missing. It is not called for an error of the function,
+    /// which is the result. Default: the failure is returned.
     ///
     /// It stands behind [`degrade`](Call::degrade): with both there is an answer to everything.
     pub fn on_error<T, F: AsyncFnOnce(Failed) -> T>(self, callback: F) -> Call<With<D>, With<F>> {

@@ -78,8 +78,9 @@ impl Admission {
         }
     }
 
-    /// The function of a call cannot settle its charge, so those that are denied meanwhile may hope
-    /// for the charge only if an error gives it back.
+    /// While the function of a call runs, those that are denied may hope for its charge only if an
+    /// error gives it back, or once the function has asked for it
+    /// ([`Charges::current`](crate::store::Charges::current)).
     pub(super) fn release_unless_error_refunds(&mut self) {
         if !self.rule.outcomes().is_some_and(Outcomes::contain_error)
             && let Some(answer) = &mut self.answer

@@ -33,10 +33,10 @@ impl Limits {
     /// store's clock: until then calls of the key are denied in all processes, from the next
     /// decision on, whatever is left of the quotas. Returns for how long it is held now.
     ///
-    /// A hold is never shortened, so a time of zero only asks; [`reset`](Self::reset) ends it. Longer
-    /// ones than the rule's [`hold-at-most`](Rule::with_hold_at_most) are cut. A fallback of this
-    /// process obeys it, too, also if the store gives no answer. [`outgoing`](Self::outgoing) calls
-    /// it by what a partner answers.
+    /// A hold is never shortened, so a time of zero only asks; [`reset`](Self::reset) ends it.
+    /// Longer ones than the rule's [`hold-at-most`](Rule::with_hold_at_most) are cut. A fallback of
+    /// this process obeys it, too, also if the store gives no answer. [`outgoing`](Self::outgoing)
+    /// calls it by what a partner answers.
     ///
     /// ```
     /// use std::time::Duration;

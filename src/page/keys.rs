@@ -173,7 +173,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         [] => take.decision_of(Vec::new()),
         _ => asked(page, store.peek(&take)).await?,
     };
-    // No time is only a question.
+    // A hold of no time only asks.
     let held = match rule.is_outgoing() && store.capabilities().holds {
         true => asked(page, store.hold(&take, Duration::ZERO)).await?,
         false => Duration::ZERO,
