@@ -16,6 +16,8 @@ pub(super) struct Waiters {
     pub(super) all: BTreeMap<u64, WaiterState>,
     /// How many of them hope for open charges alone.
     pub(super) hoping: usize,
+    /// The most permits that there are for one that has waited.
+    most_permits: u64,
     /// Before that, none asks on the chance that another process has given back.
     next_look: Option<Instant>,
     /// Hears of the permits that come back, in any process.
@@ -84,6 +86,7 @@ impl Waiters {
             is_asking: true,
             changed: Arc::clone(changed),
         };
+        self.most_permits = self.most_permits.max(waited.permits);
         self.all.insert(number, state);
     }
 
@@ -253,12 +256,14 @@ impl WaitingPlace {
         let mut hashes = self.places.iter().map(|(hash, _)| hash);
         self.change(|count, own| {
             let is_denied = hashes.next().is_some_and(|hash| by.contains(hash));
+            let most_permits = count.waiters.most_permits;
             let waiters = &mut count.waiters.all;
             let state = waiters
                 .get_mut(&own)
                 .filter(|it| is_denied && it.permits > 0);
             if let Some(state) = state
                 && std::mem::take(&mut state.was_woken)
+                && state.permits < most_permits
             {
                 // Its plan has no room: the next one asks whose plan may have some.
                 let own = state.permits;
