@@ -13,7 +13,7 @@ build() {
   local name=$1
   shift
   env CARGO_TARGET_DIR="target/counters-$name" "$@" \
-    cargo bench --quiet --features axum,metrics --bench counters --no-run --message-format=json |
+    cargo bench --quiet -p tidegate-benches --bench counters --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*counters-[^"]*\)".*/\1/p' | tail -n 1 >"$work/$name"
   cp "$(cat "$work/$name")" "$work/$name.exe"
 }

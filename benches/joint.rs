@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
+use kit::Redis;
 use redis::Connection;
 use served::{CALLS, Costs, MICROS, loaded, one_of, quota, script_calls, serve};
 use support::{Table, median};
-use test_support::Redis;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, RateLimitLayer, RedisStore, Rule};

@@ -12,9 +12,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
+use kit::Redis;
 use redis::{Connection, InfoDict, cmd};
 use support::Table;
-use test_support::Redis;
 use tidegate::{Algorithm, Key, Limits, Quota, RedisStore, Rule, Rules};
 
 const ROUNDS: usize = 7;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What the page costs: the throughput of a flood while 32 browsers poll it, beside the same service
-# without a page (`cargo bench --bench page`, needs wrk), and with valgrind the instructions of a
+# without a page (`cargo bench -p tidegate-benches --bench page`, needs wrk), and with valgrind the instructions of a
 # request through the layer with a page at which nobody looks, and without. ROUNDS=n: pairs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-program=$(cargo bench --quiet --all-features --bench page --no-run --message-format=json |
+program=$(cargo bench --quiet -p tidegate-benches --bench page --no-run --message-format=json |
   sed -n 's/.*"executable":"\([^"]*page-[^"]*\)".*/\1/p' | tail -n 1)
 "$program"
 

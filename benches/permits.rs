@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use kit::Redis;
 use served::{CALLS, Costs, MICROS, loaded, one_of, quota, serve};
 use support::{Table, median};
-use test_support::Redis;
 use tidegate::{Algorithm, RateLimitLayer, RedisStore, Rule};
 
 const CONTENDERS: [&str; 2] = ["with", "without"];

@@ -9,10 +9,10 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kit::Redis;
 use recorder::{Recorder, ScriptCall};
 use redis::{Cmd, Connection, InfoDict, Value, cmd};
 use support::{Table, median};
-use test_support::Redis;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, Rule, Take};
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use kit::Redis;
+use kit::random::Random;
 use redis::{Connection, InfoDict, cmd};
 use support::Table;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::decision::Receipt;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};

@@ -11,7 +11,7 @@ trap 'rm -f "$tables"' EXIT
   echo
   echo "$(date +%Y-%m-%d), $(nproc 2>/dev/null || echo some) cores${processor:+ of $processor}, $(rustc --version | cut -d' ' -f1-2), $(redis-server --version | grep -o 'v=[0-9.]*' | sed 's/v=/Redis /')."
   echo
-  cargo bench --all-features --bench in_process --bench redis | tee /dev/stderr | { grep -E '^\||^$' || true; } | cat -s
+  cargo bench -p tidegate-benches --bench in_process --bench redis | tee /dev/stderr | { grep -E '^\||^$' || true; } | cat -s
 } >"$tables"
 
 awk -v tables="$tables" '

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind as Kind;
 

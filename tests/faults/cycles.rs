@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::RedisStore;
 use tokio::time::{Instant, sleep};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use kit::Redis;
 use redis::InfoDict;
-use test_support::Redis;
 use tidegate::{Key, Quota, RedisStore, Rule, Store, Take};
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -27,7 +27,7 @@ fn words(words: &str) -> Cmd {
 }
 
 /// Has the server do this.
-fn run(server: &test_support::Redis, command: &str) {
+fn run(server: &kit::Redis, command: &str) {
     let done = words(command).exec(&mut server.connection());
     done.unwrap_or_else(|error| panic!("{command}: {error}"));
 }

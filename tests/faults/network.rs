@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::sleep;

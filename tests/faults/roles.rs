@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::proxy::Proxy;
+use kit::Redis;
+use kit::proxy::Proxy;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::{Instant, sleep};
 

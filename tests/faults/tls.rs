@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use kit::Redis;
+use kit::proxy::Proxy;
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
-use test_support::Redis;
-use test_support::proxy::Proxy;
 use tidegate::RedisStore;
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind as Kind;

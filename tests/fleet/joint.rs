@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::random::Random;
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::Redis;
+use kit::random::Random;
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};

@@ -3,11 +3,6 @@
 //! The processes are this test binary, started anew for a single test that plays the worker, and
 //! in [`interop`] also Java processes.
 
-// Each binary uses a part of it.
-#[allow(dead_code)]
-#[path = "../helpers/mod.rs"]
-mod helpers;
-#[cfg(all(feature = "limiter", feature = "lock", feature = "test-util"))]
 mod interop;
 mod joint;
 mod leased;
@@ -20,7 +15,6 @@ mod permits;
 mod saturated;
 mod shared_limit;
 mod short_windows;
-#[cfg(feature = "test-util")]
 mod soak;
 mod starved;
 mod waiting;

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::oracle::Grant;
-use test_support::Redis;
+use kit::Redis;
 
 /// `redis-cli MONITOR`, which shows what scripts write.
 pub(crate) struct Monitor {

@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use test_support::Redis;
-use test_support::workers::{instructions, number, outputs, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, number, outputs, start_worker};
 use tidegate::{Algorithm, Key, Limits, Quota, Rule, Take};
 use tower::ServiceExt;
 

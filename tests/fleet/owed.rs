@@ -6,17 +6,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use test_support::Redis;
-use test_support::random::Random;
-use test_support::workers::{instructions, number, outputs, start_worker};
+use kit::Redis;
+use kit::random::Random;
+use kit::workers::{instructions, number, outputs, start_worker};
 use tidegate::layer::Admitted;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::StoreFuture;
 use tidegate::{Algorithm, Key, Limits, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
-use crate::helpers::stub::Stub;
 use crate::{MACHINE, PROCESSES, TASKS};
+use kit::stub::Stub;
 
 /// Of all processes. `TIDEGATE_OWED` says another number.
 const REQUESTS: u64 = 40_000;

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::Instant;
 

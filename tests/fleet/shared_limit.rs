@@ -7,8 +7,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
-use test_support::Redis;
-use test_support::workers::{instructions, number, outputs, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, number, outputs, start_worker};
 use tidegate::{Decision, Key, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::ServiceExt;
 

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use test_support::Redis;
-use test_support::random::Random;
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::Redis;
+use kit::random::Random;
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 
 use crate::oracle::{Grant, Limit, fullest_window, violation};

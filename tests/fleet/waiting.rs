@@ -14,8 +14,8 @@ use axum::extract::Request;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::StatusCode;
-use test_support::Redis;
-use test_support::workers::{instructions, number, outputs, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, number, outputs, start_worker};
 use tidegate::store::{Charges, StoreFuture};
 use tidegate::{Header, Limits, MemoryStore, Quota, Rule, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,8 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::ServiceExt;
 
-use crate::helpers::stub::Stub;
 use crate::{MACHINE, store};
+use kit::stub::Stub;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(300);

@@ -12,7 +12,6 @@ mod targets;
 use std::cell::Cell;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ fn check(name: &str, made: usize, target: fn(&[u8])) {
     for input in &corpus {
         is_fine(name, target, input);
     }
-    let mut random = Random(test_support::random::seed(0x9E37_79B9_7F4A_7C15));
+    let mut random = Random(kit::random::seed(0x9E37_79B9_7F4A_7C15));
     for _ in 0..made {
         is_fine(name, target, &random.input(&corpus));
     }
@@ -74,9 +73,7 @@ fn thread_time() -> Option<Duration> {
 
 /// In the order of their names.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(name);
+    let folder = kit::root().join("fuzz/corpus").join(name);
     let files = fs::read_dir(&folder).expect("a corpus is checked in");
     let mut files: Vec<_> = files
         .map(|file| file.expect("it can be listed").path())

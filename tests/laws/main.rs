@@ -18,11 +18,8 @@ mod exact;
 mod extremes;
 mod fields;
 mod forgotten;
-#[cfg(all(feature = "config", feature = "redis", feature = "test-util"))]
 mod fuzz;
 mod history;
-#[cfg(tidegate_model)]
-mod interleavings;
 #[cfg(miri)]
 mod miri;
 mod oracle;

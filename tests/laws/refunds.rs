@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::algorithm::Count;
 use tidegate::{Algorithm, Quota};
 

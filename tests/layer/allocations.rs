@@ -10,8 +10,8 @@ use tidegate::{Headers, MemoryStore, RateLimitLayer, Resilient};
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service, service_fn};
 
-use crate::stores::far;
 use crate::{WINDOW, get, store_on};
+use kit::stub::far;
 
 /// As a router hands on a request: with an extension of its own.
 fn routed() -> Request<Body> {
@@ -114,7 +114,7 @@ fn a_pending_answer_costs_one_allocation_beside_the_stores() {
 /// The list of docs/contributing.md says where they are: see "The way of one take".
 #[test]
 fn a_lone_take_on_redis_allocates_little() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let runtime = runtime();
     let store = runtime.block_on(store_on(&server));
     let bare = allocations_on(&runtime, service_fn(text), routed);
@@ -138,7 +138,7 @@ fn a_lone_take_on_redis_allocates_little() {
 
 /// What a script call of the same size allocates without this crate: by the client, and to put the
 /// command together.
-fn median_by_hand(server: &test_support::Redis, runtime: &Runtime) -> (u64, u64) {
+fn median_by_hand(server: &kit::Redis, runtime: &Runtime) -> (u64, u64) {
     let client = Client::open(&*server.url).expect("a valid address");
     let connection = client.get_multiplexed_async_connection();
     let mut connection = runtime.block_on(connection).expect("a running server");

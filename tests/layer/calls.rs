@@ -20,9 +20,9 @@ use tidegate::{
 use tokio::time::{advance, sleep};
 use tower::ServiceExt;
 
-use crate::helpers::per_minute;
-use crate::helpers::stub::Stub;
 use crate::text;
+use kit::per_minute;
+use kit::stub::Stub;
 
 fn limits(max: u64) -> Limits {
     Limits::new([per_minute("export", max)])

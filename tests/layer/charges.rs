@@ -16,9 +16,9 @@ use tidegate::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::helpers::per_minute;
-use crate::stores::far;
 use crate::{Stores, WINDOW, no_store, send};
+use kit::per_minute;
+use kit::stub::far;
 
 async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
     let take = Take::new(Arc::new(rule.clone()), Key::default());

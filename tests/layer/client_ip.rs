@@ -286,7 +286,7 @@ fn secrets_are_hashed() {
 }
 
 proptest::proptest! {
-    #![proptest_config(test_support::random::config(256))]
+    #![proptest_config(kit::random::config(256))]
 
     /// Whatever a client sends, there is an answer, and it is printable and without blanks.
     #[test]

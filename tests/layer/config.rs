@@ -446,10 +446,9 @@ fn paths_without_a_rule_are_listed() {
     );
 }
 
-#[cfg(feature = "tracing")]
 #[test]
 fn a_path_without_a_rule_is_told_once() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let limits = Limits::from_toml(EXAMPLE).expect("a valid file");
     let _ = ["getId", "typo", "typo"].map(|path| limits.layer(path));
     let _ = limits.clone().layer("typo");
@@ -482,7 +481,7 @@ async fn stores_of_all_shapes() {
 }
 
 proptest::proptest! {
-    #![proptest_config(test_support::random::config(256))]
+    #![proptest_config(kit::random::config(256))]
 
     /// Whatever stands in a file, it is rules or one line that says where.
     #[test]

@@ -10,8 +10,8 @@ use tidegate::warning::{Warning, WarningKind};
 use tidegate::{Key, Limits, Quota, Rule, Rules};
 use tokio::sync::Semaphore;
 
-use crate::helpers::app;
 use crate::{Stores, status};
+use kit::app;
 
 /// The rules of a text whose table `[rules.api]` begins with these lines.
 fn rules(lines: &str) -> Result<Rules, String> {
@@ -314,10 +314,9 @@ async fn other_warnings_are_about_quotas() {
 }
 
 /// The counts of a rule that gets or loses a max of requests at a time go on.
-#[cfg(feature = "tracing")]
 #[tokio::test]
 async fn a_reload_keeps_counts_and_names_none() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
     let limits = Limits::from_toml("").expect("valid");
@@ -346,14 +345,12 @@ async fn a_reload_keeps_counts_and_names_none() {
     }
 }
 
-#[cfg(feature = "tracing")]
 fn reload(limits: &Limits, file: &std::path::Path, lines: &str) {
     std::fs::write(file, format!("[rules.api]\n{lines}")).expect("is written");
     limits.reload(file).expect("valid");
 }
 
-#[cfg(feature = "tracing")]
-fn begins_anew(log: &test_support::log::Log) -> bool {
+fn begins_anew(log: &kit::log::Log) -> bool {
     log.lines().iter().any(|line| line.contains("begin anew"))
 }
 

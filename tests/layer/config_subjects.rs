@@ -7,7 +7,7 @@ use axum::Router;
 use axum::routing::get;
 use tidegate::{Limits, Rule, Rules};
 
-use crate::helpers::app_of;
+use kit::app_of;
 
 /// The rules of a text whose table `[rules.api]` begins with these lines.
 fn rules(lines: &str) -> Result<Rules, String> {
@@ -317,10 +317,9 @@ async fn counts_stay_with_the_names_of_subjects() {
     }
 }
 
-#[cfg(feature = "tracing")]
 #[tokio::test]
 async fn the_log_says_which_counts_begin_anew() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
     let text = "[rules.api]\nmax-count = 2\nwindow = \"1h\"";
@@ -365,10 +364,9 @@ async fn the_log_says_which_counts_begin_anew() {
     }
 }
 
-#[cfg(feature = "tracing")]
 #[tokio::test]
 async fn the_log_says_which_counts_of_a_candidate_begin_anew() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
     let own = "{ MAX }, { MAX, key = \"bearer\" }";

@@ -15,8 +15,8 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-use crate::helpers::stub::Stub;
 use crate::{Stores, WINDOW, get};
+use kit::stub::Stub;
 
 /// Panics if it is called without having been polled ready. A clone starts unready.
 #[derive(Debug, Default)]

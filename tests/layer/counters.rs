@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get as on_get;
 use http::StatusCode;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
@@ -21,7 +21,7 @@ use crate::{Stores, WINDOW, no_store, send, status};
 
 use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
 
-use crate::helpers::{app, per_minute};
+use kit::{app, per_minute};
 
 fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
     Limits::new(Rules::from_iter(rules)).store(store)
@@ -129,7 +129,6 @@ async fn units_and_near_limit() {
 }
 
 /// Little of a lease may be left although much of the quota is.
-#[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
 async fn leased_units_are_near_the_limit_when_the_quota_is() {
     let quota = Quota::new(Duration::from_secs(3_600), 1_000).expect("valid");

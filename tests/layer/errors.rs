@@ -104,7 +104,6 @@ async fn a_refusal_is_printed_as_its_message_and_the_stores_error() {
     assert!(failed.ends_with(" (Full)"), "{failed}");
 }
 
-#[cfg(feature = "limiter")]
 #[tokio::test]
 async fn the_error_of_a_limiter_is_printed_alike() {
     use tidegate::limiter::{MemoryLimiters, RateLimiter};

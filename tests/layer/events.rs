@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Request;
-use test_support::log::Log;
+use kit::log::Log;
 use tidegate::key::Everyone;
 use tidegate::rule::Policy;
 use tidegate::{
@@ -11,8 +11,8 @@ use tidegate::{
 };
 use tower::ServiceExt;
 
-use crate::helpers::app_at;
 use crate::{Stores, WINDOW, no_store, send, status};
+use kit::app_at;
 
 #[tokio::test]
 async fn a_panic_is_logged() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::callback::{FailureKind, Problem};
 use tidegate::key::KeyError;
 use tidegate::rule::OnError;
@@ -18,8 +18,8 @@ use tidegate::{
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use crate::helpers::app_at;
 use crate::{WINDOW, no_store, send, status, store_on, text};
+use kit::app_at;
 
 fn undecided() -> RateLimitLayer {
     RateLimitLayer::new("p", WINDOW, 5).store(no_store())

@@ -13,8 +13,8 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Headers, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-use crate::stores::always;
 use crate::{send, text};
+use kit::stub::always;
 
 fn quota(max: u64, millis: u64) -> Quota {
     Quota::new(Duration::from_millis(millis), max).expect("valid")

@@ -14,9 +14,9 @@ use tidegate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::helpers::app_at;
-use crate::stores::far;
 use crate::{WINDOW, no_store, text};
+use kit::app_at;
+use kit::stub::far;
 
 fn request(method: Method, content_type: &str) -> Request<Body> {
     let request = Request::builder().method(method).uri("/p");

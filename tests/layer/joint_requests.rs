@@ -17,8 +17,8 @@ use tidegate::{
 };
 use tower::ServiceExt;
 
-use crate::helpers::stub::Stub;
 use crate::{Stores, WINDOW};
+use kit::stub::Stub;
 
 const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;

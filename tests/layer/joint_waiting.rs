@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 use crate::Stores;
-use crate::stores::far;
+use kit::stub::far;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

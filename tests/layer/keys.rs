@@ -722,7 +722,7 @@ fn requests() -> impl Strategy<Value = Parts> {
 }
 
 proptest! {
-    #![proptest_config(test_support::random::config(2_000))]
+    #![proptest_config(kit::random::config(2_000))]
 
     /// Whatever stands in a request: two have the same key exactly if they are the same subject.
     #[test]

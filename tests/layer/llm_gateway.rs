@@ -10,7 +10,7 @@ use std::time::Duration;
 use example::{LIMITS, Model, gateway, send};
 use futures_util::future::join_all;
 use http::StatusCode;
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::{Header, Limits, MemoryStore, Store};
 
 use crate::Stores;

@@ -16,9 +16,9 @@ use tidegate::{Key, Limits, MemoryStore, Quota, Rule, Rules, Store};
 use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 
-use crate::helpers::per_minute;
-use crate::stores::far;
 use crate::{Stores, get, send, status};
+use kit::per_minute;
+use kit::stub::far;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HELD: Duration = Duration::from_millis(300);

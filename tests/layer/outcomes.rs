@@ -12,7 +12,7 @@ use axum::response::IntoResponse;
 use axum::routing::{any, get as on_get};
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::metrics::RuleSnapshot;
 use tidegate::rule::Quotas;
 use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
@@ -23,10 +23,10 @@ use tidegate::{
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::helpers::per_minute;
-use crate::helpers::stub::Stub;
-use crate::stores::far;
 use crate::{Stores, WINDOW, get, no_store, send, status, store_on};
+use kit::per_minute;
+use kit::stub::Stub;
+use kit::stub::far;
 
 const BOUND: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::layer::CallError;
 use tidegate::limits::Outgoing;
 use tidegate::metrics::DecisionOutcome;
@@ -16,8 +16,8 @@ use tidegate::{Key, Limits, Rules};
 use tokio::time::{Instant, advance, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::helpers::per_minute;
 use crate::store_on;
+use kit::per_minute;
 
 fn limits(max: u64) -> Limits {
     let rule = per_minute("partner", max).with_outgoing();

@@ -9,7 +9,7 @@ use axum::routing::get;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::{Share, Subject};
 use tidegate::store::{Charges, Settled};
@@ -17,9 +17,9 @@ use tidegate::{
     Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Store, Take,
 };
 
-use crate::helpers::stub::Stub;
-use crate::helpers::{behind, connect, millis, per_minute};
 use crate::{Stores, no_store, send};
+use kit::stub::Stub;
+use kit::{behind, connect, millis, per_minute};
 
 const FLUSH: Duration = Duration::from_secs(10);
 
@@ -173,7 +173,6 @@ async fn each_count_is_charged_what_was_used() {
 
 /// A denial that is remembered does not tell an earlier end than there is; what a lease holds is
 /// given back.
-#[cfg(feature = "test-util")]
 #[tokio::test]
 async fn what_is_kept_of_a_key_is_void() {
     let clock = tidegate::test_util::ManualClock::default();

@@ -339,7 +339,7 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
         let (_, left) = app.post("key", bodies[2].1.clone()).await;
         let row = left["row"].as_str().expect("a row");
         for (what, body) in &bodies {
-            let log = test_support::log::Log::start();
+            let log = kit::log::Log::start();
             assert_eq!(app.post(what, body.clone()).await.0, StatusCode::OK);
             let lines = log.lines();
             let [line] = &*lines else {
@@ -850,12 +850,11 @@ async fn a_key_is_looked_at_as_it_was_decided() {
 }
 
 /// Two processes of a service over one Redis: each has limits of its own.
-#[cfg(feature = "redis")]
 mod fleet {
     use std::future::Future;
     use std::time::Instant;
 
-    use test_support::Redis;
+    use kit::Redis;
     use tidegate::Resilient;
 
     use super::*;

@@ -13,8 +13,8 @@ use tidegate::warning::WarningKind;
 use tidegate::{Algorithm, Limits, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-use crate::helpers::app;
 use crate::{Stores, WINDOW, send};
+use kit::app;
 
 const FILE: &str = r#"
     [rules.api]

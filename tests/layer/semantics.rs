@@ -15,8 +15,8 @@ use tidegate::{
 };
 use tower::ServiceExt;
 
-use crate::helpers::per_minute;
 use crate::{Stores, WINDOW, send, status, text};
+use kit::per_minute;
 
 fn layer(path: &str, max: u64, store: &Arc<dyn Store>) -> RateLimitLayer {
     RateLimitLayer::new(path, WINDOW, max).store(store.clone())

@@ -17,9 +17,9 @@ use tidegate::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::helpers::stub::Stub;
-use crate::stores::far;
 use crate::{WINDOW, send};
+use kit::stub::Stub;
+use kit::stub::far;
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::response::IntoResponse;
 use futures_util::future::join_all;
 use http::StatusCode;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::Quotas;
 use tidegate::store::Charges;
@@ -19,7 +19,7 @@ use crate::{Stores, WINDOW, send, status};
 
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
-use crate::helpers::{app, per_minute};
+use kit::{app, per_minute};
 
 fn limits(rule: Rule, store: &Arc<dyn Store>) -> Limits {
     Limits::new(Rules::from_iter([rule])).store(Arc::clone(store))
@@ -196,7 +196,6 @@ async fn a_candidate_costs_no_round_trip() {
 }
 
 #[test]
-#[cfg(feature = "config")]
 fn in_a_file() {
     let rules = |text: &str| Rules::from_toml(text);
     let login = |text: &str| {

@@ -28,7 +28,7 @@ use client::serve;
 use futures_util::future::join_all;
 use http::{HeaderName, StatusCode};
 use ipnet::IpNet;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::{Bearer, Forwarding, Method};
 use tidegate::layer::Refused;
 use tidegate::metrics::DecisionOutcome;

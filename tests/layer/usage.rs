@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, Request, StatusCode};
+use kit::Redis;
 use serde_json::{Value, json};
-use test_support::Redis;
 use tidegate::key::{Everyone, Header};
 use tidegate::rule::{RuleError, Subject};
 use tidegate::store::StoreFuture;
@@ -18,9 +18,9 @@ use tokio::sync::Barrier;
 use tokio::time::{advance, timeout};
 use tower::ServiceExt;
 
-use crate::helpers::per_minute;
-use crate::helpers::stub::Stub;
 use crate::{Stores, store_on, text};
+use kit::per_minute;
+use kit::stub::Stub;
 
 const FILE: &str = r#"
     [rules.api]
@@ -227,7 +227,6 @@ async fn to_a_client_that_is_exempt_all_is_left() {
     assert_eq!(fields.get("ratelimit"), None, "nothing limits it");
 }
 
-#[cfg(feature = "page")]
 #[tokio::test(start_paused = true)]
 async fn to_a_client_that_is_let_through_all_is_left() {
     let limits = Limits::new([of_users(per_minute("api", 2))]);

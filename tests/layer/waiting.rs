@@ -15,9 +15,10 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::contract::Strict;
-use crate::helpers::app;
-use crate::stores::{always, far};
 use crate::{Stores, get, send, status, store_on};
+use kit::app;
+use kit::stub::always;
+use kit::stub::far;
 
 const SECOND: Duration = Duration::from_secs(1);
 const OK: StatusCode = StatusCode::OK;
@@ -325,7 +326,7 @@ async fn it_works_on_real_stores() {
 /// A server that goes away while requests wait is a failure, and no denial.
 #[tokio::test]
 async fn a_store_that_fails_meanwhile_is_a_503() {
-    let mut server = test_support::Redis::start();
+    let mut server = kit::Redis::start();
     let layer = RateLimitLayer::new("paced", SECOND, 1).store(store_on(&server).await);
     let app = app(layer.wait(60 * SECOND));
     assert_eq!(status(&app, "/").await, OK);

@@ -7,8 +7,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
+use kit::Redis as Server;
 use redis::cmd;
-use test_support::Redis as Server;
 use tidegate::key::{Everyone, Forwarding, Joined, PeerAddr};
 use tidegate::rule::Subject;
 use tidegate::warning::{Warning, WarningKind as Kind};
@@ -19,7 +19,7 @@ use tidegate::{
 use tower::ServiceExt;
 
 use crate::WINDOW;
-use crate::helpers::{app_of, roomy};
+use kit::{app_of, roomy};
 
 fn limits(rules: impl IntoIterator<Item = Rule>) -> Limits {
     Limits::new(rules.into_iter().collect::<Rules>())
@@ -442,10 +442,9 @@ async fn a_panic_is_no_warning() {
 }
 
 /// The log shows each warning once, as its sentence.
-#[cfg(feature = "tracing")]
 #[tokio::test]
 async fn the_log_is_told_once() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let limits = limits([roomy("login").with_key(PeerIp)]);
     let app = app_of(&limits, &["login", "other"]);
     for _ in 0..50 {

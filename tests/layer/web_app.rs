@@ -2,10 +2,8 @@
 
 mod app;
 // The page of the limits uses more of it than that of the app.
-#[cfg_attr(not(feature = "page"), allow(dead_code))]
 mod browser;
 mod clients;
-#[cfg(feature = "page")]
 mod limits_page;
 mod page;
 
@@ -15,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use app::example;
 use app::{App, command};
-use test_support::Redis;
+use kit::Redis;
 
 #[test]
 fn in_memory_at_once() {

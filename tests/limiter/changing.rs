@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::replace_rate;
 
-use test_support::limiter_monitor::{Monitor, pairs, split};
-use test_support::random::Random;
-use test_support::workers::{instructions, outputs, worker_command};
+use kit::limiter_monitor::{Monitor, pairs, split};
+use kit::random::Random;
+use kit::workers::{instructions, outputs, worker_command};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
@@ -240,7 +240,7 @@ impl SteppingClock {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_above_the_rate_between_changes() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = crate::connect(&server).await;
     for number in 0..3 {
         let (limiter, interval) = limiter(&redis, number);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use test_support::limiter_monitor::Monitor;
-use test_support::random::Random;
+use kit::limiter_monitor::Monitor;
+use kit::random::Random;
 use tidegate::limiter::RateLimiter;
 use tokio::time::{Instant, sleep};
 
@@ -45,7 +45,7 @@ async fn drop_after(polls: u64, limiter: RateLimiter, way: u64, permits: u64, pa
 
 #[tokio::test]
 async fn whatever_is_dropped_leaves_nothing() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, RATE, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
@@ -91,7 +91,7 @@ async fn whatever_is_dropped_leaves_nothing() {
 /// The slot of the last one who waits is the next one's.
 #[tokio::test]
 async fn a_slot_that_was_given_up_is_used() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 1, 2_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));

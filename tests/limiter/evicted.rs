@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use kit::limiter_monitor::Monitor;
+use kit::random::Random;
 use redis::Commands;
-use test_support::limiter_monitor::Monitor;
-use test_support::random::Random;
 use tidegate::limiter::{LimiterBackend, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +14,7 @@ use crate::{assert_comes_to_rest, connect, limiter, on_both};
 /// One of the keys is lost now and then, never two at once.
 #[tokio::test]
 async fn keys_are_lost_one_by_one() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let mut random = Random::new(7);
@@ -71,7 +71,7 @@ async fn keys_are_lost_one_by_one() {
 /// A value below zero is healed, and nothing is granted before.
 #[tokio::test]
 async fn a_value_below_zero_gives_no_reservation_away() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 2, 200).await;
     assert!(limiter.try_acquire(2).await.expect("an answer"));
@@ -113,7 +113,7 @@ async fn waiting_keeps_a_limiter_alive(on: LimiterBackend) {
 /// Values that no one would write heal by themselves, also if they never expire.
 #[tokio::test]
 async fn nonsense_alone_heals() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 50).await;
@@ -134,7 +134,7 @@ async fn nonsense_alone_heals() {
 /// What another wrote without an expiry gets one when the limiter does.
 #[tokio::test]
 async fn whatever_belongs_to_it_expires_with_it() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 50).await;
@@ -158,7 +158,7 @@ async fn whatever_belongs_to_it_expires_with_it() {
 /// interval after the loss would hold more than the rate.
 #[tokio::test]
 async fn a_release_after_a_loss_frees_no_later_grant() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 10, 3_600_000).await;

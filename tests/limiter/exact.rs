@@ -6,8 +6,8 @@ use redis::cmd;
 use tokio::time::{Instant, sleep};
 
 use crate::{connect, limiter};
-use test_support::limiter_monitor::Monitor;
-use test_support::random::Random;
+use kit::limiter_monitor::Monitor;
+use kit::random::Random;
 
 const RATE: u64 = 12;
 const INTERVAL: u64 = 1_500;
@@ -28,7 +28,7 @@ fn calls(connection: &mut redis::Connection) -> u64 {
 async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
     let mut random = Random::new(3);
     for round in 0..3 {
-        let server = test_support::Redis::start();
+        let server = kit::Redis::start();
         let redis = connect(&server).await;
         let mut connection = server.connection();
         let limiter = limiter(&redis, RATE, INTERVAL).await;
@@ -83,7 +83,7 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
 /// A fair caller stands behind those that came before, also if it wants less.
 #[tokio::test]
 async fn a_small_fair_caller_stays_behind_a_large_one() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 2, 60_000).await;
     assert!(limiter.try_acquire(2).await.expect("an answer"));

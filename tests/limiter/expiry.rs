@@ -82,7 +82,7 @@ async fn a_kept_alive_rate_leaves_no_counts(on: LimiterBackend) {
 }
 
 /// Two clients with a budget each, on Redis and in memory.
-async fn two_clients(server: &test_support::Redis) -> [[RateLimiter; 2]; 2] {
+async fn two_clients(server: &kit::Redis) -> [[RateLimiter; 2]; 2] {
     let clients = [connect(server).await, connect(server).await];
     let on_redis = clients.map(|redis| RateLimiter::new(redis, "partner"));
     let memory = MemoryLimiters::default();
@@ -94,7 +94,7 @@ async fn two_clients(server: &test_support::Redis) -> [[RateLimiter; 2]; 2] {
 /// Another client sets a longer interval, or deletes the limiter.
 #[tokio::test]
 async fn what_had_expired_counts_for_no_client_again() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     for [one, other] in two_clients(&server).await {
         let rate = Rate::per_client(10, Duration::from_millis(200)).expect("valid");
         let longer = Rate::per_client(10, 60 * SECOND).expect("valid");
@@ -126,7 +126,7 @@ async fn what_had_expired_counts_for_no_client_again() {
 /// A new rate lives as long as it says, whatever the old one's expiry was.
 #[tokio::test]
 async fn a_new_rate_has_an_expiry_of_its_own() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 3, 1_000).await;
     assert!(limiter.expire(SECOND).await.expect("an answer"));
@@ -140,7 +140,7 @@ async fn a_new_rate_has_an_expiry_of_its_own() {
 /// After the host's clock went back, however much was granted.
 #[tokio::test]
 async fn many_grants_from_the_future_count_from_now() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5_000, 400).await;
@@ -176,7 +176,7 @@ async fn many_grants_from_the_future_count_from_now() {
 
 #[tokio::test]
 async fn a_keep_alive_time_that_makes_no_sense_is_told() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 3, 1_000).await;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kit::proxy::{Mode, Proxy};
 use redis::{Commands, cmd};
-use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
@@ -62,7 +62,7 @@ async fn a_limiter_each(redis: &Redis) {
 }
 
 /// In the end each of them has all its permits, and nothing but rates is left.
-async fn assert_all_are_free(redis: &Redis, server: &test_support::Redis, within: Duration) {
+async fn assert_all_are_free(redis: &Redis, server: &kit::Redis, within: Duration) {
     let began = Instant::now();
     for way in 0..7 {
         let limiter = RateLimiter::new(redis, format!("way {way}"));
@@ -110,7 +110,7 @@ fn none_is_answered(answers: &[Answer]) -> bool {
 
 #[tokio::test]
 async fn a_server_that_crashes_under_waiters() {
-    let mut server = test_support::Redis::start();
+    let mut server = kit::Redis::start();
     let redis = connect(&server.url).await;
     let limiter = limiter(&redis, 1, 1_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));
@@ -149,7 +149,7 @@ async fn a_server_that_crashes_under_waiters() {
 
 #[tokio::test]
 async fn a_server_that_is_gone() {
-    let mut server = test_support::Redis::start();
+    let mut server = kit::Redis::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     server.kill();
@@ -178,7 +178,7 @@ async fn redis_is_away(redis: &Redis) -> bool {
 
 #[tokio::test]
 async fn a_server_that_is_stopped_for_a_while() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     server.signal("STOP");
@@ -195,7 +195,7 @@ async fn a_server_that_is_stopped_for_a_while() {
 /// Who has been told of an error has no place in the order.
 #[tokio::test]
 async fn reservations_that_nobody_heard_of_are_given_back() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     let limiter = limiter(&redis, 1, 500).await;
     server.signal("STOP");
@@ -219,7 +219,7 @@ async fn reservations_that_nobody_heard_of_are_given_back() {
 
 #[tokio::test]
 async fn clients_are_paused() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     for what in ["ALL", "WRITE"] {
@@ -246,11 +246,11 @@ async fn clients_are_paused() {
 
 #[tokio::test]
 async fn scripts_are_flushed_all_the_time() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     let redis = redis.timeout(Duration::from_secs(20));
     let limiter = limiter(&redis, 5, 60).await;
-    let monitor = test_support::limiter_monitor::Monitor::start(&server.url);
+    let monitor = kit::limiter_monitor::Monitor::start(&server.url);
     let mut connection = server.connection();
     let flushing = std::thread::spawn(move || {
         for _ in 0..300 {
@@ -275,7 +275,7 @@ async fn scripts_are_flushed_all_the_time() {
 /// The call is executed, but the answer is lost with the connection.
 #[tokio::test]
 async fn the_connection_breaks_between_call_and_answer() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let proxy = Proxy::start(&server.url).await;
     let direct = connect(&server.url).await;
     a_limiter_each(&direct).await;
@@ -318,7 +318,7 @@ async fn the_connection_breaks_between_call_and_answer() {
 
 #[tokio::test]
 async fn a_replica_takes_nothing() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     let mut connection = server.connection();
@@ -345,7 +345,7 @@ async fn a_replica_takes_nothing() {
 /// A server that is full refuses as a whole: what is counted still adds up.
 #[tokio::test]
 async fn a_full_server_writes_nothing_in_part() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = crate::connect(&server).await;
     let mut connection = server.connection();
     let fill = |connection: &mut redis::Connection, limit: u64| {
@@ -397,7 +397,7 @@ async fn a_full_server_writes_nothing_in_part() {
 /// Calls that their callers have given up grant nothing when a server that stood still goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_after_their_deadline_grant_nothing() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server.url).await;
     let limiter = limiter(&redis, 1_000, 3_600_000).await;
     let fair = limiter.clone().fair();
@@ -430,7 +430,7 @@ async fn calls_after_their_deadline_grant_nothing() {
 /// The reply to one call is lost, and those to later calls are not: none is taken for another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_is_not_taken_for_that_to_another_call() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let proxy = Proxy::start(&server.url).await;
     let redis = connect(&proxy.url).await;
     let used = RateLimiter::new(&redis, "used");

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use test_support::limiter_monitor::Monitor;
-use test_support::random::Random;
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::limiter_monitor::Monitor;
+use kit::random::Random;
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
 use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
@@ -121,7 +121,7 @@ async fn worker_asks_in_every_way() {
 
 #[tokio::test]
 async fn nothing_is_above_the_rate_and_nothing_is_left() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     for limit in limits() {
         let limiter = RateLimiter::new(&redis, name(limit));
@@ -176,7 +176,7 @@ async fn worker_waits_in_order() {
     let Some(words) = instructions() else { return };
     let redis = Redis::connect(&words[0]).await.expect("a running server");
     let limiter = RateLimiter::new(&redis, "fair").fair();
-    let mut connection = test_support::async_connection(&words[0]).await;
+    let mut connection = kit::async_connection(&words[0]).await;
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let limiter = limiter.clone();
@@ -196,7 +196,7 @@ async fn worker_waits_in_order() {
 /// Callers of several processes are served at the rate.
 #[tokio::test]
 async fn the_order_is_the_servers() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "fair");
     let interval = Duration::from_millis(100);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use test_support::limiter_monitor::Monitor;
-use test_support::proxy::{Mode, Proxy};
+use kit::limiter_monitor::Monitor;
+use kit::proxy::{Mode, Proxy};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterBackend, LimiterErrorKind, Rate, RateLimiter};
 use tokio::task::JoinSet;
@@ -84,7 +84,7 @@ async fn sleepers_hear_of_changes(on: LimiterBackend) {
 /// Another process changes the rate.
 #[tokio::test]
 async fn sleepers_hear_of_others_changes_within_a_second() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let (ours, others) = (connect(&server).await, connect(&server).await);
     let limiter = limiter(&ours, 1, 60_000).await;
     limiter.acquire(1).await.expect("an answer");
@@ -162,7 +162,7 @@ async fn a_refusal_says_when_to_come_back(on: LimiterBackend) {
 /// A holds 4, B 6 of 10: A gives back 4 at most.
 #[tokio::test]
 async fn nobody_gives_back_what_others_hold() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let (a, b) = (connect(&server).await, connect(&server).await);
     let a = limiter(&a, 10, 60_000).await;
     let b = RateLimiter::new(&b, "partner");
@@ -177,7 +177,7 @@ async fn nobody_gives_back_what_others_hold() {
 /// A value above what the set says: as a release of Redisson's leaves it.
 #[tokio::test]
 async fn what_redisson_released_is_not_granted_twice() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 2, 60_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));
@@ -194,7 +194,7 @@ async fn what_redisson_released_is_not_granted_twice() {
 /// While rates change, no interval holds more than the rate that was set when it began.
 #[tokio::test]
 async fn a_new_rate_forgets_nobody_who_waits() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 2, 200).await;
     let waiting: Vec<_> = (0..10)
@@ -217,7 +217,7 @@ async fn a_new_rate_forgets_nobody_who_waits() {
 /// With a round trip of 2 ms, callers do not wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn free_permits_are_granted_as_fast_by_waiting_as_by_trying() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let proxy = Proxy::start(&server.url).await;
     let redis = Redis::connect(&proxy.url).await.expect("a running server");
     let redis = redis.timeout(20 * SECOND);
@@ -266,7 +266,7 @@ async fn ten_thousand_waiters_cost_a_handful_of_calls() {
     let permits = permits.map_or(1_000, |permits| permits.parse().expect("a number"));
     let refills = 10_000 / permits;
     for is_fair in [false, true] {
-        let server = test_support::Redis::start();
+        let server = kit::Redis::start();
         let redis = Redis::connect(&server.url).await.expect("a running server");
         let redis = redis.timeout(SECOND);
         let mut limiter = limiter(&redis, permits, 100).await;
@@ -299,7 +299,7 @@ async fn ten_thousand_waiters_cost_a_handful_of_calls() {
 /// Clients of Redisson that begin to count here find keys without an expiry.
 #[tokio::test]
 async fn sharing_begins_with_an_existing_rate() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let alone = limiter(&redis, 5, 60_000).await;
     assert!(alone.try_acquire(1).await.expect("an answer"));
@@ -336,7 +336,7 @@ async fn how_it_is_kept_can_be_seen(on: LimiterBackend) {
 /// As Redisson's `setRate` does: it knows nothing of our field.
 #[tokio::test]
 async fn a_rate_that_redisson_sets_is_shared() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 5, 60_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));
@@ -359,7 +359,7 @@ async fn a_rate_that_redisson_sets_is_shared() {
 /// No other client counts under a client's own keys, so they end by themselves.
 #[tokio::test]
 async fn a_clients_own_keys_expire() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let rate = Rate::per_client(5, 60 * SECOND).expect("valid");
@@ -380,7 +380,7 @@ async fn a_clients_own_keys_expire() {
 /// A process that has ended keeps no place: here one with more callers than a call looks at.
 #[tokio::test]
 async fn places_of_the_dead_are_dropped() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 5, 60_000).await;
     let mut connection = server.connection();
@@ -404,7 +404,7 @@ async fn places_of_the_dead_are_dropped() {
 /// Whoever gives up in a runtime that has ended is in nobody's way.
 #[test]
 fn a_runtime_that_ends_leaves_no_place_behind() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let staying = tokio::runtime::Runtime::new().expect("a runtime");
     let redis = staying.block_on(connect(&server));
     let limiter = staying.block_on(limiter(&redis, 1, 100));
@@ -429,7 +429,7 @@ fn a_runtime_that_ends_leaves_no_place_behind() {
 /// alone, and a place from before the type of the rate changed blocks nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_callers_of_a_client_wait_behind_its_own() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let (one, other) = (connect(&server).await, connect(&server).await);
     let limiters = [&one, &other].map(|redis| RateLimiter::new(redis, "each").fair());
     let [first, second] = &limiters;

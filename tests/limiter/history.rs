@@ -235,7 +235,7 @@ impl Expiries {
 }
 
 struct Server {
-    server: test_support::Redis,
+    server: kit::Redis,
     clients: Vec<Redis>,
 }
 
@@ -421,7 +421,7 @@ fn check(kind: Kind) {
         .enable_all()
         .build()
         .expect("a runtime");
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let clients = (0..CLIENTS).map(|_| runtime.block_on(crate::connect(&server)));
     let server = Server {
         clients: clients.collect(),
@@ -431,7 +431,7 @@ fn check(kind: Kind) {
     let histories = histories.map_or(DEFAULT_HISTORIES, |number| {
         number.parse().expect("a number")
     });
-    let config = test_support::random::config(histories);
+    let config = kit::random::config(histories);
     let types = prop::sample::select(vec![RateType::Overall, RateType::PerClient]);
     let steps = types.prop_flat_map(move |of_most| (new_rate(kind, of_most), steps(kind, of_most)));
     let played = TestRunner::new(config).run(&steps, |(rate, mut steps)| {

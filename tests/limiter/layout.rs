@@ -27,7 +27,7 @@ fn member(identity: &[u8], permits: u32) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_we_write_is_redissons() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let rate = Rate::overall(10, MINUTE).expect("valid");
@@ -75,7 +75,7 @@ async fn what_we_write_is_redissons() {
 
 #[tokio::test]
 async fn names_with_braces_and_clients() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = RateLimiter::new(&redis, "a{b}c");
@@ -104,7 +104,7 @@ async fn names_with_braces_and_clients() {
 
 #[tokio::test]
 async fn what_redisson_writes_is_read() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let now = server_millis(&mut connection).floor();
@@ -138,7 +138,7 @@ async fn what_redisson_writes_is_read() {
 /// A half of the state that is missing is neither an error for ever nor a refill.
 #[tokio::test]
 async fn what_is_missing_heals() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 700).await;
@@ -169,7 +169,7 @@ async fn what_is_missing_heals() {
 
 #[tokio::test]
 async fn foreign_values_are_typed_errors() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 60_000).await;
@@ -221,7 +221,7 @@ async fn foreign_values_are_typed_errors() {
 /// Grants of a clock that is ahead count from now, and not until then.
 #[tokio::test]
 async fn grants_from_the_future_count_from_now() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 300).await;
@@ -239,7 +239,7 @@ async fn grants_from_the_future_count_from_now() {
 /// A new rate reaches every client.
 #[tokio::test]
 async fn a_new_rate_reaches_all_clients() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let clients = [connect(&server).await, connect(&server).await];
     let limiters = clients
         .each_ref()
@@ -273,7 +273,7 @@ async fn a_new_rate_reaches_all_clients() {
 /// An uncontended acquire is one script call; denials and reads leave every expiry alone.
 #[tokio::test]
 async fn one_call_and_no_expiry_of_who_is_denied() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 60_000).await;

@@ -1,6 +1,5 @@
 //! The rate limiter: on real servers and in memory.
 
-mod attacks;
 #[allow(dead_code)]
 mod changing;
 mod dropped;
@@ -10,10 +9,6 @@ mod expiry;
 mod faults;
 mod fleet;
 mod grants;
-// Each binary uses a part of it.
-#[allow(dead_code)]
-#[path = "../helpers/mod.rs"]
-mod helpers;
 mod history;
 mod layout;
 mod outlasting;
@@ -56,7 +51,7 @@ async fn replace_rate(limiter: &RateLimiter, rate: Rate) -> Result<bool, Limiter
 }
 
 /// With a time-out that only a hanging server exceeds, not a busy machine.
-async fn connect(server: &test_support::Redis) -> Redis {
+async fn connect(server: &kit::Redis) -> Redis {
     let redis = Redis::connect(&server.url).await.expect("a running server");
     redis.timeout(Duration::from_secs(20))
 }
@@ -73,7 +68,7 @@ macro_rules! on_both {
         mod on_redis {
             $(#[tokio::test]
             async fn $check() {
-                let server = test_support::Redis::start();
+                let server = kit::Redis::start();
                 let redis = crate::connect(&server).await;
                 super::$check((&redis).into()).await;
             })+
@@ -88,11 +83,7 @@ fn in_memory() -> LimiterBackend {
 
 /// Asserts that all permits can be had again within so long, and that then only the rate is left
 /// behind.
-async fn assert_comes_to_rest(
-    limiter: &RateLimiter,
-    server: &test_support::Redis,
-    within: Duration,
-) {
+async fn assert_comes_to_rest(limiter: &RateLimiter, server: &kit::Redis, within: Duration) {
     let began = std::time::Instant::now();
     let rate = limiter
         .stored_rate()

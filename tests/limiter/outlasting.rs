@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kit::Redis as Server;
+use kit::log::Log;
+use kit::proxy::{Mode, Proxy};
 use redis::{Commands, cmd};
-use test_support::Redis as Server;
-use test_support::log::Log;
-use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
 use tidegate::limiter::{Generation, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;

@@ -5,10 +5,10 @@ use std::process::Child;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kit::Redis as Server;
+use kit::limiter_monitor::Monitor;
+use kit::workers::{instructions, start_worker};
 use redis::{Commands, cmd};
-use test_support::Redis as Server;
-use test_support::limiter_monitor::Monitor;
-use test_support::workers::{instructions, start_worker};
 use tidegate::Redis;
 use tidegate::limiter::{
     Generation, LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,

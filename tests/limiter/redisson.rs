@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use kit::limiter_monitor::Monitor;
+use kit::random::Random;
 use redis::Script;
-use test_support::limiter_monitor::Monitor;
-use test_support::random::Random;
 use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep};
 
@@ -66,10 +66,10 @@ pub(crate) struct Java {
 }
 
 impl Java {
-    pub(crate) async fn connect(server: &test_support::Redis) -> Self {
+    pub(crate) async fn connect(server: &kit::Redis) -> Self {
         Self {
             script: Script::new(JAVA),
-            connection: test_support::async_connection(&server.url).await,
+            connection: kit::async_connection(&server.url).await,
         }
     }
 
@@ -94,7 +94,7 @@ impl Java {
 #[tokio::test]
 async fn together_never_more_than_the_rate() {
     for (rate, interval) in [(1, 60), (5, 50), (10, 200), (50, 300)] {
-        let server = test_support::Redis::start();
+        let server = kit::Redis::start();
         let redis = connect(&server).await;
         let limiter = limiter(&redis, rate, interval).await;
         let monitor = Monitor::start(&server.url);
@@ -166,7 +166,7 @@ async fn together_never_more_than_the_rate() {
 /// What they grant while we are idle counts, and they get all that there is: nothing of it expires.
 #[tokio::test]
 async fn they_get_all_that_there_is_while_we_are_idle() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let rate = Rate::overall(10, Duration::from_millis(400)).expect("valid");
@@ -191,7 +191,7 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
 /// has left.
 #[tokio::test]
 async fn a_value_that_is_too_low_is_mended() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 10, 500).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));

@@ -11,7 +11,7 @@ use crate::{connect, limiter};
 
 #[test]
 fn a_runtime_that_ends_takes_its_waiters_along() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let staying = Runtime::new().expect("a runtime");
     let redis = staying.block_on(connect(&server));
     let limiter = staying.block_on(limiter(&redis, 2, 300));
@@ -35,7 +35,7 @@ fn a_runtime_that_ends_takes_its_waiters_along() {
 
 #[test]
 fn two_runtimes_share_a_handle() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let keeper = Runtime::new().expect("a runtime");
     let redis = keeper.block_on(connect(&server));
     let limiter = keeper.block_on(limiter(&redis, 5, 50));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::limiter::{LimiterBackend, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;
 use tokio::time::{Instant, sleep, sleep_until};

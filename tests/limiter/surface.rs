@@ -216,7 +216,7 @@ async fn reads_change_nothing(on: LimiterBackend) {
 #[tokio::test]
 async fn equal_grants_are_told_apart() {
     for generation in [Generation::First, Generation::Second, Generation::Third] {
-        let server = test_support::Redis::start();
+        let server = kit::Redis::start();
         let redis = crate::connect(&server).await;
         let limiter = limiter(&redis, 4, 200).await.generation(generation);
         for round in 0..2 {
@@ -232,7 +232,7 @@ async fn equal_grants_are_told_apart() {
 /// What an earlier generation does not have is said.
 #[tokio::test]
 async fn earlier_generations_lack_something() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = crate::connect(&server).await;
     let limiter = limiter(&redis, 3, 60_000).await;
     for generation in [Generation::First, Generation::Second] {

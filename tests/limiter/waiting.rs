@@ -143,7 +143,7 @@ async fn ten_thousand_waiters_are_served_at_the_rate() {
 /// Ten thousand waiters of one process share their calls.
 #[tokio::test]
 async fn waiters_do_not_stampede() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let redis = crate::connect(&server).await;
     let limiter = limiter(&redis, 10, 100).await;
     let mut connection = server.connection();

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 
 use crate::{HICCUP, eventually, is_free_soon, process};

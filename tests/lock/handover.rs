@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 use tokio::sync::Mutex;
 

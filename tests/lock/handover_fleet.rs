@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
 use tidegate::lock::Lock;
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ async fn worker_takes_turns() {
 
 #[tokio::test]
 async fn the_lock_passes_quickly_between_processes() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let worker = "handover_fleet::worker_takes_turns";
     let workers = (0..PROCESSES).map(|_| start_worker(worker, &server.url));
     let workers: Vec<_> = workers.collect();

@@ -1,14 +1,9 @@
 //! Locks on real servers.
 
-mod attacks;
 mod basics;
 mod dropped;
 mod handover;
 mod handover_fleet;
-// Each binary uses a part of it.
-#[allow(dead_code)]
-#[path = "../helpers/mod.rs"]
-mod helpers;
 mod mute;
 mod neighbours;
 mod network;
@@ -19,7 +14,7 @@ mod watchdog;
 
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::Redis as Handle;
 use tidegate::lock::Lock;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use kit::Redis;
 use redis::Script;
-use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -22,7 +22,7 @@ async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
     let mut channel = client.get_async_pubsub().await.expect("a running server");
     let channel_name = format!("redisson_lock__channel:{{{name}}}");
     channel.subscribe(&channel_name).await.expect("subscribes");
-    let mut connection = test_support::async_connection(&server.url).await;
+    let mut connection = kit::async_connection(&server.url).await;
     tokio::spawn(async move {
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HSET', KEYS[1], 'neighbour', 1)

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::{Commands, cmd};
-use test_support::Redis;
 use tidegate::Redis as Handle;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;

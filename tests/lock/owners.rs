@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use kit::Redis;
 use redis::Commands;
-use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 
 use crate::{HICCUP, at, eventually, process};

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use test_support::Redis;
-use test_support::workers::{instructions, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, start_worker};
 use tidegate::lock::Lock;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

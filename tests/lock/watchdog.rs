@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::{Commands, cmd};
-use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, LockGuard};
 
 use crate::{HICCUP, at, eventually, is_free_soon, process};

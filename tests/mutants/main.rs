@@ -14,7 +14,7 @@ use std::path::Path;
 use list::MUTANTS;
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    kit::root()
 }
 
 #[test]

@@ -253,7 +253,7 @@ const PAGE_ATTACKS: Tests = (&["--test", "layer", "--", "attacks::page::"], "0")
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = kit::root();
         for name in [
             "Cargo.toml",
             "Cargo.lock",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, Take};
 
-use crate::store_on;
+use kit::store_on;
 
 /// As many takes as fit into one script call.
 const TAKES: usize = 64;
@@ -49,7 +49,7 @@ fn an_allowed_take_on_memory_allocates_nothing() {
 /// does.
 #[test]
 fn an_allowed_take_on_redis_allocates_little() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

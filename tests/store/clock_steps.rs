@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 
-use crate::{ask, store_on};
+use crate::ask;
+use kit::store_on;
 
 const MAX: u64 = 10;
 const WINDOW: Duration = Duration::from_secs(60);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::Share;
 use tidegate::store::StoreFuture;
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{MemoryStore, Resilient, Store};
 
-use crate::helpers::stub::Stub;
-use crate::store_on;
+use kit::store_on;
+use kit::stub::Stub;
 
 /// A store whose time the test moves, and what has to live as long as the store.
 struct Context {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use redis::cmd;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 use crate::flights::script_calls;
-use crate::{ask, store_on, take};
+use crate::{ask, take};
+use kit::store_on;
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
     let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");

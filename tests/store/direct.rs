@@ -4,13 +4,14 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::poll;
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::store::StoreFuture;
 use tidegate::{Decision, Quota, RedisStore, Store, Take};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ask, store_on, take};
+use crate::{ask, take};
+use kit::store_on;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use proptest::prelude::*;
 use redis::cmd;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, StoreError, Take,
 };
 
-use crate::{ask, store_on, take};
+use crate::{ask, take};
+use kit::store_on;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -301,7 +302,7 @@ fn flights_keep_the_order() {
         })
         .collect();
     let store = runtime.block_on(store_on(&server));
-    let mut runner = proptest::test_runner::TestRunner::new(test_support::random::config(256));
+    let mut runner = proptest::test_runner::TestRunner::new(kit::random::config(256));
     let outcome = runner.run(&history(), |history| {
         cmd("FLUSHDB")
             .exec(&mut server.connection())

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use kit::Redis;
 use proptest::prelude::*;
 use redis::{Connection, cmd};
-use test_support::Redis;
 use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::rule::Policy;
@@ -17,7 +17,7 @@ use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
-use crate::store_on;
+use kit::store_on;
 
 /// What a key holds before a history begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,7 +249,7 @@ fn flights_decide_alike(algorithm: Algorithm) {
     let store = runtime.block_on(store_on(&server));
     let config = ProptestConfig {
         max_shrink_iters: 2_000,
-        ..test_support::random::config(100)
+        ..kit::random::config(100)
     };
     let outcome = proptest::test_runner::TestRunner::new(config).run(&history(), |history| {
         let mut connection = server.connection();

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use kit::Redis;
+use kit::random::Random;
 use proptest::prelude::*;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
 use tidegate::rule::{Policy, Quotas};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 
-use crate::store_on;
+use kit::store_on;
 
 /// One step of a history.
 #[derive(Debug, Clone)]
@@ -462,7 +462,7 @@ fn decide_alike(algorithm: Algorithm) {
     let cases = u32::try_from(histories.div_ceil(AT_ONCE)).expect("not that many");
     let config = ProptestConfig {
         max_shrink_iters: 4_000,
-        ..test_support::random::config(cases)
+        ..kit::random::config(cases)
     };
     proptest!(config, |(histories in prop::collection::vec(history(algorithm), 1..=AT_ONCE))| {
         let outcomes = histories.iter().map(|history| run_in_time(&redis, history));

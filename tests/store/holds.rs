@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kit::Redis;
+use kit::random::Random;
 use redis::cmd;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::rule::Share;
 use tidegate::test_util::ManualClock;
@@ -15,8 +15,8 @@ use tidegate::{
     Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, Take,
 };
 
-use crate::helpers::stub::Stub;
-use crate::store_on;
+use kit::store_on;
+use kit::stub::Stub;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

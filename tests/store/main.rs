@@ -5,7 +5,6 @@
 //! around stores.
 
 mod allocations;
-mod attacks;
 mod clock_steps;
 mod conformance;
 mod deadline;
@@ -13,10 +12,6 @@ mod direct;
 mod flights;
 mod flights_alike;
 mod flood;
-// Each binary uses a part of it.
-#[allow(dead_code)]
-#[path = "../helpers/mod.rs"]
-mod helpers;
 mod history;
 mod holds;
 mod joint;
@@ -32,19 +27,10 @@ mod usual_case;
 mod wrappers;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{TryJoinAll, try_join_all};
-use test_support::Redis;
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
-
-/// A store with a time-out that only a hanging server exceeds, not a busy machine.
-async fn store_on(server: &Redis) -> RedisStore {
-    let store = RedisStore::connect(&server.url).await;
-    let store = store.expect("a running server");
-    store.timeout(Duration::from_secs(20))
-}
+use tidegate::{Decision, Key, Quota, Rule, Store, Take};
 
 /// A take of 1 by nobody in particular.
 fn take(path: &str, quotas: &[Quota]) -> Take {

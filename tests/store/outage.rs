@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use kit::Redis;
+use kit::proxy::Proxy;
 use redis::cmd;
-use test_support::Redis;
-use test_support::proxy::Proxy;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore, Store};
 
-use crate::{allowed, ask, store_on, take};
+use crate::{allowed, ask, take};
+use kit::store_on;
 
 /// More than any scheduling hiccup on a busy machine, less than anybody's time-out.
 const HICCUP: Duration = Duration::from_millis(900);

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::Redis;
 use redis::{Commands, cmd};
-use test_support::Redis;
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 
-use crate::{allowed, ask, store_on, take};
+use crate::{allowed, ask, take};
+use kit::store_on;
 
 /// A test of each of these laws for each algorithm.
 macro_rules! for_each_algorithm {

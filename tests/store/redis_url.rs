@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore};
 
@@ -188,7 +188,6 @@ async fn unix_sockets() {
 }
 
 /// A `rediss://` address must not be taken for a plain one.
-#[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_is_not_plain() {
     let server = Redis::start();
@@ -200,7 +199,6 @@ async fn tls_is_not_plain() {
 }
 
 /// A certificate that the system trusts is good, and another is not.
-#[cfg(feature = "tls")]
 mod tls {
     use std::path::Path;
     use std::process::{Command, Stdio};

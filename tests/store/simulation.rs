@@ -33,7 +33,7 @@ fn of_mode(mode: Mode, faults: Faults, demand: Demand, seed: u64) -> Scenario {
     Scenario {
         faults,
         cycles: 3,
-        seed: test_support::random::seed(seed),
+        seed: kit::random::seed(seed),
         ..Scenario::new(mode, 8, demand)
     }
 }

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::rule::{RuleError, Share};
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::time::{Instant, sleep};
 
-use crate::helpers::stub::Stub;
-use crate::store_on;
+use kit::store_on;
+use kit::stub::Stub;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_millis(50);

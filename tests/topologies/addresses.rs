@@ -38,7 +38,6 @@ fn addresses_are_named_without_their_logins() {
     }
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn the_same_over_tls() {
     for (url, name) in [
@@ -123,7 +122,6 @@ fn what_would_be_misread_is_told() {
         assert!(error.to_string().contains(hint), "{url}: {error}");
     }
     assert!(RedisAddress::single("redis://a,b").is_err());
-    #[cfg(feature = "cluster")]
     assert!(RedisAddress::cluster(["redis://a#insecure"]).is_err());
     assert_eq!(shown("redis://u,v:p,w@a"), "redis at a:6379");
     assert_eq!(shown("redis://a\n"), "redis at a:6379");

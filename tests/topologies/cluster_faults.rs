@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::cluster::{Cluster, Plan};
+use kit::cluster::{Cluster, Plan};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use test_support::cluster::{Cluster, Plan};
-use test_support::process::Process;
-use test_support::proxy::Mode;
-use test_support::sentinels::{NAME, Sentinels};
+use kit::cluster::{Cluster, Plan};
+use kit::process::Process;
+use kit::proxy::Mode;
+use kit::sentinels::{NAME, Sentinels};
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
@@ -352,8 +352,8 @@ async fn a_store_of_a_handle() {
 /// machine one of several times.
 #[tokio::test]
 async fn a_stuck_attempt_does_not_delay_the_next() {
-    let server = test_support::Redis::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let server = kit::Redis::start();
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     let mut best = Duration::MAX;
     for _ in 0..8 {
@@ -370,8 +370,8 @@ async fn a_stuck_attempt_does_not_delay_the_next() {
 }
 
 async fn back_after_a_stuck_attempt(
-    server: &test_support::Redis,
-    proxy: &test_support::proxy::Proxy,
+    server: &kit::Redis,
+    proxy: &kit::proxy::Proxy,
     store: &RedisStore,
 ) -> Duration {
     assert_eq!(allowed(store, &take("p", 1_000), 1).await, 1);
@@ -408,8 +408,8 @@ async fn until_decided(store: &dyn tidegate::Store) -> Duration {
 /// another network, or when a thousand clients come back at once.
 #[tokio::test]
 async fn a_server_that_has_become_slow_is_reached() {
-    let server = test_support::Redis::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let server = kit::Redis::start();
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
     let (calls, replies) = (Duration::from_millis(200), Duration::from_millis(200));
@@ -429,8 +429,8 @@ async fn a_server_that_has_become_slow_is_reached() {
 /// answers others.
 #[tokio::test]
 async fn giving_up_costs_no_connection() {
-    let server = test_support::Redis::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let server = kit::Redis::start();
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
     let all = |store: &RedisStore| try_join_all(batch.iter().map(|take| store.take(take)));
@@ -453,8 +453,8 @@ async fn giving_up_costs_no_connection() {
 /// if it answers first.
 #[tokio::test]
 async fn a_connection_that_answers_late_is_kept() {
-    let server = test_support::Redis::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let server = kit::Redis::start();
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let (_mute, hangs) = mute().await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
@@ -477,8 +477,8 @@ async fn a_connection_that_answers_late_is_kept() {
 /// Twice the shortest timeout, a second at most.
 #[tokio::test]
 async fn a_short_silence_is_tolerated() {
-    let server = test_support::Redis::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let server = kit::Redis::start();
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
     for (silence, connections) in [(400, 1), (1_600, 2)] {

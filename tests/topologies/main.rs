@@ -1,13 +1,8 @@
 //! One server, a cluster, and a master behind sentinels, with all that happens to them.
 
 mod addresses;
-mod attacks;
 mod cluster_faults;
 mod connects;
-// Each binary uses a part of it.
-#[allow(dead_code)]
-#[path = "../helpers/mod.rs"]
-mod helpers;
 mod load;
 mod quiet;
 mod ready;

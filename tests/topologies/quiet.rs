@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use test_support::cluster::{Cluster, Plan};
-use test_support::process::Process;
+use kit::cluster::{Cluster, Plan};
+use kit::process::Process;
 use tidegate::RedisStore;
 
 use crate::{PATIENCE, allowed, take};

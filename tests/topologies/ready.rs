@@ -7,10 +7,10 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use axum::{Extension, Router};
-use test_support::cluster::{Cluster, Plan};
-use test_support::process::Process;
-use test_support::proxy::{Mode, Proxy};
-use test_support::sentinels::Sentinels;
+use kit::cluster::{Cluster, Plan};
+use kit::process::Process;
+use kit::proxy::{Mode, Proxy};
+use kit::sentinels::Sentinels;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind;
@@ -59,7 +59,7 @@ fn message(answer: Result<(), StoreError>) -> String {
 /// wait, the first requests are answered with a 503.
 #[tokio::test]
 async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let mut proxy = Proxy::start(&server.url).await;
     proxy.refuse().await;
     let limits = limits(&proxy.url);
@@ -87,7 +87,7 @@ async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
 
 #[tokio::test]
 async fn bounds() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let store = resilient(&server.url);
     // Nothing is connected before the first await.
     let error = message(store.ready(Duration::ZERO).await);
@@ -185,7 +185,7 @@ async fn wrappers_pass_the_question_on() {
     assert!(error.contains("127.0.0.1:1"), "{error}");
     let decision = away.take(&take("p", 10)).await.expect("a fallback");
     assert_eq!(decision.source(), Source::Fallback);
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let store = RedisStore::connect_lazy(&*server.url).expect("an address");
     let there = Arc::new(wrapped(Arc::new(store)));
     there.ready(PATIENCE).await.expect("a running Redis");
@@ -206,7 +206,7 @@ fn a_memory_store_is_ready_at_once() {
 /// The tasks that would connect are gone.
 #[test]
 fn a_runtime_that_has_ended() {
-    let server = test_support::Redis::start();
+    let server = kit::Redis::start();
     let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
     let first = runtime();
     let limits = first.block_on(async { limits(&server.url) });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::cluster::{Cluster, Plan};
+use kit::cluster::{Cluster, Plan};
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::store::StoreErrorKind;

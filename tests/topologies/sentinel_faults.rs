@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::sentinels::{NAME, Sentinels};
+use kit::sentinels::{NAME, Sentinels};
 use tidegate::RedisStore;
 
 use crate::load::{HICCUP, Load, TIMEOUT};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use kit::cluster::{Cluster, Plan};
+use kit::log::Log;
+use kit::process::Process;
+use kit::sentinels::Sentinels;
 use redis::cmd;
-use test_support::cluster::{Cluster, Plan};
-use test_support::log::Log;
-use test_support::process::Process;
-use test_support::sentinels::Sentinels;
 use tidegate::key::Everyone;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;

@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 
+use kit::Redis;
+use kit::limiter_monitor::parse;
 use redis::Commands;
-use test_support::Redis;
-use test_support::limiter_monitor::parse;
 use tidegate::test_util::ManualClock;
 
 use super::calls::Calls;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::fleet::Language::{Java, Rust};
 use super::fleet::{Language, Process};
 use super::is_long;
-use test_support::Redis;
-use test_support::workers::number;
+use kit::Redis;
+use kit::workers::number;
 
 const WAITERS: u64 = 8;
 

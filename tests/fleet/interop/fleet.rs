@@ -1,12 +1,11 @@
 //! Processes of either language, which speak in lines.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use test_support::workers::worker_command;
+use kit::workers::worker_command;
 
 /// How long a process may take for its next line.
 const MAX_SILENCE: Duration = Duration::from_secs(120);
@@ -120,7 +119,7 @@ impl Drop for Process {
 }
 
 fn java(mode: &str, url: &str, rest: &str) -> Command {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop");
+    let built = kit::root().join("target/interop");
     assert!(
         built.join("classes/Driver.class").exists(),
         "`bash tests/interop.sh` builds it"

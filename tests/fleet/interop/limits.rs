@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::limiter_monitor::{Grants, Monitor};
-use test_support::workers::number;
+use kit::Redis;
+use kit::limiter_monitor::{Grants, Monitor};
+use kit::workers::number;
 use tidegate::limiter::{Rate, RateLimiter};
 
 use super::fleet::Language::{Java, Rust};

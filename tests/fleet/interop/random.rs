@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::limiter::{Rate, RateLimiter, RateType};
 
 use super::calls::{Calls, logged};
@@ -28,7 +28,7 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(test_support::random::seed(seed))
+        Self(kit::random::seed(seed))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fleet::Language::{Java, Rust};
 use super::fleet::{Language, Process};
 use super::is_long;
-use test_support::Redis;
+use kit::Redis;
 
 /// When a call began and ended, in microseconds.
 fn times(line: &str) -> (u64, u64) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::workers::instructions;
+use kit::workers::instructions;
 use tidegate::Redis;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;

@@ -14,8 +14,8 @@ mod worker;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::workers::{number, outputs, start_worker};
+use kit::Redis;
+use kit::workers::{number, outputs, start_worker};
 
 use crate::MACHINE;
 use role::Role;

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use test_support::workers::instructions;
+use kit::workers::instructions;
 use tidegate::decision::Source;
 use tidegate::{Key, Store, Take};
 

@@ -1,8 +1,8 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use test_support::Redis;
-use test_support::workers::{number, outputs, worker_command};
+use kit::Redis;
+use kit::workers::{number, outputs, worker_command};
 
 use super::backend::Backend;
 use super::permits;

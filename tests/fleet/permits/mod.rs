@@ -10,7 +10,7 @@ mod waiters;
 
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Algorithm, Quota, Rule};
 
 const PATH: &str = "export";

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, cmd};
 use tokio::time::sleep;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Fault {

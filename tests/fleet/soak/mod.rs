@@ -20,9 +20,9 @@ use app::{App, LIMITS, PROCESSES, TIMEOUT};
 use client::Client;
 use faults::FAULTS;
 use gauges::Gauges;
+use kit::Redis;
+use kit::proxy::Proxy;
 use ledger::{Answer, Charge, Ledger};
-use test_support::Redis;
-use test_support::proxy::Proxy;
 
 const CLIENTS: u32 = 32;
 /// From one fault to the next, and how long one lasts.

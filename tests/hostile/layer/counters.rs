@@ -11,9 +11,9 @@ use axum::body::Body;
 use axum::routing::get;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
-use test_support::proxy::Mode;
-use test_support::random;
+use kit::Redis;
+use kit::proxy::Mode;
+use kit::random;
 use tidegate::callback::AlsoWithFallback;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
@@ -27,8 +27,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{advance, sleep, timeout};
 use tower::ServiceExt;
 
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, TIMEOUT, app, behind, connect, millis};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, TIMEOUT, app, behind, connect, millis};
 
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
@@ -911,7 +911,6 @@ async fn callbacks_that_read_and_replace() {
 
 /// Layers are made, rules replaced and all is read from many threads: nothing blocks for ever.
 #[test]
-#[cfg(feature = "config")]
 fn everything_at_once() {
     let limits = limits([limited("a", 3, HOUR)], MemoryStore::new());
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use http::Request;
 use http::request::Parts;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::KeyError;
 use tidegate::rule::{Policy, Share};
 use tidegate::store::{StoreErrorKind, StoreFuture};
@@ -20,9 +20,9 @@ use tokio::time::{advance, sleep, timeout};
 use tower::ServiceExt;
 use tracing::Level;
 
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, app, millis};
-use test_support::full_log::Log;
+use kit::full_log::Log;
+use kit::stub::Stub;
+use kit::{HOUR, app, millis};
 
 fn limited(path: &str, max: u64) -> Rule {
     let quota = Quota::new(HOUR, max).expect("a valid quota");

@@ -18,3 +18,6 @@ mod reload;
 mod shadow;
 mod waiting;
 mod waiting_requests;
+
+/// Held by a test that installs limits for the process.
+static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

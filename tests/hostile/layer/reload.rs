@@ -11,14 +11,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use kit::random;
 use tempfile::TempDir;
-use test_support::random;
 use tidegate::live::ReloadStatus;
 use tidegate::{Limits, Quota, RateLimitLayer, Rule, Rules};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 
-use crate::helpers::{HOUR, PATIENT, millis};
+use kit::{HOUR, PATIENT, millis};
 
 /// A change applies after 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);

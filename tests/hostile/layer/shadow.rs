@@ -14,10 +14,10 @@ use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use test_support::Redis;
-use test_support::cluster::{Cluster, Plan};
-use test_support::proxy::Mode;
-use test_support::random;
+use kit::Redis;
+use kit::cluster::{Cluster, Plan};
+use kit::proxy::Mode;
+use kit::random;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::key::KeyError;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
@@ -33,8 +33,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, app, behind, connect, millis, run};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, app, behind, connect, millis, run};
 
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 

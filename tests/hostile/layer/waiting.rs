@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Header, RateLimitLayer, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-use crate::helpers::stalls::Stalls;
-use crate::helpers::{Allowed, PATIENT, behind, check_windows, connect, millis};
+use kit::stalls::Stalls;
+use kit::{Allowed, PATIENT, behind, check_windows, connect, millis};
 
 const SECOND: Duration = Duration::from_secs(1);
 const OK: StatusCode = StatusCode::OK;

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::limiter::{MemoryLimiters, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{available, becomes_available, limiter, set};
-use crate::helpers::stalls::Stalls;
-use crate::helpers::{HOUR, PATIENT, behind, check_expiries, handle, millis};
+use kit::stalls::Stalls;
+use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis};
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)

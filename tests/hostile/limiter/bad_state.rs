@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
 use tokio::time::{sleep, timeout};
 
 use super::{available, kind, limiter};
-use crate::helpers::{HOUR, check_expiries, handle, millis, run};
+use kit::{HOUR, check_expiries, handle, millis, run};
 
 const WITHIN: Duration = Duration::from_secs(3);
 

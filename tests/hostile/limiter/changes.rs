@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::{Witness, check_windows, server_now};
 use super::{available, kind, limiter, replace_rate, set};
-use crate::helpers::{PATIENT, behind, check_expiries, handle, millis, run};
+use kit::{PATIENT, behind, check_expiries, handle, millis, run};
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::limiter::{Generation, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{becomes_available, limiter};
-use crate::helpers::stalls::{Lost, Stalls};
-use crate::helpers::{HOUR, PATIENT, behind, check_expiries, handle, millis};
+use kit::stalls::{Lost, Stalls};
+use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis};
 
 const CROWD: usize = 10_000;
 

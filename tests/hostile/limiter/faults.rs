@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis as Server;
+use kit::proxy::{Mode, Proxy};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{becomes_available, kind, limiter};
-use crate::helpers::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
 
 /// The default of `Redis::timeout`, and what a busy machine adds.
 const IN_TIME: Duration = millis(200 + 500);

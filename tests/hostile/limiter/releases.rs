@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::random::Random;
 use tidegate::limiter::{Permit, RateLimiter};
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{available, becomes_available, limiter, set};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+use kit::{HOUR, behind, check_expiries, handle, millis};
 
 const RATE: u64 = 1_000;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::limiter::{LimiterBackend, RateLimiter};
 use tidegate::test_util::ManualClock;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{becomes_available, limiter, set};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+use kit::{HOUR, behind, check_expiries, handle, millis};
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use test_support::Redis as Server;
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::random::Random;
 use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::witness::{Witness, check_windows, server_now};
 use super::{available, kind};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, behind, check_expiries, handle, millis, run};
 
 const START: u64 = 1_700_000_000_000_000;
 

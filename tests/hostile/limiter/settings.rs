@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{available, kind, limiter, set};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+use kit::{HOUR, behind, check_expiries, handle, millis};
 
 const HARDLY: [Duration; 3] = [
     Duration::ZERO,

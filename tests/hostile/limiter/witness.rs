@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 
 type Member = (Vec<u8>, f64);
 

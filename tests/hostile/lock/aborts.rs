@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::lock::LockGuard;
 use tidegate::lock::{Lock, LockError};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Ledger, becomes_free, is_free};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis};
+use kit::{HOUR, behind, check_expiries, handle, millis};
 
 async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {
     match way % 4 {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::is_free;
-use crate::helpers::{check_expiries, handle, millis, run};
+use kit::{check_expiries, handle, millis, run};
 
 const WITHIN: Duration = Duration::from_secs(3);
 

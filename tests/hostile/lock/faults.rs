@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
-use test_support::proxy::Mode;
+use kit::Redis as Server;
+use kit::proxy::Mode;
 use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, behind, check_expiries, handle, millis, run};
 
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = millis(200);
@@ -32,7 +32,7 @@ enum Away {
 /// time-out of a call; also for an owner.
 async fn gone(away: Away) {
     let mut server = Server::start();
-    let proxy = test_support::proxy::Proxy::start(&server.url).await;
+    let proxy = kit::proxy::Proxy::start(&server.url).await;
     let redis = by_default(&proxy.url).await;
     let owner = Owner::new();
     let held = Lock::new(&redis, "held").by(&owner);

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use crate::helpers::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
 
 const LEASE: Duration = millis(1_500);
 

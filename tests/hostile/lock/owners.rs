@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use crate::helpers::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, behind, check_expiries, handle, millis, run};
 
 const SOON: Duration = Duration::from_secs(2);
 

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
+use kit::Redis as Server;
 use tidegate::lock::{Lock, Owner};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{becomes_free, is_free};
-use crate::helpers::{behind, check_expiries, handle, millis};
+use kit::{behind, check_expiries, handle, millis};
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
-use test_support::proxy::Mode;
+use kit::Redis as Server;
+use kit::proxy::Mode;
 use tidegate::lock::Lock;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Ledger, is_free};
-use crate::helpers::{PATIENT, behind, check_expiries, handle, millis};
+use kit::{PATIENT, behind, check_expiries, handle, millis};
 
 /// Sixty-four in four processes, each some times: one at a time, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

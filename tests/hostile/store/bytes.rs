@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
 use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Key, Quota, Rule, Take};
 
-use crate::helpers::HOUR;
+use kit::HOUR;
 
 const NOW: u64 = 1_800_000_000_000_777;
 

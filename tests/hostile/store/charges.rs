@@ -11,9 +11,9 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{Share, SharedRules};
 use tidegate::store::{Charge, Charges, StoreErrorKind};
@@ -25,8 +25,8 @@ use tidegate::{
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::helpers::clocked::{Clocked, Stores, assert_units, by, charge, remaining, take_of};
-use crate::helpers::{HOUR, PATIENT, ask_all, behind, connect, is_allowed, millis, run};
+use kit::clocked::{Clocked, Stores, assert_units, by, charge, remaining, take_of};
+use kit::{HOUR, PATIENT, ask_all, behind, connect, is_allowed, millis, run};
 
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -277,7 +277,7 @@ async fn a_store_that_lost_its_data() {
         let early = clocked.charge(&take_of(&rule, &Key::default(), 5)).await;
         let half = by(algorithm, "lost-half", 5, HOUR);
         let other = clocked.charge(&take_of(&half, &Key::default(), 2)).await;
-        crate::helpers::run(&stores.server, "FLUSHALL");
+        kit::run(&stores.server, "FLUSHALL");
         assert_eq!(other.refund().await.expect("an answer"), 0, "{algorithm:?}");
         // The log's entries are a millisecond long.
         clocked.advance(millis(1));
@@ -308,7 +308,7 @@ async fn a_server_that_evicted_what_was_given_back() {
             .query(&mut stores.server.connection())
             .expect("a running server");
         assert!(exists >= 1, "the page names these keys");
-        crate::helpers::run(&stores.server, &format!("DEL {name}"));
+        kit::run(&stores.server, &format!("DEL {name}"));
         for charge in [&mine, &other] {
             let back = charge.refund().await.expect("an answer");
             assert_eq!(back, 0, "{algorithm:?}: nothing counts any more");
@@ -560,10 +560,7 @@ async fn decided_by(store: &dyn Store, take: &Take, source: Source) -> tidegate:
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_charge_of_the_fallback() {
     let (server, direct, store) = with_fallback().await;
-    let (direct, other) = (
-        direct.timeout(PATIENT),
-        crate::helpers::rule("other", 1_000_000, HOUR),
-    );
+    let (direct, other) = (direct.timeout(PATIENT), kit::rule("other", 1_000_000, HOUR));
     let other = take_of(&other, &Key::default(), 1);
     for algorithm in Algorithm::ALL {
         let take = take_of(&by(algorithm, "fallback", 10, HOUR), &Key::default(), 4);
@@ -600,10 +597,7 @@ async fn a_charge_of_the_fallback() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_charge_of_a_server_that_is_away() {
     let (server, direct, store) = with_fallback().await;
-    let (direct, other) = (
-        direct.timeout(PATIENT),
-        crate::helpers::rule("other", 1_000_000, HOUR),
-    );
+    let (direct, other) = (direct.timeout(PATIENT), kit::rule("other", 1_000_000, HOUR));
     let other = take_of(&other, &Key::default(), 1);
     for algorithm in Algorithm::ALL {
         let take = take_of(&by(algorithm, "away", 10, HOUR), &Key::default(), 4);
@@ -1095,11 +1089,11 @@ async fn a_server_without_memory() {
     for algorithm in Algorithm::ALL {
         let take = take_of(&by(algorithm, "memory", 8, HOUR), &Key::default(), 4);
         let (mine, other) = (charge(&store, &take).await, charge(&store, &take).await);
-        crate::helpers::run(&server, "CONFIG SET maxmemory 1");
+        kit::run(&server, "CONFIG SET maxmemory 1");
         let first = mine.refund().await;
         println!("{algorithm:?}: {first:?}");
         assert_eq!(mine.refund().await.expect("no question"), 0);
-        crate::helpers::run(&server, "CONFIG SET maxmemory 0");
+        kit::run(&server, "CONFIG SET maxmemory 0");
         assert_eq!(mine.refund().await.expect("no question"), 0);
         let back = first.unwrap_or(0);
         assert!(remaining(&*store, &take).await >= back, "{algorithm:?}");

@@ -9,14 +9,14 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::SharedRules;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take};
 use tower::ServiceExt;
 
-use crate::helpers::{HOUR, PATIENT, connect, millis, rule, take};
+use kit::{HOUR, PATIENT, connect, millis, rule, take};
 
 const START: u64 = 1_700_000_000_000_000;
 const ALGORITHMS: [Algorithm; 4] = [
@@ -46,12 +46,12 @@ async fn time_outs_at_their_ends() {
                 assert_eq!(error.kind(), StoreErrorKind::Timeout);
             }
         }
-        let _ = crate::helpers::ask_all(&store, &vec![one.clone(); 1_000]).await;
+        let _ = kit::ask_all(&store, &vec![one.clone(); 1_000]).await;
     }
     for endless in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000)] {
         let store = store.clone().timeout(endless);
         store.take(&one).await.expect("a decision");
-        let thousand = crate::helpers::ask_all(&store, &vec![one.clone(); 1_000]).await;
+        let thousand = kit::ask_all(&store, &vec![one.clone(); 1_000]).await;
         assert_eq!(thousand.expect("decisions").len(), 1_000);
         let receipt = store.take(&take(&one.rule().clone(), "x")).await;
         let receipt = receipt.expect("a decision").receipt().expect("charged");

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Store, Take};
 use tokio::time::{sleep, timeout};
 
-use crate::attacks::latency::lost;
-use crate::helpers::stalls::nothing_is_lost;
-use crate::helpers::{
+use crate::latency::lost;
+use kit::stalls::nothing_is_lost;
+use kit::{
     HOUR, PATIENT, TIMEOUT, ask_all, behind, charged, connect, is_allowed, millis, rule, take,
 };
 

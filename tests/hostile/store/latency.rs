@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::Mode;
+use kit::Redis;
+use kit::proxy::Mode;
 use tidegate::decision::Source;
 use tidegate::{RateLimitLayer, RedisStore, Resilient, Store};
 use tokio::io::AsyncWriteExt;
@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::helpers::stalls::{Lost, nothing_is_lost};
-use crate::helpers::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
+use kit::stalls::{Lost, nothing_is_lost};
+use kit::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
 
 const CLIENTS: usize = 12;
 const DECISIONS: usize = 60;
@@ -159,7 +159,7 @@ async fn callers_that_drop_at_every_point() {
                 drop(hasty.take(&many[0]));
                 for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
                     let some = &many[at * 5..][..1 + micros as usize % 90];
-                    let all = crate::helpers::ask_all(&hasty, some);
+                    let all = kit::ask_all(&hasty, some);
                     let _ = timeout(Duration::from_micros(micros), all).await;
                 }
             }
@@ -225,7 +225,7 @@ async fn strangers_at_odd_times_far_away() {
 async fn a_broken_key_does_not_open_the_breaker() {
     let server = Redis::start();
     let store = connect(&server.url, TIMEOUT).await;
-    crate::helpers::run(&server, "SET CurrentLimiter:broken:x nonsense");
+    kit::run(&server, "SET CurrentLimiter:broken:x nonsense");
     let wrapped = Arc::new(Resilient::new(store.timeout(PATIENT)).build());
     let broken = take(&rule("broken", 10, HOUR), "x");
     let hasty = Arc::clone(&wrapped);

@@ -18,15 +18,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use test_support::Redis;
-use test_support::proxy::Proxy;
+use kit::Redis;
+use kit::proxy::Proxy;
 use tidegate::store::StoreFuture;
 use tidegate::{Decision, RedisStore, Store, StoreError, Take};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::helpers::stalls::{Lost, Stalls};
-use crate::helpers::{HOUR, PATIENT, millis, rule, take};
+use kit::stalls::{Lost, Stalls};
+use kit::{HOUR, PATIENT, millis, rule, take};
 
 const MAX: u64 = 1_000_000_000;
 

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
 
-use crate::helpers::{HOUR, PATIENT, connect, is_allowed, millis, rule, run, take, try_run};
+use kit::{HOUR, PATIENT, connect, is_allowed, millis, rule, run, take, try_run};
 
 const START: u64 = 1_700_000_000_000_000;
 const ALGORITHMS: [Algorithm; 4] = [
@@ -174,7 +174,7 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
 
 async fn fresh(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
     let server = Redis::start();
-    let proxy = crate::helpers::behind(&server, round_trip).await;
+    let proxy = kit::behind(&server, round_trip).await;
     let store = connect(&proxy.url, PATIENT).await;
     (server, proxy, store)
 }

@@ -1,12 +1,12 @@
 //! Law 13: a key that the server refuses costs nobody else a decision.
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::Store;
 use tidegate::store::StoreErrorKind;
 use tokio::time::sleep;
 
-use crate::helpers::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take};
+use kit::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take};
 
 async fn limited(server: &Redis) -> String {
     run(

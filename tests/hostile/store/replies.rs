@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::{Decision, RedisStore, StoreError, Take};
 use tokio::time::sleep;
 
-use crate::helpers::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
+use kit::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
 
 /// More than two script calls' keys, in one flight.
 const KEYS: u64 = 150;
@@ -33,9 +33,7 @@ impl<'a> Owners<'a> {
         let ahead = takes.iter().enumerate();
         let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * Self::APART));
         let ahead: Vec<_> = ahead.collect();
-        crate::helpers::ask_all(&store, &ahead)
-            .await
-            .expect("decisions");
+        kit::ask_all(&store, &ahead).await.expect("decisions");
         Self { takes, server }
     }
 
@@ -65,7 +63,7 @@ impl<'a> Owners<'a> {
             .enumerate()
             .map(|(chunk, takes)| async move {
                 let asked = self.server.stopwatch();
-                let answers = crate::helpers::ask_all(store, takes).await;
+                let answers = kit::ask_all(store, takes).await;
                 let waited = asked.waited();
                 assert!(waited < TIMEOUT + SLACK, "law 6: {waited:?}");
                 let answers = answers?;

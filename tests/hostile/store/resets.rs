@@ -10,8 +10,8 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
-use test_support::Redis;
-use test_support::cluster::{Cluster, Plan};
+use kit::Redis;
+use kit::cluster::{Cluster, Plan};
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::{StoreErrorKind, StoreFuture};
@@ -22,9 +22,9 @@ use tidegate::{
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::helpers::clocked::{Stores, assert_units, by, charge, remaining, take_of};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, behind, connect, millis, run};
+use kit::clocked::{Stores, assert_units, by, charge, remaining, take_of};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, behind, connect, millis, run};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -503,10 +503,7 @@ async fn a_user_without_permission() {
                 "{algorithm:?}: {error}"
             );
         }
-        assert!(
-            takes.iter().all(crate::helpers::is_allowed),
-            "{algorithm:?}: law 13"
-        );
+        assert!(takes.iter().all(kit::is_allowed), "{algorithm:?}: law 13");
         assert!(own.iter().all(Result::is_ok), "{algorithm:?}: law 13");
         assert_eq!(remaining(&admin, &closed).await, 3, "{algorithm:?}");
     }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::Store;
 use tidegate::store::StoreErrorKind;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use crate::helpers::{HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
+use kit::{HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -35,7 +35,7 @@ fn a_guest_runtime_ends() {
         }
         let many: Vec<_> = (0..3_000).map(|key| take(&rule, key)).collect();
         let pending = store.clone();
-        guest.spawn(async move { crate::helpers::ask_all(&pending, &many).await });
+        guest.spawn(async move { kit::ask_all(&pending, &many).await });
         std::thread::sleep(millis(round % 12));
         let answers = home.block_on(async {
             let bystander = take(&rule, "bystander");
@@ -68,7 +68,7 @@ fn the_home_runtime_ends() {
             while began.elapsed() < Duration::from_secs(2) {
                 let asked = Instant::now();
                 let takes: Vec<_> = (0..70).map(|key| take(&rule, key)).collect();
-                match crate::helpers::ask_all(&store, &takes).await {
+                match kit::ask_all(&store, &takes).await {
                     Ok(_) => decisions += 1,
                     Err(_) => failures += 1,
                 }
@@ -114,11 +114,7 @@ async fn dropped_stores_close_their_connections() {
         let store = connect(&server.url, PATIENT).await;
         let rule = rule("gone", 1_000, HOUR);
         let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
-        let _ = timeout(
-            Duration::from_micros(300),
-            crate::helpers::ask_all(&store, &takes),
-        )
-        .await;
+        let _ = timeout(Duration::from_micros(300), kit::ask_all(&store, &takes)).await;
     }
     let began = Instant::now();
     loop {

@@ -13,7 +13,7 @@ use tidegate::store::StoreFuture;
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 
-use crate::helpers::PATIENT;
+use kit::PATIENT;
 
 /// What a store does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tidegate::decision::Source;
 use tidegate::{Algorithm, Decision, Quota, Rule, Store, Take};
 
-use crate::helpers::millis;
+use kit::millis;
 
 /// A rule of one quota with leases.
 pub(super) fn leased(

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind;
@@ -17,9 +17,7 @@ use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
-use crate::helpers::{
-    HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take,
-};
+use kit::{HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take};
 
 async fn status(app: &Router) -> StatusCode {
     let request = Request::get("/").body(Body::empty()).expect("valid");
@@ -160,7 +158,7 @@ async fn everything_around_a_server_that_hangs() {
 /// breaker around the store.
 async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
     let server = Redis::start();
-    crate::helpers::run(
+    kit::run(
         &server,
         "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*first* +@all",
     );

@@ -1,6 +1,5 @@
 //! The ACL lines of `docs/security.md`: they are enough, and nothing of them is too much.
 
-#[cfg(all(feature = "cluster", feature = "sentinel"))]
 mod topologies;
 
 use std::collections::BTreeSet;
@@ -11,8 +10,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
+use kit::Redis as Server;
 use redis::{Connection, FromRedisValue, Value, cmd};
-use test_support::Redis as Server;
 use tidegate::key::Everyone;
 use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
@@ -225,7 +224,7 @@ async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broke
                 new.clone().with_cost(100),
                 new.clone().with_cost(0),
             ];
-            let decisions = crate::helpers::ask_all(&store, &batch).await?;
+            let decisions = kit::ask_all(&store, &batch).await?;
             ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
             let receipt = decisions[0].receipt().ok_or("it was charged")?;
             clock.set(clock.now() + 900_000);
@@ -419,7 +418,7 @@ async fn primitives_need_all_of_their_line() {
 /// What the scripts call, in their text.
 #[test]
 fn the_lines_name_what_the_scripts_call() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let root = kit::root().join("lua");
     let called = |folders: &[&str], but: &[&str]| {
         let mut called = BTreeSet::new();
         for folder in folders {

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis_test::utils::get_random_available_port;
-use test_support::Redis;
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind;
 use tidegate::{RedisStore, Store, StoreError};
 
-use crate::helpers::{HOUR, PATIENT, rule, take};
+use kit::{HOUR, PATIENT, rule, take};
 
 /// An error as the log may show it, with its causes.
 fn text(error: &StoreError) -> String {
@@ -317,7 +317,7 @@ async fn a_key_of_another_certificate() {
 async fn a_client_certificate_that_is_never_shown() {
     let pem = Pem::new();
     let (server, url) = pem.server();
-    crate::helpers::run(&server, "CONFIG SET tls-auth-clients optional");
+    kit::run(&server, "CONFIG SET tls-auth-clients optional");
     let address = RedisAddress::from_url(&url).expect("an address");
     let address = address
         .authority(pem.read("authority.crt"))

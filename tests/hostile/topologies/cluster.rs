@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::cluster::{Cluster, Plan};
+use kit::cluster::{Cluster, Plan};
 use tidegate::{RedisStore, Store, Take};
 use tokio::time::sleep;
 
-use crate::helpers::stalls::{Lost, Stalls};
-use crate::helpers::{HOUR, PATIENT, charged, is_allowed, millis, rule, take};
+use kit::stalls::{Lost, Stalls};
+use kit::{HOUR, PATIENT, charged, is_allowed, millis, rule, take};
 
 async fn connect(cluster: &Cluster) -> RedisStore {
     let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
@@ -49,7 +49,7 @@ async fn one_node_hangs() {
             loop {
                 let answer = match at % 2 {
                     0 => store.take(&one).await.map(|_| ()),
-                    _ => crate::helpers::ask_all(&store, &mixed).await.map(|_| ()),
+                    _ => kit::ask_all(&store, &mixed).await.map(|_| ()),
                 };
                 assert!(answer.is_err(), "it hangs");
             }
@@ -105,8 +105,7 @@ async fn a_slot_moves_key_by_key() {
             .iter()
             .flat_map(|take| [take, take])
             .map(|take| store.take(take));
-        let (singles, slice) =
-            tokio::join!(join_all(singles), crate::helpers::ask_all(&store, &takes));
+        let (singles, slice) = tokio::join!(join_all(singles), kit::ask_all(&store, &takes));
         for answer in &singles {
             assert!(is_allowed(answer), "{answer:?}");
         }

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use test_support::Redis as Server;
-use test_support::proxy::{Extra, FaultTrace, FlightFault, Mode, Part, Spot};
+use kit::Redis as Server;
+use kit::proxy::{Extra, FaultTrace, FlightFault, Mode, Part, Spot};
 use tokio::time::sleep;
 
-use crate::helpers::millis;
-use crate::helpers::stalls::{Lost, Stalls};
 use callers::{Kind, PAUSE, Trouble, World};
+use kit::millis;
+use kit::stalls::{Lost, Stalls};
 
 /// Of all callers of a world.
 const TIMEOUT: Duration = millis(200);
@@ -180,7 +180,7 @@ async fn attack(
     stalls: &Stalls,
 ) -> Result<String, String> {
     load.all_answered(Instant::now()).await;
-    let (accepted, starved_before) = (world.accepted(), test_support::busy_here());
+    let (accepted, starved_before) = (world.accepted(), kit::busy_here());
     let mut trace = hit(world, fault, &world.label).await;
     let hit = trace.hit.expect("it was hit");
     let is_shift = !matches!(fault, FlightFault::Replace(..));
@@ -193,7 +193,7 @@ async fn attack(
         None if is_shift => hit + SILENCE,
         None => hit,
     };
-    let deadline = seen + 2 * TIMEOUT + SLACK + (test_support::busy_here() - starved_before);
+    let deadline = seen + 2 * TIMEOUT + SLACK + (kit::busy_here() - starved_before);
     tokio::time::sleep_until((deadline + 3 * PAUSE).into()).await;
     // Everybody is served in the end, however slow the machine is.
     let end = Instant::now() + Duration::from_secs(30);

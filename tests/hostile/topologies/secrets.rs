@@ -11,14 +11,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
+use kit::Redis as Server;
 use redis::cmd;
-use test_support::Redis as Server;
 use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::Lock;
 use tidegate::{Quota, RateLimitLayer, Redis, RedisStore, Rule, Store, Take};
 use tower::ServiceExt;
 
-use test_support::full_log::Log;
+use kit::full_log::Log;
 
 const SECRETS: [&str; 4] = ["s3cret", "wr0ng", "us3r", "n0body"];
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use crate::Redis;
 use tidegate::rule::Share;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, Take};
 
-use crate::helpers::PATIENT;
+use crate::PATIENT;
 
 /// A store, and the clock that it reads.
-pub(crate) struct Clocked {
-    pub(crate) name: &'static str,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: ManualClock,
+pub struct Clocked {
+    pub name: &'static str,
+    pub store: Arc<dyn Store>,
+    pub clock: ManualClock,
 }
 
 impl Clocked {
@@ -25,27 +25,27 @@ impl Clocked {
         Self { name, store, clock }
     }
 
-    pub(crate) fn advance(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_micros()).expect("a short time");
         self.clock.set(self.clock.now() + by);
     }
 
     /// What is left, as the store says.
-    pub(crate) async fn remaining(&self, take: &Take) -> u64 {
+    pub async fn remaining(&self, take: &Take) -> u64 {
         remaining(&*self.store, take).await
     }
 
     /// A take that is allowed.
-    pub(crate) async fn charge(&self, take: &Take) -> tidegate::store::Charge {
+    pub async fn charge(&self, take: &Take) -> tidegate::store::Charge {
         charge(&self.store, take).await
     }
 }
 
-pub(crate) async fn remaining(store: &dyn Store, take: &Take) -> u64 {
+pub async fn remaining(store: &dyn Store, take: &Take) -> u64 {
     store.peek(take).await.expect("a decision").remaining()
 }
 
-pub(crate) async fn charge(store: &Arc<dyn Store>, take: &Take) -> tidegate::store::Charge {
+pub async fn charge(store: &Arc<dyn Store>, take: &Take) -> tidegate::store::Charge {
     let decision = store.take(take).await.expect("a decision");
     let receipt = decision.receipt();
     let receipt = receipt.unwrap_or_else(|| panic!("{take:?} is not charged: {decision:?}"));
@@ -53,14 +53,14 @@ pub(crate) async fn charge(store: &Arc<dyn Store>, take: &Take) -> tidegate::sto
 }
 
 /// All of them; the servers are gone when it is dropped.
-pub(crate) struct Stores {
-    pub(crate) all: Vec<Clocked>,
-    pub(crate) server: Redis,
+pub struct Stores {
+    pub all: Vec<Clocked>,
+    pub server: Redis,
     _other: Redis,
 }
 
 impl Stores {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let (server, other) = (Redis::start(), Redis::start());
         let plain = store(&server.url).await;
         let wrapped = store(&other.url).await;
@@ -94,19 +94,19 @@ async fn store(url: &str) -> RedisStore {
 }
 
 /// A rule of one quota.
-pub(crate) fn by(algorithm: Algorithm, path: &str, max: u64, window: Duration) -> Arc<Rule> {
+pub fn by(algorithm: Algorithm, path: &str, max: u64, window: Duration) -> Arc<Rule> {
     let quota = Quota::new(window, max).expect("a valid quota");
     let rule = Rule::new(path, [quota]).expect("a valid rule");
     Arc::new(rule.with_algorithm(algorithm))
 }
 
-pub(crate) fn take_of(rule: &Arc<Rule>, key: &Key, cost: u64) -> Take {
+pub fn take_of(rule: &Arc<Rule>, key: &Key, cost: u64) -> Take {
     Take::new(Arc::clone(rule), key.clone()).with_cost(cost)
 }
 
 /// What a store on a real clock has, or gives back: under GCRA a unit drains from the first
 /// microsecond on, and what has begun to drain is not given back.
-pub(crate) fn assert_units(algorithm: Algorithm, got: u64, expected: u64) {
+pub fn assert_units(algorithm: Algorithm, got: u64, expected: u64) {
     let drained = u64::from(algorithm == Algorithm::Gcra && expected > 0);
     let is_right = (expected - drained..=expected).contains(&got);
     assert!(is_right, "{algorithm:?}: {got} units, expected {expected}");

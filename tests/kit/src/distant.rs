@@ -10,11 +10,11 @@ use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{Decision, Store, StoreError, Take};
 use tokio::time::sleep;
 
-use crate::helpers::millis;
+use crate::millis;
 
 /// What becomes of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     Answered,
     /// It never arrives; the caller hears of it after the two ways.
     QuestionLost,
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Distant {
+pub struct Distant {
     inner: Arc<dyn Store>,
     shared: Arc<Shared>,
 }
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 impl Distant {
-    pub(crate) fn new(inner: impl Store) -> Self {
+    pub fn new(inner: impl Store) -> Self {
         Self {
             inner: Arc::new(inner),
             shared: Arc::new(Shared {
@@ -53,26 +53,26 @@ impl Distant {
     }
 
     /// The ways there and back, in milliseconds.
-    pub(crate) fn ways(self, there: u64, back: u64) -> Self {
+    pub fn ways(self, there: u64, back: u64) -> Self {
         self.set_ways(there, back);
         self
     }
 
-    pub(crate) fn set_ways(&self, there: u64, back: u64) {
+    pub fn set_ways(&self, there: u64, back: u64) {
         self.shared.ways.0.store(there, Ordering::Relaxed);
         self.shared.ways.1.store(back, Ordering::Relaxed);
     }
 
-    pub(crate) fn takes_are(&self, fate: Fate) {
+    pub fn takes_are(&self, fate: Fate) {
         *self.shared.takes.lock().expect("no panic") = fate;
     }
 
-    pub(crate) fn refunds_are(&self, fate: Fate) {
+    pub fn refunds_are(&self, fate: Fate) {
         *self.shared.refunds.lock().expect("no panic") = fate;
     }
 
     /// Calls of `take` so far.
-    pub(crate) fn asked(&self) -> usize {
+    pub fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::Relaxed)
     }
 

@@ -1,15 +1,5 @@
 //! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
 
-pub mod cluster;
-pub mod full_log;
-pub mod limiter_monitor;
-pub mod log;
-pub mod process;
-pub mod proxy;
-pub mod random;
-pub mod sentinels;
-pub mod workers;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -7,19 +7,18 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use test_support::proxy::Proxy;
+use crate::proxy::Proxy;
 
 /// A decision that did not come.
 #[derive(Debug)]
-#[expect(dead_code, reason = "shown when a test fails")]
-pub(crate) struct Lost {
-    pub(crate) asked: Instant,
-    pub(crate) answered: Instant,
-    pub(crate) why: String,
+pub struct Lost {
+    pub asked: Instant,
+    pub answered: Instant,
+    pub why: String,
 }
 
 impl Lost {
-    pub(crate) fn since(asked: Instant, why: impl ToString) -> Self {
+    pub fn since(asked: Instant, why: impl ToString) -> Self {
         Self {
             asked,
             answered: Instant::now(),
@@ -30,7 +29,7 @@ impl Lost {
 
 /// Sends a PING every 2 ms over a plain connection through the same proxy. Each that takes longer
 /// than it should is a time at which the machine, and not the crate, was slow.
-pub(crate) struct Stalls {
+pub struct Stalls {
     seen: Arc<Mutex<Vec<(Instant, Instant)>>>,
     _task: JoinSet<()>,
 }
@@ -38,7 +37,7 @@ pub(crate) struct Stalls {
 impl Stalls {
     const EVERY: Duration = Duration::from_millis(2);
 
-    pub(crate) async fn watch(urls: &[&str], usual: Duration) -> Self {
+    pub async fn watch(urls: &[&str], usual: Duration) -> Self {
         let seen = Arc::<Mutex<_>>::default();
         let mut task = JoinSet::new();
         for &url in urls {
@@ -51,13 +50,13 @@ impl Stalls {
     }
 
     /// Whether a stall began or ended shortly before or during this wait.
-    pub(crate) fn excuse(&self, lost: &Lost, aftermath: Duration) -> bool {
+    pub fn excuse(&self, lost: &Lost, aftermath: Duration) -> bool {
         let seen = self.seen.lock().expect("nobody panics");
         seen.iter()
             .any(|(began, ended)| *began <= lost.answered && *ended + aftermath >= lost.asked)
     }
 
-    pub(crate) fn longest(&self) -> Option<Duration> {
+    pub fn longest(&self) -> Option<Duration> {
         let seen = self.seen.lock().expect("nobody panics");
         seen.iter().map(|(began, ended)| *ended - *began).max()
     }
@@ -97,7 +96,7 @@ async fn watch(
 /// # Panics
 ///
 /// If a decision is lost while the machine is well.
-pub(crate) async fn nothing_is_lost(
+pub async fn nothing_is_lost(
     proxy: &Proxy,
     usual: Duration,
     aftermath: Duration,

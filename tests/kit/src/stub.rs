@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::Receipt;
-use tidegate::store::{Capabilities, Condition, Fleet, StoreErrorKind, StoreFuture};
+use tidegate::decision::{Receipt, Source, Verdict};
+use tidegate::store::{Capabilities, Condition, Fleet, ServerId, StoreErrorKind, StoreFuture};
 use tidegate::{Decision, MemoryStore, Store, StoreError, Take};
 use tokio::time::sleep;
 
@@ -17,7 +17,7 @@ type ConditionFn = dyn Fn(&dyn Store) -> Condition + Send + Sync;
 
 /// Answers as the store within, except where the test says otherwise.
 #[derive(Clone)]
-pub(crate) struct Stub {
+pub struct Stub {
     inner: Arc<dyn Store>,
     take: Arc<TakeFn>,
     refund: Arc<RefundFn>,
@@ -32,7 +32,7 @@ pub(crate) struct Stub {
 }
 
 impl Stub {
-    pub(crate) fn around(inner: impl Store) -> Self {
+    pub fn around(inner: impl Store) -> Self {
         Self {
             inner: Arc::new(inner),
             take: Arc::new(|inner, take| inner.take(take)),
@@ -48,13 +48,13 @@ impl Stub {
     }
 
     /// Remembers its takes.
-    pub(crate) fn listening(inner: impl Store) -> Self {
+    pub fn listening(inner: impl Store) -> Self {
         Self::around(inner).recording()
     }
 
     /// Remembers its takes, and answers some of them by itself. `None` leaves the answer to the
     /// store within.
-    pub(crate) fn answering(
+    pub fn answering(
         inner: impl Store,
         answer: impl Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync + 'static,
     ) -> Self {
@@ -63,7 +63,7 @@ impl Stub {
     }
 
     /// Every question takes these ways, there and back; they are asked for at each question.
-    pub(crate) fn delayed(
+    pub fn delayed(
         inner: Arc<dyn Store>,
         ways: impl Fn() -> (Duration, Duration) + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -86,7 +86,7 @@ impl Stub {
     }
 
     /// In memory, and it charges nothing beyond a reservation.
-    pub(crate) fn that_cannot_owe() -> Self {
+    pub fn that_cannot_owe() -> Self {
         /// A store with the default of what stores of others may lack.
         #[derive(Debug)]
         struct Lacking(MemoryStore);
@@ -113,12 +113,12 @@ impl Stub {
     }
 
     /// Around a memory store of its own.
-    pub(crate) fn in_memory() -> Self {
+    pub fn in_memory() -> Self {
         Self::around(MemoryStore::new())
     }
 
     /// Decides nothing.
-    pub(crate) fn down() -> Self {
+    pub fn down() -> Self {
         let error = || StoreError::new(StoreErrorKind::Unavailable, "down");
         Self::in_memory()
             .take_fn(move |_, _| StoreFuture::ready(Err(error())))
@@ -126,7 +126,7 @@ impl Stub {
             .owe_fn(move |_, _, _| StoreFuture::ready(Err(error())))
     }
 
-    pub(crate) fn take_fn(
+    pub fn take_fn(
         self,
         take: impl Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync + 'static,
     ) -> Self {
@@ -134,7 +134,7 @@ impl Stub {
         Self { take, ..self }
     }
 
-    pub(crate) fn refund_fn(
+    pub fn refund_fn(
         self,
         refund: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
     ) -> Self {
@@ -142,7 +142,7 @@ impl Stub {
         Self { refund, ..self }
     }
 
-    pub(crate) fn owe_fn(
+    pub fn owe_fn(
         self,
         owe: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync + 'static,
     ) -> Self {
@@ -150,7 +150,7 @@ impl Stub {
         Self { owe, ..self }
     }
 
-    pub(crate) fn reset_fn(
+    pub fn reset_fn(
         self,
         reset: impl Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync + 'static,
     ) -> Self {
@@ -159,7 +159,7 @@ impl Stub {
     }
 
     /// Default: it can nothing but count.
-    pub(crate) fn capabilities_fn(
+    pub fn capabilities_fn(
         self,
         capabilities: impl Fn(&dyn Store) -> Capabilities + Send + Sync + 'static,
     ) -> Self {
@@ -171,7 +171,7 @@ impl Stub {
     }
 
     /// Default: in good health.
-    pub(crate) fn condition_fn(
+    pub fn condition_fn(
         self,
         condition: impl Fn(&dyn Store) -> Condition + Send + Sync + 'static,
     ) -> Self {
@@ -180,13 +180,13 @@ impl Stub {
     }
 
     /// Default: the processes share nothing.
-    pub(crate) fn with_fleet(self, fleet: impl Fleet) -> Self {
+    pub fn with_fleet(self, fleet: impl Fleet) -> Self {
         let fleet: Option<Arc<dyn Fleet>> = Some(Arc::new(fleet));
         Self { fleet, ..self }
     }
 
     /// Default: it does not remember its takes.
-    pub(crate) fn recording(self) -> Self {
+    pub fn recording(self) -> Self {
         let asked = Some(Arc::default());
         Self { asked, ..self }
     }
@@ -196,18 +196,18 @@ impl Stub {
     /// # Panics
     ///
     /// If it does not remember them.
-    pub(crate) fn takes(&self) -> Vec<Take> {
+    pub fn takes(&self) -> Vec<Take> {
         let asked = self.asked.as_ref().expect("it is recording");
         asked.lock().expect("no panic").clone()
     }
 
     /// How many takes of this kind it was asked.
-    pub(crate) fn asked(&self, is_meant: impl Fn(&Take) -> bool) -> usize {
+    pub fn asked(&self, is_meant: impl Fn(&Take) -> bool) -> usize {
         self.takes().iter().filter(|take| is_meant(take)).count()
     }
 
     /// Default: the name of the store within.
-    pub(crate) fn named(self, name: &'static str) -> Self {
+    pub fn named(self, name: &'static str) -> Self {
         let name = Some(name);
         Self { name, ..self }
     }
@@ -262,7 +262,7 @@ impl Store for Stub {
 }
 
 /// A question that takes these ways, there and back.
-pub(crate) fn travel<T: Send + 'static>(
+pub fn travel<T: Send + 'static>(
     inner: &Arc<dyn Store>,
     (there, back): (Duration, Duration),
     ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
@@ -273,5 +273,31 @@ pub(crate) fn travel<T: Send + 'static>(
         let answer = ask(&*inner).await;
         sleep(back).await;
         answer
+    })
+}
+
+/// A memory store on tokio's clock, a round trip away. It remembers its takes.
+pub fn far(round_trip: Duration) -> Stub {
+    const NAME: &str = "redis at far";
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
+    let (one_way, inner) = (round_trip / 2, Arc::clone(&memory));
+    Stub::listening(memory)
+        .named(NAME)
+        .capabilities_fn(|_| {
+            let mut capabilities = Capabilities::default();
+            capabilities.server = Some(ServerId::of(NAME));
+            capabilities
+        })
+        .take_fn(move |_, take| {
+            let take = take.clone();
+            travel(&inner, (one_way, one_way), move |memory| memory.take(&take))
+        })
+}
+
+/// Gives this verdict to all takes, and says nothing about the quotas.
+pub fn always(verdict: Verdict) -> Stub {
+    Stub::in_memory().take_fn(move |_, _| {
+        let decision = Decision::new(verdict, Source::Local, 1, std::iter::empty());
+        StoreFuture::ready(Ok(decision))
     })
 }

@@ -1,73 +1,73 @@
-//! What tests of all subjects share: each test binary has this as a module, so that it is built with
-//! the features that the binary has. What does not know the crate is in the package `tests/support`.
-
-#[cfg(feature = "test-util")]
-pub(crate) mod clocked;
-pub(crate) mod distant;
-pub(crate) mod stalls;
-pub(crate) mod stub;
+//! Rules, takes, apps and commands that tests of all subjects use.
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::Redis;
+use crate::proxy::{Mode, Proxy};
 use axum::Router;
 use axum::routing::any;
 use futures_util::future::{TryJoinAll, try_join_all};
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use tidegate::layer::SubjectKeys;
 use tidegate::store::{Charges, StoreFuture};
 use tidegate::{
-    Algorithm, Decision, Key, Limits, Quota, RateLimitLayer, RedisStore, Rule, Store, StoreError,
-    Take,
+    Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Rule, Rules,
+    Store, StoreError, Take,
 };
+use tokio::task::JoinHandle;
+
+use crate::http::{self, Answer};
 
 /// The default of `RedisStore::timeout`.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
+pub const TIMEOUT: Duration = Duration::from_millis(50);
 /// So long that only a bug exceeds it.
-pub(crate) const PATIENT: Duration = Duration::from_secs(20);
-pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+pub const PATIENT: Duration = Duration::from_secs(20);
+pub const HOUR: Duration = Duration::from_secs(3_600);
 
-pub(crate) const fn millis(millis: u64) -> Duration {
+pub const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A rule of one quota.
-pub(crate) fn owned_rule(path: &str, max: u64, window: Duration) -> Rule {
-    let quota = Quota::new(window, max).expect("a valid quota");
-    Rule::new(path, [quota]).expect("a valid rule")
+pub fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(window, max).expect("a valid quota")
 }
 
-pub(crate) fn per_minute(path: &str, max: u64) -> Rule {
+/// A rule of one quota.
+pub fn owned_rule(path: &str, max: u64, window: Duration) -> Rule {
+    Rule::new(path, [quota(max, window)]).expect("a valid rule")
+}
+
+pub fn per_minute(path: &str, max: u64) -> Rule {
     owned_rule(path, max, Duration::from_secs(60))
 }
 
-pub(crate) fn per_hour(path: &str, max: u64) -> Rule {
+pub fn per_hour(path: &str, max: u64) -> Rule {
     owned_rule(path, max, HOUR)
 }
 
 /// A rule that no test uses up.
-pub(crate) fn roomy(path: &str) -> Rule {
+pub fn roomy(path: &str) -> Rule {
     per_hour(path, 1_000_000).with_algorithm(Algorithm::Gcra)
 }
 
 /// The same as [`owned_rule`], shared by takes.
-pub(crate) fn rule(path: &str, max: u64, window: Duration) -> Arc<Rule> {
+pub fn rule(path: &str, max: u64, window: Duration) -> Arc<Rule> {
     Arc::new(owned_rule(path, max, window))
 }
 
 /// An app whose only route is `/`, behind this layer. It answers `1`.
-pub(crate) fn app(layer: RateLimitLayer) -> Router {
+pub fn app(layer: RateLimitLayer) -> Router {
     Router::new().route("/", any(async || "1").layer(layer))
 }
 
 /// The same on a path. It answers `handled`.
-pub(crate) fn app_at(path: &str, layer: RateLimitLayer) -> Router {
+pub fn app_at(path: &str, layer: RateLimitLayer) -> Router {
     Router::new().route(path, any(async || "handled").layer(layer))
 }
 
 /// An app of several routes, each behind the layer of the rule of that name.
-pub(crate) fn app_of(limits: &Limits, paths: &[&str]) -> Router {
+pub fn app_of(limits: &Limits, paths: &[&str]) -> Router {
     paths.iter().fold(Router::new(), |app, path| {
         let handler = any(async || "1").layer(limits.layer(path));
         app.route(&format!("/{path}"), handler)
@@ -75,7 +75,7 @@ pub(crate) fn app_of(limits: &Limits, paths: &[&str]) -> Router {
 }
 
 /// An app with a route `/`, and a route `/fails`, whose handler gives its charges back and says how many units.
-pub(crate) fn app_with_refunds(layer: RateLimitLayer) -> Router {
+pub fn app_with_refunds(layer: RateLimitLayer) -> Router {
     let fails = async |charges: Charges| charges.refund().await.expect("an answer").to_string();
     Router::new()
         .route("/", any(async || "1"))
@@ -83,12 +83,12 @@ pub(crate) fn app_with_refunds(layer: RateLimitLayer) -> Router {
         .layer(layer)
 }
 
-pub(crate) fn take(rule: &Arc<Rule>, key: impl Display) -> Take {
+pub fn take(rule: &Arc<Rule>, key: impl Display) -> Take {
     Take::new(Arc::clone(rule), Key::from(key.to_string().as_str()))
 }
 
 /// A proxy before the server that adds this much to every round trip.
-pub(crate) async fn behind(server: &Redis, round_trip: Duration) -> Proxy {
+pub async fn behind(server: &Redis, round_trip: Duration) -> Proxy {
     let proxy = Proxy::start(&server.url).await;
     proxy.all(Mode::Delay {
         calls: round_trip / 2,
@@ -98,11 +98,11 @@ pub(crate) async fn behind(server: &Redis, round_trip: Duration) -> Proxy {
 }
 
 /// Asks all of them before any answer can come, in this order.
-pub(crate) fn ask_all(store: &dyn Store, takes: &[Take]) -> TryJoinAll<StoreFuture<Decision>> {
+pub fn ask_all(store: &dyn Store, takes: &[Take]) -> TryJoinAll<StoreFuture<Decision>> {
     try_join_all(takes.iter().map(|take| store.take(take)))
 }
 
-pub(crate) async fn connect(url: &str, timeout: Duration) -> RedisStore {
+pub async fn connect(url: &str, timeout: Duration) -> RedisStore {
     let store = RedisStore::connect(url).await.expect("a running server");
     let store = store.timeout(timeout);
     let patient = store.clone().timeout(PATIENT);
@@ -111,19 +111,25 @@ pub(crate) async fn connect(url: &str, timeout: Duration) -> RedisStore {
     store
 }
 
+/// A store with a time-out that only a hanging server exceeds, not a busy machine.
+pub async fn store_on(server: &Redis) -> RedisStore {
+    let store = RedisStore::connect(&server.url).await;
+    store.expect("a running server").timeout(PATIENT)
+}
+
 /// What is charged under this key by now.
-pub(crate) async fn charged(store: &RedisStore, take: &Take) -> u64 {
+pub async fn charged(store: &RedisStore, take: &Take) -> u64 {
     let store = store.clone().timeout(PATIENT);
     let decision = store.peek(take).await.expect("a decision");
     take.quotas()[0].max() - decision.remaining()
 }
 
 /// A command of words.
-pub(crate) fn run(server: &Redis, command: &str) {
+pub fn run(server: &Redis, command: &str) {
     try_run(server, command).unwrap_or_else(|error| panic!("{command}: {error}"));
 }
 
-pub(crate) fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
+pub fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
     let mut words = command.split_whitespace();
     let mut question = redis::cmd(words.next().expect("a command"));
     for word in words {
@@ -134,13 +140,13 @@ pub(crate) fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
 
 /// An allowed take: when it was asked for, and when it was answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Allowed {
-    pub(crate) asked: Instant,
-    pub(crate) answered: Instant,
+pub struct Allowed {
+    pub asked: Instant,
+    pub answered: Instant,
 }
 
 /// Law 1: whatever was asked for and answered within one window was charged within it.
-pub(crate) fn check_windows(allowed: &[Allowed], max: u64, window: Duration) {
+pub fn check_windows(allowed: &[Allowed], max: u64, window: Duration) {
     for first in allowed {
         let inside = allowed
             .iter()
@@ -150,12 +156,12 @@ pub(crate) fn check_windows(allowed: &[Allowed], max: u64, window: Duration) {
     }
 }
 
-pub(crate) fn is_allowed(answer: &Result<Decision, StoreError>) -> bool {
+pub fn is_allowed(answer: &Result<Decision, StoreError>) -> bool {
     answer.as_ref().is_ok_and(Decision::is_allowed)
 }
 
 /// A handle on the server: to Redis, a process of its own.
-pub(crate) async fn handle(url: &str) -> tidegate::Redis {
+pub async fn handle(url: &str) -> tidegate::Redis {
     let redis = tidegate::Redis::connect(url)
         .await
         .expect("a running server");
@@ -163,7 +169,7 @@ pub(crate) async fn handle(url: &str) -> tidegate::Redis {
 }
 
 /// Law 4: nothing but these keys stays for ever.
-pub(crate) fn check_expiries(server: &Redis, kept: &[&str]) {
+pub fn check_expiries(server: &Redis, kept: &[&str]) {
     let mut connection = server.connection();
     let names: Vec<Vec<u8>> = redis::cmd("KEYS")
         .arg("*")
@@ -177,5 +183,103 @@ pub(crate) fn check_expiries(server: &Redis, kept: &[&str]) {
         let name = String::from_utf8_lossy(&name);
         let is_kept = kept.contains(&&*name);
         assert!(is_kept || left != -1, "law 4: {name} stays for ever");
+    }
+}
+
+/// Limits of these rules in this store. Requests are counted by their field `x-key`, if their rule
+/// says nothing else.
+pub fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
+    let limits = Limits::new(Rules::from_iter(rules)).store(store);
+    limits.key_by(|head| Ok(http::key(head)))
+}
+
+/// What each quota has left for this key, or these keys. It charges nothing.
+pub async fn left_of_each(limits: &Limits, path: &str, key: impl Into<SubjectKeys>) -> Vec<u64> {
+    let decision = limits.peek(path, key).await.expect("an answer");
+    let decision = decision.expect("there is a rule");
+    let states = decision.quotas().iter();
+    states.map(|state| state.remaining()).collect()
+}
+
+/// What is left for this key. It charges nothing.
+pub async fn left(limits: &Limits, path: &str, key: impl Into<SubjectKeys>) -> u64 {
+    let decision = limits.peek(path, key).await.expect("an answer");
+    decision.expect("there is a rule").remaining()
+}
+
+/// Waits until it is so, while other tasks go on.
+///
+/// # Panics
+///
+/// If it is not so after [`PATIENT`], which only a bug exceeds.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < PATIENT, "not after {PATIENT:?}: {what}");
+        tokio::time::sleep(millis(2)).await;
+    }
+}
+
+/// Limits in one store, and an app in front of them with a route for each rule: what most tests of
+/// the layer are about.
+#[derive(Debug, Clone)]
+pub struct World {
+    pub limits: Limits,
+    /// A route `/path` for each rule, and behind its layer [`http::handler`].
+    pub app: Router,
+}
+
+impl World {
+    /// Rules in a store, see [`limits`].
+    pub fn new(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Self {
+        let rules: Vec<Rule> = rules.into_iter().collect();
+        let paths: Vec<_> = rules.iter().map(|rule| rule.path().to_owned()).collect();
+        Self::with_layers(limits(rules, store), &paths, |layer| layer)
+    }
+
+    /// The same in memory, by the clock of tokio, which a test can pause.
+    pub fn paused(rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self::new(rules, MemoryStore::new().tokio_clock())
+    }
+
+    /// A route for each of these paths, behind a layer that the test may change, as with
+    /// [`http::costly`].
+    pub fn with_layers(
+        limits: Limits,
+        paths: &[impl AsRef<str>],
+        change: impl Fn(RateLimitLayer) -> RateLimitLayer,
+    ) -> Self {
+        let app = paths.iter().fold(Router::new(), |app, path| {
+            let path = path.as_ref();
+            let handler = any(http::handler).layer(change(limits.layer(path)));
+            app.route(&format!("/{path}"), handler)
+        });
+        Self { limits, app }
+    }
+
+    /// Sends a request with these fields, as in `x-key: alice, x-cost: 3`, see [`http::ask`].
+    pub async fn ask(&self, path: &str, fields: &str) -> Answer {
+        http::ask(&self.app, &format!("/{path}"), fields).await
+    }
+
+    /// The same in a task of its own, so many milliseconds later.
+    pub fn start(&self, at: u64, path: &str, fields: &str) -> JoinHandle<Answer> {
+        http::start(&self.app, at, &format!("/{path}"), fields)
+    }
+
+    /// The statuses of so many requests, sent one after the other.
+    pub async fn statuses(&self, path: &str, fields: &str, times: usize) -> Vec<u16> {
+        http::statuses(&self.app, &format!("/{path}"), fields, times).await
+    }
+
+    /// What is left for this key. It charges nothing.
+    pub async fn left(&self, path: &str, key: impl Into<SubjectKeys>) -> u64 {
+        left(&self.limits, path, key).await
+    }
+
+    /// What is left once all that was to be given back has been.
+    pub async fn left_at_last(&self, path: &str, key: impl Into<SubjectKeys>) -> u64 {
+        assert!(self.limits.flush(PATIENT).await, "refunds are answered");
+        self.left(path, key).await
     }
 }

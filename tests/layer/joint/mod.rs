@@ -1,9 +1,7 @@
 //! Rules of several subjects: checks, what clients are told, metrics, and the page.
 
-#[cfg(feature = "test-util")]
 mod answers;
 mod checks;
-#[cfg(feature = "page")]
 mod page;
 
 use axum::Router;
@@ -14,7 +12,7 @@ use tidegate::rule::{Policy, Subject};
 use tidegate::{Header, Key, Limits, Quota, Rule};
 use tower::ServiceExt;
 
-use crate::helpers::app_of;
+use kit::app_of;
 
 /// Two an hour for each user, who may be absent; three for each address, of which clients are not
 /// told; and ten for everybody.

@@ -411,9 +411,8 @@ async fn one_key_has_the_quotas_of_its_plan() {
     assert_eq!(seen["allowed"], true);
 }
 
-#[cfg(feature = "redis")]
 mod fleet {
-    use test_support::Redis;
+    use kit::Redis;
     use tidegate::Resilient;
 
     use super::*;

@@ -79,10 +79,9 @@ async fn no_warning_about_a_quota_is_about_permits() {
     assert_eq!(limits.warnings(), []);
 }
 
-#[cfg(feature = "tracing")]
 #[tokio::test]
 async fn the_log_says_that_it_was_busy() {
-    let log = test_support::log::Log::start();
+    let log = kit::log::Log::start();
     let limits = Limits::new([export(1)]);
     let app = app(&limits);
     let held = send(&app, "/").await;

@@ -8,7 +8,7 @@ use axum::extract::Path;
 use axum::routing::get;
 use futures_util::FutureExt;
 use http::StatusCode;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::{QuotaState, Verdict};
 use tidegate::rule::Policy;
 use tidegate::{Decision, Key, Limits, Quota, Rule, Store};

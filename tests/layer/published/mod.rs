@@ -15,13 +15,13 @@ use axum::Router;
 use axum::body::Body;
 use exposition::Exposition;
 use http::{Request, StatusCode};
+use kit::Redis;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
-use test_support::Redis;
 use tidegate::metrics::LATENCY_BUCKETS;
 use tidegate::{Limits, RedisStore, Rule};
 use tower::ServiceExt;
 
-use crate::helpers::{app, per_hour};
+use kit::{app, per_hour};
 
 const MAX_DELAY: Duration = Duration::from_secs(20);
 

@@ -180,10 +180,9 @@ impl Service {
     }
 }
 
-#[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn what_the_log_says() {
-    use test_support::log::Log;
+    use kit::log::Log;
 
     let log = Log::start();
     let one_line = |words: &[&str]| {

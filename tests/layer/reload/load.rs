@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Service, quota, rules, settle};
-use crate::helpers::app_of;
+use kit::app_of;
 
 /// One change of the file. `seed` decides which: whole, cut off, empty, broken, gone.
 fn change(service: &Service, seed: usize) {

@@ -15,8 +15,8 @@ use http::StatusCode;
 use tempfile::TempDir;
 use tidegate::Limits;
 
-use crate::helpers::app_of;
 use crate::send;
+use kit::app_of;
 
 /// Two readings that confirm each other take 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);

@@ -7,7 +7,7 @@ use tidegate::live::WatchError;
 use tokio::runtime::{Builder, Handle};
 
 use super::{SETTLED, Service, quota, rules, settle};
-use crate::helpers::app_of;
+use kit::app_of;
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()

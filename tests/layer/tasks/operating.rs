@@ -62,7 +62,6 @@ async fn dry_run() -> Outcome {
 }
 
 /// A process with the page shows whom it denied, and another one obeys.
-#[cfg(feature = "page")]
 #[tokio::test]
 async fn see_who_is_limited_and_let_this_customer_through() {
     use serde_json::{Value, json};

@@ -131,7 +131,6 @@ async fn several_checks_at_once() -> Outcome {
     Ok(())
 }
 
-#[cfg(feature = "limiter")]
 #[tokio::test]
 async fn a_job_that_may_call_a_partner() -> Outcome {
     use tidegate::limiter::{Rate, RateLimiter};

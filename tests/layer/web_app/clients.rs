@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use serde_json::Value;
-use test_support::Redis;
 
 use super::app::App;
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::{Policy, Quotas};
 use tidegate::{Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::{joint, subject, take};
-use crate::helpers::stub::{Stub, travel};
-use crate::{ask, store_on};
+use crate::ask;
+use kit::store_on;
+use kit::stub::{Stub, travel};
 
 fn is_cached(decision: &Decision) -> bool {
     assert!(!decision.is_allowed(), "{decision:?}");

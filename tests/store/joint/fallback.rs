@@ -8,7 +8,7 @@ use tidegate::{Quota, Resilient, Rule, Store, Take};
 
 use super::{joint, requests, subject, take};
 use crate::ask;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 /// A quarter of each quota.
 fn store() -> Resilient<Stub> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::{QuotaState, Receipt, Verdict};
 use tidegate::key::Everyone;
@@ -15,7 +15,7 @@ use tidegate::rule::{Policy, Quotas, Subject};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 
-use crate::store_on;
+use kit::store_on;
 
 /// What the oracle expects of a decision: the verdict, and of each quota what remains, when it is
 /// whole, and whether it denied the take.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::Charge;
 use tidegate::{MemoryStore, Resilient, Rule, Store, Take};
 
 use super::{joint, requests, subject, take};
-use crate::{ask, store_on};
+use crate::ask;
+use kit::store_on;
 
 /// 1,000 tokens and 5 requests of a user, and 3 requests of everyone.
 fn rule(path: &str) -> Arc<Rule> {

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
+use kit::Redis;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use test_support::Redis;
 use tidegate::Algorithm;
 
 use super::directed::{histories_of, one_take};

@@ -9,8 +9,8 @@ mod history;
 mod play;
 mod write_errors;
 
+use kit::Redis;
 use proptest::prelude::*;
-use test_support::Redis;
 use tidegate::Algorithm;
 
 use history::history;
@@ -22,7 +22,7 @@ fn answers_alike(algorithm: Algorithm) {
     let play = player.play_of(&source(&file(algorithm)), 3);
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories = histories.map_or(500, |number| number.parse().expect("a number"));
-    proptest!(test_support::random::config(histories), |(history in history())| {
+    proptest!(kit::random::config(histories), |(history in history())| {
         let difference = player.difference(&play, &history.arguments(algorithm));
         prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
     });

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::Algorithm;
 
 /// The text of a script of the folder `lua/` with its includes.
 pub(super) fn source(file: &str) -> String {
-    expand(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).join(file))
+    expand(&kit::root().join("lua").join(file))
 }
 
 fn expand(file: &Path) -> String {
@@ -18,8 +18,8 @@ fn expand(file: &Path) -> String {
     for line in text.lines() {
         match line.trim_start().strip_prefix("-- include: ") {
             Some(name) => {
-                let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/lua/include");
-                whole += &expand(&Path::new(folder).join(format!("{name}.lua")));
+                let folder = kit::root().join("lua/include");
+                whole += &expand(&folder.join(format!("{name}.lua")));
             }
             None => {
                 whole += line;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::{ServerErrorKind, Value};
-use test_support::Redis;
 use tidegate::Algorithm;
 
 use super::history::{BEGINNING, Cost, KeyRows, QuotaNumbers, RowNumbers, RuleNumbers, questions};

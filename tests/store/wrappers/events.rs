@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use test_support::log::Log;
+use kit::log::Log;
 use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Header, RateLimitLayer, Resilient, Store};

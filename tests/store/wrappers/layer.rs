@@ -20,7 +20,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, quota, rule};
-use crate::helpers::app_at;
+use kit::app_at;
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {

@@ -3,7 +3,6 @@
 mod breaker;
 mod breaker_tasks;
 mod denial_cache;
-#[cfg(feature = "tracing")]
 mod events;
 mod fallback;
 mod flaky_store;

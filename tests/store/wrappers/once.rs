@@ -9,7 +9,7 @@ use tidegate::store::{StoreErrorKind as Kind, StoreFuture};
 use tidegate::{Resilient, Store, StoreError};
 
 use super::{SECOND, take};
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 /// How the store inside answers.
 #[derive(Debug, Clone, Copy)]

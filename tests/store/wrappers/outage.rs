@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kit::Redis;
 use redis::cmd;
-use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind as Kind;

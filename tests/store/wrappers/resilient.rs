@@ -110,12 +110,11 @@ async fn memory_stays_memory() {
 }
 
 /// Two services that share a Redis and have rules of the same name.
-#[cfg(feature = "redis")]
 mod on_redis {
     use std::sync::Arc;
 
+    use kit::Redis as Server;
     use redis::cmd;
-    use test_support::Redis as Server;
     use tidegate::{Key, Quota, RedisStore, Rule, Take};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::{MemoryStore, Resilient, Store};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, take};
-use crate::store_on;
+use kit::store_on;
 
 const BOUND: Duration = Duration::from_millis(20);
 

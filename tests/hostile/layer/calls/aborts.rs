@@ -7,8 +7,8 @@ use futures_util::poll;
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::distant::Distant;
-use crate::helpers::stub::Stub;
+use kit::distant::Distant;
+use kit::stub::Stub;
 
 /// A call of one of the forms, which works for some milliseconds.
 async fn call(limits: Limits, form: u64) -> bool {

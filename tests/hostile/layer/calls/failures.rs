@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::response::{IntoResponse, Response};
-use test_support::proxy::Mode;
+use kit::proxy::Mode;
 use tidegate::callback::{AlsoWithFallback, FailureKind};
 use tidegate::layer::CallError;
 use tidegate::rule::{OnError, Share};
@@ -13,8 +13,8 @@ use tidegate::{ErrorCallbackChain, Failed, Recovery, Resilient, StoreError};
 use tower::ServiceExt;
 
 use super::*;
-use crate::helpers::stub::Stub;
-use crate::text;
+use kit::http::text;
+use kit::stub::Stub;
 
 /// It hangs for ever, except for the questions of other rules.
 fn hangs() -> Stub {
@@ -121,7 +121,7 @@ async fn what_answers_a_failure_is_alike_in_a_layer() {
                 let service = tower::ServiceBuilder::new()
                     .layer(service)
                     .service_fn(async |_| Ok::<_, io::Error>("ran".into_response()));
-                let layered = service.oneshot(crate::get("/")).await;
+                let layered = service.oneshot(kit::http::get("/")).await;
                 let layered = text(layered.expect("an answer")).await;
                 let chain = chain();
                 let call = limits.call("p").key("k").on_error_chain(&chain);
@@ -184,7 +184,10 @@ async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
         let service = tower::ServiceBuilder::new()
             .layer(layer.clone())
             .service_fn(async |_| Ok::<_, io::Error>("ran".into_response()));
-        service.oneshot(crate::get("/")).await.expect("an answer");
+        service
+            .oneshot(kit::http::get("/"))
+            .await
+            .expect("an answer");
     }
     assert_eq!((of_calls, denied), (HEARD.load(Ordering::Relaxed), 2));
 }

@@ -62,7 +62,7 @@ async fn ask(limits: &Limits, way: usize, wait: Duration, work: &Arc<Work>) -> b
             let work = Arc::clone(work);
             let handler = any(async move || work.run().await);
             let app = Router::new().route("/", handler.layer(limits.layer("p").wait(wait)));
-            let answer = app.oneshot(crate::get("/")).await.expect("infallible");
+            let answer = app.oneshot(kit::http::get("/")).await.expect("infallible");
             let is_served = answer.status().is_success();
             // A permit goes back with the body.
             drop(answer);

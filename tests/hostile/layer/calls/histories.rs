@@ -6,7 +6,7 @@ use std::io;
 use axum::body::Body;
 use http::request::Parts;
 use http::{Request, Response};
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::rule::{Plan, Quotas, Subject};
 use tidegate::{Algorithm, RateLimitLayer};
@@ -116,7 +116,7 @@ async fn by_layer(limits: &Limits, ask: Ask) -> &'static str {
         true => Err(io::Error::other("failed")),
         false => Ok(Response::new(Body::empty())),
     }));
-    let mut request = crate::get("/");
+    let mut request = kit::http::get("/");
     if let Some(plan) = ask.plan {
         request.extensions_mut().insert(Plan::new(plan));
     }

@@ -14,14 +14,14 @@ mod waits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::proxy::Proxy;
+use kit::Redis;
+use kit::proxy::Proxy;
 use tidegate::metrics::RuleSnapshot;
 use tidegate::rule::Policy;
 use tidegate::{Key, Limits, MemoryStore, Quota, RedisStore, Rule, Rules, Store};
 use tokio::time::{Instant, sleep};
 
-use crate::helpers::{PATIENT, behind, millis};
+use kit::{PATIENT, behind, millis};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);

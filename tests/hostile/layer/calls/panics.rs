@@ -11,7 +11,7 @@ use tidegate::{ErrorCallbackChain, Failed, Recovery, StoreError};
 use tower::ServiceExt;
 
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 async fn panics<T>(it: impl Future<Output = T>) -> bool {
     AssertUnwindSafe(it).catch_unwind().await.is_err()
@@ -63,7 +63,7 @@ async fn a_panic_charges_as_in_a_layer() {
         .service_fn(async |_| -> Result<Response<axum::body::Body>, io::Error> {
             panic!("in the service")
         });
-    assert!(panics(service.oneshot(crate::get("/"))).await);
+    assert!(panics(service.oneshot(kit::http::get("/"))).await);
     let of_call = left_at_last(&by_call).await;
     assert_eq!(of_call, left_at_last(&by_layer).await);
 }

@@ -44,7 +44,7 @@ async fn wait_through(change: Change, by_layer: bool, rule: Rule) -> (bool, u128
                 sleep(holds).await;
                 Ok::<_, Infallible>(Response::new(Body::empty()))
             }));
-            let answer = service.oneshot(crate::get("/")).await;
+            let answer = service.oneshot(kit::http::get("/")).await;
             answer.expect("infallible").status().is_success()
         } else {
             let call = limits.call("p").key("k").wait(waits);

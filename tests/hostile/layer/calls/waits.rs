@@ -9,7 +9,7 @@ use tidegate::{Page, Resilient};
 use tower::ServiceExt;
 
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 fn every(window: Duration, max: u64) -> Rule {
     let quota = Quota::new(window, max).expect("valid");
@@ -75,7 +75,7 @@ async fn behind_a_request_that_runs_nothing_comes_back() {
         let work = any(async || sleep(30 * SECOND).await);
         let app = Router::new().route("/", work.layer(limits.layer("p").wait(holder_waits)));
         let runs = async {
-            app.oneshot(crate::get("/"))
+            app.oneshot(kit::http::get("/"))
                 .await
                 .is_ok_and(|it| it.status() == 200)
         };

@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, Method, Request, StatusCode};
-use test_support::Redis as Server;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis as Server;
+use kit::proxy::{Mode, Proxy};
 use tidegate::callback::is_grpc;
 use tidegate::key::PeerAddr;
 use tidegate::rule::{OnError, Policy};
@@ -20,7 +20,7 @@ use tidegate::{
 };
 use tower::ServiceExt;
 
-use crate::helpers::{HOUR, app, millis};
+use kit::{HOUR, app, millis};
 
 fn request(method: &Method, content_types: &[&[u8]]) -> Request<Body> {
     let mut request = Request::new(Body::from("secret body"));

@@ -13,9 +13,9 @@ use axum::response::Response;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::StatusCode;
-use test_support::Redis as Server;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::callback::AlsoWithFallback;
 use tidegate::decision::Source;
 use tidegate::rule::OnError;
@@ -28,7 +28,7 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use super::eventually;
-use crate::helpers::{HOUR, PATIENT, millis, per_hour};
+use kit::{HOUR, PATIENT, millis, per_hour};
 
 async fn send(app: &Router, uri: &str) -> Response {
     let request = Request::get(uri).body(Body::empty()).expect("valid");

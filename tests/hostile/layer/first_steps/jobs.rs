@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis as Server;
-use test_support::limiter_monitor::Monitor;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::limiter_monitor::Monitor;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::store::StoreErrorKind;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::eventually;
-use crate::helpers::{HOUR, behind, millis, run};
+use kit::{HOUR, behind, millis, run};
 
 const INTERVAL: Duration = millis(300);
 const MICROS: u64 = 300_000;

@@ -13,9 +13,9 @@ use axum::response::Response;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::StatusCode;
-use test_support::Redis as Server;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::rule::OnError;
 use tidegate::store::{Capabilities, Charges, StoreErrorKind, StoreFuture};
@@ -29,9 +29,9 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use super::eventually;
-use crate::helpers::stalls::Stalls;
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, millis};
+use kit::stalls::Stalls;
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, millis};
 
 /// Long, so that two of them differ from one on a busy machine.
 const LONG: Duration = millis(1_500);

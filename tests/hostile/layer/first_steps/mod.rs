@@ -1,14 +1,11 @@
 //! Attacks on what a new user meets first: warnings, the safe set-up, several layers, charges,
 //! gRPC answers, and jobs with a limiter that carries its rate.
 
-#[cfg(feature = "config")]
 mod answers;
 mod charges;
 mod jobs;
 mod layers;
-#[cfg(feature = "config")]
 mod set_up;
-#[cfg(all(feature = "config", feature = "tracing"))]
 mod warnings;
 
 use std::time::{Duration, Instant};

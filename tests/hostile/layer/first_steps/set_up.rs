@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kit::Redis as Server;
+use kit::random::Random;
 use redis::Commands;
-use test_support::Redis as Server;
-use test_support::random::Random;
 use tidegate::decision::Source;
 use tidegate::store::StoreErrorKind;
 use tidegate::{
@@ -15,7 +15,7 @@ use tidegate::{
 use tokio::time::sleep;
 
 use super::eventually;
-use crate::helpers::{PATIENT, millis, per_hour};
+use kit::{PATIENT, millis, per_hour};
 
 fn take(path: &str) -> Take {
     Take::new(per_hour(path, 100).into(), Key::default())
@@ -229,7 +229,6 @@ async fn no_processes() {
 
 /// A test that pauses tokio's clock, and a layer with the default store: time that passes there
 /// gives the limit back, or the log says what to do.
-#[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn a_paused_clock_with_the_default_store() {
     use axum::body::Body;
@@ -242,7 +241,7 @@ async fn a_paused_clock_with_the_default_store() {
         limits.layer("a"),
     ];
     for layer in layers {
-        let log = test_support::full_log::Log::start();
+        let log = kit::full_log::Log::start();
         let app = axum::Router::new().route("/", get(async || "1").layer(layer));
         for _ in 0..3 {
             for expected in [200, 200, 429] {
@@ -288,7 +287,6 @@ fn mistakes_in_inline_tables() {
 }
 
 /// Layers take stores of one name for one server: different servers have different names.
-#[cfg(all(feature = "sentinel", feature = "cluster"))]
 #[tokio::test]
 async fn names_of_servers() {
     let addresses = [

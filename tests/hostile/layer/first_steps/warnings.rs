@@ -9,9 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
-use test_support::Redis as Server;
-use test_support::proxy::{FlightFault, Mode, Part, Proxy};
-use test_support::random::Random;
+use kit::Redis as Server;
+use kit::proxy::{FlightFault, Mode, Part, Proxy};
+use kit::random::Random;
 use tidegate::key::{Forwarding, KeyError, PeerAddr};
 use tidegate::rule::Share;
 use tidegate::store::{Capabilities, Condition};
@@ -24,9 +24,9 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use super::eventually;
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, millis, roomy, run};
-use test_support::full_log::Log;
+use kit::full_log::Log;
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, millis, roomy, run};
 
 /// What no warning may show.
 const MARK: &str = "s3cret";

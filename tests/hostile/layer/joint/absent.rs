@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Verdict;
 use tidegate::{Limits, MemoryStore, Store};
 
 use super::{app, ask, header, left};
-use crate::store_on;
+use kit::store_on;
 
 const NAMES: [&str; 3] = ["user", "address", "tenant"];
 

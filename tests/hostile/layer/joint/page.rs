@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::Request;
+use kit::Redis;
 use serde_json::{Value, json};
-use test_support::Redis;
 use tidegate::{Limits, MemoryStore, Resilient, Store};
 
 use super::{DENIED, OK, ask, header, left, send};
-use crate::helpers::PATIENT;
+use kit::PATIENT;
 
 const FILE: &str = r#"
 [rules.api]

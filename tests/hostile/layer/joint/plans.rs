@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::Plan;
 use tidegate::{Limits, MemoryStore, Store};
 
 use super::{DENIED, OK, ask, header, left, request, send};
-use crate::store_on;
+use kit::store_on;
 
 const FILE: &str = r#"
 [rules.api]

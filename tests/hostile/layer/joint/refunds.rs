@@ -3,12 +3,12 @@
 use axum::Router;
 use axum::routing::{MethodRouter, any};
 use http::StatusCode;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::Charges;
 use tidegate::{Limits, MemoryStore, Store};
 
 use super::{DENIED, OK, ask, header, left};
-use crate::store_on;
+use kit::store_on;
 use std::sync::Arc;
 
 const FILE: &str = r#"

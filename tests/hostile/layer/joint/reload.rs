@@ -4,11 +4,11 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Limits, MemoryStore, Store};
 
 use super::{DENIED, OK, app, ask, header, left};
-use crate::store_on;
+use kit::store_on;
 
 const USER: &str = r#"{ max-count = 100, window = "1h", key = "header:x-user", subject = "user" }"#;
 const ADDRESS: &str =

@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::any;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::Charges;
 use tidegate::{Limits, MemoryStore, Store};
 use tokio::time::{Instant, sleep};
 
 use super::{DENIED, OK, header, left, request, send};
-use crate::store_on;
+use kit::store_on;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use axum::response::IntoResponse;
 use http::request::Parts;
+use kit::Redis;
+use kit::random::Random;
 use tempfile::TempDir;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::key::{Bearer, Cookie, Everyone};
 use tidegate::layer::CallError;
 use tidegate::rule::Share;
@@ -26,9 +26,9 @@ use tidegate::{
 use tokio::time::sleep;
 
 use super::*;
-use crate::helpers::stub::Stub;
-use crate::helpers::{PATIENT, millis};
-use test_support::full_log::Log;
+use kit::full_log::Log;
+use kit::stub::Stub;
+use kit::{PATIENT, millis};
 
 /// What the store does with the takes that it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -604,7 +604,7 @@ fn on_redis() {
     for seed in 100..106 {
         let other = if seed < 103 { Side::Check } else { Side::Call };
         check_story(other, seed, 120, false, &|clock| {
-            crate::helpers::run(&server, "FLUSHALL");
+            kit::run(&server, "FLUSHALL");
             let store = RedisStore::connect_lazy(&*server.url).expect("a runtime");
             Arc::new(store.timeout(PATIENT).clock(clock))
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::Everyone;
 use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
 use tidegate::rule::OnError;
@@ -19,9 +19,9 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::stub::Stub;
-use crate::helpers::{PATIENT, millis};
-use test_support::full_log::Log;
+use kit::full_log::Log;
+use kit::stub::Stub;
+use kit::{PATIENT, millis};
 
 /// A future whose answer is there at once, in no runtime at all.
 fn at_once<T>(future: impl IntoFuture<Output = T>) -> T {

@@ -159,7 +159,7 @@ fn cookies() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(test_support::random::config(3_000))]
+    #![proptest_config(kit::random::config(3_000))]
 
     /// What is malformed is malformed also where there are alternatives, and what is absent is
     /// never a key.
@@ -330,7 +330,7 @@ fn marks_that_look_like_others() {
         "a b",
         "2",
     ];
-    let mut random = test_support::random::Random::new(5);
+    let mut random = kit::random::Random::new(5);
     for case in 0..2_000 {
         let chosen: Vec<_> = FIELDS
             .iter()
@@ -441,7 +441,7 @@ fn networks_of_clients() {
     }
     assert_eq!(keys.len(), alike.len());
     // Of random addresses, for every length of the prefix.
-    let mut random = test_support::random::Random::new(9);
+    let mut random = kit::random::Random::new(9);
     for bits in 0..=128_u8 {
         let client = ClientIp::behind_hops(1).ipv6_prefix(bits);
         let number =

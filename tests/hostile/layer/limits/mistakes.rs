@@ -297,7 +297,7 @@ fn lines_of_lists() {
 }
 
 proptest! {
-    #![proptest_config(test_support::random::config(4_000))]
+    #![proptest_config(kit::random::config(4_000))]
 
     /// Pieces of keys in any order: right, or an error of that line.
     #[test]

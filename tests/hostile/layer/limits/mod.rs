@@ -23,7 +23,7 @@ use tidegate::{Limits, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::helpers::HOUR;
+use kit::HOUR;
 
 /// Where the client of all requests is, unless a test says otherwise.
 const PEER: &str = "203.0.113.9";

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use axum::response::IntoResponse;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::Bearer;
 use tidegate::layer::Refused;
 use tidegate::rule::{Policy, Share};
@@ -12,8 +12,8 @@ use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{Algorithm, Header, Headers, Key, RedisStore, Resilient, Store, StoreError};
 
 use super::*;
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, millis};
+use kit::stub::Stub;
+use kit::{HOUR, millis};
 
 const SECONDS: Duration = Duration::from_secs(90);
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use http::Request;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
 use super::{ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::{PATIENT, behind, connect, millis};
 
 /// A request that is dropped while its handler runs stays charged; one that is dropped unpolled was
 /// never charged.

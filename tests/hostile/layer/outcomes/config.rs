@@ -3,7 +3,7 @@
 use tidegate::{Limits, MemoryStore, Rule, Rules};
 
 use super::{flushed, grpc, left_of, request, send, wrap};
-use crate::helpers::HOUR;
+use kit::HOUR;
 
 fn with(line: &str) -> String {
     format!("[rules.login]\nmax-count = 50\nwindow = \"1h\"\nkey = \"header:x-key\"\n{line}\n")

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{MemoryStore, RedisStore, StoreError};
 use tokio::time::{sleep, timeout};
 
 use super::{Gate, ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{PATIENT, connect, millis, run};
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{PATIENT, connect, millis, run};
 
 /// What a store does with refunds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Limits, MemoryStore, RateLimitLayer};
 use tokio::time::{sleep, timeout};
 
 use super::{counted, flushed, left_of, limits, of, send, until, wrap};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::distant::{Distant, Fate};
+use kit::{PATIENT, behind, connect, millis};
 
 /// With nothing to wait for it is true at once, with any bound, also for layers of their own.
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response};
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::{Algorithm, Header, Limits, Quota, Rule};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -16,8 +16,8 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceExt, service_fn};
 
 use super::{ALGORITHMS, Wrapped, around, counted, flushed, key, limits, text};
-use crate::helpers::clocked::{Clocked, Stores};
-use crate::helpers::millis;
+use kit::clocked::{Clocked, Stores};
+use kit::millis;
 
 type Held = Arc<Mutex<HashMap<String, oneshot::Receiver<u16>>>>;
 

@@ -11,7 +11,7 @@ use tidegate::store::StoreFuture;
 use tidegate::{Decision, Limits, MemoryStore, Recovery, StoreError, Take};
 
 use super::{around, ask, grpc, left_of, limits, of, request, send, wrap};
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 const ALL: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::{Limits, MemoryStore, RedisStore};
 
 use super::{ALGORITHMS, ask, counted, flushed, left_of, of, request, send, until, wrap};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stalls::{Lost, Stalls};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::distant::{Distant, Fate};
+use kit::stalls::{Lost, Stalls};
+use kit::{PATIENT, behind, connect, millis};
 
 /// After this time without an answer, a refund counts as lost.
 const MAX_WAIT: Duration = Duration::from_secs(10);

@@ -30,7 +30,7 @@ use tokio::time::sleep;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::helpers::{HOUR, PATIENT, millis};
+use kit::{HOUR, PATIENT, millis};
 
 const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::SlidingLog,

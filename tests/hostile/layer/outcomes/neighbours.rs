@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{Limits, MemoryStore, RateLimitLayer, Store, StoreError};
 use tokio::time::sleep;
@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use super::{
     ALGORITHMS, Gate, Wrapped, ask, counted, flushed, key, left_of, limits, of, send, until, wrap,
 };
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{PATIENT, behind, connect, millis, run};
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{PATIENT, behind, connect, millis, run};
 
 /// How a store treats the refunds of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

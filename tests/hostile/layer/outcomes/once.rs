@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::Charges;
 use tidegate::{Algorithm, Limits, MemoryStore, Store};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::{ALGORITHMS, ask, counted, flushed, key, left_of, limits, of, request, send, wrap};
-use crate::helpers::clocked::{Stores, assert_units, charge, take_of};
-use crate::helpers::{HOUR, PATIENT, behind, connect, millis};
+use kit::clocked::{Stores, assert_units, charge, take_of};
+use kit::{HOUR, PATIENT, behind, connect, millis};
 
 /// `refund`, `settle` and the outcome, of 64 requests at once, on a key that others are charged,
 /// too.

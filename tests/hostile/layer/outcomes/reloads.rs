@@ -7,8 +7,8 @@ use tidegate::{Algorithm, Limits, Rule, Rules};
 
 use super::histories::Holding;
 use super::{ALGORITHMS, flushed, key, left_in, left_of, limits, of, send, wrap};
-use crate::helpers::clocked::Stores;
-use crate::helpers::{HOUR, millis};
+use kit::clocked::Stores;
+use kit::{HOUR, millis};
 
 fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
     limits.rules().replace(Rules::from_iter(rules));
@@ -112,10 +112,10 @@ async fn outcomes_are_those_of_the_take() {
 /// failed or began while nothing was given back, and never less than what failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
+    use kit::Redis;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use test_support::Redis;
     let server = Redis::start();
-    let store = crate::helpers::connect(&server.url, crate::helpers::PATIENT).await;
+    let store = kit::connect(&server.url, kit::PATIENT).await;
     let limits = Arc::new(limits(of("a", 100_000, &["2xx"]), store));
     let service = wrap(&limits.layer("a"));
     let is_over = Arc::new(AtomicBool::new(false));

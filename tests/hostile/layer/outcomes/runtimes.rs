@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Limits, MemoryStore};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::{ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
-use crate::helpers::distant::Distant;
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::distant::Distant;
+use kit::{PATIENT, behind, connect, millis};
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();

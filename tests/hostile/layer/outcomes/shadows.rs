@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::{Algorithm, Header, Limits, Quota, Rule};
 
 use super::histories::{Holding, Open};
 use super::{ALGORITHMS, flushed, left_in, limits, of, request, send, wrap};
-use crate::helpers::clocked::Stores;
-use crate::helpers::millis;
+use kit::clocked::Stores;
+use kit::millis;
 
 fn strict(path: &str, algorithm: Algorithm) -> Rule {
     let quotas = [(4, 900), (9, 4_000)].map(|(max, window)| Quota::new(millis(window), max));
@@ -168,7 +168,7 @@ async fn a_candidate_comes_back_with_its_rule() {
                     .await;
                 }
             }
-            clocked.advance(3 * crate::helpers::HOUR);
+            clocked.advance(3 * kit::HOUR);
         }
     }
 }

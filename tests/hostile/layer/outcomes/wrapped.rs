@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::decision::Source;
 use tidegate::rule::{Plan, Quotas};
 use tidegate::{
@@ -14,9 +14,9 @@ use tidegate::{
 use tower::ServiceExt;
 
 use super::{ALGORITHMS, ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
-use crate::helpers::clocked::Stores;
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, behind, connect, millis};
+use kit::clocked::Stores;
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, behind, connect, millis};
 
 fn quotas(max: u64) -> Quotas {
     Quotas::new([Quota::new(HOUR, max).expect("valid")]).expect("valid")

@@ -1,6 +1,6 @@
 //! A hold of no time only asks.
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{RedisStore, Resilient};
 
 use super::*;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::StoreError;
 
-use crate::helpers::clocked::{Stores, take_of};
+use kit::clocked::{Stores, take_of};
 
 use super::holds::ALGORITHMS;
 use super::*;

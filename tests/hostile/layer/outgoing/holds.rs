@@ -6,8 +6,8 @@ use tidegate::decision::Verdict;
 use tidegate::rule::Quotas;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Store, Take};
 
-use crate::helpers::check_expiries;
-use crate::helpers::clocked::{Clocked, Stores, take_of};
+use kit::check_expiries;
+use kit::clocked::{Clocked, Stores, take_of};
 
 use super::*;
 

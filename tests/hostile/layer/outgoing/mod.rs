@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate::limits::Outgoing;
 use tidegate::{Key, Limits, Rule};
 
-use crate::helpers::{millis, per_minute};
+use kit::{millis, per_minute};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);

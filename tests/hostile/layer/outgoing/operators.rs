@@ -4,14 +4,14 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use http::{Request, Response};
+use kit::Redis;
 use serde_json::{Value, json};
-use test_support::Redis;
 use tidegate::Resilient;
 use tidegate::decision::Source;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
-use crate::helpers::PATIENT;
+use kit::PATIENT;
 
 use super::*;
 
@@ -212,7 +212,7 @@ async fn a_partner_that_holds_everything() {
 /// A store that cannot hold has no hold to show; a hold is about the key, whatever its plan.
 #[tokio::test(start_paused = true)]
 async fn the_page_looks_in_any_case() {
-    let cannot = limits(5).store(crate::helpers::stub::Stub::that_cannot_owe());
+    let cannot = limits(5).store(kit::stub::Stub::that_cannot_owe());
     let shown = Page::of(&cannot).key("us").await;
     assert_eq!(shown["on_hold_s"], Value::Null, "{shown}");
     assert_eq!(shown["allowed"], true, "{shown}");

@@ -1,10 +1,10 @@
 //! Turns that are heard where no runtime is, or where it ends.
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::layer::Refused;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::store_on;
+use kit::store_on;
 
 use super::*;
 

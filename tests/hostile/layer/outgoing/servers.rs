@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Verdict;
 use tidegate::{Algorithm, Key, Resilient, Store, Take};
 use tokio::time::{Instant, sleep};
 
-use crate::helpers::{HOUR, PATIENT, behind, check_expiries, connect, per_hour, roomy, run, take};
-use crate::store_on;
+use kit::store_on;
+use kit::{HOUR, PATIENT, behind, check_expiries, connect, per_hour, roomy, run, take};
 
 use super::*;
 

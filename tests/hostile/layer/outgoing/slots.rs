@@ -1,9 +1,9 @@
 //! The names of counts and holds.
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{RedisStore, Rules};
 
-use crate::helpers::{HOUR, PATIENT, run};
+use kit::{HOUR, PATIENT, run};
 
 use super::servers::names;
 use super::*;

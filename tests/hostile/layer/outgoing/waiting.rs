@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::MemoryStore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep};
 
-use crate::helpers::{PATIENT, behind, connect, owned_rule};
+use kit::{PATIENT, behind, connect, owned_rule};
 
 use super::*;
 

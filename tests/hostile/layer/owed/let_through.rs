@@ -9,8 +9,8 @@ use tidegate::{Header, Limits, Page, Resilient};
 use tower::ServiceExt;
 
 use super::{counted, flushed, per_hour, settled};
-use crate::helpers::PATIENT;
-use test_support::Redis;
+use kit::PATIENT;
+use kit::Redis;
 
 /// In memory and on a server: what a handler settles is 0 and no error, by a settlement and by a
 /// meter, and a reservation from before is settled without an error.
@@ -64,7 +64,7 @@ async fn nothing_is_charged() {
             .is_some()
         {
             assert!(began.elapsed() < PATIENT, "{name}: it is not let through");
-            tokio::time::sleep(crate::helpers::millis(20)).await;
+            tokio::time::sleep(kit::millis(20)).await;
         }
         for _ in 0..30 {
             let request = Request::get("/")

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::store::Charges;
 use tidegate::{Limits, MemoryStore, RedisStore};
 use tokio::runtime::Builder;
 
 use super::{Counted, charge, counted, flushed, per_hour, secs, settled, used};
-use crate::helpers::stub::Stub;
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::stub::Stub;
+use kit::{PATIENT, behind, connect, millis};
 
 /// Units of many threads, numbers at their ends, a meter to which nothing was added, and meters
 /// beside other settlements of the charge.

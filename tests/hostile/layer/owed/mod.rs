@@ -15,7 +15,7 @@ use tidegate::decision::Receipt;
 use tidegate::store::{Capabilities, Charge, Settled, StoreFuture};
 use tidegate::{Algorithm, Decision, Key, Limits, MemoryStore, Quota, Rule, Store, Take};
 
-use crate::helpers::{HOUR, PATIENT};
+use kit::{HOUR, PATIENT};
 
 const COUNTING: [Algorithm; 3] = [
     Algorithm::SlidingLog,

@@ -8,8 +8,8 @@ use tidegate::rule::Quotas;
 use tidegate::{Algorithm, Limits, Quota, Rule, Rules, Store};
 
 use super::{COUNTING, charge, counted, flushed, per_hour, settled, used};
-use crate::helpers::clocked::Stores;
-use crate::helpers::{HOUR, PATIENT};
+use kit::clocked::Stores;
+use kit::{HOUR, PATIENT};
 
 const MICRO: Duration = Duration::from_micros(1);
 

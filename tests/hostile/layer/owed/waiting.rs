@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 use super::{COUNTING, charge, secs};
-use crate::helpers::millis;
+use kit::millis;
 
 fn of(algorithm: Algorithm, max: u64, window: Duration) -> Rule {
     let quota = Quota::new(window, max).expect("a valid quota");
@@ -178,7 +178,7 @@ async fn fields_behind_a_debt() {
     for algorithm in [COUNTING[0], COUNTING[1], COUNTING[2], Algorithm::Gcra] {
         let rule = of(algorithm, 10, secs(10)).with_key(|_: &http::request::Parts| Ok("x".into()));
         let limits = limits(&rule);
-        let app = crate::helpers::app(limits.layer("p"));
+        let app = kit::app(limits.layer("p"));
         let send = async || {
             let request = http::Request::get("/").body(axum::body::Body::empty());
             let response = app.clone().oneshot(request.expect("valid")).await;

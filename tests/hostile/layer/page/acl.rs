@@ -52,7 +52,7 @@ async fn a_user_with_the_line_of_the_guide_can_do_it_all() {
         .post("reset", json!({"rule": "search", "key": "alice"}))
         .await;
     assert_eq!(found.expect_ok("reset")["found"], true);
-    crate::helpers::run(&server, "SCRIPT FLUSH");
+    kit::run(&server, "SCRIPT FLUSH");
     here.let_through("bob", 2)
         .await
         .expect_ok("the scripts come back");

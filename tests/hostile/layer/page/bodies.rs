@@ -8,7 +8,7 @@ use tidegate::store::{
 };
 
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_the_json_that_it_should_be_is_refused() {

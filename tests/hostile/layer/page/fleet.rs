@@ -2,8 +2,8 @@
 
 use std::process::Child;
 
-use test_support::cluster::{Cluster, Plan};
-use test_support::workers::{instructions, start_worker};
+use kit::cluster::{Cluster, Plan};
+use kit::workers::{instructions, start_worker};
 
 use super::*;
 

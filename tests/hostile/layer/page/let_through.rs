@@ -499,7 +499,7 @@ async fn a_list_after_a_loss_is_not_taken_for_the_one_before() {
         here.let_through(&old, 600).await.expect_ok("let through");
         here.use_up(&new).await;
         obeys(&there, &old, 200).await;
-        crate::helpers::run(&server, "FLUSHALL");
+        kit::run(&server, "FLUSHALL");
         here.let_through(&new, 600).await.expect_ok("let through");
         for app in [&here, &there] {
             // Its count is lost, too: it is used up first.

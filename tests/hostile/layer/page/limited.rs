@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use allocation_counter::measure;
 use futures_util::FutureExt;
-use test_support::random::Random;
+use kit::random::Random;
 
 use super::*;
 

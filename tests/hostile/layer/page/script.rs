@@ -241,7 +241,7 @@ async fn expect_no_way_out(app: &Router) {
 /// Whoever names himself writes no line of the log.
 #[tokio::test(start_paused = true)]
 async fn an_actor_forges_no_line_of_the_log() {
-    let log = test_support::full_log::Log::start();
+    let log = kit::full_log::Log::start();
     let actor = "mallory\n WARN forged: alice did it\r\n\u{1b}[31mred\u{2028}";
     let app = App::new(|page| page.allow_changes().actor(|_| Some(actor.to_owned())));
     app.use_up("alice").await;

@@ -60,7 +60,7 @@ async fn without_show_keys_nothing_says_who_or_where() {
         "CONFIG SET maxmemory-policy allkeys-lru",
         "CONFIG SET maxmemory 500000000",
     ] {
-        crate::helpers::run(&server, command);
+        kit::run(&server, command);
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("zorro.toml");
@@ -122,15 +122,15 @@ async fn without_show_keys_nothing_says_who_or_where() {
     expect_hidden(&app, &others).await;
 
     // The store refuses, with a text that names keys and users; then it is gone.
-    crate::helpers::run(&server, "ACL SETUSER us3r-zorro -@all");
+    kit::run(&server, "ACL SETUSER us3r-zorro -@all");
     for _ in 0..3 {
         app.search("an0-zorro").await;
         expect_hidden(&app, &others).await;
         sleep(Duration::from_millis(700)).await;
     }
-    crate::helpers::run(&server, "ACL SETUSER us3r-zorro >other");
-    crate::helpers::run(&server, "ACL SETUSER us3r-zorro <s3cret-zorro");
-    crate::helpers::run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+    kit::run(&server, "ACL SETUSER us3r-zorro >other");
+    kit::run(&server, "ACL SETUSER us3r-zorro <s3cret-zorro");
+    kit::run(&server, "CLIENT KILL TYPE normal SKIPME yes");
     for _ in 0..2 {
         app.search("an0-zorro").await;
         expect_hidden(&app, &others).await;

@@ -9,7 +9,7 @@ use tidegate::store::{
 use tidegate::{RedisStore, Store};
 
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 /// Answers a report with the list as it was when it was asked.
 #[derive(Debug, Default, Clone)]

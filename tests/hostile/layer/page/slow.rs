@@ -7,10 +7,10 @@ use tidegate::Key;
 use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, Report, StoreFuture};
 use tracing::{Instrument, info_span};
 
-use test_support::full_log::Log;
+use kit::full_log::Log;
 
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 /// What takes its time for whatever an operator asks.
 #[derive(Debug, Clone, Copy)]

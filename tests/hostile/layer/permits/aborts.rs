@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use http::Request;
 use http_body_util::BodyExt;
-use test_support::proxy::{Mode, Proxy};
+use kit::proxy::{Mode, Proxy};
 use tower::ServiceExt;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Answers that are lost or late, and what stands in the way of a permit.
 
-use test_support::proxy::{Mode, Proxy};
+use kit::proxy::{Mode, Proxy};
 
 use super::*;
 

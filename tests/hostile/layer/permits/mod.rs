@@ -11,7 +11,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::layer::{Admitted, Refused};
 use tidegate::rule::Policy;
 use tidegate::{Key, Limits, MemoryStore, Quota, RedisStore, Rule, Store};

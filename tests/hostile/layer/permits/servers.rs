@@ -1,6 +1,6 @@
 //! Servers that forget, stand still, or read another time, while requests run.
 
-use test_support::proxy::{Mode, Proxy};
+use kit::proxy::{Mode, Proxy};
 use tidegate::test_util::ManualClock;
 
 use super::*;

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::Redis;
+use kit::random::Random;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::{Policy, Quotas};
 use tidegate::test_util::ManualClock;
 use tidegate::{Header, Headers, Limits, MemoryStore, Quota, Rule, Store};
 
 use super::{ALGORITHMS, of_own, quotas, seen, send, status, with_plans, wrap};
-use crate::helpers::{HOUR, PATIENT, connect};
+use kit::{HOUR, PATIENT, connect};
 
 const FILE: &str = r#"
 [rules.api]

@@ -5,7 +5,7 @@ use tidegate::rule::{Quotas, RuleError};
 use tidegate::{Limits, Quota, Rule, Rules};
 
 use super::{of_own, quotas};
-use crate::helpers::HOUR;
+use kit::HOUR;
 
 const RULE: &str = "[rules.p]\nmax-count = 5\nwindow = \"1m\"\n";
 

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::Redis;
 use redis::Commands;
-use test_support::Redis;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::{ALGORITHMS, all_of, of_own, quotas, with_plans};
-use crate::helpers::{HOUR, PATIENT, connect, millis};
+use kit::{HOUR, PATIENT, connect, millis};
 
 fn take_of(rule: &Arc<Rule>, key: &str, cost: u64) -> Take {
     Take::new(Arc::clone(rule), Key::from(key)).with_cost(cost)
@@ -34,7 +34,7 @@ async fn a_key_lives_for_the_longest_window_of_the_plans() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     for algorithm in ALGORITHMS {
-        crate::helpers::run(&server, "FLUSHALL");
+        kit::run(&server, "FLUSHALL");
         let rule = of_own("lives", &[(100, Duration::from_secs(1))]).with_algorithm(algorithm);
         let rules = all_of(with_plans(
             rule,
@@ -134,7 +134,7 @@ async fn keys_of_a_table_live_for_the_longest_window() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     for algorithm in ALGORITHMS {
-        crate::helpers::run(&server, "FLUSHALL");
+        kit::run(&server, "FLUSHALL");
         let rule = Arc::new(of_own("table", &[(1, HOUR)]).with_algorithm(algorithm));
         let few = rule.of_quotas(Arc::new(quotas(&[(1, 24 * HOUR)])));
         let many = rule.of_quotas(Arc::new(quotas(&[(1_000_000, Duration::from_secs(1))])));

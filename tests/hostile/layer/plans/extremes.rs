@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::random::Random;
 use redis::Commands;
-use test_support::random::Random;
 use tidegate::decision::Verdict;
 use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
 
 use super::{ALGORITHMS, all_of, of_own, quota, quotas, with_plans};
-use crate::helpers::clocked::Stores;
-use crate::helpers::{HOUR, millis};
+use kit::clocked::Stores;
+use kit::{HOUR, millis};
 
 async fn ask(store: &dyn Store, rule: &Arc<Rule>, cost: u64) -> Decision {
     let take = Take::new(Arc::clone(rule), Key::from("x")).with_cost(cost);

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::cluster::{Cluster, Plan};
-use test_support::random::Random;
-use test_support::workers::{instructions, outputs, start_worker};
+use kit::Redis;
+use kit::cluster::{Cluster, Plan};
+use kit::random::Random;
+use kit::workers::{instructions, outputs, start_worker};
 use tidegate::{Algorithm, Decision, Key, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::oracle::Oracle;
 use super::{ALGORITHMS, all_of, of_own, with_plans};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::{PATIENT, behind, connect, millis};
 
 /// An allowed take: when the server charged it, which of the rules was asked, for what.
 type Granted = (u64, u64, usize, u64, Decision);

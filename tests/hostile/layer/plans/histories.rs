@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::rule::Quotas;
 use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
 
 use super::oracle::Oracle;
 use super::{ALGORITHMS, Pairs, all_of, of_own, quota, quotas, with_plans};
-use crate::helpers::clocked::{Clocked, Stores};
-use crate::helpers::millis;
+use kit::clocked::{Clocked, Stores};
+use kit::millis;
 
 async fn ask(store: &dyn Store, rule: &Arc<Rule>, key: &str, cost: u64) -> Decision {
     let take = Take::new(Arc::clone(rule), Key::from(key)).with_cost(cost);

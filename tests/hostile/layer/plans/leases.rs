@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::{Algorithm, Key, Resilient, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::{Pairs, all_of, of_own, with_plans};
-use crate::helpers::{Allowed, PATIENT, behind, connect, millis};
+use kit::{Allowed, PATIENT, behind, connect, millis};
 
 const LEASED: [Algorithm; 3] = [
     Algorithm::SlidingLog,

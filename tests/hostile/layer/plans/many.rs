@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::{Algorithm, Key, MemoryStore, Rule, Store, Take};
 
 use super::oracle::Oracle;
 use super::{ALGORITHMS, of_own, quotas};
-use crate::helpers::{HOUR, PATIENT, connect, millis};
+use kit::{HOUR, PATIENT, connect, millis};
 
 const QUOTAS: u64 = 10_000;
 

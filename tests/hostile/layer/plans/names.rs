@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::Redis;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use test_support::Redis;
 use tidegate::rule::Plan;
 use tidegate::{Limits, MemoryStore, Rule};
 use tracing::Level;
 
 use super::{of_own, quotas, request, seen, send, status, with_plans, wrap};
-use crate::helpers::{HOUR, PATIENT, connect};
-use test_support::full_log::Log;
+use kit::full_log::Log;
+use kit::{HOUR, PATIENT, connect};
 
 fn hostile() -> Vec<String> {
     let long = "x".repeat(1 << 20);

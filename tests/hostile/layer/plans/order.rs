@@ -8,7 +8,7 @@ use tidegate::rule::OnError;
 use tidegate::{Algorithm, Header, Key, MemoryStore, Quota, Rule, Store, Take};
 
 use super::{of_own, quotas};
-use crate::helpers::{HOUR, millis};
+use kit::{HOUR, millis};
 
 type Set = fn(Rule) -> Rule;
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use http::request::Parts;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::rule::{Plan, Quotas};
 use tidegate::{Header, Limits, MemoryStore, RateLimitLayer};
 
 use super::{of_own, quotas, send, status, with_plans, wrap};
-use crate::helpers::{HOUR, PATIENT, connect, millis};
+use kit::{HOUR, PATIENT, connect, millis};
 
 fn named(head: &Parts) -> Option<&str> {
     Some(head.extensions.get::<Plan>()?.name())

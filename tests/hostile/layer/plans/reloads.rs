@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::{Header, Limits, Resilient, Rule, Rules};
 use tokio::time::{sleep, timeout};
 
 use super::{of_own, quotas, seen, send, status, with_plans, wrap};
-use crate::helpers::{HOUR, PATIENT, connect, millis};
+use kit::{HOUR, PATIENT, connect, millis};
 
 fn api() -> Rule {
     of_own("api", &[(4, HOUR)]).with_key(Header::new("x-key"))

@@ -8,8 +8,8 @@ use tidegate::metrics::DecisionOutcome;
 use tidegate::{Header, Limits, MemoryStore, Rules};
 
 use super::{of_own, quotas, seen, send, status, with_plans, wrap};
-use crate::helpers::HOUR;
-use crate::helpers::stub::Stub;
+use kit::HOUR;
+use kit::stub::Stub;
 
 /// A shadow rule: nobody is denied or given fields, and the counters say what each plan would do.
 #[tokio::test]

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::request::Parts;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::Quotas;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Header, Limits, MemoryStore};
 
 use super::{ALGORITHMS, of_own, quotas, seen, send, status, with_plans, wrap};
-use crate::helpers::{HOUR, PATIENT, connect};
+use kit::{HOUR, PATIENT, connect};
 
 fn number(head: &Parts) -> Option<usize> {
     head.headers.get("x-key")?.to_str().ok()?.parse().ok()

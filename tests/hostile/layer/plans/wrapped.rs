@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::rule::{Quotas, Share};
 use tidegate::store::{StoreErrorKind, StoreFuture};
@@ -19,8 +19,8 @@ use tokio::time::sleep;
 
 use super::oracle::Oracle;
 use super::{ALGORITHMS, all_of, of_own, quotas, send, status, with_plans, wrap};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, connect, millis};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, connect, millis};
 
 fn take_of(rule: &Arc<Rule>, key: &str, cost: u64) -> Take {
     Take::new(Arc::clone(rule), Key::from(key)).with_cost(cost)

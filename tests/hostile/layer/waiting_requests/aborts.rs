@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::stores::far;
+use kit::stub::far;
 
 /// Of ten that wait, some leave at any millisecond: before the units come back, while the shared
 /// question is on its way, and just when they were granted. The others get what is there.

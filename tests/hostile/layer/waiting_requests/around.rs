@@ -4,7 +4,7 @@ use tidegate::rule::{OnError, Quotas, Share};
 use tidegate::{Quota, Resilient, Rules};
 
 use super::*;
-use crate::stores::far;
+use kit::stub::far;
 
 /// Rules that change while 10 requests wait: a larger quota, no `refund-on`, switched off, gone.
 #[tokio::test(start_paused = true)]

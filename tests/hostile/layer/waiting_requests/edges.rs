@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::hopes::told;
 use super::*;
-use crate::stores::far;
+use kit::stub::far;
 
 /// Many costs at once, one by one given back by another process.
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ fn a_runtime_that_stands_still_holds_up_nobody() {
 async fn a_future_that_is_not_polled_holds_up_nobody() {
     for store in [
         paused(),
-        Arc::new(crate::stores::far(millis(10))) as Arc<dyn Store>,
+        Arc::new(kit::stub::far(millis(10))) as Arc<dyn Store>,
     ] {
         for rule in [logins(1), units_a_minute(1).with_settling(true)] {
             let limits = limits([rule], store.clone());
@@ -271,7 +271,6 @@ async fn charges_that_a_handler_drops() {
 }
 
 /// An operator lets a key through, of which requests wait.
-#[cfg(feature = "page")]
 #[tokio::test(start_paused = true)]
 async fn let_through_meanwhile() {
     let limits = limits([logins(1)], paused());

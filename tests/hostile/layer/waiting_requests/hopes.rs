@@ -5,8 +5,8 @@ use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{Resilient, StoreError};
 
 use super::*;
-use crate::helpers::stub::Stub;
-use crate::stores::far;
+use kit::stub::Stub;
+use kit::stub::far;
 
 /// Its refunds take so long, or fail.
 fn with_bad_refunds(after: Option<Duration>) -> Stub {

@@ -1,8 +1,8 @@
 //! Requests that wait while Redis is slow, hangs, or is gone.
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::{RedisStore, Resilient};
 
 use super::*;
@@ -112,7 +112,7 @@ async fn redis_hangs_meanwhile() {
 async fn a_key_that_waits_asks_rarely() {
     for cached in [false, true] {
         let server = Redis::start();
-        let store = crate::store_on(&server).await;
+        let store = kit::store_on(&server).await;
         let store: Arc<dyn Store> = match cached {
             true => Resilient::new(store).build(),
             false => Arc::new(store),

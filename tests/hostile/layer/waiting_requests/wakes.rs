@@ -8,7 +8,7 @@ use tidegate::store::Charges;
 use tidegate::{Algorithm, Key, Quota, Take};
 
 use super::*;
-use crate::stores::far;
+use kit::stub::far;
 
 /// As of the contract: a reservation of all units is settled 300 ms later.
 #[tokio::test(start_paused = true)]

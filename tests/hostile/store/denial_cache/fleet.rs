@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::{Source, Verdict};
 use tidegate::rule::Share;
 use tidegate::{Algorithm, Resilient, Store, Take};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::helpers::clocked::by;
-use crate::helpers::{
-    HOUR, PATIENT, TIMEOUT, behind, connect, is_allowed, millis, rule, run, take,
-};
+use kit::clocked::by;
+use kit::{HOUR, PATIENT, TIMEOUT, behind, connect, is_allowed, millis, rule, run, take};
 
 const AGE: Duration = Duration::from_millis(100);
 /// What a busy machine takes to wake up.
@@ -215,7 +213,7 @@ async fn many_caches_admit_the_quota() {
                         let asked = Instant::now();
                         if is_allowed(&store.take(&one).await) {
                             let answered = Instant::now();
-                            allowed.push(crate::helpers::Allowed { asked, answered });
+                            allowed.push(kit::Allowed { asked, answered });
                         }
                         sleep(millis(1)).await;
                     }
@@ -230,7 +228,7 @@ async fn many_caches_admit_the_quota() {
         }
     });
     let allowed: Vec<_> = join_all(processes).await.into_iter().flatten().collect();
-    crate::helpers::check_windows(&allowed, MAX, WINDOW);
+    kit::check_windows(&allowed, MAX, WINDOW);
     let windows = 4_000 / 500;
     let number = allowed.len() as u64;
     assert!(

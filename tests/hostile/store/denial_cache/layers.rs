@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::Charges;
@@ -18,10 +18,8 @@ use tidegate::{
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::helpers::distant::Distant;
-use crate::helpers::{
-    HOUR, PATIENT, app_with_refunds, behind, connect, is_allowed, millis, rule, take,
-};
+use kit::distant::Distant;
+use kit::{HOUR, PATIENT, app_with_refunds, behind, connect, is_allowed, millis, rule, take};
 
 async fn send(app: &Router, path: &str) -> Response<Body> {
     let request = Request::get(path).body(Body::empty()).expect("valid");
@@ -185,7 +183,6 @@ async fn a_shadow_rule_counts_what_is_told() {
 
 /// A reload with a larger quota is granted at once, and one with a smaller quota denies at once,
 /// under a flood; back and forth.
-#[cfg(feature = "config")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_a_flood() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::Share;
 use tidegate::store::{StoreErrorKind, StoreFuture};
@@ -15,10 +15,10 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, Resilient, Rule, Store, StoreError, Take};
 use tokio::time::{advance, sleep};
 
-use crate::helpers::clocked::by;
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, is_allowed, millis, rule, take};
+use kit::clocked::by;
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{HOUR, is_allowed, millis, rule, take};
 
 const AGE: Duration = Duration::from_millis(100);
 

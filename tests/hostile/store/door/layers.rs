@@ -8,16 +8,16 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::any;
 use http::{Request, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::OnError;
 use tidegate::store::ServerId;
 use tidegate::{Key, Limits, MemoryStore, RateLimitLayer, Resilient, Rules, Store, Take};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{millis, per_hour};
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{millis, per_hour};
 
 const TIMEOUT: Duration = millis(50);
 

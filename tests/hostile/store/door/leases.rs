@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::Mode;
+use kit::Redis;
+use kit::proxy::Mode;
 use tidegate::decision::Source;
 use tidegate::{Algorithm, MemoryStore, Resilient, Store, Take};
 use tokio::time::sleep;
 
 use super::{decide, leased, units, until_leased};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::{HOUR, behind, connect, is_allowed, millis, take};
+use kit::distant::{Distant, Fate};
+use kit::{HOUR, behind, connect, is_allowed, millis, take};
 
 const LEASE: Duration = millis(60);
 
@@ -322,14 +322,14 @@ async fn clones_and_setters_after_the_first_question() {
     used += 1;
     sleep(2 * LEASE).await;
 
-    let single = take(&crate::helpers::rule("single", 1, HOUR), "x");
+    let single = take(&kit::rule("single", 1, HOUR), "x");
     assert!(decide(&first, &single).await.is_allowed());
     assert!(!decide(&first, &single).await.is_allowed());
     assert_eq!(decide(&second, &single).await.source(), Source::Cache);
     let changed = second.clone().fallback_keys(10);
     assert_ne!(decide(&changed, &single).await.source(), Source::Cache);
 
-    let roomy = take(&crate::helpers::rule("roomy", 1_000, HOUR), "x");
+    let roomy = take(&kit::rule("roomy", 1_000, HOUR), "x");
     let waits = [(); 4].map(|()| first.take(&roomy));
     let waits: Vec<_> = waits.into_iter().map(tokio::spawn).collect();
     tokio::task::yield_now().await;

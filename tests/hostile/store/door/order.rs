@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, StatusCode};
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::store::{StoreErrorKind, StoreFuture};
 use tidegate::{Algorithm, Limits, MemoryStore, Resilient, Rules, Store};
@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
 use super::{decide, leased, until_leased};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{
     HOUR, PATIENT, app, behind, charged, connect, is_allowed, millis, owned_rule, rule, take,
 };
 

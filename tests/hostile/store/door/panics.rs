@@ -11,8 +11,8 @@ use tidegate::{Algorithm, Decision, MemoryStore, Resilient, Store, StoreError, T
 use tokio::time::{sleep, timeout};
 
 use super::{decide, leased, until_leased};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, is_allowed, millis, rule, take};
+use kit::stub::Stub;
+use kit::{HOUR, is_allowed, millis, rule, take};
 
 /// What becomes of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

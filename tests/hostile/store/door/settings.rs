@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::store::{Capabilities, Condition, StoreErrorKind};
 use tidegate::{MemoryStore, RedisStore, Resilient, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decide;
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, take};
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, take};
 
 /// Zero and without an end, each alone: a part that is off is off, and nothing hangs or panics.
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,11 @@
 //! Keys that a client makes up: a request that its address denies leaves nothing behind.
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Algorithm, MemoryStore, Store};
 
 use super::{keys_of, left, three, tuple};
-use crate::helpers::{PATIENT, connect};
+use kit::{PATIENT, connect};
 
 const BEARERS: usize = 25_000;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::test_util::ManualClock;
@@ -15,7 +15,7 @@ use tidegate::{Algorithm, Decision, Key, MemoryStore, RedisStore, Rule, Store, T
 use tokio::time::sleep;
 
 use super::{MINUTE, costing, joint, left, quota, subject, take, three, tuple};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::{PATIENT, behind, connect, millis};
 
 fn shown(decision: &Decision) -> String {
     let states = decision.quotas().iter();
@@ -184,7 +184,7 @@ async fn forgotten_scripts_charge_once() {
         let flush = {
             let (is_over, url) = (Arc::clone(&is_over), server.url.clone());
             tokio::spawn(async move {
-                let mut connection = test_support::async_connection(&url).await;
+                let mut connection = kit::async_connection(&url).await;
                 let mut flushes = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let mut flush = redis::cmd("SCRIPT");

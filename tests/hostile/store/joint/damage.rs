@@ -1,12 +1,12 @@
 //! Law 10 over several counts: what is damaged under one of them heals or is a typed error, and in
 //! an error nothing is charged. Law 4: every key expires.
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Store};
 
 use super::{costing, joint, keys_of, left, subject, tuple};
-use crate::helpers::{PATIENT, check_expiries, connect, run};
+use kit::{PATIENT, check_expiries, connect, run};
 
 #[tokio::test]
 async fn damaged_values_under_one_count() {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::store::Charge;
 use tidegate::{Algorithm, MemoryStore, Resilient, Store, Take};
 
 use super::{joint, left, subject, take, three, tuple};
-use crate::helpers::{PATIENT, connect};
+use kit::{PATIENT, connect};
 
 async fn ask(store: &Arc<dyn Store>, take: &Take) -> tidegate::Decision {
     store.take(take).await.expect("a decision")

@@ -10,7 +10,7 @@ use tidegate::rule::{Policy, RuleError, Subject};
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 
 use super::{costing, joint, left, quota, subject, take, three, tuple};
-use crate::helpers::clocked::Stores;
+use kit::clocked::Stores;
 
 #[tokio::test]
 async fn costs_of_nothing_and_of_too_much() {

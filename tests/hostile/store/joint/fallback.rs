@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Source;
 use tidegate::key::Everyone;
 use tidegate::rule::{OnError, Subject};
@@ -11,7 +11,7 @@ use tidegate::store::Charge;
 use tidegate::{Algorithm, Resilient, Store};
 
 use super::{joint, left, quota, three, tuple};
-use crate::helpers::{PATIENT, connect};
+use kit::{PATIENT, connect};
 
 async fn gone(processes: u32) -> Arc<dyn Store> {
     let mut server = Redis::start();

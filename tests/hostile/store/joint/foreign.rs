@@ -1,13 +1,13 @@
 //! A key of one subject that holds another type: the requests that name it fail, and only they.
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Store, Take};
 
 use super::{keys_of, left, three, tuple};
-use crate::helpers::{PATIENT, behind, connect, millis, run};
+use kit::{PATIENT, behind, connect, millis, run};
 
 /// What writes a foreign value, for each type that the algorithm does not use.
 fn foreign(algorithm: Algorithm, name: &str) -> Vec<String> {

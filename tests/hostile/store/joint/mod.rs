@@ -18,7 +18,7 @@ mod threads;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::Everyone;
 use tidegate::rule::{Policy, Subject};
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, Key, MemoryStore, Rule, Store, Take};
 
 use super::{costing, joint, quota};
-use crate::helpers::{PATIENT, connect};
+use kit::{PATIENT, connect};
 
 const PATHS: [&str; 10] = [
     "a", "a:b", "{a}", "a}", "a}:b", "a~1", "~", "a b", "ü:b", "{a}:b",

@@ -9,7 +9,7 @@ use tidegate::store::Charge;
 use tidegate::{Algorithm, Rule, Store, Take};
 
 use super::{costing, joint, left, quota, subject, take, tuple};
-use crate::helpers::clocked::Stores;
+use kit::clocked::Stores;
 
 /// Tokens and requests of a user, tokens of an address, requests of everyone.
 fn tokens(algorithm: Algorithm, path: &str) -> Arc<Rule> {
@@ -24,7 +24,7 @@ fn tokens(algorithm: Algorithm, path: &str) -> Arc<Rule> {
     )
 }
 
-async fn each(test: impl AsyncFn(&crate::helpers::clocked::Clocked, Algorithm, Take)) {
+async fn each(test: impl AsyncFn(&kit::clocked::Clocked, Algorithm, Take)) {
     let stores = Stores::start().await;
     for store in &stores.all {
         for algorithm in Algorithm::ALL {

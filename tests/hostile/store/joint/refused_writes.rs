@@ -1,13 +1,13 @@
 //! A server or a store that has no room for a second count: nothing is charged in the first.
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Store, Take};
 
 use super::{costing, joint, keys_of, left, subject, take, three, tuple};
-use crate::helpers::{PATIENT, connect, run};
+use kit::{PATIENT, connect, run};
 
 /// The first count exists, and another one is new; also a count of the same subject at another cost.
 async fn refuses(kind: StoreErrorKind, refuse: &str, allow: &str) {

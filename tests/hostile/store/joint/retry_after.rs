@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::decision::Verdict;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, Store, Take};
 
 use super::{costing, joint, left, quota, take};
-use crate::helpers::clocked::{Clocked, Stores};
+use kit::clocked::{Clocked, Stores};
 
 /// Of some subjects, at a cost.
 fn random_take(random: &mut Random, rule: &std::sync::Arc<tidegate::Rule>) -> Take {

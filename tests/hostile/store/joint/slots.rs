@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, Key, Store, Take};
 
 use super::{costing, joint, keys_of, quota};
-use crate::helpers::{PATIENT, connect, run};
+use kit::{PATIENT, connect, run};
 
 /// What a cluster hashes of a key.
 fn tag(name: &str) -> &str {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
 use tidegate::{Algorithm, Key, MemoryStore, Store, Take};

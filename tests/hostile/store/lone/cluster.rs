@@ -1,9 +1,9 @@
 //! Lone takes that a cluster redirects, and whose callers have left or do not poll by then.
 
-use test_support::cluster::{Cluster, Plan};
+use kit::cluster::{Cluster, Plan};
 
 use super::*;
-use crate::helpers::charged;
+use kit::charged;
 
 async fn connect(cluster: &Cluster) -> RedisStore {
     let store = RedisStore::connect(&*cluster.url()).await.expect("runs");

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::Mode;
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::Mode;
+use kit::random::Random;
 use tidegate::{Algorithm, Quota, Rule};
 use tokio::runtime::Builder;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::helpers::{Allowed, behind, charged, check_windows, connect, is_allowed};
+use kit::{Allowed, behind, charged, check_windows, connect, is_allowed};
 
 fn of_quota(algorithm: Algorithm, max: u64, window: Duration) -> Arc<Rule> {
     let quota = Quota::new(window, max).expect("a valid quota");
@@ -78,7 +78,7 @@ fn several_stores_and_runtimes() {
             allowed >= MAX - 40,
             "{algorithm:?}: 40 left, {allowed} were allowed"
         );
-        crate::helpers::run(&server, "FLUSHALL");
+        kit::run(&server, "FLUSHALL");
     }
 }
 

@@ -1,12 +1,12 @@
 //! The network breaks while a lone take is under way whose caller has left, keeps it, or waits.
 
-use test_support::Redis;
-use test_support::proxy::{FlightFault, Mode, Part, Proxy};
+use kit::Redis;
+use kit::proxy::{FlightFault, Mode, Part, Proxy};
 use tidegate::store::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::{behind, charged, connect};
+use kit::{behind, charged, connect};
 
 /// What the caller of the broken take does.
 #[derive(Debug, Clone, Copy, PartialEq)]

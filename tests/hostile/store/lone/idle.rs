@@ -2,14 +2,14 @@
 //! question, everybody else is answered.
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::Lock;
 use tidegate::store::StoreErrorKind;
 
 use super::*;
-use crate::helpers::{TIMEOUT, behind, charged, connect, run};
+use kit::{TIMEOUT, behind, charged, connect, run};
 
 /// One after the other is polled once and kept: each is executed at once, none holds a place, and
 /// when it is polled at last, it has its own answer.
@@ -43,7 +43,7 @@ async fn two_hundred_one_after_the_other() {
 async fn beside_locks_and_limiters() {
     let server = Redis::start();
     let proxy = behind(&server, millis(6)).await;
-    let redis = crate::helpers::handle(&proxy.url).await;
+    let redis = kit::handle(&proxy.url).await;
     let store = RedisStore::of(&redis);
     let limiter = RateLimiter::new(&redis, "limiter");
     let set = limiter.set_rate(Rate::overall(1_000, HOUR).expect("valid"));

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::{Quota, Rule, Store};
 
 use super::*;
-use crate::helpers::{TIMEOUT, behind, charged, connect};
+use kit::{TIMEOUT, behind, charged, connect};
 
 /// A caller alone leaves at a moment of the round trip; right behind it comes a bystander.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

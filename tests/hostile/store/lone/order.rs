@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::Mode;
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::Mode;
+use kit::random::Random;
 
 use super::*;
-use crate::helpers::{behind, charged, connect};
+use kit::{behind, charged, connect};
 
 /// Asked first and polled last, it is charged first.
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! What a server answers instead of a decision, and what it does to connections, beside lone takes.
 
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::store::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::{TIMEOUT, behind, charged, connect, run};
+use kit::{TIMEOUT, behind, charged, connect, run};
 
 /// The scripts are forgotten before, while, and after a take is under way: each is charged once,
 /// and none fails.
@@ -170,7 +170,7 @@ async fn transactions_of_others() {
     let store = connect(&proxy.url, PATIENT).await;
     let mut bystander = Bystander::new("bystander");
     let name = "CurrentLimiter:bystander:bystander";
-    let mut other = test_support::async_connection(&server.url).await;
+    let mut other = kit::async_connection(&server.url).await;
     let mut aborted = 0;
     for _ in 0..60 {
         let mut watch = redis::cmd("WATCH");

@@ -3,13 +3,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::{behind, charged, connect, is_allowed};
+use kit::{behind, charged, connect, is_allowed};
 
 fn of_one_thread() -> Runtime {
     let mut builder = Builder::new_current_thread();

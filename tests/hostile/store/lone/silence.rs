@@ -4,12 +4,12 @@
 use std::fmt::Debug;
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::Mode;
+use kit::Redis;
+use kit::proxy::Mode;
 use tokio::time::timeout;
 
 use super::*;
-use crate::helpers::{TIMEOUT, behind, connect};
+use kit::{TIMEOUT, behind, connect};
 
 const ROUND_TRIP: Duration = millis(20);
 /// What the reply that was on its way, a new connection and a busy machine take.

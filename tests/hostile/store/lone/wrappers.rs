@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
-use test_support::Redis;
-use test_support::proxy::Mode;
+use kit::Redis;
+use kit::proxy::Mode;
 use tidegate::decision::Source;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::StoreErrorKind;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use super::*;
-use crate::helpers::{TIMEOUT, app, behind, charged, connect};
+use kit::{TIMEOUT, app, behind, charged, connect};
 
 fn of_quota(path: &str, max: u64) -> Rule {
     let quota = Quota::new(HOUR, max).expect("a valid quota");

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{Algorithm, RedisStore, Store};
 
 use super::{ALGORITHMS, rule, settle, take};
-use crate::helpers::clocked::charge;
-use crate::helpers::{HOUR, PATIENT, check_expiries, connect, millis};
+use kit::clocked::charge;
+use kit::{HOUR, PATIENT, check_expiries, connect, millis};
 
 /// How long the only keys of a server live at least.
 fn life(server: &Redis) -> Vec<Duration> {
@@ -40,7 +40,7 @@ async fn a_key_lives_until_its_debt_has_left() {
     for algorithm in ALGORITHMS {
         for window in [millis(50), Duration::from_secs(1), HOUR] {
             for owe in [0, 3, 1_000, 10_000_000, u64::MAX] {
-                crate::helpers::run(&server, "FLUSHALL");
+                kit::run(&server, "FLUSHALL");
                 let case = format!("{algorithm:?} {window:?} {owe}");
                 let rule = rule(algorithm, "life", &[(10, window)], owe);
                 let one = take(&rule, "x", 2);
@@ -92,7 +92,7 @@ async fn the_life_of_others_does_not_change() {
 async fn nothing_is_left_behind() {
     let server = Redis::start();
     let store = store(&server).await;
-    crate::helpers::run(&server, "FLUSHALL");
+    kit::run(&server, "FLUSHALL");
     for algorithm in ALGORITHMS {
         let rule = rule(algorithm, "short", &[(10, millis(600))], 10);
         let one = take(&rule, "x", 1);

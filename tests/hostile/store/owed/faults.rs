@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::store::{Charge, StoreErrorKind};
 use tidegate::{Algorithm, RedisStore, Resilient, Store};
 
 use super::{ALGORITHMS, COUNTING, rule, settle, take, used};
-use crate::helpers::clocked::charge;
-use crate::helpers::{HOUR, PATIENT, TIMEOUT, connect, millis, run};
+use kit::clocked::charge;
+use kit::{HOUR, PATIENT, TIMEOUT, connect, millis, run};
 
 async fn redis(url: &str, timeout: Duration) -> Arc<dyn Store> {
     Arc::new(connect(url, timeout).await)
@@ -179,7 +179,7 @@ async fn a_damaged_value() {
                 true => vec![],
                 false => names.iter().map(String::as_str).collect(),
             };
-            crate::helpers::check_expiries(&server, &kept);
+            kit::check_expiries(&server, &kept);
             store.take(&take(&rule, "x", 1)).await.expect("law 10");
             run(&server, "FLUSHALL");
         }

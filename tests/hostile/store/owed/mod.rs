@@ -14,7 +14,7 @@ use tidegate::decision::Receipt;
 use tidegate::store::{Capabilities, Charge, Settled, StoreFuture};
 use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
 
-use crate::helpers::stub::travel;
+use kit::stub::travel;
 
 const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::SlidingLog,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{join, join_all};
-use test_support::Redis;
-use test_support::random::Random;
+use kit::Redis;
+use kit::random::Random;
 use tidegate::{MemoryStore, Resilient, Store};
 
 use super::{COUNTING, rule, settle, take, used};
-use crate::helpers::clocked::charge;
-use crate::helpers::{HOUR, PATIENT, behind, connect, millis};
+use kit::clocked::charge;
+use kit::{HOUR, PATIENT, behind, connect, millis};
 
 /// Plain and in wrappers, behind a line of a few milliseconds, and in memory.
 async fn stores(url: &str) -> Vec<(&'static str, Arc<dyn Store>)> {

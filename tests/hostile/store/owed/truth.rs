@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::store::Charge;
 use tidegate::{Algorithm, Decision, Quota, Take};
 
 use super::{ALGORITHMS, COUNTING, rule, settle, take};
-use crate::helpers::clocked::{Clocked, Stores};
-use crate::helpers::{HOUR, millis};
+use kit::clocked::{Clocked, Stores};
+use kit::{HOUR, millis};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::key::Everyone;
 use tidegate::rule::{Policy, Share, Subject};
@@ -15,9 +15,9 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 use super::{ALGORITHMS, COUNTING, Far, rule, settle, take, used};
-use crate::helpers::clocked::charge;
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, behind, connect, millis};
+use kit::clocked::charge;
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, behind, connect, millis};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -526,7 +526,7 @@ async fn whoever_was_charged_is_charged_more() {
             !store.take(&one).await.expect("a decision").is_allowed(),
             "{algorithm:?}"
         );
-        crate::helpers::run(&server, "FLUSHALL");
+        kit::run(&server, "FLUSHALL");
     }
 }
 
@@ -566,7 +566,7 @@ async fn a_store_that_cannot() {
 /// A joint rule: each count without a cost of its own is charged what fits there.
 #[tokio::test]
 async fn each_count_is_charged_what_fits() {
-    let stores = crate::helpers::clocked::Stores::start().await;
+    let stores = kit::clocked::Stores::start().await;
     for clocked in &stores.all {
         for algorithm in ALGORITHMS {
             let case = format!("{} {algorithm:?}", clocked.name);

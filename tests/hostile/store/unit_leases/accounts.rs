@@ -9,8 +9,8 @@ use tidegate::{Algorithm, MemoryStore, Resilient, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::{LEASED, decide, leased, units, until_leased};
-use crate::helpers::distant::Distant;
-use crate::helpers::{HOUR, is_allowed, millis, take};
+use kit::distant::Distant;
+use kit::{HOUR, is_allowed, millis, take};
 
 const LEASE: Duration = millis(60);
 const MAX: u64 = 10_000;
@@ -217,7 +217,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
             let rule = match has_lease {
                 true => leased(algorithm, "strict", max, HOUR, millis(300)),
                 false => {
-                    let rule = crate::helpers::rule("strict", max, HOUR);
+                    let rule = kit::rule("strict", max, HOUR);
                     Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
                 }
             };
@@ -243,7 +243,7 @@ async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
     let store = Resilient::bare(Arc::clone(&memory));
     let rules = leases.map(|lease| match lease {
         0 => {
-            let rule = crate::helpers::rule("changes", MAX, HOUR);
+            let rule = kit::rule("changes", MAX, HOUR);
             Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
         }
         _ => leased(algorithm, "changes", MAX, HOUR, millis(lease)),

@@ -12,9 +12,9 @@ use tidegate::{Algorithm, Decision, MemoryStore, Quota, Resilient, Rule, Store, 
 use tokio::time::{sleep, timeout};
 
 use super::{LEASED, decide, leased, units, until_leased};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::stub::Stub;
-use crate::helpers::{HOUR, PATIENT, is_allowed, millis, take};
+use kit::distant::{Distant, Fate};
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, is_allowed, millis, take};
 
 const LEASE: Duration = millis(40);
 
@@ -415,9 +415,7 @@ async fn several_at_once_and_looks() {
             one.clone().with_cost(5),
             one.clone().with_cost(0),
         ];
-        let decisions = crate::helpers::ask_all(&store, &takes)
-            .await
-            .expect("decisions");
+        let decisions = kit::ask_all(&store, &takes).await.expect("decisions");
         assert_eq!(decisions.len(), 4);
         let kept: u64 = decisions
             .iter()
@@ -451,7 +449,7 @@ async fn rules_that_take_turns_on_one_key() {
             assert!(!told.is_allowed(), "law 11: {algorithm:?}: {told:?}");
             assert!(decide(&store, &large).await.is_allowed());
         }
-        let other = crate::helpers::rule("turns", 5, HOUR);
+        let other = kit::rule("turns", 5, HOUR);
         let other = Rule::clone(&other).with_algorithm(algorithm);
         let told = decide(&store, &take(&Arc::new(other), "x")).await;
         assert!(

@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::proxy::{Mode, Proxy};
+use kit::Redis;
+use kit::proxy::{Mode, Proxy};
 use tidegate::decision::Source;
 use tidegate::{Algorithm, RedisStore, Resilient, Store, Take};
 use tokio::time::sleep;
 
 use super::{LEASED, decide, leased, units, until_leased};
-use crate::helpers::{
-    Allowed, HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, take,
-};
+use kit::{Allowed, HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, take};
 
 /// What a busy machine takes to wake up.
 const SLACK: Duration = Duration::from_millis(400);
@@ -119,7 +117,7 @@ async fn replies_that_are_lost() {
         sleep(millis(2)).await;
     }
     proxy.all(Mode::Pass);
-    crate::helpers::check_windows(&allowed, MAX, WINDOW);
+    kit::check_windows(&allowed, MAX, WINDOW);
     assert!(allowed.len() > 200, "{}", allowed.len());
     sleep(WINDOW + millis(100)).await;
     let raw = connect(&server.url, PATIENT).await;

@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use test_support::Redis;
-use test_support::workers::{instructions, number, start_worker};
+use kit::Redis;
+use kit::workers::{instructions, number, start_worker};
 use tidegate::{Algorithm, Resilient, Rule, Store};
 use tokio::time::sleep;
 
 use super::faults::{Shift, work};
 use super::{LEASED, leased, units, until_leased};
-use crate::helpers::{
-    Allowed, HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take,
-};
+use kit::{Allowed, HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
 
 /// Whatever was asked for and answered within one window was used within it.
 pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
@@ -51,7 +49,7 @@ impl Fleet {
         let plain = rule.clone();
         let plain = Arc::new(match self.plain {
             0 => Rule::clone(&plain),
-            _ => Rule::clone(&crate::helpers::rule("fleet", self.max, self.window))
+            _ => Rule::clone(&kit::rule("fleet", self.max, self.window))
                 .with_algorithm(self.algorithm),
         });
         let mut stores: Vec<(Arc<dyn Store>, _)> = Vec::new();

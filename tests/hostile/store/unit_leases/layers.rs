@@ -17,8 +17,8 @@ use tidegate::{
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::helpers::distant::Distant;
-use crate::helpers::{HOUR, app_with_refunds, millis};
+use kit::distant::Distant;
+use kit::{HOUR, app_with_refunds, millis};
 
 const LEASE: Duration = millis(50);
 
@@ -182,7 +182,6 @@ async fn shadow_rules() {
 
 /// Hot reloads under load: leases are added, removed, made longer; the quota is raised and
 /// lowered; the algorithm stays. Never more is used than the largest quota so far.
-#[cfg(feature = "config")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::rule::RuleError;
 use tidegate::{Algorithm, Limits, Quota, Rule, Rules};
 
-use crate::helpers::{HOUR, millis};
+use kit::{HOUR, millis};
 
 const SECOND: Duration = Duration::from_secs(1);
 

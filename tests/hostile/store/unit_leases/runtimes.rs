@@ -11,8 +11,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::{decide, leased, until_leased};
-use crate::helpers::distant::Distant;
-use crate::helpers::{HOUR, is_allowed, millis, take};
+use kit::distant::Distant;
+use kit::{HOUR, is_allowed, millis, take};
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();

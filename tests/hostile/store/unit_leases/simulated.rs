@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use test_support::random::Random;
+use kit::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::time::{advance, timeout};
 
 use super::LEASED;
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::{HOUR, millis};
+use kit::distant::{Distant, Fate};
+use kit::{HOUR, millis};
 
 #[derive(Debug, Clone, Copy)]
 struct Fleet {

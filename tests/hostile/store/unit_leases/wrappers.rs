@@ -11,8 +11,8 @@ use tidegate::{Algorithm, MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep};
 
 use super::{decide, leased, units, until_leased};
-use crate::helpers::distant::{Distant, Fate};
-use crate::helpers::{HOUR, is_allowed, millis, take};
+use kit::distant::{Distant, Fate};
+use kit::{HOUR, is_allowed, millis, take};
 
 const LEASE: Duration = millis(60);
 

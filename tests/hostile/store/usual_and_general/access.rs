@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, RedisStore, Rule, Store};
 
 use super::{START, check_expiries, owned, rule, take};
-use crate::helpers::{PATIENT, connect, millis, run};
+use kit::{PATIENT, connect, millis, run};
 
 /// Those of `docs/security.md` that a script calls.
 const COMMANDS: [&str; 14] = [

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use kit::Redis;
 use redis::{Commands, Connection};
-use test_support::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, RedisStore, Rule, Store, Take};
 
 use super::{START, names, owned, rule, take};
-use crate::helpers::{PATIENT, connect, millis};
+use kit::{PATIENT, connect, millis};
 
 const MAX: u64 = 3;
 /// In milliseconds.

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use kit::Redis;
+use kit::random::Random;
 use redis::Commands;
-use test_support::Redis;
-use test_support::random::Random;
 use tidegate::decision::Receipt;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Quota, Store, Take};
 
 use super::{START, names, owned, take};
-use crate::helpers::{PATIENT, connect, millis};
+use kit::{PATIENT, connect, millis};
 
 const WINDOWS: [u64; 9] = [
     1,

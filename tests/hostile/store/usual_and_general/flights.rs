@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Rule, Store, Take};
 use tokio::time::sleep;
 
 use super::{check_expiries, contents, names, owned, rule, take};
-use crate::helpers::{PATIENT, behind, connect, is_allowed, millis, run};
+use kit::{PATIENT, behind, connect, is_allowed, millis, run};
 
 /// In milliseconds: nothing leaves it, and nothing drains.
 const MONTH: u64 = 30 * 86_400_000;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
-use test_support::Redis;
-use test_support::proxy::Proxy;
-use test_support::random::Random;
+use kit::Redis;
+use kit::proxy::Proxy;
+use kit::random::Random;
 use tidegate::algorithm::Count;
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
@@ -19,7 +19,7 @@ use tidegate::{
 };
 
 use super::{START, check_expiries, names, owned, quotas, take};
-use crate::helpers::{PATIENT, behind, connect, millis};
+use kit::{PATIENT, behind, connect, millis};
 
 /// Redis expires by its own clock. A key lives for a second at least, so what took less time than
 /// this saw no key expire.

@@ -12,7 +12,7 @@ mod ties;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::rule::{Policy, Quotas};
 use tidegate::{Algorithm, Key, Quota, Rule, Take};
 

@@ -4,14 +4,14 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::decision::Verdict;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, RedisStore, Store, StoreError, Take};
 
 use super::{START, check_expiries, contents, names, owned, rule, take};
-use crate::helpers::{PATIENT, charged, connect, millis, run};
+use kit::{PATIENT, charged, connect, millis, run};
 
 const MINUTE: u64 = 60_000;
 

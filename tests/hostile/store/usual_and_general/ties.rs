@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use test_support::Redis;
+use kit::Redis;
 use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Quota, Rule, Store};
 
 use super::{START, owned, quota, quotas, take};
-use crate::helpers::{PATIENT, connect};
+use kit::{PATIENT, connect};
 
 /// A rule whose takes are charged to a quota that counts for all, so that only two counters of
 /// earlier quotas are kept.

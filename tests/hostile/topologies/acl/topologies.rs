@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::cluster::{Cluster, Plan};
-use test_support::process::Process;
+use kit::cluster::{Cluster, Plan};
+use kit::process::Process;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 

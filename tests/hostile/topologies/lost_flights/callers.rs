@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kit::Redis as Server;
+use kit::proxy::Proxy;
 use redis::aio::MultiplexedConnection;
-use test_support::Redis as Server;
-use test_support::proxy::Proxy;
 use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
 
@@ -15,7 +15,7 @@ use tidegate::{Decision, Redis, RedisStore, Rule, Store, Take};
 use tokio::sync::OnceCell;
 
 use super::TIMEOUT;
-use crate::helpers::{HOUR, PATIENT, handle, rule, take};
+use kit::{HOUR, PATIENT, handle, rule, take};
 
 /// One kind of question. Callers of one kind have different numbers, and hear different answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -238,9 +238,7 @@ impl World {
             takes.push(self.shown(at).with_cost(shown(at)));
             takes.push(self.spent(at).with_cost(10));
         }
-        crate::helpers::ask_all(&beside, &takes)
-            .await
-            .expect("decisions");
+        kit::ask_all(&beside, &takes).await.expect("decisions");
     }
 
     fn shown(&self, at: u64) -> Take {
@@ -296,7 +294,7 @@ impl World {
                 is_owned(own, &answer)
             }
             Kind::Slice => {
-                let answers = crate::helpers::ask_all(&self.store, &self.owned).await?;
+                let answers = kit::ask_all(&self.store, &self.owned).await?;
                 expect(answers.len() as u64 == KEYS, || {
                     format!("{} answers", answers.len())
                 })?;

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
-use test_support::proxy::{Extra, FlightFault, Mode, Part, Proxy, Spot};
+use kit::Redis as Server;
+use kit::proxy::{Extra, FlightFault, Mode, Part, Proxy, Spot};
 use tidegate::Redis;
 use tokio::time::sleep;
 
 use super::callers::{Kind, Trouble, World};
 use super::{Load, Record};
-use crate::helpers::millis;
+use kit::millis;
 
 /// Until everybody is answered: the first attempt to connect may take its whole time-out.
 const BOUND: Duration = Duration::from_secs(8);

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
-use test_support::proxy::{FlightFault, Part};
+use kit::Redis as Server;
+use kit::proxy::{FlightFault, Part};
 use tokio::time::sleep;
 
 use super::callers::{Kind, Trouble, World};
 use super::{GROUPS, Load, Record, SLACK, TIMEOUT, all_at_once, in_groups};
-use crate::helpers::stalls::{Lost, Stalls};
-use crate::helpers::{millis, run};
+use kit::stalls::{Lost, Stalls};
+use kit::{millis, run};
 
 const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
 const NOPERM: &str = "-NOPERM User gate has no permissions to run the 'evalsha' command";

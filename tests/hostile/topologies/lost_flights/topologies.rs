@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use test_support::cluster::{Cluster, Plan};
-use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
-use test_support::sentinels::{NAME, Sentinels};
+use kit::cluster::{Cluster, Plan};
+use kit::proxy::{Extra, FlightFault, Part, Proxy, Spot};
+use kit::sentinels::{NAME, Sentinels};
 use tidegate::RedisStore;
 use tidegate::Store;
 use tokio::time::sleep;
 
 use super::callers::{Kind, World};
 use super::{ADDITIONS, LOSSES, Load, TIMEOUT, attack, check};
-use crate::helpers::stalls::Stalls;
-use crate::helpers::{HOUR, is_allowed, millis, rule, take};
+use kit::stalls::Stalls;
+use kit::{HOUR, is_allowed, millis, rule, take};
 
 /// Those that ask no process beside.
 const KINDS: [Kind; 12] = [

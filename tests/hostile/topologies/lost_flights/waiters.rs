@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use test_support::Redis as Server;
-use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
+use kit::Redis as Server;
+use kit::proxy::{Extra, FlightFault, Part, Proxy, Spot};
 use tidegate::lock::{Lock, LockError, LockErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::callers::connected;
 use super::{LOSSES, TIMEOUT};
-use crate::helpers::{handle, millis};
+use kit::{handle, millis};
 
 const WAITERS: usize = 6;
 /// Until each waiter has had the lock again: it asks at least every second, and a call that nobody

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::MemoryStore;
 
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 /// Decides after the time of the way there, and is heard after that of the way back. Clones are the
 /// same store.

@@ -7,12 +7,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
-use test_support::Redis;
+use kit::Redis;
 use tidegate::{RateLimitLayer, Resilient};
 use tower::ServiceExt;
 
 use super::*;
-use crate::store_on;
+use kit::store_on;
 
 /// Scripts that the server has run.
 fn calls(server: &Redis) -> u64 {
@@ -33,7 +33,7 @@ fn calls(server: &Redis) -> u64 {
 
 /// Counts how often the machine is so late that denials grow old before they are asked about again.
 async fn stalls(server: &Redis, counted: Arc<AtomicU64>) {
-    let mut connection = test_support::async_connection(&server.url).await;
+    let mut connection = kit::async_connection(&server.url).await;
     tokio::spawn(async move {
         loop {
             let asked = Instant::now();

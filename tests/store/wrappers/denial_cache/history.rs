@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use kit::random::config;
 use proptest::prelude::*;
-use test_support::random::config;
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Resilient, Store};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::delayed::Delayed;
 use super::*;
-use crate::helpers::stub::Stub;
+use kit::stub::Stub;
 
 fn quota_of(window: u64) -> impl Strategy<Value = Quota> {
     let max = prop_oneof![4 => 1..8_u64, 1 => Just(0_u64)];

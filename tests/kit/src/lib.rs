@@ -1,0 +1,30 @@
+//! What the tests share: servers that they start themselves, a proxy that breaks connections, worker
+//! processes and logs that tests can read; rules, apps, and stores that answer as a test wants.
+
+pub mod clocked;
+pub mod cluster;
+pub mod distant;
+pub mod full_log;
+pub mod http;
+pub mod limiter_monitor;
+pub mod log;
+pub mod process;
+pub mod proxy;
+pub mod random;
+pub mod sentinels;
+mod server;
+pub mod stalls;
+pub mod stub;
+pub mod workers;
+mod world;
+
+pub use server::{Redis, Stopwatch, async_connection, busy_here};
+pub use world::*;
+
+/// The folder of the crate, with `src`, `lua` and `docs` in it.
+pub fn root() -> &'static std::path::Path {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .nth(2)
+        .expect("tests/kit is two folders deep")
+}
