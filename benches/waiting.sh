@@ -10,7 +10,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 run() {
-  cargo test -q --release --all-features --test "$1" -- --nocapture --test-threads 1 "${@:2}" 2>&1
+  cargo test -q --release -p tidegate -p tidegate-tests --all-features --test "$1" -- --nocapture --test-threads 1 "${@:2}" 2>&1
 }
 
 for round in $(seq "$rounds"); do

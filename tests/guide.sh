@@ -81,8 +81,8 @@ grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' READ
     END { exit wrong }
   ' >&2
 # The test binaries that the page names.
-for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z]+$' | sort -u); do
-  test -d "tests/$binary" ||
+for binary in $(grep -oE 'run\.sh [^`]*--test [a-z_]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z_]+$' | sort -u); do
+  test -d "tests/${binary/#hostile_/hostile/}" ||
     { echo "tests/guide.sh: the docs name the test binary $binary, which is not there" >&2; exit 1; }
 done
 # Each limiter of the comparison, in its version, has a line that says where that was read.

@@ -48,4 +48,4 @@ if [ "$wanted" != "$(cat "$built/built" 2>/dev/null)" ]; then
 fi
 ls "$built/lib" | grep '^redisson-'
 
-exec cargo test --all-features "${profile[@]}" --test fleet interop:: -- --ignored --nocapture --test-threads 1
+exec cargo test -p tidegate -p tidegate-tests --all-features "${profile[@]}" --test fleet interop:: -- --ignored --nocapture --test-threads 1

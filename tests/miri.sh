@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the unit tests and tests/laws/miri.rs under Miri: undefined behaviour and data races, in this crate and below it.
+# Runs the unit tests and tests/model/miri.rs under Miri: undefined behaviour and data races, in this crate and below it.
 # Options are those of `cargo miri test`. TIDEGATE_NIGHTLY names the toolchain. Default: nightly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +32,6 @@ target="s390x-unknown-linux-gnu"
 # The system's clock is outside of the interpreter.
 export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
 export CARGO_TARGET_DIR="${TIDEGATE_MIRI_TARGET:-target/miri}"
-miri=(cargo "+$toolchain" miri test --target "$target" --no-default-features --features test-util)
-"${miri[@]}" --lib "$@"
-"${miri[@]}" --test laws "$@" -- miri::
+miri=(cargo "+$toolchain" miri test --target "$target")
+"${miri[@]}" -p tidegate --no-default-features --features test-util --lib "$@"
+"${miri[@]}" -p tidegate-model "$@"

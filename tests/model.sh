@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Model checking of the in-memory store: its threads in thousands of orders, see tests/laws/interleavings.rs.
+# Model checking of the in-memory store: its threads in thousands of orders, see tests/model/interleavings.rs.
 # Options are those of `cargo test` and, after `--`, of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +13,6 @@ fi
 export RUSTFLAGS="--cfg tidegate_model"
 export CARGO_TARGET_DIR="${TIDEGATE_MODEL_TARGET:-target/model}"
 export CARGO_PROFILE_DEV_DEBUG=0
-# What the model leaves out is said in tests/laws/interleavings.rs.
+# What the model leaves out is said in tests/model/interleavings.rs.
 export SHUTTLE_SILENCE_WARNINGS=1
-exec cargo test -p tidegate --no-default-features --features test-util --test laws "$@" -- interleavings::
+exec cargo test -p tidegate-model --test model "$@"

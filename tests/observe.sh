@@ -44,7 +44,7 @@ check_metrics() {
 
 check_web_app() {
   cargo build --quiet --example web_app
-  cargo test --quiet --all-features --test layer promtool -- --ignored
+  cargo test --quiet -p tidegate -p tidegate-tests --all-features --test layer promtool -- --ignored
   echo "promtool reads /metrics of the web app"
 }
 

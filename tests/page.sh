@@ -54,7 +54,7 @@ chromedriver --version
 
 # The tests start the example as a process of its own, on default features.
 cargo build --example web_app
-cargo test --all-features --test layer --no-run
+cargo test -p tidegate -p tidegate-tests --all-features --test layer --no-run
 
 # Whatever hangs is ended.
 limit=()
@@ -67,7 +67,7 @@ if [ -n "$pictures" ]; then
   tests=(web_app::limits_page::screenshots)
 fi
 # One after the other: the tests measure how soon something is shown.
-${limit[@]+"${limit[@]}"} cargo test --all-features --test layer -- \
+${limit[@]+"${limit[@]}"} cargo test -p tidegate -p tidegate-tests --all-features --test layer -- \
   --ignored --test-threads 1 "${tests[@]}"
 
 if [ -n "$pictures" ]; then

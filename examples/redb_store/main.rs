@@ -1,7 +1,7 @@
 //! A custom store: counts in a file, which survive a restart.
 //!
 //! `cargo run --example redb_store`, and once more within a minute. The suite that every store
-//! passes is run on it by `cargo test --all-features --test store redb`.
+//! passes is run on it by `bash tests/run.sh --test store redb`.
 
 mod store;
 #[path = "../support/mod.rs"]

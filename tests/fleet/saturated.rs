@@ -1,7 +1,7 @@
 //! Four processes with 64 tasks each ask for more than there is: every grant is lawful, and nothing
 //! is left unused.
 //!
-//! `TIDEGATE_FLEET_SECONDS` makes each phase so much longer: the million grants of `tests/long.sh`.
+//! `TIDEGATE_FLEET_SECONDS` makes each phase so much longer: the million grants of `tests/nightly.sh`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

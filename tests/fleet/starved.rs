@@ -1,7 +1,7 @@
 //! Two processes beside busy loops: a process that reads its replies late is not a Redis that
 //! answers late, and the limit is one.
 //!
-//! `TIDEGATE_STARVED` says how many bursts there are: the twenty of `tests/long.sh`.
+//! `TIDEGATE_STARVED` says how many bursts there are: the twenty of `tests/nightly.sh`.
 
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -20,8 +20,6 @@ mod fields;
 mod forgotten;
 mod fuzz;
 mod history;
-#[cfg(miri)]
-mod miri;
 mod oracle;
 mod owed;
 mod plans;

@@ -1,6 +1,6 @@
 //! How long it takes from a release to the lock in another task, of 64 tasks in 4 processes.
 //!
-//! For figures: `cargo test --release --all-features --test lock handover_fleet -- --nocapture`.
+//! For figures: `bash tests/run.sh --release --test lock handover_fleet -- --nocapture`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

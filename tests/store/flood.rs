@@ -1,7 +1,7 @@
 //! A flood of keys that were never seen before, in memory: no more are held than allowed, in no
 //! more bytes than said, and a limited key stays limited.
 //!
-//! Short by default. `TIDEGATE_FLOOD=10000000 cargo test --release --all-features --test store --
+//! Short by default. `TIDEGATE_FLOOD=10000000 bash tests/run.sh --release --test store --
 //! --nocapture flood::` sends that many keys by each algorithm, at three caps, and prints a table.
 
 use std::net::Ipv6Addr;

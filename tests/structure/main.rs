@@ -2,6 +2,8 @@
 //!
 //! It reads the sources and needs no server. Docs and comments may name everything.
 
+mod map;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

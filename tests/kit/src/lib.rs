@@ -8,6 +8,7 @@ pub mod full_log;
 pub mod http;
 pub mod limiter_monitor;
 pub mod log;
+pub mod map;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -1,0 +1,144 @@
+//! What a mutant is, and the three places that they come from.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use kit::map::Map;
+use kit::random::Random;
+use toml::{Table, Value};
+
+pub(crate) struct Mutant {
+    pub(crate) part: String,
+    pub(crate) what: String,
+    pub(crate) change: Change,
+    /// The tests that know it, as options of `cargo test`: what is quick comes first.
+    pub(crate) tests: Vec<String>,
+}
+
+pub(crate) enum Change {
+    /// A text that stands once in its file.
+    Text {
+        file: String,
+        from: String,
+        to: String,
+    },
+    /// A unified diff.
+    Patch(PathBuf),
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.change {
+            Change::Text { file, .. } => file.clone(),
+            Change::Patch(patch) => patch.display().to_string(),
+        };
+        write!(f, "{}: {} ({place})", self.part, self.what)
+    }
+}
+
+fn table(file: &str) -> Table {
+    let text = fs::read_to_string(kit::root().join("tests/mutants").join(file));
+    let table = text.expect("a file").parse();
+    table.unwrap_or_else(|error| panic!("tests/mutants/{file}: {error}"))
+}
+
+fn text(table: &Value, key: &str) -> String {
+    let text = table.get(key).and_then(Value::as_str);
+    text.unwrap_or_else(|| panic!("{key} is missing: {table:?}")).to_owned()
+}
+
+fn texts(table: &Value, key: &str) -> Vec<String> {
+    let texts = table[key].as_array().expect("an array").iter();
+    texts.map(|it| it.as_str().expect("a string").to_owned()).collect()
+}
+
+/// Those that were written by hand.
+pub(crate) fn list() -> Vec<Mutant> {
+    let table = table("list.toml");
+    let groups = table["tests"].as_array().expect("tables").iter();
+    let mutants = groups.flat_map(|group| {
+        let tests = texts(group, "run");
+        let mutants = group["mutant"].as_array().expect("tables").iter();
+        mutants.map(move |mutant| Mutant {
+            part: text(mutant, "part"),
+            what: text(mutant, "what"),
+            change: Change::Text {
+                file: text(mutant, "file"),
+                from: text(mutant, "from"),
+                to: text(mutant, "to"),
+            },
+            tests: tests.clone(),
+        })
+    });
+    mutants.collect()
+}
+
+/// Defects that were mended once.
+pub(crate) fn past() -> Vec<Mutant> {
+    let folder = kit::root().join("tests/mutants/past");
+    let table = table("past/list.toml");
+    let defects = table["defect"].as_array().expect("tables").iter();
+    let mutants = defects.map(|defect| Mutant {
+        part: text(defect, "commit"),
+        what: text(defect, "what"),
+        change: Change::Patch(folder.join(text(defect, "patch"))),
+        tests: texts(defect, "noticed-by").iter().map(|it| command(it)).collect(),
+    });
+    mutants.collect()
+}
+
+/// The options for a binary and the name of a test in it.
+fn command(test: &str) -> String {
+    let (binary, name) = test.split_once(' ').expect("a binary and a test");
+    match binary {
+        "lib" => format!("--lib -- {name}"),
+        binary => format!("--test {binary} -- {name}"),
+    }
+}
+
+/// How many of `cargo mutants` are tried in each of these folders.
+const DRAWN: [(&str, usize); 10] = [
+    ("src/algorithm", 4),
+    ("src/callback", 4),
+    ("src/config", 4),
+    ("src/connection", 4),
+    ("src/key", 4),
+    ("src/layer", 4),
+    ("src/limiter", 4),
+    ("src/lock", 4),
+    ("src/rule", 4),
+    ("src/store", 4),
+];
+
+/// A part of what `cargo mutants --list --json --diff` has written, the same in each run.
+pub(crate) fn of_tool() -> Vec<Mutant> {
+    let folder = kit::root().join("target/mutants-of-tool");
+    let listed = fs::read(folder.join("list.json")).expect("tests/mutants.sh writes it");
+    let listed: serde_json::Value = serde_json::from_slice(&listed).expect("JSON");
+    let map = Map::read();
+    let mut random = Random::new(54);
+    let mut drawn = Vec::new();
+    for (place, number) in DRAWN {
+        let of_place = listed.as_array().expect("an array").iter();
+        let of_place = of_place.filter(|it| file_of(it).starts_with(place));
+        let mut of_place: Vec<_> = of_place.collect();
+        for _ in 0..number.min(of_place.len()) {
+            let at = random.below(of_place.len() as u64) as usize;
+            let one = of_place.swap_remove(at);
+            let patch = folder.join(format!("{}.patch", drawn.len()));
+            fs::write(&patch, one["diff"].as_str().expect("a diff")).expect("is written");
+            drawn.push(Mutant {
+                part: place.to_owned(),
+                what: one["name"].as_str().unwrap_or_default().to_owned(),
+                change: Change::Patch(patch),
+                tests: map.tests_of(file_of(one)),
+            });
+        }
+    }
+    drawn
+}
+
+fn file_of(mutant: &serde_json::Value) -> &str {
+    mutant["file"].as_str().expect("a file")
+}

@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# The third tier: what takes long, or needs other programs. In parts of at most an hour on two cores:
+#
+#   bash tests/nightly.sh --list        # the parts
+#   bash tests/nightly.sh --part 3      # one of them
+#   bash tests/nightly.sh --table       # what has run, and on which tree
+#
+# A part that was interrupted goes on where it was: what has passed on this tree is not run again. What
+# a step says is kept in target/nightly/, that of a failure with the seed of its random numbers
+# (TIDEGATE_SEED=... repeats it; the test itself prints the case). Each run adds a row to one table.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tests/steps.sh
+
+parts=(
+  "1 histories: random histories at length, by the driver and by the stores"
+  "2 fleets: several processes at length, with and without leases"
+  "3 soak: half an hour of faults under load, and the tables of faults"
+  "4 mutants: the first half of the list"
+  "5 mutants: the second half of the list"
+  "6 mutants: defects of the past, and forty of cargo-mutants"
+  "7 programs: Redisson, Chromium, Prometheus; the model of threads"
+  "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
+  "9 servers: Redis 6.2 and Valkey, where they can be had"
+)
+usage() {
+  echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
+  exit 1
+}
+folder=target/nightly
+case "${1:-}" in
+  --list) printf '%s\n' "${parts[@]}"; exit ;;
+  --table) cat "$folder/table.md"; exit ;;
+  --part) part=${2:-}; [[ $part =~ ^[1-9]$ ]] || usage ;;
+  *) usage ;;
+esac
+
+# The tree that it runs on, with what is not committed.
+index=$(mktemp)
+cp "$(git rev-parse --git-path index)" "$index"
+tree=$(GIT_INDEX_FILE=$index git add -A && GIT_INDEX_FILE=$index git write-tree | cut -c1-12)
+rm "$index"
+mkdir -p "$folder/$tree"
+TIDEGATE_SEED=${TIDEGATE_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+export TIDEGATE_SEED
+echo "tests/nightly.sh: part $part, tree $tree, TIDEGATE_SEED=$TIDEGATE_SEED"
+
+# A step, unless it has passed on this tree; what it says is kept.
+once() {
+  local name=$1 kept
+  kept=$folder/$tree/$part-${name//[^a-z0-9]/-}
+  if [ -e "$kept.passed" ]; then
+    steps+=("$name|0|passed before")
+    return
+  fi
+  shift
+  { echo "TIDEGATE_SEED=$TIDEGATE_SEED $*"; } >"$kept.log"
+  step "$name" kept_in "$kept" "$@"
+}
+
+kept_in() {
+  local kept=$1
+  shift
+  if "$@" 2>&1 | tee -a "$kept.log"; then
+    mv "$kept.log" "$kept.passed"
+  else
+    echo "kept: $kept.log"
+    return 1
+  fi
+}
+
+run=(bash tests/run.sh --release)
+
+histories() {
+  once "histories" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test histories
+  once "usual case" env TIDEGATE_HISTORIES=20000 "${run[@]}" --test store usual_case
+  once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
+  once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
+  once "simulated fleets" env TIDEGATE_FLEETS=64 "${run[@]}" --test hostile_store unit_leases::simulated
+  once "lock" env TIDEGATE_ACQUISITIONS=100000 "${run[@]}" --test lock soak -- --nocapture
+  once "flood" env TIDEGATE_FLOOD=10000000 "${run[@]}" --test store flood:: -- --nocapture
+}
+
+fleets() {
+  once "saturated" env TIDEGATE_FLEET_SECONDS=22 "${run[@]}" --test fleet saturated -- --nocapture
+  once "short windows" env TIDEGATE_SHORT_WINDOWS=200 "${run[@]}" --test fleet short_windows -- --nocapture
+  once "outcomes" env TIDEGATE_OUTCOMES=200000 "${run[@]}" --test fleet outcomes:: -- --nocapture
+  once "owed" env TIDEGATE_OWED=200000 "${run[@]}" --test fleet owed:: -- --nocapture
+  once "starved" env TIDEGATE_STARVED=20 "${run[@]}" --test fleet starved:: -- --nocapture
+  once "waiting" env TIDEGATE_WAITING=10000 "${run[@]}" --test fleet waiting:: -- --nocapture
+  once "joint" env TIDEGATE_JOINT=1000000 "${run[@]}" --test fleet joint:: -- --nocapture
+  once "permits" env TIDEGATE_AT_A_TIME=200000 "${run[@]}" --test fleet permits:: -- --nocapture
+  once "leased" env TIDEGATE_LEASED_GRANTS=10000000 "${run[@]}" --test fleet leased:: -- --nocapture
+}
+
+soak() {
+  once "faults" bash tests/faults.sh
+  once "soak" bash tests/soak.sh
+}
+
+past_and_tool() {
+  once "past defects" bash tests/mutants.sh past
+  once "cargo-mutants" bash tests/mutants.sh tool
+}
+
+programs() {
+  once "model of threads" bash tests/model.sh
+  once "the real Redisson" bash tests/interop.sh --short
+  once "Prometheus" bash tests/observe.sh
+  once "Chromium" bash tests/page.sh
+}
+
+# Each set that a user may choose: two features at a time, and all but one.
+builds() {
+  if ! command -v cargo-hack >/dev/null; then
+    PATH=$PWD/target/tools/bin:$PATH
+    command -v cargo-hack >/dev/null || once "cargo-hack" cargo install cargo-hack --locked --root target/tools
+  fi
+  once "feature sets" cargo hack check -p tidegate --lib --no-dev-deps --feature-powerset --depth 2 \
+    --exclude-features default,full
+  local one
+  for one in $(awk '/^full = / { gsub(/[",\[\]]/, ""); $1 = $2 = ""; print }' Cargo.toml); do
+    once "all but $one" all_but "$one"
+  done
+  once "clippy, default features" cargo clippy -p tidegate --all-targets -- -D warnings
+  once "clippy, no features" cargo clippy -p tidegate --all-targets --no-default-features -- -D warnings
+  once "benches" cargo bench -p tidegate-benches --no-run
+  once "bench beside peers" cargo check --ignore-rust-version --manifest-path benches/peers/Cargo.toml
+  once "bench of versions" cargo check --manifest-path benches/versions/Cargo.toml
+  once "the guide's diffs build" bash tests/guide.sh --compile
+  if cargo +nightly miri --version >/dev/null 2>&1; then
+    once "Miri" bash tests/miri.sh
+  else
+    skipped "Miri" "no nightly Rust with Miri"
+  fi
+}
+
+# Without `redis` means without what needs it, too.
+all_but() {
+  local without=$1 rest
+  if [ "$without" = redis ]; then without='redis|lock|cluster|sentinel|tls'; fi
+  rest=$(awk '/^full = / { gsub(/[",\[\]]/, ""); $1 = $2 = ""; print }' Cargo.toml | tr ' ' '\n' |
+    grep -vxE "|$without" | paste -sd,)
+  cargo check -p tidegate --lib --no-default-features --features "$rest"
+}
+
+# The tests take more of Redis than the crate does, so a server of another version runs a part of them.
+servers() {
+  local found=() name program
+  for name in redis-server-6.2 valkey-server; do
+    program=$(command -v "$name" || ls target/servers/"$name" 2>/dev/null || true)
+    if [ -n "$program" ]; then
+      mkdir -p "$folder/bin-$name"
+      ln -sf "$(realpath "$program")" "$folder/bin-$name/redis-server"
+      once "$name" env PATH="$PWD/$folder/bin-$name:$PATH" \
+        "${run[@]}" --test histories --test store --test limiter --test lock -- \
+        histories conformance usual_case history basics redis_keys
+      found+=("$name")
+    else
+      skipped "$name" "not found on the PATH or in target/servers"
+    fi
+  done
+}
+
+case $part in
+  1) histories ;;
+  2) fleets ;;
+  3) soak ;;
+  4) once "mutants 1/2" env TIDEGATE_SHARD=1/2 bash tests/mutants.sh ;;
+  5) once "mutants 2/2" env TIDEGATE_SHARD=2/2 bash tests/mutants.sh ;;
+  6) past_and_tool ;;
+  7) programs ;;
+  8) builds ;;
+  9) servers ;;
+esac
+
+outcome=passed
+if [ $steps_failed -ne 0 ]; then outcome=FAILED; fi
+if [ ! -e "$folder/table.md" ]; then
+  printf '| part | tree | day | seconds | seed | outcome |\n|---|---|---|--:|--:|---|\n' >"$folder/table.md"
+fi
+printf '| %s | %s | %s | %d | %s | %s |\n' "${parts[part - 1]%%:*}" "$tree" "$(date +%F)" "$SECONDS" \
+  "$TIDEGATE_SEED" "$outcome" >>"$folder/table.md"
+finish

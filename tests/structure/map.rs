@@ -1,0 +1,158 @@
+//! The map of the tests is true: `tests/map.toml` names all of the crate and nothing that is not
+//! there, and the tables of `tests/README.md` are made from it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kit::map::Map;
+
+/// All files below a folder, as paths from the root.
+fn files_below(folder: &str) -> Vec<String> {
+    let root = kit::root();
+    let mut folders = vec![root.join(folder)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    let path = path.strip_prefix(root).expect("below the root");
+                    files.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn each_file_of_the_crate_is_in_the_map() {
+    let map = Map::read();
+    let files = files_below("src").into_iter().chain(files_below("lua"));
+    let files = files.filter(|file| file.ends_with(".rs") || file.ends_with(".lua"));
+    let lost: Vec<_> = files.filter(|file| map.row_of(file).is_none()).collect();
+    assert!(lost.is_empty(), "no row of tests/map.toml: {lost:#?}");
+    let paths = map.changed.iter().flat_map(|row| &row.paths);
+    let gone: Vec<_> = paths.filter(|path| !kit::root().join(path).exists()).collect();
+    assert!(gone.is_empty(), "not there: {gone:#?}");
+}
+
+/// The folder of the sources of a test binary. `lib` means the unit tests of the crate.
+fn folder_of(binary: &str) -> PathBuf {
+    let place = match binary.strip_prefix("hostile_") {
+        Some(subject) => Path::new("tests/hostile").join(subject),
+        None => Path::new("tests").join(binary),
+    };
+    kit::root().join(place)
+}
+
+/// What a filter can find in a binary: modules and functions, as `module::function`.
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let below = folder.strip_prefix(kit::root()).expect("below the root");
+    let below = below.display().to_string();
+    let mut names = BTreeSet::new();
+    for file in files_below(&below).iter().filter(|file| file.ends_with(".rs")) {
+        let module = file[below.len() + 1..].trim_end_matches(".rs");
+        let module = module.trim_end_matches("/mod").replace('/', "::");
+        names.insert(format!("{module}::"));
+        let text = fs::read_to_string(kit::root().join(file)).expect("a file");
+        for word in text.split("fn ").skip(1) {
+            let end = word.find(|it: char| !it.is_alphanumeric() && it != '_');
+            names.insert(format!("{module}::{}", &word[..end.unwrap_or(0)]));
+        }
+    }
+    names
+}
+
+#[test]
+fn each_test_that_the_map_names_is_there() {
+    let map = Map::read();
+    let mut wrong = Vec::new();
+    for command in map.changed.iter().flat_map(|row| &row.run) {
+        let (binaries, filters) = command.split_once(" -- ").unwrap_or((command, ""));
+        let mut names = BTreeSet::new();
+        let mut words = binaries.split_whitespace();
+        while let Some(word) = words.next() {
+            let folder = match word {
+                "--lib" | "--doc" => kit::root().join("src"),
+                _ => folder_of(words.next().unwrap_or_default()),
+            };
+            match folder.join("main.rs").exists() || word != "--test" {
+                true => names.append(&mut names_in(&folder)),
+                false => wrong.push(format!("{command}: no such binary")),
+            }
+        }
+        let filters = filters.split_whitespace().filter(|it| !it.starts_with("--"));
+        for filter in filters {
+            if !names.iter().any(|name| name.contains(filter)) {
+                wrong.push(format!("{command}: nothing is named {filter}"));
+            }
+        }
+    }
+    for law in &map.laws {
+        let gone = law.tests.iter().filter(|test| !kit::root().join("tests").join(test).exists());
+        wrong.extend(gone.map(|test| format!("law {}: no {test}", law.number)));
+    }
+    assert!(wrong.is_empty(), "tests/map.toml: {wrong:#?}");
+}
+
+#[test]
+fn each_of_the_eighteen_laws_has_its_tests() {
+    let laws = Map::read().laws;
+    let numbers: Vec<_> = laws.iter().map(|law| law.number).collect();
+    assert_eq!(numbers, Vec::from_iter(1..=18));
+    assert!(laws.iter().all(|law| !law.tests.is_empty()));
+}
+
+/// Each binary of the package is run by a tier.
+#[test]
+fn each_binary_is_run() {
+    let manifest = fs::read_to_string(kit::root().join("tests/Cargo.toml")).expect("a file");
+    let names = manifest.split("[[test]]\nname = \"").skip(1);
+    let names = names.filter_map(|rest| rest.split('"').next());
+    let script = fs::read_to_string(kit::root().join("tests/run.sh")).expect("a file");
+    let words = BTreeSet::from_iter(script.split(|it: char| !it.is_alphanumeric() && it != '_'));
+    let lost: Vec<_> = names.filter(|name| !words.contains(name)).collect();
+    assert!(lost.is_empty(), "tests/run.sh does not run {lost:?}");
+}
+
+fn tables(map: &Map) -> String {
+    let code = |paths: &[String]| {
+        let quoted: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
+        quoted.join(", ")
+    };
+    let mut text = String::from("| I changed | in | run |\n| --- | --- | --- |\n");
+    for row in &map.changed {
+        let runs = row.run.iter().map(|run| format!("`run {run}`"));
+        let runs: Vec<_> = runs.chain(row.also.clone()).collect();
+        text += &format!("| {} | {} | {} |\n", row.what, code(&row.paths), runs.join(", "));
+    }
+    text += "\n## Which law is tested where\n\nPaths are relative to this folder.\n\n";
+    text += "| | law | tests |\n| ---: | --- | --- |\n";
+    for law in &map.laws {
+        let tests = law.tests.join(", ");
+        text += &format!("| {} | {} | {tests} |\n", law.number, law.says);
+    }
+    text
+}
+
+#[test]
+fn the_readme_shows_the_map() {
+    const BEGIN: &str = "<!-- made from map.toml -->\n";
+    const END: &str = "<!-- end -->\n";
+    let path = kit::root().join("tests/README.md");
+    let readme = fs::read_to_string(&path).expect("a file");
+    let (before, rest) = readme.split_once(BEGIN).expect("the begin of the tables");
+    let (_, after) = rest.split_once(END).expect("the end of the tables");
+    let wanted = format!("{before}{BEGIN}\n{}\n{END}{after}", tables(&Map::read()));
+    if std::env::var("TIDEGATE_UPDATE").is_ok() {
+        fs::write(&path, &wanted).expect("is written");
+    } else {
+        assert!(
+            readme == wanted,
+            "TIDEGATE_UPDATE=1 cargo test -p tidegate-tests --test structure map"
+        );
+    }
+}
