@@ -87,6 +87,10 @@ fn every_mutant_is_noticed() {
         };
         println!("| {} | {} | {noticed} |", mutant.part, mutant.what);
     }
-    println!("{} mutants, {lost} no longer possible, {} alive", chosen.len(), alive.len());
+    println!(
+        "{} mutants, {lost} no longer possible, {} alive",
+        chosen.len(),
+        alive.len()
+    );
     assert!(alive.is_empty(), "alive: {alive:#?}");
 }

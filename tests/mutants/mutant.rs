@@ -45,12 +45,15 @@ fn table(file: &str) -> Table {
 
 fn text(table: &Value, key: &str) -> String {
     let text = table.get(key).and_then(Value::as_str);
-    text.unwrap_or_else(|| panic!("{key} is missing: {table:?}")).to_owned()
+    text.unwrap_or_else(|| panic!("{key} is missing: {table:?}"))
+        .to_owned()
 }
 
 fn texts(table: &Value, key: &str) -> Vec<String> {
     let texts = table[key].as_array().expect("an array").iter();
-    texts.map(|it| it.as_str().expect("a string").to_owned()).collect()
+    texts
+        .map(|it| it.as_str().expect("a string").to_owned())
+        .collect()
 }
 
 /// Those that were written by hand.
@@ -83,7 +86,10 @@ pub(crate) fn past() -> Vec<Mutant> {
         part: text(defect, "commit"),
         what: text(defect, "what"),
         change: Change::Patch(folder.join(text(defect, "patch"))),
-        tests: texts(defect, "noticed-by").iter().map(|it| command(it)).collect(),
+        tests: texts(defect, "noticed-by")
+            .iter()
+            .map(|it| command(it))
+            .collect(),
     });
     mutants.collect()
 }

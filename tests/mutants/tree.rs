@@ -36,7 +36,13 @@ impl Tree {
         let folder = tempfile::tempdir().expect("a folder");
         let listed = Command::new("git")
             .current_dir(kit::root())
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .args([
+                "ls-files",
+                "-z",
+                "--cached",
+                "--others",
+                "--exclude-standard",
+            ])
             .output()
             .expect("git");
         let names = String::from_utf8(listed.stdout).expect("names");
@@ -63,7 +69,13 @@ impl Tree {
             Change::Patch(patch) => {
                 let patched = Command::new("patch")
                     .current_dir(self.folder.path())
-                    .args(["--strip=1", "--force", "--quiet", "--reject-file=-", "--input"])
+                    .args([
+                        "--strip=1",
+                        "--force",
+                        "--quiet",
+                        "--reject-file=-",
+                        "--input",
+                    ])
                     .arg(patch)
                     .output();
                 let is_patched = patched.expect("`patch` is installed").status.success();
@@ -109,7 +121,13 @@ impl Tree {
         };
         // Whatever hangs is ended.
         let output = Command::new("timeout")
-            .args(["600", env!("CARGO"), "test", "--all-features", "--no-fail-fast"])
+            .args([
+                "600",
+                env!("CARGO"),
+                "test",
+                "--all-features",
+                "--no-fail-fast",
+            ])
             .current_dir(self.folder.path())
             .args(packages)
             .args(tests.split_whitespace())

@@ -35,7 +35,9 @@ fn each_file_of_the_crate_is_in_the_map() {
     let lost: Vec<_> = files.filter(|file| map.row_of(file).is_none()).collect();
     assert!(lost.is_empty(), "no row of tests/map.toml: {lost:#?}");
     let paths = map.changed.iter().flat_map(|row| &row.paths);
-    let gone: Vec<_> = paths.filter(|path| !kit::root().join(path).exists()).collect();
+    let gone: Vec<_> = paths
+        .filter(|path| !kit::root().join(path).exists())
+        .collect();
     assert!(gone.is_empty(), "not there: {gone:#?}");
 }
 
@@ -53,7 +55,10 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
     let below = folder.strip_prefix(kit::root()).expect("below the root");
     let below = below.display().to_string();
     let mut names = BTreeSet::new();
-    for file in files_below(&below).iter().filter(|file| file.ends_with(".rs")) {
+    for file in files_below(&below)
+        .iter()
+        .filter(|file| file.ends_with(".rs"))
+    {
         let module = file[below.len() + 1..].trim_end_matches(".rs");
         let module = module.trim_end_matches("/mod").replace('/', "::");
         names.insert(format!("{module}::"));
@@ -84,7 +89,9 @@ fn each_test_that_the_map_names_is_there() {
                 false => wrong.push(format!("{command}: no such binary")),
             }
         }
-        let filters = filters.split_whitespace().filter(|it| !it.starts_with("--"));
+        let filters = filters
+            .split_whitespace()
+            .filter(|it| !it.starts_with("--"));
         for filter in filters {
             if !names.iter().any(|name| name.contains(filter)) {
                 wrong.push(format!("{command}: nothing is named {filter}"));
@@ -92,7 +99,10 @@ fn each_test_that_the_map_names_is_there() {
         }
     }
     for law in &map.laws {
-        let gone = law.tests.iter().filter(|test| !kit::root().join("tests").join(test).exists());
+        let gone = law
+            .tests
+            .iter()
+            .filter(|test| !kit::root().join("tests").join(test).exists());
         wrong.extend(gone.map(|test| format!("law {}: no {test}", law.number)));
     }
     assert!(wrong.is_empty(), "tests/map.toml: {wrong:#?}");
@@ -127,7 +137,12 @@ fn tables(map: &Map) -> String {
     for row in &map.changed {
         let runs = row.run.iter().map(|run| format!("`run {run}`"));
         let runs: Vec<_> = runs.chain(row.also.clone()).collect();
-        text += &format!("| {} | {} | {} |\n", row.what, code(&row.paths), runs.join(", "));
+        text += &format!(
+            "| {} | {} | {} |\n",
+            row.what,
+            code(&row.paths),
+            runs.join(", ")
+        );
     }
     text += "\n## Which law is tested where\n\nPaths are relative to this folder.\n\n";
     text += "| | law | tests |\n| ---: | --- | --- |\n";

@@ -71,7 +71,9 @@ impl Map {
     /// If no row names it.
     pub fn tests_of(&self, path: &str) -> Vec<String> {
         let row = self.row_of(path);
-        row.unwrap_or_else(|| panic!("tests/map.toml lacks {path}")).run.clone()
+        row.unwrap_or_else(|| panic!("tests/map.toml lacks {path}"))
+            .run
+            .clone()
     }
 }
 
