@@ -290,7 +290,7 @@ fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
 /// A script of the limiter with what it includes.
 fn script(name: &str) -> String {
     let read = |path: String| std::fs::read_to_string(&path).expect("a script");
-    let root = env!("CARGO_MANIFEST_DIR");
+    let root = kit::root().display();
     let source = read(format!("{root}/lua/limiter/{name}.lua"));
     let line = |line: &str| match line.trim_start().strip_prefix("-- include: ") {
         Some(name) => read(format!("{root}/lua/include/{name}.lua")),
