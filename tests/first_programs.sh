@@ -6,24 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-missing=()
-for program in nginx redis-server curl; do
-  PATH=$PATH:/usr/sbin command -v "$program" >/dev/null || missing+=("$program")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  as_root=()
-  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
-  if ! command -v apt-get >/dev/null ||
-    { [ ${#as_root[@]} -gt 0 ] && ! command -v sudo >/dev/null; }; then
-    echo "tests/first_programs.sh: not found on the PATH: ${missing[*]}. Install nginx, redis and curl." >&2
-    exit 1
-  fi
-  echo "tests/first_programs.sh: installing nginx-light, redis-server and curl" >&2
-  ${as_root[@]+"${as_root[@]}"} apt-get update -q
-  # The script starts servers of its own: none has to run beside them.
-  ${as_root[@]+"${as_root[@]}"} env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
-    apt-get install -yq nginx-light redis-server curl
-fi
+source tests/need.sh
+need nginx=nginx-light redis-server=redis-server curl=curl
 PATH=$PATH:/usr/sbin
 
 folder=$(mktemp -d)

@@ -12,31 +12,8 @@ case "${1:---short}" in
   *) echo "usage: bash tests/interop.sh [--short|--long]" >&2; exit 1 ;;
 esac
 
-as_root() {
-  if [ "$(id -u)" -eq 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    echo "tests/interop.sh: need root to run: $*" >&2
-    return 1
-  fi
-}
-
-packages=()
-command -v javac >/dev/null || packages+=(default-jdk-headless)
-command -v mvn >/dev/null || packages+=(maven)
-command -v redis-server >/dev/null || packages+=(redis-server)
-if [ ${#packages[@]} -gt 0 ]; then
-  echo "tests/interop.sh: installing ${packages[*]}" >&2
-  if ! command -v apt-get >/dev/null; then
-    echo "tests/interop.sh: no apt-get here; install Java 17 or later, Maven and Redis 7.0 or later, and start again" >&2
-    exit 1
-  fi
-  as_root apt-get update -q
-  # The tests start servers of their own: none has to run beside them.
-  as_root env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -yq "${packages[@]}"
-fi
+source tests/need.sh
+need javac=default-jdk-headless mvn=maven redis-server=redis-server
 
 built=target/interop
 wanted=$(cat tests/fleet/interop/pom.xml tests/fleet/interop/java/*.java; echo "${REDISSON:-}")

@@ -1,8 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Expands the scripts of the folder lua/ with their includes, as src/connection/scripts.rs does, and looks for mistakes
 # with luacheck. Installs luacheck where it is missing, which needs apt-get. With the name of a script, as
 # `bash tests/lua.sh sliding_log.lua`, it prints that script with its includes.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
 expand() {
@@ -29,13 +29,8 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-if ! command -v luacheck >/dev/null; then
-    as_root=
-    [ "$(id -u)" -eq 0 ] || as_root=sudo
-    echo "tests/lua.sh: installing lua-check" >&2
-    $as_root apt-get update -q
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends lua-check
-fi
+source tests/need.sh
+need luacheck=lua-check
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT

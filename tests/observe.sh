@@ -6,32 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say_what_to_install() {
-  cat >&2 <<EOF
-tests/observe.sh: promtool is not on the PATH. $1
-Install it, and start again:
-  Debian, Ubuntu   apt-get install prometheus
-  macOS            brew install prometheus
-  others           https://prometheus.io/download
-EOF
-  exit 1
-}
-
-install_promtool() {
-  local as_root=()
-  command -v apt-get >/dev/null || say_what_to_install "This script installs with apt-get."
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || say_what_to_install "Installing needs root, and there is no sudo."
-    as_root=(sudo)
-  fi
-  echo "tests/observe.sh: installing prometheus, for promtool" >&2
-  # No server has to start.
-  ${as_root[@]+"${as_root[@]}"} apt-get update -q &&
-    ${as_root[@]+"${as_root[@]}"} env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
-      apt-get install -yq --no-install-recommends prometheus ||
-    say_what_to_install "Installing with apt-get failed."
-}
-
 check_metrics() {
   local text
   text=$(cargo run --quiet --all-features --example metrics)
@@ -66,7 +40,9 @@ check_dashboard() {
   promtool check rules "$rules"
 }
 
-command -v promtool >/dev/null || install_promtool
+source tests/need.sh
+install_elsewhere='Others: https://prometheus.io/download'
+need promtool=prometheus
 check_metrics
 check_web_app
 check_alerts

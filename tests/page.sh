@@ -10,32 +10,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say_what_to_install() {
-  cat >&2 <<EOF
-tests/page.sh: not found on the PATH: ${missing[*]}
-$1 Install what is missing, and start again:
-  Debian           apt-get install chromium chromium-driver
-  Fedora           dnf install chromium chromedriver
-  Alpine           apk add chromium chromium-chromedriver
-  macOS            brew install --cask chromium chromedriver
-EOF
-  exit 1
-}
-
-install_browser() {
-  local as_root=()
-  command -v apt-get >/dev/null || say_what_to_install "This script installs with apt-get."
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || say_what_to_install "Installing needs root, and there is no sudo."
-    as_root=(sudo)
-  fi
-  echo "tests/page.sh: installing chromium and chromium-driver, for ${missing[*]}" >&2
-  ${as_root[@]+"${as_root[@]}"} apt-get update -q &&
-    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -yq --no-install-recommends chromium chromium-driver fonts-dejavu-core ||
-    say_what_to_install "Installing with apt-get failed."
-}
-
 pictures=
 case "${1:-}" in
   "") ;;
@@ -44,12 +18,10 @@ case "${1:-}" in
   *) echo "usage: bash tests/page.sh [--screenshots FOLDER | --readme]" >&2; exit 1 ;;
 esac
 
-missing=()
-command -v chromedriver >/dev/null || missing+=(chromedriver)
-# The driver finds any of these.
-command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
-  command -v google-chrome >/dev/null || [ -d "/Applications/Chromium.app" ] || missing+=(chromium)
-if [ ${#missing[@]} -gt 0 ]; then install_browser; fi
+source tests/need.sh
+install_elsewhere='Fedora: dnf install chromium chromedriver. Alpine: apk add chromium chromium-chromedriver.
+macOS: brew install --cask chromium chromedriver.'
+need chromedriver=chromium,chromium-driver,fonts-dejavu-core
 chromedriver --version
 
 # The tests start the example as a process of its own, on default features.

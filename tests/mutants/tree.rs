@@ -112,27 +112,27 @@ impl Tree {
         Outcome::Alive
     }
 
-    /// What the tests say. `None` if the tree does not build.
+    /// What the tests say; options may begin with settings, as in `TIDEGATE_HISTORIES=4000 --test
+    /// histories`. `None` if the tree does not build.
     fn run(&self, tests: &str) -> Option<String> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
         let packages: &[&str] = match tests.contains("--test macros") {
             true => &["-p", "tidegate-macro-tests"],
             false => &["-p", "tidegate", "-p", "tidegate-tests"],
         };
+        let (settings, options): (Vec<_>, Vec<_>) =
+            tests.split_whitespace().partition(|word| word.contains('='));
+        let settings = settings.iter().filter_map(|word| word.split_once('='));
         // Whatever hangs is ended.
         let output = Command::new("timeout")
-            .args([
-                "600",
-                env!("CARGO"),
-                "test",
-                "--all-features",
-                "--no-fail-fast",
-            ])
+            .args(["600", env!("CARGO"), "test"])
+            .args(["--all-features", "--no-fail-fast"])
             .current_dir(self.folder.path())
             .args(packages)
-            .args(tests.split_whitespace())
+            .args(options)
             .env("CARGO_TARGET_DIR", target)
             .env("TIDEGATE_HISTORIES", "800")
+            .envs(settings)
             .env_remove("RUSTFLAGS")
             .output()
             .expect("cargo starts");
