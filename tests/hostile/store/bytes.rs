@@ -2,15 +2,10 @@
 //! names are one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use kit::random::Random;
 use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
-use tidegate::decision::Receipt;
-use tidegate::{Algorithm, Key, Quota, Rule, Take};
 
-use kit::HOUR;
+use crate::prelude::*;
 
 const NOW: u64 = 1_800_000_000_000_777;
 
@@ -74,11 +69,7 @@ fn misuse(bytes: &[u8]) {
         }
     });
     let most = 40_000 + 200 * bytes.len() as u64;
-    assert!(
-        used.bytes_max <= most,
-        "{} bytes of memory for {bytes:?}",
-        used.bytes_max
-    );
+    assert!(used.bytes_max <= most, "{used:?}: {bytes:?}");
 }
 
 /// Every bit of every count flipped, alone.
@@ -153,10 +144,8 @@ fn cut_off_and_too_long() {
             }
         }
         let twice = [&bytes[..], &bytes].concat();
-        assert_eq!(
-            Count::from_bytes(&twice).err(),
-            Some(CountError::TooLong(bytes.len()))
-        );
+        let expected = Some(CountError::TooLong(bytes.len()));
+        assert_eq!(Count::from_bytes(&twice).err(), expected);
     }
 }
 

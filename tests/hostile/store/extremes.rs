@@ -1,36 +1,18 @@
 //! Values at their ends: time-outs, costs, quotas, windows; rules that change; clocks that step.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
-use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use kit::Redis;
+use http::Request;
 use tidegate::rule::SharedRules;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take};
 use tower::ServiceExt;
 
-use kit::{HOUR, PATIENT, connect, millis, rule, take};
+use crate::prelude::*;
 
 const START: u64 = 1_700_000_000_000_000;
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
 
 /// Law 6: a time-out of nothing is answered at once, and one without end is not at all too early.
 #[tokio::test]
 async fn time_outs_at_their_ends() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = near().await;
     let one = take(&rule("one", 1_000, HOUR), "");
     for hardly in [
         Duration::ZERO,
@@ -50,7 +32,7 @@ async fn time_outs_at_their_ends() {
     }
     for endless in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000)] {
         let store = store.clone().timeout(endless);
-        store.take(&one).await.expect("a decision");
+        decide(&store, &one).await;
         let thousand = kit::ask_all(&store, &vec![one.clone(); 1_000]).await;
         assert_eq!(thousand.expect("decisions").len(), 1_000);
         let receipt = store.take(&take(&one.rule().clone(), "x")).await;
@@ -63,10 +45,8 @@ async fn time_outs_at_their_ends() {
 /// Law 8 at the ends of costs, quotas and windows.
 #[tokio::test]
 async fn numbers_at_their_ends() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
-    let clock = ManualClock::default();
-    clock.set(START);
+    let (_server, store) = near().await;
+    let clock = clock_at(START);
     let memory = MemoryStore::new().clock(clock.clone());
     let store = store.clone().clock(clock.clone());
     let windows = [
@@ -90,7 +70,7 @@ async fn numbers_at_their_ends() {
     let mut number = 0;
     for window in windows {
         for max in maxes {
-            for algorithm in ALGORITHMS {
+            for algorithm in Algorithm::ALL {
                 number += 1;
                 let quota = Quota::new(window, max).expect("valid");
                 let rule = Rule::new(&format!("ends{number}"), [quota]).expect("valid");
@@ -100,8 +80,8 @@ async fn numbers_at_their_ends() {
                     clock.set(clock.now() + step);
                     for cost in costs {
                         let take = take(&rule, "").with_cost(cost);
-                        let answer = store.take(&take).await.expect("a decision");
-                        let expected = memory.take(&take).await.expect("a decision");
+                        let answer = decide(&store, &take).await;
+                        let expected = decide(&memory, &take).await;
                         let case = format!("{algorithm:?} {max} in {window:?}: {cost}");
                         assert_eq!(answer.is_allowed(), expected.is_allowed(), "{case}");
                         assert_eq!(answer.retry_after(), expected.retry_after(), "{case}");
@@ -117,8 +97,8 @@ async fn numbers_at_their_ends() {
                     }
                 }
                 for (take, ours, theirs) in receipts {
-                    let ours = store.refund(&take, &ours).await.expect("an answer");
-                    let theirs = memory.refund(&take, &theirs).await.expect("an answer");
+                    let ours = refund(&store, &take, &ours).await;
+                    let theirs = refund(&memory, &take, &theirs).await;
                     assert_eq!(ours, theirs, "{algorithm:?} {max} in {window:?}");
                 }
             }
@@ -145,14 +125,13 @@ fn everything(server: &Redis) -> Vec<(String, i64, Vec<u8>)> {
 /// Law 2, also while the clock is back: denied takes and looks change nothing at all.
 #[tokio::test]
 async fn denied_while_the_clock_is_back() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     let clock = ManualClock::default();
     let store = store.clone().clock(clock.clone());
     let quotas = [Quota::new(Duration::from_secs(10), 5), Quota::new(HOUR, 8)];
     let quotas = quotas.map(|quota| quota.expect("valid"));
     let mut takes: Vec<Take> = Vec::new();
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let rule = Rule::new("back", quotas)
             .expect("valid")
             .with_algorithm(algorithm);
@@ -161,7 +140,7 @@ async fn denied_while_the_clock_is_back() {
     clock.set(START);
     for take in &takes {
         for _ in 0..9 {
-            let _ = store.take(take).await.expect("a decision");
+            let _ = decide(&store, take).await;
         }
     }
     let before = everything(&server);
@@ -191,9 +170,8 @@ async fn denied_while_the_clock_is_back() {
 /// Law 1 while rules change under load: of the quotas that take turns, the largest bounds all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quotas_that_change_under_load() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
-    for algorithm in ALGORITHMS {
+    let (_server, store) = near().await;
+    for algorithm in Algorithm::ALL {
         let rules = |max, window| -> Rules {
             let quota = Quota::new(window, max).expect("valid");
             let rule = Rule::new("changes", [quota]).expect("valid");
@@ -217,12 +195,11 @@ async fn quotas_that_change_under_load() {
 /// all together admit each quota once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn algorithms_that_change_under_load() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = near().await;
     let rules = |at: usize| -> Rules {
         let quota = Quota::new(24 * HOUR, 40).expect("valid");
         let rule = Rule::new("algorithms", [quota]).expect("valid");
-        [rule.with_algorithm(ALGORITHMS[at % 4])]
+        [rule.with_algorithm(Algorithm::ALL[at % 4])]
             .into_iter()
             .collect()
     };
@@ -255,7 +232,7 @@ async fn admit(
     let requests = (0..requests).map(|at| {
         let (app, admitted) = (app.clone(), Arc::clone(&admitted));
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_micros(at as u64 * 500)).await;
+            sleep(Duration::from_micros(at as u64 * 500)).await;
             let request = Request::get("/").body(Body::empty()).expect("valid");
             let status = app.oneshot(request).await.expect("no error").status();
             match status {
@@ -276,7 +253,7 @@ async fn admit(
                 all.into_iter().for_each(|one| one.expect("no panic"));
                 break;
             }
-            () = tokio::time::sleep(Duration::from_micros(700)) => shared.replace(rules(at)),
+            () = sleep(Duration::from_micros(700)) => shared.replace(rules(at)),
         }
     }
     admitted.load(Ordering::Relaxed)

@@ -1,21 +1,12 @@
 //! Laws 6 and 13 under floods: slices of twenty thousand keys, ten thousand callers of one key,
 //! and more questions than may wait.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use futures_util::FutureExt;
-use futures_util::future::{join_all, poll_immediate};
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Store, Take};
-use tokio::time::{sleep, timeout};
+use futures_util::future::poll_immediate;
+use kit::stalls::nothing_is_lost;
 
 use crate::latency::lost;
-use kit::stalls::nothing_is_lost;
-use kit::{
-    HOUR, PATIENT, TIMEOUT, ask_all, behind, charged, connect, is_allowed, millis, rule, take,
-};
+use crate::prelude::*;
 
 /// The queue's bound, as the design has it.
 const MAX_WAITING: usize = 16_384;
@@ -51,11 +42,8 @@ async fn a_bystander_beside_a_flood() {
                     let is_second = before.is_some_and(|before| before.key() == take.key());
                     let max = take.quotas()[0].max();
                     assert!(answer.is_allowed());
-                    assert_eq!(
-                        answer.remaining(),
-                        max - 1 - u64::from(is_second),
-                        "{take:?}"
-                    );
+                    let expected = max - 1 - u64::from(is_second);
+                    assert_eq!(answer.remaining(), expected, "{take:?}");
                     before = Some(take);
                 }
             }
@@ -116,10 +104,8 @@ async fn more_questions_than_may_wait() {
     let other: Vec<_> = other.collect();
     assert!(other.is_empty(), "{}: {:?}", other.len(), other[0]);
     assert!(overloaded >= 1_000, "{overloaded} were too few");
-    assert!(
-        overloaded <= ASKED - MAX_WAITING,
-        "{overloaded} were too many"
-    );
+    let is_right = overloaded <= ASKED - MAX_WAITING;
+    assert!(is_right, "{overloaded} were too many");
     // One task asks and hears all of them, so it comes late to the time-outs, and waits once more.
     // Both take a busy machine seconds.
     assert!(took < 4 * limit, "{took:?}");
@@ -127,19 +113,15 @@ async fn more_questions_than_may_wait() {
         let is_overloaded = answer
             .as_ref()
             .is_err_and(|error| error.kind() == StoreErrorKind::Overloaded);
-        assert!(
-            !is_overloaded || *took < millis(300),
-            "overloaded after {took:?}"
-        );
+        let is_right = !is_overloaded || *took < millis(300);
+        assert!(is_right, "overloaded after {took:?}");
     }
     server.signal("CONT");
     let patient = store.clone().timeout(PATIENT);
     let began = Instant::now();
     while let Err(error) = patient.take(&takes[0]).await {
-        assert!(
-            began.elapsed() < millis(1_000),
-            "back within a second: {error}"
-        );
+        let is_right = began.elapsed() < millis(1_000);
+        assert!(is_right, "back within a second: {error}");
         sleep(millis(5)).await;
     }
     let mut sum = 0;
@@ -154,8 +136,7 @@ async fn more_questions_than_may_wait() {
 /// Dropped before they were sent: never charged, and their places are free at once.
 #[tokio::test]
 async fn dropped_before_they_were_sent() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     let (sent, waiting) = (
         rule("sent", 1_000_000, HOUR),
         rule("waiting", 1_000_000, HOUR),
@@ -180,14 +161,12 @@ async fn dropped_before_they_were_sent() {
             .collect();
         for answer in &mut waiting {
             let answer = answer.as_mut().now_or_never();
-            assert!(
-                answer.is_none() || is_late(),
-                "round {round}: a place is free: {answer:?}"
-            );
+            let is_right = answer.is_none() || is_late();
+            assert!(is_right, "{round}: a place is free: {answer:?}");
         }
         sleep(millis(5)).await;
         drop(waiting);
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     let is_late = is_late();
     server.signal("CONT");
@@ -202,9 +181,7 @@ async fn dropped_before_they_were_sent() {
 /// Thousands of takes that are dropped half-way, over and over, take no places with them.
 #[tokio::test]
 async fn takes_dropped_half_way() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = far(millis(2)).await;
     let rule = rule("half", 1_000_000, HOUR);
     let takes: Vec<_> = (0..5_000).map(|key| take(&rule, key)).collect();
     for round in 0..40 {
@@ -215,7 +192,7 @@ async fn takes_dropped_half_way() {
     }
     let began = Instant::now();
     let bystander = store.clone().timeout(millis(2_000));
-    bystander.take(&takes[0]).await.expect("nobody is in front");
+    decide(&bystander, &takes[0]).await;
     let took = began.elapsed();
     assert!(took < millis(1_000), "{took:?}");
     let answers = ask_all(&store, &takes).await.expect("decisions");

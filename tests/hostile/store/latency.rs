@@ -1,23 +1,11 @@
 //! Law 13, nobody pays for another caller: bystanders at a round trip of some length.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use axum::Router;
-use axum::routing::get;
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::Mode;
-use tidegate::decision::Source;
-use tidegate::{RateLimitLayer, RedisStore, Resilient, Store};
+use kit::stalls::{Lost, nothing_is_lost};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
-use kit::stalls::{Lost, nothing_is_lost};
-use kit::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
+use crate::prelude::*;
 
 const CLIENTS: usize = 12;
 const DECISIONS: usize = 60;
@@ -237,7 +225,7 @@ async fn a_broken_key_does_not_open_the_breaker() {
     });
     let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
     for _ in 0..DECISIONS {
-        let decision = wrapped.take(&bystander).await.expect("a decision");
+        let decision = decide(&wrapped, &bystander).await;
         assert_eq!(decision.source(), Source::Redis);
         sleep(millis(3)).await;
     }

@@ -16,17 +16,10 @@ mod wrappers;
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
-
-use kit::Redis;
-use kit::proxy::Proxy;
-use tidegate::store::StoreFuture;
-use tidegate::{Decision, RedisStore, Store, StoreError, Take};
-use tokio::task::yield_now;
-use tokio::time::sleep;
 
 use kit::stalls::{Lost, Stalls};
-use kit::{HOUR, PATIENT, millis, rule, take};
+
+use crate::prelude::*;
 
 const MAX: u64 = 1_000_000_000;
 
@@ -125,10 +118,7 @@ impl Bystander {
         let errors = self.ask_until_answered(store, PATIENT).await;
         let lost = Lost::since(asked, format!("{errors} errors"));
         let is_excused = errors == 0 || stalls.excuse(&lost, millis(1_000));
-        assert!(
-            is_excused,
-            "law 13: nobody pays for another caller: {lost:?}"
-        );
+        assert!(is_excused, "law 13: {lost:?}");
     }
 
     /// Asks until there is a decision; how many errors there were.
@@ -141,10 +131,8 @@ impl Bystander {
                     let spent = MAX - decision.remaining();
                     let (least, most) = (self.spent + self.take.cost(), errors as u64 + 1);
                     let most = self.spent + most * self.take.cost();
-                    assert!(
-                        (least..=most).contains(&spent),
-                        "{least} <= {spent} <= {most}"
-                    );
+                    let is_right = (least..=most).contains(&spent);
+                    assert!(is_right, "{least} <= {spent} <= {most}");
                     assert_eq!(spent % self.take.cost(), 0);
                     self.spent = spent;
                     return errors;

@@ -12,6 +12,7 @@ mod latency;
 mod lone;
 mod order;
 mod owed;
+mod prelude;
 mod refusals;
 mod replies;
 mod resets;

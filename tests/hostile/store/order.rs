@@ -1,35 +1,18 @@
 //! The answers equal those of asking one after another in order of arrival (and law 8): a memory
 //! store with the same clock is asked one after another, and has to say the same.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
-use tokio::time::sleep;
+use futures_util::future::BoxFuture;
+use kit::try_run;
 
-use kit::{HOUR, PATIENT, connect, is_allowed, millis, rule, run, take, try_run};
+use crate::prelude::*;
 
 const START: u64 = 1_700_000_000_000_000;
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
 
 /// Rules of which some share a path, and so their counts.
 fn rules() -> Vec<Arc<Rule>> {
     let mut rules = Vec::new();
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         for (path, max) in [("a", 20), ("a", 30), ("b", 7), ("c", 3)] {
             let quota = |max, seconds| Quota::new(Duration::from_secs(seconds), max);
             let quotas = [quota(max, 10), quota(3 * max, 60)];
@@ -117,8 +100,7 @@ fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Sai
 
 /// What one store is told, in what it is told at once, at what time.
 async fn check(store: &RedisStore, seed: u64, pause: bool) {
-    let clock = ManualClock::default();
-    clock.set(START);
+    let clock = clock_at(START);
     let memory = MemoryStore::new().clock(clock.clone());
     let store = store.clone().clock(clock.clone());
     let (rules, mut numbers) = (rules(), Random::new(seed));
@@ -237,7 +219,7 @@ async fn scripts_are_flushed_all_the_time() {
         }
     });
     for round in 0..10 {
-        for algorithm in ALGORITHMS {
+        for algorithm in Algorithm::ALL {
             let quota = Quota::new(HOUR, 150).expect("valid");
             let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
             let rule = Arc::new(rule.with_algorithm(algorithm));
@@ -274,8 +256,7 @@ async fn one_key_of_a_wrong_type() {
     ] {
         run(&server, "FLUSHDB");
         run(&server, &wrong.replace("{}", "CurrentLimiter:mixed:13"));
-        let clock = ManualClock::default();
-        clock.set(START);
+        let clock = clock_at(START);
         let memory = MemoryStore::new().clock(clock.clone());
         let store = store.clone().clock(clock);
         let mixed = rule("mixed", 3, HOUR);
@@ -286,7 +267,7 @@ async fn one_key_of_a_wrong_type() {
                 let error = answer.expect_err("it is not a limiter's");
                 assert_eq!(error.kind(), StoreErrorKind::WrongType);
             } else {
-                let expected = memory.take(take).await.expect("a decision");
+                let expected = decide(&memory, take).await;
                 same(at, take, &answer.expect("a decision"), &expected);
             }
         }

@@ -1,15 +1,7 @@
 //! Replies that are lost, cut, held up or garbled: bounded time (law 6), never another caller's
 //! decision, and all is well within a second.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use tidegate::{Decision, RedisStore, StoreError, Take};
-use tokio::time::sleep;
-
-use kit::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
+use crate::prelude::*;
 
 /// More than two script calls' keys, in one flight.
 const KEYS: u64 = 150;
@@ -41,10 +33,8 @@ impl<'a> Owners<'a> {
         let spent = MAX - answer.remaining();
         let ahead = at as u64 * Self::APART;
         assert!(answer.is_allowed());
-        assert!(
-            (ahead + 1..ahead + Self::APART).contains(&spent),
-            "{at} was told {spent}: another caller's decision"
-        );
+        let is_right = (ahead + 1..ahead + Self::APART).contains(&spent);
+        assert!(is_right, "{at} was told {spent} of another");
     }
 
     /// Asks for all keys at once, each in its time, or some after the others.
@@ -119,17 +109,12 @@ async fn recovers(store: &RedisStore, owners: &Owners<'_>, case: &str, proxy: &P
         rounds += 1;
         let connections = proxy.accepted() - before;
         if failed == 0 {
-            assert!(
-                waited < Duration::from_millis(1_500),
-                "{case}: {waited:?}, {rounds} rounds, {connections} connections"
-            );
+            let is_right = waited < Duration::from_millis(1_500);
+            assert!(is_right, "{case}: {waited:?}, {rounds}, {connections}");
             return;
         }
-        assert!(
-            waited < Duration::from_secs(5),
-            "{case}: {failed}, {connections}: {:?}",
-            answers.iter().find(|answer| answer.is_err())
-        );
+        let is_right = waited < Duration::from_secs(5);
+        assert!(is_right, "{case}: {failed}, {connections}: {answers:?}");
         sleep(millis(2)).await;
     }
 }

@@ -1,15 +1,8 @@
 //! Law 9 and law 6 across runtimes: stores that outlive theirs, and futures that outlive stores.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::Store;
-use tidegate::store::StoreErrorKind;
 use tokio::runtime::Runtime;
-use tokio::time::{sleep, timeout};
 
-use kit::{HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
+use crate::prelude::*;
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -47,10 +40,8 @@ fn a_guest_runtime_ends() {
         });
         assert!(answers.iter().all(is_allowed), "round {round}: {answers:?}");
     }
-    assert_eq!(
-        home.block_on(charged(&store, &take(&rule, "bystander"))),
-        100
-    );
+    let counted = home.block_on(charged(&store, &take(&rule, "bystander")));
+    assert_eq!(counted, 100);
 }
 
 /// The runtime that the store was made in ends: guests get an answer or an error, in time.
@@ -127,10 +118,8 @@ async fn dropped_stores_close_their_connections() {
         if number <= 1 {
             return;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(3),
-            "{number} are left: {list}"
-        );
+        let is_right = began.elapsed() < Duration::from_secs(3);
+        assert!(is_right, "{number} are left: {list}");
         sleep(millis(50)).await;
     }
 }

@@ -3,17 +3,14 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use futures_util::FutureExt;
 use tidegate::algorithm::Count;
-use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
-use tidegate::store::StoreFuture;
-use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
+use tidegate::decision::QuotaState;
+use tidegate::test_util::conformance;
 
-use kit::PATIENT;
+use crate::prelude::*;
 
 /// What a store does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,8 +233,7 @@ struct Context {
 
 impl Context {
     fn new(store: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_777);
+        let clock = clock_at(NOW);
         Self {
             store: store(clock.clone()),
             clock,
@@ -261,7 +257,7 @@ async fn noticed(store: impl Fn(ManualClock) -> Arc<dyn Store>) -> Vec<Algorithm
     let mut noticed = Vec::new();
     for algorithm in Algorithm::ALL {
         let check = conformance::check(algorithm, async || Context::new(&store));
-        let check = tokio::time::timeout(PATIENT * 3, AssertUnwindSafe(check).catch_unwind());
+        let check = timeout(PATIENT * 3, AssertUnwindSafe(check).catch_unwind());
         if check.await.expect("the suite ends").is_err() {
             noticed.push(algorithm);
         }
@@ -420,7 +416,7 @@ impl Own {
         if self.mistake == OwnMistake::LosesUpdates {
             let count = self.counts.lock().expect("no panic").get(name).cloned();
             let mut count = count.unwrap_or_default();
-            tokio::task::yield_now().await;
+            yield_now().await;
             let answer = change(&mut count);
             self.counts
                 .lock()

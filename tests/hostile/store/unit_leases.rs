@@ -11,38 +11,7 @@ mod runtimes;
 mod simulated;
 mod wrappers;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::decision::Source;
-use tidegate::{Algorithm, Decision, Quota, Rule, Store, Take};
-
-use kit::millis;
-
-/// A rule of one quota with leases.
-pub(super) fn leased(
-    algorithm: Algorithm,
-    path: &str,
-    max: u64,
-    window: Duration,
-    lease: Duration,
-) -> Arc<Rule> {
-    let quota = Quota::new(window, max).expect("a valid quota");
-    let rule = Rule::new(path, [quota]).expect("a valid rule");
-    let rule = rule.with_algorithm(algorithm).with_lease(lease);
-    Arc::new(rule.expect("leases under this algorithm"))
-}
-
-/// The algorithms that have leases.
-const LEASED: [Algorithm; 3] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::FixedWindow,
-];
-
-pub(super) async fn decide(store: &impl Store, take: &Take) -> Decision {
-    store.take(take).await.expect("a decision")
-}
+use crate::prelude::*;
 
 /// Takes until the process holds a lease; the decisions so far, of which the last is a lease's.
 pub(super) async fn until_leased(store: &impl Store, take: &Take) -> Vec<Decision> {
@@ -50,25 +19,18 @@ pub(super) async fn until_leased(store: &impl Store, take: &Take) -> Vec<Decisio
     let began = std::time::Instant::now();
     loop {
         let decision = decide(store, take).await;
-        assert!(
-            decision.is_allowed(),
-            "{decision:?} after {}",
-            decisions.len()
-        );
+        assert!(decision.is_allowed(), "{decision:?} after {decisions:?}");
         let is_leased = decision.source() == Source::Lease;
         decisions.push(decision);
         if is_leased {
             return decisions;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(10),
-            "no lease: {:?}",
-            decisions.last()
-        );
+        let is_right = began.elapsed() < Duration::from_secs(10);
+        assert!(is_right, "no lease: {decisions:?}");
         // Leases are tasks: they need their turn.
         match decisions.len() % 10 {
-            0 => tokio::time::sleep(millis(1)).await,
-            _ => tokio::task::yield_now().await,
+            0 => sleep(millis(1)).await,
+            _ => yield_now().await,
         }
     }
 }

@@ -1,23 +1,10 @@
 //! Wrappers and layers around each other keep what they promise.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
-use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::rule::Share;
-use tidegate::store::StoreErrorKind;
-use tidegate::{RateLimitLayer, Resilient, Store};
-use tokio::time::{sleep, timeout};
+use http::Request;
 use tower::ServiceExt;
 
-use kit::{HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take};
+use crate::prelude::*;
 
 async fn status(app: &Router) -> StatusCode {
     let request = Request::get("/").body(Body::empty()).expect("valid");
@@ -95,10 +82,8 @@ async fn places_come_back() {
     server.signal("CONT");
     sleep(millis(200)).await;
     let answers = join_all((0..20).map(|_| bounded.take(&one))).await;
-    assert_eq!(
-        answers.iter().filter(|answer| is_allowed(answer)).count(),
-        8
-    );
+    let told = answers.iter().filter(|answer| is_allowed(answer)).count();
+    assert_eq!(told, 8);
 }
 
 /// With everything around the store: bounded time, a fallback's share while the server hangs,
@@ -120,11 +105,8 @@ async fn everything_around_a_server_that_hangs() {
         while began.elapsed() < millis(400) {
             let asked = Instant::now();
             let answers = join_all((0..10).map(|_| store.take(&one))).await;
-            assert!(
-                asked.elapsed() < TIMEOUT + millis(400),
-                "{:?}",
-                asked.elapsed()
-            );
+            let is_right = asked.elapsed() < TIMEOUT + millis(400);
+            assert!(is_right, "{:?}", asked.elapsed());
             for answer in answers {
                 let answer = answer.expect("the fallback decides");
                 assert_eq!(answer.source(), Source::Fallback);
@@ -135,7 +117,7 @@ async fn everything_around_a_server_that_hangs() {
         server.signal("CONT");
         let began = Instant::now();
         loop {
-            let answer = store.take(&one).await.expect("a decision");
+            let answer = decide(&store, &one).await;
             allowed += u64::from(answer.is_allowed());
             if answer.source() == Source::Redis {
                 break;
@@ -147,10 +129,7 @@ async fn everything_around_a_server_that_hangs() {
     for _ in 0..2 * MAX {
         allowed += u64::from(is_allowed(&store.take(&one).await));
     }
-    assert!(
-        allowed <= MAX + MAX / 4,
-        "{allowed} is more than both may admit"
-    );
+    assert!(allowed <= MAX + MAX / 4, "{allowed}: more than both");
     assert!(allowed >= MAX, "{allowed}: the server's own are granted");
 }
 

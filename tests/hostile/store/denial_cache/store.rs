@@ -1,31 +1,20 @@
 //! The cache alone, around stores in memory: paused time, odd stores, callers that leave.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
 use allocation_counter::measure;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use kit::random::Random;
-use tidegate::decision::{QuotaState, Source, Verdict};
-use tidegate::rule::Share;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, MemoryStore, Quota, Resilient, Rule, Store, StoreError, Take};
-use tokio::time::{advance, sleep};
+use tidegate::decision::QuotaState;
+use tokio::time::advance;
 
-use kit::clocked::by;
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{HOUR, is_allowed, millis, rule, take};
+use crate::prelude::*;
 
 const AGE: Duration = Duration::from_millis(100);
 
 /// Takes until the store denies it, so that the cache has the denial.
 async fn exhaust(store: &impl Store, take: &Take) -> Decision {
     loop {
-        let answer = store.take(take).await.expect("a decision");
+        let answer = decide(store, take).await;
         if !answer.is_allowed() {
             return answer;
         }
@@ -33,7 +22,7 @@ async fn exhaust(store: &impl Store, take: &Take) -> Decision {
 }
 
 async fn source(store: &impl Store, take: &Take) -> Source {
-    store.take(take).await.expect("a decision").source()
+    decide(store, take).await.source()
 }
 
 /// A denial as a store would tell it.
@@ -83,10 +72,7 @@ fn told_at_once_without_a_runtime() {
 async fn another_question_is_another_denial() {
     let store = Resilient::bare(MemoryStore::new()).denial_cache(AGE);
     let five = take(&rule("p", 5, HOUR), "a");
-    store
-        .take(&five.clone().with_cost(3))
-        .await
-        .expect("a decision");
+    decide(&store, &five.clone().with_cost(3)).await;
     exhaust(&store, &five.clone().with_cost(3)).await;
     for cost in [1, 1] {
         let answer = store.take(&five.clone().with_cost(cost)).await;
@@ -137,7 +123,7 @@ async fn nobody_hears_of_another_key() {
                 // Few of the keys are asked for often.
                 let key = random.below(300).min(random.below(300));
                 let take = take(&shared, key).with_cost(key + 1 + random.below(3));
-                let told = store.take(&take).await.expect("a decision");
+                let told = decide(&store, &take).await;
                 assert!(!told.is_allowed());
                 assert_eq!(told.remaining(), key, "another key's denial");
                 cached += u64::from(told.source() == Source::Cache);
@@ -183,14 +169,11 @@ async fn settings_at_their_ends() {
             for key in 0..20 {
                 let take = take(&ten_years, key);
                 exhaust(&store, &take).await;
-                let told = store.take(&take).await.expect("a decision");
+                let told = decide(&store, &take).await;
                 assert!(!told.is_allowed());
                 let is_on = keys > 0 && age >= HOUR;
-                assert_eq!(
-                    told.source() == Source::Cache,
-                    is_on,
-                    "{keys} keys, {age:?}"
-                );
+                let is_told = told.source() == Source::Cache;
+                assert_eq!(is_told, is_on, "{keys} keys, {age:?}");
                 assert!(told.retry_after() <= Some(Quota::MAX_WINDOW));
             }
         }
@@ -227,7 +210,7 @@ async fn odd_answers_of_the_store() {
         let store = Resilient::bare(inner).denial_cache(Duration::MAX);
         let take = take(&rule("odd", 1, HOUR), "x");
         for _ in 0..5 {
-            let told = store.take(&take).await.expect("a decision");
+            let told = decide(&store, &take).await;
             let wait = told.retry_after().expect("denied");
             let bound = retry_after.saturating_add(Duration::from_micros(1));
             assert!(wait <= bound, "{wait:?} of {retry_after:?}");
@@ -269,9 +252,9 @@ async fn a_clock_at_its_ends() {
     for now in [u64::MAX / 1_000, 1 << 50, 5, 0, 1 << 52, 77, u64::MAX, 1] {
         clock.set(now);
         for _ in 0..3 {
-            store.take(&take).await.expect("a decision");
+            decide(&store, &take).await;
         }
-        store.reset(&take).await.expect("an answer");
+        reset(&store, &take).await;
         let answer = store.take(&take).await;
         assert!(is_allowed(&answer), "law 14, at {now}: {answer:?}");
     }
@@ -297,13 +280,10 @@ async fn callers_that_leave() {
         assert_eq!(inner.asked(), asked, "one asks");
         match polls_for {
             0 => drop(pending),
-            millis_ => drop(tokio::time::timeout(millis(millis_), pending).await),
+            millis_ => drop(timeout(millis(millis_), pending).await),
         }
-        assert_eq!(
-            source(&store, &take).await,
-            Source::Local,
-            "void: {polls_for}"
-        );
+        let source = source(&store, &take).await;
+        assert_eq!(source, Source::Local, "void: {polls_for}");
     }
     // One that is kept, and never polled.
     advance(3 * AGE).await;
@@ -329,7 +309,7 @@ async fn a_store_that_fails_when_asked_again() {
         let (store, take) = (Arc::clone(&store), take.clone());
         async move { store.take(&take).await }
     });
-    tokio::task::yield_now().await;
+    yield_now().await;
     for _ in 0..9 {
         let answer = store.take(&take).poll_now();
         assert!(answer.is_some(), "others do not wait");
@@ -341,7 +321,7 @@ async fn a_store_that_fails_when_asked_again() {
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "law 5");
     inner.takes_are(Fate::Answered);
     // The late answer of a question from before must not bring back what is void.
-    store.reset(&take).await.expect("an answer");
+    reset(&store, &take).await;
     silent.abort();
     assert!(is_allowed(&store.take(&take).await));
 }
@@ -354,7 +334,7 @@ async fn answers_from_before_a_refund() {
             let inner = Distant::new(MemoryStore::new());
             let store = Arc::new(Resilient::bare(inner.clone()).denial_cache(AGE));
             let take = take(&rule("before", 1, HOUR), "x");
-            let decision = store.take(&take).await.expect("a decision");
+            let decision = decide(&store, &take).await;
             let receipt = decision.receipt().expect("charged");
             // Late answers, and a refund that is quick.
             inner.set_ways(there, back);
@@ -364,12 +344,12 @@ async fn answers_from_before_a_refund() {
                     tokio::spawn(async move { store.take(&take).await })
                 })
                 .collect();
-            tokio::task::yield_now().await;
+            yield_now().await;
             sleep(millis(there)).await;
             inner.set_ways(1, 1);
             match is_reset {
-                true => assert!(store.reset(&take).await.expect("an answer")),
-                false => assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1),
+                true => assert!(reset(&store, &take).await),
+                false => assert_eq!(refund(&store, &take, &receipt).await, 1),
             }
             let before: Vec<_> = join_all(early).await;
             let denied = before
@@ -377,12 +357,9 @@ async fn answers_from_before_a_refund() {
                 .filter(|answer| !answer.as_ref().is_ok_and(is_allowed));
             let denied = denied.count();
             inner.set_ways(0, 0);
-            let answer = store.take(&take).await.expect("a decision");
+            let answer = decide(&store, &take).await;
             let allowed = 10 - denied + usize::from(answer.is_allowed());
-            assert_eq!(
-                allowed, 1,
-                "law 14: {there} there, {back} back, reset {is_reset}"
-            );
+            assert_eq!(allowed, 1, "law 14: {there}, {back}, reset {is_reset}");
         }
     }
 }
@@ -394,18 +371,17 @@ async fn refunds_without_an_answer() {
         let inner = Distant::new(MemoryStore::new());
         let store = Resilient::bare(inner.clone()).denial_cache(AGE);
         let take = take(&rule("lost", 1, HOUR), "x");
-        let decision = store.take(&take).await.expect("a decision");
+        let decision = decide(&store, &take).await;
         let receipt = decision.receipt().expect("charged");
         exhaust(&store, &take).await;
         inner.set_ways(1, 1);
         inner.refunds_are(fate);
-        let refund = store.refund(&take, &receipt);
-        let _ = tokio::time::timeout(millis(50), refund).await;
+        let _ = timeout(millis(50), store.refund(&take, &receipt)).await;
         if fate == Fate::Silence {
             // It arrived otherwise.
             inner.refunds_are(Fate::Answered);
             let behind = Distant::clone(&inner);
-            assert_eq!(behind.refund(&take, &receipt).await.expect("an answer"), 1);
+            assert_eq!(refund(&behind, &take, &receipt).await, 1);
         }
         inner.set_ways(0, 0);
         let refunded = tokio::time::Instant::now();
@@ -430,7 +406,7 @@ async fn ten_thousand_tasks_of_one_key() {
         let (store, one) = (Arc::clone(&store), one.clone());
         tokio::spawn(async move {
             for _ in 0..24 {
-                let answer = store.take(&one).await.expect("a decision");
+                let answer = decide(&store, &one).await;
                 assert!(!answer.is_allowed());
                 sleep(millis(30 + at % 40)).await;
             }
@@ -451,10 +427,8 @@ async fn what_it_does_not_answer() {
     exhaust(&store, &one).await;
     assert_eq!(source(&store, &one).await, Source::Cache);
     assert_eq!(source(&store, &one.clone().repeat()).await, Source::Local);
-    assert_eq!(
-        source(&store, &one.clone().with_cost(0)).await,
-        Source::Local
-    );
+    let source = source(&store, &one.clone().with_cost(0)).await;
+    assert_eq!(source, Source::Local);
 }
 
 /// What a fallback decided is nobody's denial, wherever the fallback stands.
@@ -468,10 +442,8 @@ async fn fallbacks_are_not_remembered() {
     exhaust(&store, &one).await;
     assert_eq!(source(&store, &one).await, Source::Fallback);
     inner.takes_are(Fate::Answered);
-    assert!(
-        is_allowed(&store.take(&one).await),
-        "law 14: the store has units"
-    );
+    let is_right = is_allowed(&store.take(&one).await);
+    assert!(is_right, "law 14: the store has units");
     assert!(store.capabilities().has_fallback);
 }
 
@@ -488,7 +460,7 @@ async fn nothing_is_denied_that_is_free() {
             let mut cached = 0;
             while began.elapsed() < millis(350) {
                 let asked = std::time::Instant::now();
-                let told = store.take(&one).await.expect("a decision");
+                let told = decide(&store, &one).await;
                 if told.source() == Source::Cache {
                     cached += 1;
                     let peek = inner.peek(&one).await.expect("a decision");
@@ -497,11 +469,8 @@ async fn nothing_is_denied_that_is_free() {
                         .retry_after()
                         .expect("denied")
                         .saturating_sub(asked.elapsed());
-                    assert!(
-                        peek.remaining() == 0 || left < millis(5),
-                        "law 14: {algorithm:?} has {} and denies for {left:?}",
-                        peek.remaining(),
-                    );
+                    let is_right = peek.remaining() == 0 || left < millis(5);
+                    assert!(is_right, "law 14: {algorithm:?}: {left:?}, {peek:?}");
                 }
             }
             assert!(cached > 100, "{cached}");

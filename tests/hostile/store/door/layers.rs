@@ -1,23 +1,16 @@
 //! Layers in a row over doors: after a time-out the server is not asked again, and every other one
 //! is, whatever their names are.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
 use axum::body::Body;
 use axum::routing::any;
-use http::{Request, StatusCode};
-use kit::Redis;
+use http::Request;
+use kit::per_hour;
 use tidegate::rule::OnError;
 use tidegate::store::ServerId;
-use tidegate::{Key, Limits, MemoryStore, RateLimitLayer, Resilient, Rules, Store, Take};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{millis, per_hour};
+use crate::prelude::*;
 
 const TIMEOUT: Duration = millis(50);
 
@@ -146,6 +139,6 @@ async fn services_of_one_server() {
     assert!(took < 2 * LONG, "one time-out: {took:?}");
     let one = per_hour("layer1", 1_000).with_on_error(OnError::Proceed);
     let one = Take::new(Arc::new(one), Key::default());
-    let left = well.peek(&one).await.expect("a decision").remaining();
+    let left = remaining(&well, &one).await;
     assert_eq!(left, 998, "the other server has decided both");
 }

@@ -1,33 +1,13 @@
 //! A rule's lease through the whole door: never beyond max, never more than one's own, and nothing
 //! is lost when parts are made anew.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::Mode;
-use tidegate::decision::Source;
-use tidegate::{Algorithm, MemoryStore, Resilient, Store, Take};
-use tokio::time::sleep;
-
-use super::{decide, leased, units, until_leased};
-use kit::distant::{Distant, Fate};
-use kit::{HOUR, behind, connect, is_allowed, millis, take};
+use super::{units, until_leased};
+use crate::prelude::*;
 
 const LEASE: Duration = millis(60);
 
-fn leased_take(path: &str, max: u64) -> Take {
-    take(&leased(Algorithm::SlidingLog, path, max, HOUR, LEASE), "x")
-}
-
-/// What is charged by now.
-async fn charged(store: &impl Store, take: &Take) -> u64 {
-    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
-}
-
 /// Takes until nothing was allowed for as long as leases may hold units. Returns what was.
-async fn use_up(store: &impl Store, one: &Take) -> Vec<tidegate::Decision> {
+async fn use_up(store: &impl Store, one: &Take) -> Vec<Decision> {
     let (mut allowed, mut denied) = (Vec::new(), 0);
     while denied < 200 {
         let decision = decide(store, one).await;
@@ -74,10 +54,7 @@ async fn a_line_that_is_cut_and_comes_back() {
     const WINDOW: Duration = Duration::from_secs(1);
     let server = Redis::start();
     let mut proxy = behind(&server, millis(2)).await;
-    let one = take(
-        &leased(Algorithm::SlidingLog, "cut", MAX, WINDOW, millis(20)),
-        "x",
-    );
+    let one = leased_log("cut", MAX, WINDOW, millis(20));
     let end = Instant::now() + Duration::from_secs(6);
     let mut processes = Vec::new();
     for _ in 0..2 {
@@ -157,22 +134,19 @@ async fn a_line_that_is_cut_and_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_cached_denial_stands_behind_a_lease() {
     const MAX: u64 = 4_000;
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let (_memory, inner) = distant_memory();
     let store = Resilient::new(inner)
         .denial_cache(Duration::MAX)
         .tokio_clock();
-    let one = leased_take("behind", MAX);
+    let one = leased_log("behind", MAX, HOUR, LEASE);
     let mut used = units(&until_leased(&store, &one).await);
     let large = one.clone().with_cost(MAX - used);
     assert!(!decide(&store, &large).await.is_allowed());
     assert_eq!(decide(&store, &large).await.source(), Source::Cache);
     let leased = store.take(&one).poll_now().expect("law 14: it is held");
     let leased = leased.expect("a decision");
-    assert_eq!(
-        (leased.source(), leased.is_allowed()),
-        (Source::Lease, true)
-    );
+    let source = (leased.source(), leased.is_allowed());
+    assert_eq!(source, (Source::Lease, true));
     used += 1;
     used += use_up(&store, &one).await.len() as u64;
     assert_eq!(used, MAX, "laws 1 and 14");
@@ -183,12 +157,11 @@ async fn a_cached_denial_stands_behind_a_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_answers_before_an_older_cached_denial() {
     const MAX: u64 = 4_000;
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let (memory, inner) = distant_memory();
     let store = Resilient::new(inner)
         .denial_cache(Duration::MAX)
         .tokio_clock();
-    let one = leased_take("before", MAX);
+    let one = leased_log("before", MAX, HOUR, LEASE);
     let three = one.clone().with_cost(3);
     let all = one.clone().with_cost(MAX);
     let others = decide(&memory, &all).await.receipt().expect("charged");
@@ -199,11 +172,8 @@ async fn a_lease_answers_before_an_older_cached_denial() {
     let last = until_leased(&store, &one).await.pop();
     assert!(last.is_some_and(|leased| leased.remaining() >= 3));
     let leased = decide(&store, &three).await;
-    assert_eq!(
-        (leased.source(), leased.is_allowed()),
-        (Source::Lease, true),
-        "law 14"
-    );
+    let source = (leased.source(), leased.is_allowed());
+    assert_eq!(source, (Source::Lease, true), "law 14");
 }
 
 /// Laws 14 and 15: leased units that are refunded, through a clone, are back immediately, though the
@@ -211,33 +181,32 @@ async fn a_lease_answers_before_an_older_cached_denial() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_of_leased_units_ends_the_denial() {
     const MAX: u64 = 3_000;
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let (memory, inner) = distant_memory();
     let store = Resilient::new(inner)
         .processes(2)
         .denial_cache(Duration::MAX)
         .tokio_clock();
-    let one = leased_take("refunds", MAX);
+    let one = leased_log("refunds", MAX, HOUR, LEASE);
     let mut decisions = until_leased(&store, &one).await;
     decisions.extend(use_up(&store, &one).await);
     assert_eq!(units(&decisions), MAX);
     let by_lease = decisions
         .iter()
         .filter(|decision| decision.source() == Source::Lease);
-    let receipts: Vec<_> = by_lease.filter_map(tidegate::Decision::receipt).collect();
+    let receipts: Vec<_> = by_lease.filter_map(Decision::receipt).collect();
     assert!(receipts.len() > 100, "{}", receipts.len());
     let clone = store.clone();
     for receipt in receipts.iter().take(20) {
         assert_eq!(decide(&store, &one).await.source(), Source::Cache);
-        let given_back = clone.refund(&one, receipt).await.expect("an answer");
+        let given_back = refund(&clone, &one, receipt).await;
         assert_eq!(given_back, 1, "law 15");
-        assert_eq!(charged(&memory, &one).await, MAX - 1);
+        assert_eq!(spent(&memory, &one).await, MAX - 1);
         let again = decide(&store, &one).await;
         assert!(again.is_allowed(), "law 14: {again:?}");
         assert!(!decide(&store, &one).await.is_allowed(), "law 1");
     }
     sleep(3 * LEASE).await;
-    assert_eq!(charged(&memory, &one).await, MAX);
+    assert_eq!(spent(&memory, &one).await, MAX);
 }
 
 /// Law 11: a reset through two doors forgets the lease, the denial and the counts; earlier receipts
@@ -245,28 +214,27 @@ async fn a_refund_of_leased_units_ends_the_denial() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_through_two_doors() {
     const MAX: u64 = 3_000;
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let (memory, inner) = distant_memory();
     let door = |store: Arc<dyn Store>| {
         let store = Resilient::new(store).processes(2);
         store.denial_cache(Duration::MAX).tokio_clock().build()
     };
     let store = door(door(Arc::new(inner)));
-    let one = leased_take("resets", MAX);
+    let one = leased_log("resets", MAX, HOUR, LEASE);
     let before = until_leased(&store, &one).await;
     let large = one.clone().with_cost(MAX - 1);
     assert!(!decide(&store, &large).await.is_allowed());
-    assert!(store.reset(&one).await.expect("an answer"));
-    assert_eq!(charged(&memory, &one).await, 0, "all is forgotten");
+    assert!(reset(&store, &one).await);
+    assert_eq!(spent(&memory, &one).await, 0, "all is forgotten");
     let held = store.take(&large).poll_now();
     assert!(held.is_none(), "law 11: {held:?}");
     drop(held);
     sleep(3 * LEASE).await;
-    for receipt in before.iter().filter_map(tidegate::Decision::receipt) {
-        let given_back = store.refund(&one, &receipt).await.expect("an answer");
+    for receipt in before.iter().filter_map(Decision::receipt) {
+        let given_back = refund(&store, &one, &receipt).await;
         assert_eq!(given_back, 0, "law 15");
     }
-    store.reset(&one).await.expect("an answer");
+    reset(&store, &one).await;
     let first = decide(&store, &one).await;
     assert_ne!(first.source(), Source::Lease, "law 11");
     let used = 1 + use_up(&store, &one).await.len() as u64;
@@ -281,7 +249,7 @@ async fn resets_beside_questions_on_their_way() {
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(2, 3);
     let store = Resilient::new(inner).processes(2).tokio_clock();
-    let one = leased_take("beside", MAX);
+    let one = leased_log("beside", MAX, HOUR, LEASE);
     for round in 0..40 {
         until_leased(&store, &one).await;
         let asked = (0..20).map(|_| tokio::spawn(store.take(&one)));
@@ -295,10 +263,10 @@ async fn resets_beside_questions_on_their_way() {
         }
     }
     sleep(3 * LEASE).await;
-    store.reset(&one).await.expect("an answer");
+    reset(&store, &one).await;
     let used = use_up(&store, &one).await.len() as u64;
     assert_eq!(used, MAX, "laws 1 and 14");
-    assert_eq!(charged(&memory, &one).await, MAX);
+    assert_eq!(spent(&memory, &one).await, MAX);
 }
 
 /// Clones share every part, also those that were cloned after the first question; a setter makes
@@ -306,15 +274,14 @@ async fn resets_beside_questions_on_their_way() {
 #[tokio::test(start_paused = true)]
 async fn clones_and_setters_after_the_first_question() {
     const MAX: u64 = 8_000;
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let (memory, inner) = distant_memory();
     let first = Resilient::new(inner.clone())
         .failures(3)
         .in_flight(4)
         .processes(2)
         .denial_cache(Duration::MAX)
         .tokio_clock();
-    let one = leased_take("clones", MAX);
+    let one = leased_log("clones", MAX, HOUR, LEASE);
     let mut used = units(&until_leased(&first, &one).await);
     let second = first.clone();
     let shared = second.take(&one).poll_now().expect("it is held");
@@ -332,7 +299,7 @@ async fn clones_and_setters_after_the_first_question() {
     let roomy = take(&kit::rule("roomy", 1_000, HOUR), "x");
     let waits = [(); 4].map(|()| first.take(&roomy));
     let waits: Vec<_> = waits.into_iter().map(tokio::spawn).collect();
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert_eq!((first.under_way(), second.under_way()), (4, 4));
     assert_eq!(changed.under_way(), 0);
     let shed = decide(&second, &roomy).await;
@@ -365,5 +332,5 @@ async fn clones_and_setters_after_the_first_question() {
     used += u64::from(decide(&third, &one).await.is_allowed());
     drop((first, second, third, changed));
     sleep(4 * LEASE).await;
-    assert_eq!(charged(&memory, &one).await, used, "laws 9 and 14");
+    assert_eq!(spent(&memory, &one).await, used, "laws 9 and 14");
 }

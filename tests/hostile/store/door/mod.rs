@@ -7,4 +7,4 @@ mod order;
 mod panics;
 mod settings;
 
-use super::unit_leases::{decide, leased, units, until_leased};
+use super::unit_leases::{units, until_leased};

@@ -1,24 +1,13 @@
 //! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
 //! that are asked for without a wait.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::body::Body;
-use http::{Request, StatusCode};
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Algorithm, Limits, MemoryStore, Resilient, Rules, Store};
-use tokio::time::{sleep, timeout};
+use http::Request;
+use kit::{app, owned_rule};
 use tower::ServiceExt;
 
-use super::{decide, leased, until_leased};
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{
-    HOUR, PATIENT, app, behind, charged, connect, is_allowed, millis, owned_rule, rule, take,
-};
+use super::until_leased;
+use crate::prelude::*;
 
 const LEASE: Duration = millis(60);
 
@@ -30,10 +19,7 @@ async fn the_bound_stands_behind_a_lease() {
         .in_flight(8)
         .failures(1)
         .tokio_clock();
-    let one = take(
-        &leased(Algorithm::SlidingLog, "bound", 100_000, HOUR, LEASE),
-        "x",
-    );
+    let one = leased_log("bound", 100_000, HOUR, LEASE);
     let other = take(&rule("other", 100_000, HOUR), "x");
     let (mut by_lease, mut shed) = (0, 0);
     for _ in 0..20 {
@@ -41,7 +27,7 @@ async fn the_bound_stands_behind_a_lease() {
         inner.set_ways(5, 5);
         let slow = (0..8).map(|_| tokio::spawn(store.take(&other)));
         let slow: Vec<_> = slow.collect();
-        tokio::task::yield_now().await;
+        yield_now().await;
         assert_eq!(store.under_way(), 8);
         for _ in 0..5 {
             let overloaded = store.take(&other).await.expect_err("all places are taken");
@@ -105,10 +91,7 @@ async fn a_fallback_below_is_neither_cached_nor_leased() {
     let store = Resilient::new(Stub::around(below))
         .denial_cache(Duration::MAX)
         .tokio_clock();
-    let one = take(
-        &leased(Algorithm::SlidingLog, "below", MAX, HOUR, LEASE),
-        "x",
-    );
+    let one = leased_log("below", MAX, HOUR, LEASE);
     inner.takes_are(Fate::QuestionLost);
     let mut allowed = 0;
     for at in 0..2 * MAX {

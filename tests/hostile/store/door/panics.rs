@@ -1,18 +1,10 @@
 //! Stores that panic within a door: the caller pays, and nobody else (law 13).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU8;
 
-use tidegate::decision::Source;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Algorithm, Decision, MemoryStore, Resilient, Store, StoreError, Take};
-use tokio::time::{sleep, timeout};
-
-use super::{decide, leased, until_leased};
-use kit::stub::Stub;
-use kit::{HOUR, is_allowed, millis, rule, take};
+use super::until_leased;
+use crate::prelude::*;
 
 /// What becomes of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,5 +180,5 @@ async fn conditions_and_capabilities_that_panic() {
         let clone = store.clone().failures(2);
         assert!(decide(&clone, &one).await.is_allowed(), "law 13");
     }
-    assert!(store.reset(&one).await.expect("an answer"));
+    assert!(reset(&store, &one).await);
 }

@@ -1,18 +1,9 @@
 //! Settings at their ends, and what a door says it can do through whatever is put around it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use tidegate::store::{Capabilities, Condition};
+use tokio::time::Instant;
 
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::store::{Capabilities, Condition, StoreErrorKind};
-use tidegate::{MemoryStore, RedisStore, Resilient, Store};
-use tokio::time::{Instant, sleep, timeout};
-
-use super::decide;
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, take};
+use crate::prelude::*;
 
 /// Zero and without an end, each alone: a part that is off is off, and nothing hangs or panics.
 #[tokio::test(start_paused = true)]
@@ -97,7 +88,7 @@ async fn time_outs_at_their_ends() {
     assert!(by_fallback > 0, "no decision of a server takes no time");
     sleep(millis(300)).await;
     let raw = door.clone().timeout(PATIENT);
-    let left = raw.peek(&one).await.expect("a decision").remaining();
+    let left = remaining(&raw, &one).await;
     assert!(left >= 10_000 - 51, "law 11: {left} are left");
 
     for endless in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
@@ -129,11 +120,8 @@ async fn capabilities_through_whatever_is_around() {
     assert_eq!((said.server, said.has_leases), (id, true));
     assert!(!said.has_fallback && !raw.capabilities().has_leases);
     let later = Resilient::new(raw.clone()).timeout(millis(400));
-    assert_eq!(
-        later.capabilities().timeout,
-        Some(millis(300)),
-        "the earlier"
-    );
+    let told = later.capabilities().timeout;
+    assert_eq!(told, Some(millis(300)), "the earlier");
 
     let with = door.clone().processes(3);
     assert!(with.capabilities().has_fallback);

@@ -1,19 +1,14 @@
 //! Keys that a client makes up: a request that its address denies leaves nothing behind.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::{Algorithm, MemoryStore, Store};
-
-use super::{keys_of, left, three, tuple};
-use kit::{PATIENT, connect};
+use super::{left, three, tuple};
+use crate::prelude::*;
 
 const BEARERS: usize = 25_000;
 
 /// Law 2, for 25,000 bearers under each algorithm: no key, no charge, in flights of hundreds.
 #[tokio::test]
 async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     for algorithm in Algorithm::ALL {
         let rule = three(algorithm, algorithm.name(), [5, 2, 1_000]);
         for user in ["a", "b"] {
@@ -29,10 +24,8 @@ async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
                 .collect();
             for answer in join_all(takes.iter().map(|take| store.take(take))).await {
                 let decision = answer.expect("a decision");
-                assert!(
-                    decision.retry_after().is_some(),
-                    "{algorithm:?}: {decision:?}"
-                );
+                let is_right = decision.retry_after().is_some();
+                assert!(is_right, "{algorithm:?}: {decision:?}");
                 let denies: Vec<_> = decision.denied_by(&["user", "address", "all"]).collect();
                 assert_eq!(denies, [&"address"], "{algorithm:?}");
             }
@@ -59,7 +52,7 @@ async fn bearers_that_an_address_denies_take_no_room_in_memory() {
         let keys = store.len();
         for at in 0..BEARERS {
             let take = tuple(&rule, &format!("bearer-{at}"), "address");
-            let decision = store.take(&take).await.expect("a decision");
+            let decision = decide(&store, &take).await;
             assert!(decision.retry_after().is_some(), "{algorithm:?}");
         }
         // Under GCRA a count is over when its units have drained.

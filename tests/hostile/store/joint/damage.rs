@@ -1,18 +1,15 @@
 //! Law 10 over several counts: what is damaged under one of them heals or is a typed error, and in
 //! an error nothing is charged. Law 4: every key expires.
 
-use kit::Redis;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Store};
+use kit::check_expiries;
 
-use super::{costing, joint, keys_of, left, subject, tuple};
-use kit::{PATIENT, check_expiries, connect, run};
+use super::{costing, joint, left, subject, tuple};
+use crate::prelude::*;
 
 #[tokio::test]
 async fn damaged_values_under_one_count() {
     let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
+    let clock = clock_at(NOW);
     let store = connect(&server.url, PATIENT).await.clock(clock);
     for algorithm in Algorithm::ALL {
         let rule = joint(
@@ -36,7 +33,7 @@ async fn damaged_values_under_one_count() {
         for place in 0..4 {
             for value in &values {
                 run(&server, "FLUSHDB");
-                assert!(store.take(&take).await.expect("a decision").is_allowed());
+                assert!(decide(&store, &take).await.is_allowed());
                 let name = take.counts()[place].name("CurrentLimiter:");
                 let write = match algorithm {
                     Algorithm::SlidingLog => format!("ZADD {name} {value}"),
@@ -66,8 +63,7 @@ async fn damaged_values_under_one_count() {
 /// After takes, denials, refunds and resets, under windows of all lengths.
 #[tokio::test]
 async fn every_key_expires() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     for algorithm in Algorithm::ALL {
         let rule = joint(
             algorithm,
@@ -80,13 +76,13 @@ async fn every_key_expires() {
         );
         for at in 0..40 {
             let take = tuple(&rule, &format!("u{}", at % 3), &format!("a{}", at % 5));
-            let decision = store.take(&take).await.expect("a decision");
+            let decision = decide(&store, &take).await;
             if let Some(receipt) = decision.receipt().filter(|_| at % 2 == 0) {
                 let units = store.refund(&take, &receipt).await;
                 assert!(units.expect("an answer") <= 1);
             }
             if at % 11 == 0 {
-                store.reset(&take).await.expect("an answer");
+                reset(&store, &take).await;
             }
             check_expiries(&server, &[]);
         }

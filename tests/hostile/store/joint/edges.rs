@@ -1,107 +1,89 @@
 //! The edges: costs of 0 and above max, a max of 0, windows of a millisecond and of years, as many
 //! subjects and quotas as there may be, and one more.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::decision::Verdict;
-use tidegate::key::Everyone;
-use tidegate::rule::{Policy, RuleError, Subject};
-use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
+use tidegate::rule::RuleError;
 
 use super::{costing, joint, left, quota, subject, take, three, tuple};
-use kit::clocked::Stores;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn costs_of_nothing_and_of_too_much() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in Algorithm::ALL {
-            let story = format!("{}, {algorithm:?}", store.name);
-            let rule = joint(
-                algorithm,
-                algorithm.name(),
-                [
-                    subject("user", 10).limit(costing(3, 1)),
-                    subject("address", 20),
-                    subject("everyone", 5),
-                ],
-            );
-            let take = tuple(&rule, "u", "a");
-            let look = store.store.take(&take.clone().with_cost(0)).await;
-            let look = look.expect("a decision");
-            assert!(look.is_allowed() && look.receipt().is_none(), "{story}");
-            // More than one of the maxima, and more than each.
-            for cost in [6, 11, 21, u64::MAX] {
-                let never = store.store.take(&take.clone().with_cost(cost)).await;
-                let never = never.expect("a decision");
-                assert_eq!(never.verdict(), Verdict::Never, "{story}, {cost}");
-                assert_eq!(never.retry_after(), None);
-            }
-            assert_eq!(left(&*store.store, &take).await, [10, 3, 20, 5], "{story}");
-            for _ in 0..3 {
-                store.charge(&take).await;
-            }
-            let denied = store.store.take(&take).await.expect("a decision");
-            assert!(denied.retry_after().is_some(), "{story}");
-            assert_eq!(left(&*store.store, &take).await, [7, 0, 17, 2], "{story}");
-            // What one count denies for a time, and another one for ever, is denied for ever.
-            let never = store.store.take(&take.clone().with_cost(6)).await;
-            assert_eq!(
-                never.expect("a decision").verdict(),
-                Verdict::Never,
-                "{story}"
-            );
-            // Without the counts that deny.
-            let other = super::take(&rule, &[("address", "a")]).with_cost(17);
-            store.charge(&other).await;
-            assert_eq!(left(&*store.store, &take).await, [7, 0, 0, 2], "{story}");
+    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+        let rule = joint(
+            algorithm,
+            algorithm.name(),
+            [
+                subject("user", 10).limit(costing(3, 1)),
+                subject("address", 20),
+                subject("everyone", 5),
+            ],
+        );
+        let take = tuple(&rule, "u", "a");
+        let look = store.store.take(&take.clone().with_cost(0)).await;
+        let look = look.expect("a decision");
+        assert!(look.is_allowed() && look.receipt().is_none(), "{story}");
+        // More than one of the maxima, and more than each.
+        for cost in [6, 11, 21, u64::MAX] {
+            let never = store.store.take(&take.clone().with_cost(cost)).await;
+            let never = never.expect("a decision");
+            assert_eq!(never.verdict(), Verdict::Never, "{story}, {cost}");
+            assert_eq!(never.retry_after(), None);
         }
+        assert_eq!(left(&*store.store, &take).await, [10, 3, 20, 5], "{story}");
+        for _ in 0..3 {
+            store.charge(&take).await;
+        }
+        let denied = decide(&store.store, &take).await;
+        assert!(denied.retry_after().is_some(), "{story}");
+        assert_eq!(left(&*store.store, &take).await, [7, 0, 17, 2], "{story}");
+        // What one count denies for a time, and another one for ever, is denied for ever.
+        let never = store.store.take(&take.clone().with_cost(6)).await;
+        let told = never.expect("a decision").verdict();
+        assert_eq!(told, Verdict::Never, "{story}");
+        // Without the counts that deny.
+        let other = super::take(&rule, &[("address", "a")]).with_cost(17);
+        store.charge(&other).await;
+        assert_eq!(left(&*store.store, &take).await, [7, 0, 0, 2], "{story}");
     }
 }
 
 #[tokio::test]
 async fn a_cost_of_its_own_above_max_is_never() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in Algorithm::ALL {
-            let story = format!("{}, {algorithm:?}", store.name);
-            let rule = joint(
-                algorithm,
-                algorithm.name(),
-                [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
-            );
-            let both = take(&rule, &[("user", "u"), ("all", "")]);
-            let never = store.store.take(&both).await.expect("a decision");
-            assert_eq!(never.verdict(), Verdict::Never, "{story}");
-            assert_eq!(left(&*store.store, &both).await, [10, 10, 3], "{story}");
-            let look = store.store.take(&both.clone().with_cost(0)).await;
-            assert!(look.expect("a decision").is_allowed(), "{story}");
-            store.charge(&take(&rule, &[("user", "u")])).await;
-        }
+    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+        let rule = joint(
+            algorithm,
+            algorithm.name(),
+            [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
+        );
+        let both = take(&rule, &[("user", "u"), ("all", "")]);
+        let never = decide(&store.store, &both).await;
+        assert_eq!(never.verdict(), Verdict::Never, "{story}");
+        assert_eq!(left(&*store.store, &both).await, [10, 10, 3], "{story}");
+        let look = store.store.take(&both.clone().with_cost(0)).await;
+        assert!(look.expect("a decision").is_allowed(), "{story}");
+        store.charge(&take(&rule, &[("user", "u")])).await;
     }
 }
 
 #[tokio::test]
 async fn a_max_of_nothing_denies_all() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in Algorithm::ALL {
-            let story = format!("{}, {algorithm:?}", store.name);
-            let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
-            for user in ["u", "v"] {
-                let take = tuple(&rule, user, "a");
-                let denied = store.store.take(&take).await.expect("a decision");
-                assert_eq!(denied.verdict(), Verdict::Never, "{story}");
-                let by: Vec<_> = denied.denied_by(rule.policies()).collect();
-                assert_eq!((by.len(), by[0].subject()), (1, Some("address")), "{story}");
-                assert_eq!(left(&*store.store, &take).await, [10, 0, 10], "{story}");
-            }
-            // It is not asked where it is absent.
-            store
-                .charge(&take(&rule, &[("user", "u"), ("everyone", "")]))
-                .await;
+    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+        let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
+        for user in ["u", "v"] {
+            let take = tuple(&rule, user, "a");
+            let denied = decide(&store.store, &take).await;
+            assert_eq!(denied.verdict(), Verdict::Never, "{story}");
+            let by: Vec<_> = denied.denied_by(rule.policies()).collect();
+            assert_eq!((by.len(), by[0].subject()), (1, Some("address")), "{story}");
+            assert_eq!(left(&*store.store, &take).await, [10, 0, 10], "{story}");
         }
+        // It is not asked where it is absent.
+        store
+            .charge(&take(&rule, &[("user", "u"), ("everyone", "")]))
+            .await;
     }
 }
 
@@ -124,11 +106,11 @@ async fn windows_of_a_millisecond_and_of_years() {
             let take = take(&rule, &[("short", "s"), ("long", "")]);
             for round in 0..2 {
                 for _ in 0..2 {
-                    let decision = store.store.take(&take).await.expect("a decision");
+                    let decision = decide(&store.store, &take).await;
                     assert!(decision.is_allowed(), "{story}, {round}: {decision:?}");
                 }
                 if is_memory {
-                    let denied = store.store.take(&take).await.expect("a decision");
+                    let denied = decide(&store.store, &take).await;
                     let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
                     // The log counts in whole milliseconds.
                     assert!(wait <= Duration::from_millis(2), "{story}: {wait:?}");
@@ -137,7 +119,7 @@ async fn windows_of_a_millisecond_and_of_years() {
             }
             store.charge(&take).await;
             store.advance(Duration::from_millis(3));
-            let denied = store.store.take(&take).await.expect("a decision");
+            let denied = decide(&store.store, &take).await;
             let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
             assert!(wait > Duration::from_secs(86_400), "{story}: {wait:?}");
             let by: Vec<_> = denied.denied_by(&["short", "long"]).collect();
@@ -172,25 +154,23 @@ async fn as_many_as_there_may_be() {
     let stores = Stores::start().await;
     for (subjects, quotas) in [(8, 16), (8, 8), (1, 16), (2, 16)] {
         let rule = many(subjects, quotas).expect("valid");
-        for store in &stores.all {
-            for algorithm in Algorithm::ALL {
-                let story = format!("{}, {algorithm:?}, {subjects}, {quotas}", store.name);
-                let rule = Arc::new(rule.clone().with_algorithm(algorithm));
-                let names: Vec<_> = (0..subjects).map(|at| format!("s{at}")).collect();
-                let key = format!("k{quotas}");
-                let keys = names.iter().map(|name| (&**name, Key::from(&*key)));
-                let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
-                let charge = store.charge(&take).await;
-                let expected: Vec<_> = rule
-                    .policies()
-                    .iter()
-                    .map(|policy| policy.quota().max() - policy.cost().expect("its own"))
-                    .collect();
-                assert_eq!(left(&*store.store, &take).await, expected, "{story}");
-                assert!(charge.refund().await.expect("an answer") > 0, "{story}");
-                let full: Vec<_> = rule.quotas().iter().map(|quota| quota.max()).collect();
-                assert_eq!(left(&*store.store, &take).await, full, "{story}");
-            }
+        for (_, store, algorithm) in cases(&stores, Algorithm::ALL) {
+            let story = format!("{}, {algorithm:?}, {subjects}, {quotas}", store.name);
+            let rule = Arc::new(rule.clone().with_algorithm(algorithm));
+            let names: Vec<_> = (0..subjects).map(|at| format!("s{at}")).collect();
+            let key = format!("k{quotas}");
+            let keys = names.iter().map(|name| (&**name, Key::from(&*key)));
+            let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
+            let charge = store.charge(&take).await;
+            let expected: Vec<_> = rule
+                .policies()
+                .iter()
+                .map(|policy| policy.quota().max() - policy.cost().expect("its own"))
+                .collect();
+            assert_eq!(left(&*store.store, &take).await, expected, "{story}");
+            assert!(give_back(&charge).await > 0, "{story}");
+            let full: Vec<_> = rule.quotas().iter().map(|quota| quota.max()).collect();
+            assert_eq!(left(&*store.store, &take).await, full, "{story}");
         }
     }
 }

@@ -1,13 +1,7 @@
 //! A key of one subject that holds another type: the requests that name it fail, and only they.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Store, Take};
-
-use super::{keys_of, left, three, tuple};
-use kit::{PATIENT, behind, connect, millis, run};
+use super::{left, three, tuple};
+use crate::prelude::*;
 
 /// What writes a foreign value, for each type that the algorithm does not use.
 fn foreign(algorithm: Algorithm, name: &str) -> Vec<String> {
@@ -30,8 +24,7 @@ async fn a_foreign_value_fails_its_own_requests_only() {
     let server = Redis::start();
     let proxy = behind(&server, millis(20)).await;
     let url = proxy.url.clone();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
+    let clock = clock_at(NOW);
     let store = connect(&url, PATIENT).await.clock(clock);
     for algorithm in Algorithm::ALL {
         let rule = three(algorithm, algorithm.name(), [100, 100, 10_000]);
@@ -83,17 +76,15 @@ async fn a_foreign_value_fails_its_own_requests_only() {
 /// The same asked alone, one after another, and a refund of what was charged before.
 #[tokio::test]
 async fn a_refund_beside_a_foreign_value() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
+    let (server, store) = near().await;
+    let clock = clock_at(NOW);
     let store = store.clock(clock);
     for algorithm in Algorithm::ALL {
         for place in 0..3 {
             run(&server, "FLUSHDB");
             let rule = three(algorithm, algorithm.name(), [10, 10, 10]);
             let take = tuple(&rule, "user", "address");
-            let decision = store.take(&take).await.expect("a decision");
+            let decision = decide(&store, &take).await;
             let receipt = decision.receipt().expect("charged");
             let names: Vec<_> = take
                 .counts()
@@ -108,10 +99,8 @@ async fn a_refund_beside_a_foreign_value() {
             // the foreign key, and nobody gets more than was charged.
             let refund = store.refund(&take, &receipt).await;
             let again = store.refund(&take, &receipt).await;
-            assert!(
-                !matches!(again, Ok(units) if units > 1),
-                "{algorithm:?}: {refund:?}, then {again:?}"
-            );
+            let is_right = !matches!(again, Ok(units) if units > 1);
+            assert!(is_right, "{algorithm:?}: {refund:?}, {again:?}");
             run(&server, &format!("DEL {}", names[place]));
             for (at, left) in left(&store, &take).await.into_iter().enumerate() {
                 assert!((9..=10).contains(&left), "{algorithm:?}, {at}: {left}");

@@ -15,13 +15,7 @@ mod retry_after;
 mod slots;
 mod threads;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::Redis;
-use tidegate::key::Everyone;
-use tidegate::rule::{Policy, Subject};
-use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
+use crate::prelude::*;
 
 const MINUTE: u64 = 60_000;
 
@@ -78,12 +72,4 @@ async fn left(store: &dyn Store, take: &Take) -> Vec<u64> {
     let decision = store.peek(take).await.expect("a decision");
     let states = decision.quotas().iter();
     states.map(|state| state.remaining()).collect()
-}
-
-/// The names of the keys in Redis.
-fn keys_of(server: &Redis) -> Vec<String> {
-    let names = redis::cmd("KEYS").arg("*").query(&mut server.connection());
-    let mut names: Vec<String> = names.expect("names");
-    names.sort();
-    names
 }

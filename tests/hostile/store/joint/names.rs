@@ -1,16 +1,9 @@
 //! Counts of different rules, subjects, costs and keys never share a name, whatever these contain.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::{Algorithm, Key, MemoryStore, Rule, Store, Take};
 
 use super::{costing, joint, quota};
-use kit::{PATIENT, connect};
+use crate::prelude::*;
 
 const PATHS: [&str; 10] = [
     "a", "a:b", "{a}", "a}", "a}:b", "a~1", "~", "a b", "ü:b", "{a}:b",

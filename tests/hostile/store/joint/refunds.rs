@@ -1,15 +1,7 @@
 //! Refunds and settlements over several counts, in all stores and under all algorithms.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::store::Charge;
-use tidegate::{Algorithm, Rule, Store, Take};
-
 use super::{costing, joint, left, quota, subject, take, tuple};
-use kit::clocked::Stores;
+use crate::prelude::*;
 
 /// Tokens and requests of a user, tokens of an address, requests of everyone.
 fn tokens(algorithm: Algorithm, path: &str) -> Arc<Rule> {
@@ -26,12 +18,10 @@ fn tokens(algorithm: Algorithm, path: &str) -> Arc<Rule> {
 
 async fn each(test: impl AsyncFn(&kit::clocked::Clocked, Algorithm, Take)) {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in Algorithm::ALL {
-            let rule = tokens(algorithm, algorithm.name());
-            test(store, algorithm, tuple(&rule, "u", "a").with_cost(300)).await;
-            store.advance(Duration::from_secs(600));
-        }
+    for (_, store, algorithm) in cases(&stores, Algorithm::ALL) {
+        let rule = tokens(algorithm, algorithm.name());
+        test(store, algorithm, tuple(&rule, "u", "a").with_cost(300)).await;
+        store.advance(Duration::from_secs(600));
     }
 }
 
@@ -42,19 +32,12 @@ async fn a_refund_gives_back_in_all() {
     each(async |store, algorithm, take| {
         let charge = store.charge(&take).await;
         let story = format!("{}, {algorithm:?}", store.name);
-        assert_eq!(
-            left(&*store.store, &take).await,
-            [700, 9, 1_700, 98],
-            "{story}"
-        );
-        assert_eq!(charge.refund().await.expect("an answer"), 300, "{story}");
+        let now_left = left(&*store.store, &take).await;
+        assert_eq!(now_left, [700, 9, 1_700, 98], "{story}");
+        assert_eq!(give_back(&charge).await, 300, "{story}");
         assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
-        assert_eq!(charge.refund().await.expect("an answer"), 0, "{story}");
-        assert_eq!(
-            charge.settle(0).await.expect("an answer").given_back,
-            0,
-            "{story}"
-        );
+        assert_eq!(give_back(&charge).await, 0, "{story}");
+        assert_eq!(settle(&charge, 0).await.given_back, 0, "{story}");
         assert_eq!(left(&*store.store, &take).await, FULL, "{story}");
     })
     .await;
@@ -71,13 +54,9 @@ async fn a_settlement_leaves_costs_of_their_own() {
             (5_000, 0, [0, 6, 0, 92]),
         ] {
             let charge = store.charge(&take).await;
-            assert_eq!(
-                charge.settle(used).await.expect("an answer").given_back,
-                given,
-                "{story}"
-            );
+            assert_eq!(settle(&charge, used).await.given_back, given, "{story}");
             assert_eq!(left(&*store.store, &take).await, expected, "{story}");
-            assert_eq!(charge.refund().await.expect("an answer"), 0, "{story}");
+            assert_eq!(give_back(&charge).await, 0, "{story}");
             assert_eq!(left(&*store.store, &take).await, expected, "{story}");
         }
     })
@@ -94,15 +73,13 @@ async fn a_receipt_twice() {
         let other = tuple(take.rule(), "u", "other").with_cost(300);
         let other = store.charge(&other).await;
         let twin = Charge::new(Arc::clone(&store.store), take.clone(), charge.receipt());
-        charge.refund().await.expect("an answer");
+        give_back(&charge).await;
         let before = left(&*store.store, &take).await;
         assert_eq!(before, [700, 9, 2_000, 98], "{story}");
-        twin.refund().await.expect("an answer");
+        give_back(&twin).await;
         let after = left(&*store.store, &take).await;
-        assert!(
-            after.iter().zip(FULL).all(|(left, full)| *left <= full),
-            "{story}: {after:?}"
-        );
+        let is_right = after.iter().zip(FULL).all(|(left, full)| *left <= full);
+        assert!(is_right, "{story}: {after:?}");
         assert_eq!(after[2], 2_000, "{story}");
         drop(other);
     })
@@ -116,18 +93,12 @@ async fn a_refund_after_a_reset_gives_nothing_back() {
         let charge = store.charge(&take).await;
         // Of one subject: its two counts.
         let user = super::take(take.rule(), &[("user", "u")]);
-        assert!(
-            store.store.reset(&user).await.expect("an answer"),
-            "{story}"
-        );
-        assert_eq!(
-            left(&*store.store, &take).await,
-            [1_000, 10, 1_700, 98],
-            "{story}"
-        );
+        assert!(reset(&store.store, &user).await, "{story}");
+        let now_left = left(&*store.store, &take).await;
+        assert_eq!(now_left, [1_000, 10, 1_700, 98], "{story}");
         store.advance(Duration::from_micros(1));
         let later = store.charge(&take).await;
-        charge.refund().await.expect("an answer");
+        give_back(&charge).await;
         let now = left(&*store.store, &take).await;
         assert_eq!(now[..2], [700, 9], "{story}: those of the later charge");
         assert!((1_699..=1_700).contains(&now[2]), "{story}: {now:?}");
@@ -158,7 +129,7 @@ async fn windows_of_different_lengths() {
             let story = format!("{}, {algorithm:?}", store.name);
             let later = store.charge(&take).await;
             assert_eq!(left(&*store.store, &take).await, [6, 92], "{story}");
-            charge.refund().await.expect("an answer");
+            give_back(&charge).await;
             assert_eq!(left(&*store.store, &take).await, [6, 96], "{story}");
             drop(later);
             store.advance(Duration::from_secs(7_200));
@@ -179,10 +150,10 @@ async fn a_refund_through_one_tuple_frees_another() {
         let of = |user: &str| super::take(&rule, &[("user", user), ("address", "x")]);
         let first = store.charge(&of("alice")).await;
         store.charge(&of("alice")).await;
-        let denied = store.store.take(&of("bob")).await.expect("a decision");
+        let denied = decide(&store.store, &of("bob")).await;
         assert!(denied.retry_after().is_some(), "{story}");
-        assert_eq!(first.refund().await.expect("an answer"), 1, "{story}");
-        let decision = store.store.take(&of("bob")).await.expect("a decision");
+        assert_eq!(give_back(&first).await, 1, "{story}");
+        let decision = decide(&store.store, &of("bob")).await;
         assert!(decision.is_allowed(), "{story}: {decision:?}");
         drop(take);
     })

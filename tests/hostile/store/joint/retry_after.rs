@@ -1,16 +1,8 @@
 //! Law 3 over several counts: a denied take is allowed when its retry-after is over, and denied one
 //! microsecond earlier.
 
-use std::time::Duration;
-
-use kit::random::Random;
-use tidegate::decision::Verdict;
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::{Algorithm, Store, Take};
-
 use super::{costing, joint, left, quota, take};
-use kit::clocked::{Clocked, Stores};
+use crate::prelude::*;
 
 /// Of some subjects, at a cost.
 fn random_take(random: &mut Random, rule: &std::sync::Arc<tidegate::Rule>) -> Take {
@@ -46,39 +38,36 @@ async fn run(store: &Clocked, algorithm: Algorithm, seed: u64) {
     let mut denials = 0;
     for step in 0..60 {
         let take = random_take(&mut random, &rule);
-        let decision = store.store.take(&take).await.expect("a decision");
+        let decision = decide(&store.store, &take).await;
         let micros = [0, 1, 999, 1_000, 777_777, 13_000_001];
         store.advance(Duration::from_micros(micros[random.below(6) as usize]));
         let Verdict::Denied { .. } = decision.verdict() else {
             continue;
         };
-        let decision = store.store.take(&take).await.expect("a decision");
+        let decision = decide(&store.store, &take).await;
         let Verdict::Denied { retry_after } = decision.verdict() else {
             continue;
         };
         denials += 1;
         let story = format!("{}, {algorithm:?}, {seed}, {step}: {take:?}", store.name);
-        let before = left(&*store.store, &take).await;
+        let _before = left(&*store.store, &take).await;
         let one = Duration::from_micros(1);
         if random.is(50) {
             // In between it is true as well.
             let part = u64::try_from(retry_after.as_micros() / 3).expect("short");
             let part = Duration::from_micros(part);
             store.advance(part);
-            let again = store.store.take(&take).await.expect("a decision");
+            let again = decide(&store.store, &take).await;
             assert_eq!(again.retry_after(), Some(retry_after - part), "{story}");
             store.advance(retry_after - part - one);
         } else {
             store.advance(retry_after - one);
         }
-        let earlier = store.store.take(&take).await.expect("a decision");
+        let earlier = decide(&store.store, &take).await;
         assert_eq!(earlier.retry_after(), Some(one), "{story}: {decision:?}");
         store.advance(one);
-        let there = store.store.take(&take).await.expect("a decision");
-        assert!(
-            there.is_allowed(),
-            "{story}: {decision:?}, {before:?}, then {there:?}"
-        );
+        let there = decide(&store.store, &take).await;
+        assert!(there.is_allowed(), "{story}: {decision:?}, {there:?}");
     }
     assert!(denials > 3, "{denials}");
 }

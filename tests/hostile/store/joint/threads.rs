@@ -1,17 +1,10 @@
 //! Threads that ask one memory store about tuples in all orders: no deadlock, and no count that
 //! disagrees with what was admitted.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
 use futures_util::FutureExt;
-use kit::random::Random;
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::{Algorithm, Key, MemoryStore, Store, Take};
 
 use super::{joint, left, quota};
+use crate::prelude::*;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const HOUR: u64 = 3_600_000;

@@ -1,12 +1,8 @@
 //! The network breaks while a lone take is under way whose caller has left, keeps it, or waits.
 
-use kit::Redis;
-use kit::proxy::{FlightFault, Mode, Part, Proxy};
-use tidegate::store::StoreErrorKind;
-use tokio::time::timeout;
+use kit::proxy::{FlightFault, Part};
 
 use super::*;
-use kit::{behind, charged, connect};
 
 /// What the caller of the broken take does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,9 +18,7 @@ const CALLERS: [Caller; 3] = [Caller::Leaves, Caller::Keeps, Caller::Waits];
 /// nothing but what was on the wire.
 #[tokio::test]
 async fn the_connection_breaks() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(8)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(millis(8)).await;
     let mine = take(&rule("broken", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     let modes = [

@@ -1,15 +1,10 @@
 //! Callers that keep the future of a lone take and do not poll it: whatever becomes of their
 //! question, everybody else is answered.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
 use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::Lock;
-use tidegate::store::StoreErrorKind;
 
 use super::*;
-use kit::{TIMEOUT, behind, charged, connect, run};
 
 /// One after the other is polled once and kept: each is executed at once, none holds a place, and
 /// when it is polled at last, it has its own answer.
@@ -135,9 +130,7 @@ async fn without_a_single_poll() {
 /// are answered.
 #[tokio::test]
 async fn when_the_server_refuses() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = far(millis(2)).await;
     run(&server, "SET CurrentLimiter:broken:x nonsense");
     let mut bystander = Bystander::new("bystander");
     for round in 0..20_u64 {
@@ -155,11 +148,8 @@ async fn when_the_server_refuses() {
             Ok(decision) => assert_eq!((decision.is_allowed(), path), (true, "kept")),
             Err(error) => {
                 let kind = error.kind();
-                assert_eq!(
-                    (kind, path),
-                    (StoreErrorKind::WrongType, "broken"),
-                    "{error}"
-                );
+                let expected = (StoreErrorKind::WrongType, "broken");
+                assert_eq!((kind, path), expected, "{error}");
             }
         }
     }

@@ -1,22 +1,13 @@
 //! Callers that leave: after the first poll, while the command is half written, and when the reply is
 //! on its way or there. `store::direct` has those that never poll.
 
-use std::sync::Arc;
-
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use tidegate::{Quota, Rule, Store};
-
 use super::*;
-use kit::{TIMEOUT, behind, charged, connect};
 
 /// A caller alone leaves at a moment of the round trip; right behind it comes a bystander.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_each_moment_of_the_round_trip() {
     const ROUNDS: u64 = 300;
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(millis(4)).await;
     let steady = Steady::watch(&proxy).await;
     let rule = rule("gone", MAX, HOUR);
     let gone = take(&rule, "x").with_cost(7);
@@ -29,10 +20,8 @@ async fn at_each_moment_of_the_round_trip() {
         }
     }
     let charged = charged(&store, &gone).await;
-    assert!(
-        charged <= ROUNDS * 7 && charged.is_multiple_of(7),
-        "{charged}"
-    );
+    let is_right = charged <= ROUNDS * 7 && charged.is_multiple_of(7);
+    assert!(is_right, "{charged}");
     assert!(charged > 0, "some were executed");
     steady.check();
 }
@@ -155,9 +144,7 @@ async fn when_the_reply_is_there() {
 /// its future over all rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_loops_of_select() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(millis(10)).await;
     let steady = Steady::watch(&proxy).await;
     let rule = rule("hasty", MAX, HOUR);
     let (mut kept, mut bystander) = (Bystander::new("kept"), Bystander::new("bystander"));

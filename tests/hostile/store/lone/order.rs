@@ -2,22 +2,14 @@
 //! is polled when, and in whatever way each of them travels.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
-
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::Mode;
-use kit::random::Random;
+use std::sync::Mutex;
 
 use super::*;
-use kit::{behind, charged, connect};
 
 /// Asked first and polled last, it is charged first.
 #[tokio::test]
 async fn asked_first_and_polled_last() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = far(millis(2)).await;
     for others in [1, 2, 70] {
         let mine = take(&rule("ordered", MAX, HOUR), others);
         let first = store.take(&mine);
@@ -36,9 +28,7 @@ async fn asked_first_and_polled_last() {
 /// it sees it.
 #[tokio::test]
 async fn a_reset_or_a_peek_behind_it() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = far(millis(2)).await;
     for round in 0..20_u64 {
         let mine = take(&rule("reset", MAX, HOUR), round);
         let pending = match round % 4 {
@@ -47,28 +37,20 @@ async fn a_reset_or_a_peek_behind_it() {
             _ => executed_once(&server, &store, &mine).await,
         };
         let seen = store.peek(&mine).await.expect("a decision");
-        assert_eq!(
-            MAX - seen.remaining(),
-            1,
-            "round {round}: the peek came later"
-        );
-        store.reset(&mine).await.expect("an answer");
+        let seen_by_then = MAX - seen.remaining();
+        assert_eq!(seen_by_then, 1, "round {round}: the peek came later");
+        reset(&store, &mine).await;
         let decision = pending.await.expect("a decision");
         assert_eq!(MAX - decision.remaining(), 1);
-        assert_eq!(
-            charged(&store, &mine).await,
-            0,
-            "round {round}: the reset came later"
-        );
+        let counted = charged(&store, &mine).await;
+        assert_eq!(counted, 0, "round {round}: the reset came later");
     }
 }
 
 /// Questions about three keys are asked, polled once, awaited and left unpolled at random, at a
 /// latency that changes: each answer is that of asking one after the other.
 async fn any_history(seed: u64) {
-    let server = Redis::start();
-    let proxy = behind(&server, Duration::ZERO).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(Duration::ZERO).await;
     let mut random = Random::new(seed);
     let rule = rule("history", MAX, HOUR);
     let mut spent = [0; 3];
@@ -77,11 +59,8 @@ async fn any_history(seed: u64) {
     let mut resets: Vec<Pin<Box<StoreFuture<bool>>>> = Vec::new();
     let check = |step, spent, answer: Result<Decision, StoreError>| {
         let decision = answer.unwrap_or_else(|error| panic!("step {step}: {error}"));
-        assert_eq!(
-            MAX - decision.remaining(),
-            spent,
-            "seed {seed}, step {step}"
-        );
+        let told = MAX - decision.remaining();
+        assert_eq!(told, spent, "seed {seed}, step {step}");
     };
     for step in 0..400 {
         match random.below(12) {
@@ -140,8 +119,7 @@ async fn any_history_of_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn asked_from_several_threads() {
     const ASKED: usize = 5_000;
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = near().await;
     let mine = take(&rule("ordered", MAX, HOUR), "x");
     let order = Arc::new(Mutex::new(0));
     let tasks = (0..3_u64).map(|at| {
@@ -176,9 +154,7 @@ async fn asked_from_several_threads() {
 /// though its first poll could not do much.
 #[tokio::test]
 async fn asked_by_a_task_without_budget() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = far(millis(2)).await;
     for round in 0..10 {
         let mine = take(&rule("ordered", MAX, HOUR), round);
         while futures_util::poll!(pin!(tokio::task::consume_budget())).is_ready() {}

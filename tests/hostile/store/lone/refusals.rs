@@ -1,20 +1,12 @@
 //! What a server answers instead of a decision, and what it does to connections, beside lone takes.
 
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use tidegate::store::StoreErrorKind;
-use tokio::time::timeout;
-
 use super::*;
-use kit::{TIMEOUT, behind, charged, connect, run};
 
 /// The scripts are forgotten before, while, and after a take is under way: each is charged once,
 /// and none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_forgotten() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(3)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = far(millis(3)).await;
     let gone = take(&rule("gone", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     for round in 0..120_u64 {
@@ -47,7 +39,7 @@ async fn the_deadline_is_over_when_the_server_goes_on() {
         // The server's clock is known from replies.
         for _ in 0..5 {
             let first = take(&rule("first", MAX, HOUR), "x");
-            patient.take(&first).await.expect("a decision");
+            decide(&patient, &first).await;
         }
         server.signal("STOP");
         let answer = match round % 3 {
@@ -107,9 +99,7 @@ async fn a_replica_under_callers_that_leave() {
 /// Every connection is killed between, behind and before lone takes.
 #[tokio::test]
 async fn connections_are_killed() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = far(millis(4)).await;
     let mine = take(&rule("killed", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     for round in 0..18_u64 {
@@ -153,11 +143,8 @@ async fn clients_are_paused() {
         }
         sleep(millis(850)).await;
         bystander.ask_until_answered(&patient, PATIENT / 4).await;
-        assert_eq!(
-            charged(&patient, &mine).await,
-            0,
-            "{which}: its time was over"
-        );
+        let counted = charged(&patient, &mine).await;
+        assert_eq!(counted, 0, "{which}: its time was over");
     }
 }
 
@@ -198,9 +185,7 @@ async fn transactions_of_others() {
 /// No memory, no write: the error of one lone take, and no more than that.
 #[tokio::test]
 async fn no_memory_for_a_moment() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, proxy, store) = far(millis(2)).await;
     let steady = Steady::watch(&proxy).await;
     let mut bystander = Bystander::new("bystander");
     for round in 0..10_u64 {
@@ -223,9 +208,7 @@ async fn no_memory_for_a_moment() {
 /// The server stands behind a slow way while it is asked with no time at all, and with all time.
 #[tokio::test]
 async fn no_time_and_all_time() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(millis(10)).await;
     let mut bystander = Bystander::new("bystander");
     let mine = take(&rule("hasty", MAX, HOUR), "x");
     for round in 0..20_u64 {

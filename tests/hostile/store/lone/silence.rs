@@ -3,13 +3,7 @@
 
 use std::fmt::Debug;
 
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::Mode;
-use tokio::time::timeout;
-
 use super::*;
-use kit::{TIMEOUT, behind, connect};
 
 const ROUND_TRIP: Duration = millis(20);
 /// What the reply that was on its way, a new connection and a busy machine take.

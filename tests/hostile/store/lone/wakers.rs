@@ -1,17 +1,12 @@
 //! Futures of lone takes that go from task to task, and wakers that do what wakers may do.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::task::Wake;
 
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use super::*;
-use kit::connect;
 
 /// A wake-up that is lost would be noticed after this long.
 const LOST: Duration = Duration::from_secs(10);

@@ -1,22 +1,13 @@
 //! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
 //! outs around the store.
 
-use std::sync::Arc;
-
-use axum::Router;
 use axum::body::Body;
-use http::{Request, StatusCode};
-use kit::Redis;
-use kit::proxy::Mode;
-use tidegate::decision::Source;
+use http::Request;
+use kit::app;
 use tidegate::metrics::DecisionOutcome;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, Quota, RateLimitLayer, Resilient, Rule, Rules};
-use tokio::time::timeout;
 use tower::ServiceExt;
 
 use super::*;
-use kit::{TIMEOUT, app, behind, charged, connect};
 
 fn of_quota(path: &str, max: u64) -> Rule {
     let quota = Quota::new(HOUR, max).expect("a valid quota");
@@ -34,9 +25,7 @@ async fn send(app: &Router) -> StatusCode {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_with_a_candidate() {
     const REQUESTS: u64 = 25;
-    let server = Redis::start();
-    let proxy = behind(&server, millis(40)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = far(millis(40)).await;
     let candidate = of_quota("tried", 10);
     let rule = of_quota("tried", MAX).with_shadow(candidate);
     let limits = Limits::new(Rules::from_iter([rule])).store(store.clone());
@@ -65,9 +54,7 @@ async fn a_rule_with_a_candidate() {
 /// the breaker.
 #[tokio::test]
 async fn resilient_under_callers_that_leave() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = far(millis(10)).await;
     let store = Resilient::new(store).in_flight(2).build();
     let hasty = take(&rule("hasty", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
@@ -78,7 +65,7 @@ async fn resilient_under_callers_that_leave() {
         let mut other = Box::pin(store.take(&hasty));
         let _ = futures_util::poll!(&mut other);
         drop((pending, other));
-        let decision = store.take(&bystander.take).await.expect("a decision");
+        let decision = decide(&store, &bystander.take).await;
         assert_eq!(decision.source(), Source::Redis);
         bystander.check(decision);
     }
@@ -119,9 +106,7 @@ async fn the_breaker_under_callers_that_leave() {
 /// what is late is not charged.
 #[tokio::test]
 async fn a_time_out_around_the_store() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(40)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = far(millis(40)).await;
     let mut bystander = Bystander::new("bystander");
     for around in [Duration::ZERO, millis(8)] {
         let hasty = Resilient::bare(store.clone()).timeout(around);

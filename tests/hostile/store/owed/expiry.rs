@@ -1,13 +1,9 @@
 //! Law 4: every key expires, also one that owes, and not before all of it has left.
 
-use std::time::{Duration, Instant};
+use kit::check_expiries;
 
-use kit::Redis;
-use tidegate::{Algorithm, RedisStore, Store};
-
-use super::{ALGORITHMS, rule, settle, take};
-use kit::clocked::charge;
-use kit::{HOUR, PATIENT, check_expiries, connect, millis};
+use super::{rule, take};
+use crate::prelude::*;
 
 /// How long the only keys of a server live at least.
 fn life(server: &Redis) -> Vec<Duration> {
@@ -37,7 +33,7 @@ async fn store(server: &Redis) -> std::sync::Arc<dyn Store> {
 async fn a_key_lives_until_its_debt_has_left() {
     let server = Redis::start();
     let store = store(&server).await;
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         for window in [millis(50), Duration::from_secs(1), HOUR] {
             for owe in [0, 3, 1_000, 10_000_000, u64::MAX] {
                 kit::run(&server, "FLUSHALL");
@@ -66,7 +62,7 @@ async fn a_key_lives_until_its_debt_has_left() {
 /// Keys without a debt live as long as they did: a settlement within max is a take.
 #[tokio::test]
 async fn the_life_of_others_does_not_change() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let mut lives = Vec::new();
         for settles in [false, true] {
             let server = Redis::start();
@@ -93,24 +89,22 @@ async fn nothing_is_left_behind() {
     let server = Redis::start();
     let store = store(&server).await;
     kit::run(&server, "FLUSHALL");
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let rule = rule(algorithm, "short", &[(10, millis(600))], 10);
         let one = take(&rule, "x", 1);
         let charged = settle(&charge(&store, &one).await, 70).await.charged;
         assert!((19..=20).contains(&charged), "{algorithm:?}: {charged}");
-        let denied = store.take(&one).await.expect("a decision");
+        let denied = decide(&store, &one).await;
         // Nothing, if this machine stood still for so long.
         let after = denied.retry_after().unwrap_or_default();
-        tokio::time::sleep(after + millis(1)).await;
-        let later = store.take(&one).await.expect("a decision");
-        assert!(
-            later.is_allowed(),
-            "{algorithm:?}: law 3: {after:?}, {later:?}"
-        );
+        sleep(after + millis(1)).await;
+        let later = decide(&store, &one).await;
+        let is_right = later.is_allowed();
+        assert!(is_right, "{algorithm:?}: law 3: {after:?}, {later:?}");
     }
     let began = Instant::now();
     while !life(&server).is_empty() {
         assert!(began.elapsed() < PATIENT, "{:?} stay", life(&server));
-        tokio::time::sleep(millis(20)).await;
+        sleep(millis(20)).await;
     }
 }

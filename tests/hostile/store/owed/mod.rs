@@ -7,28 +7,10 @@ mod races;
 mod truth;
 mod wrapped;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::decision::Receipt;
-use tidegate::store::{Capabilities, Charge, Settled, StoreFuture};
-use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
-
 use kit::stub::travel;
+use tidegate::store::Capabilities;
 
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
-
-/// Those that keep units as they are until a window has passed.
-const COUNTING: [Algorithm; 3] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::FixedWindow,
-];
+use crate::prelude::*;
 
 /// So many that no test uses them up.
 const MANY: u64 = 100_000_000;
@@ -56,20 +38,10 @@ fn take(rule: &Arc<Rule>, key: &str, cost: u64) -> Take {
 
 /// All units that count for a key of a rule of one quota, also those above its max: what another
 /// rule of the path with more room finds.
-async fn used(store: &dyn Store, rule: &Rule, key: &str) -> u64 {
-    let window = rule.quotas()[0].window();
-    let roomy = self::rule(
-        rule.algorithm().algorithm(),
-        rule.path(),
-        &[(MANY, window)],
-        None,
-    );
-    let found = store.peek(&take(&roomy, key, 1)).await.expect("an answer");
-    MANY - found.remaining()
-}
-
-async fn settle(charge: &Charge, used: u64) -> Settled {
-    charge.settle(used).await.expect("an answer")
+async fn used(store: &(impl Store + ?Sized), rule: &Rule, key: &str) -> u64 {
+    let (algorithm, window) = (rule.algorithm().algorithm(), rule.quotas()[0].window());
+    let roomy = by(algorithm, rule.path(), MANY, window);
+    MANY - remaining(store, &take(&roomy, key, 1)).await
 }
 
 /// A store that is far away: the ways there and back of takes, and of all other questions.

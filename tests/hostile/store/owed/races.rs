@@ -1,16 +1,9 @@
 //! Settlements among takes of their own flight: each gets its own answer, and sums are exact.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use futures_util::future::join;
 
-use futures_util::future::{join, join_all};
-use kit::Redis;
-use kit::random::Random;
-use tidegate::{MemoryStore, Resilient, Store};
-
-use super::{COUNTING, rule, settle, take, used};
-use kit::clocked::charge;
-use kit::{HOUR, PATIENT, behind, connect, millis};
+use super::{rule, take, used};
+use crate::prelude::*;
 
 /// Plain and in wrappers, behind a line of a few milliseconds, and in memory.
 async fn stores(url: &str) -> Vec<(&'static str, Arc<dyn Store>)> {
@@ -61,19 +54,14 @@ async fn each_gets_its_own_answer() {
                 for (cost, decision) in &taken {
                     let units = decision.receipt().map_or(0, |it| it.units());
                     assert_eq!(units, cost * u64::from(decision.is_allowed()), "{case}");
-                    assert!(
-                        decision.is_allowed() || cost % 2 == 0,
-                        "{case}: a neighbour"
-                    );
+                    let is_right = decision.is_allowed() || cost % 2 == 0;
+                    assert!(is_right, "{case}: a neighbour");
                     admitted += units * u64::from(cost % 2 == 0);
                 }
                 let charged: u64 = settled.iter().map(|it| it.1.charged).sum();
-                assert_eq!(
-                    used(&*store, &rule, "x").await,
-                    40 + charged + admitted,
-                    "{case}"
-                );
-                assert_eq!(used(&*store, &neighbour, "x").await, 400, "{case}");
+                let counted = used(&store, &rule, "x").await;
+                assert_eq!(counted, 40 + charged + admitted, "{case}");
+                assert_eq!(used(&store, &neighbour, "x").await, 400, "{case}");
                 if at_most == 700 {
                     assert_eq!(40 + charged + admitted, 800, "{case}: all that it may owe");
                 }
@@ -101,7 +89,7 @@ async fn a_thousand_of_one_key() {
                     let mut random = Random::new(task);
                     while done.fetch_add(1, Ordering::Relaxed) < 1_000 {
                         let one = take(&rule, "x", 1 + random.below(5));
-                        let decision = store.take(&one).await.expect("a decision");
+                        let decision = decide(&store, &one).await;
                         let Some(receipt) = decision.receipt() else {
                             continue;
                         };
@@ -125,7 +113,7 @@ async fn a_thousand_of_one_key() {
             }
             let case = format!("{name} {algorithm:?}");
             let counted = counted.load(Ordering::Relaxed);
-            assert_eq!(used(&*store, &rule, "x").await, counted, "{case}");
+            assert_eq!(used(&store, &rule, "x").await, counted, "{case}");
             assert!(counted <= 7_000, "{case}: {counted}");
             println!("{case}: {counted}, {forgiven:?} forgiven");
         }

@@ -1,15 +1,7 @@
 //! Retry-after is true after a settlement, to the microsecond, and all stores charge alike.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::random::Random;
-use tidegate::store::Charge;
-use tidegate::{Algorithm, Decision, Quota, Take};
-
-use super::{ALGORITHMS, COUNTING, rule, settle, take};
-use kit::clocked::{Clocked, Stores};
-use kit::{HOUR, millis};
+use super::{rule, take};
+use crate::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
@@ -60,32 +52,30 @@ async fn takes_are_denied_until_the_microsecond() {
         &[(7, SECOND)],
         &[(5, SECOND), (12, Duration::from_secs(60))],
     ];
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            for (which, quotas) in quotas.into_iter().enumerate() {
-                for owe in [None, Some(0), Some(3), Some(1_000)] {
-                    for (reserved, beyond) in [(1, 4), (1, 13), (5, 100), (2, 1_500)] {
-                        let max = quotas.iter().map(|it| it.0).min().expect("quotas");
-                        for cost in [1, 3, max] {
-                            let case = format!(
-                                "{} {algorithm:?} {quotas:?} {owe:?} {reserved}+{beyond}, {cost}",
-                                clocked.name
-                            );
-                            let rule = rule(algorithm, &format!("truth{which}"), quotas, owe);
-                            let one = take(&rule, &case, reserved);
-                            let charge = clocked.charge(&one).await;
-                            clocked.advance(Duration::from_micros(130_411));
-                            let settled = settle(&charge, reserved + beyond).await;
-                            let sum = settled.charged + settled.forgiven;
-                            assert_eq!((sum, settled.given_back), (beyond, 0), "{case}");
-                            if algorithm != Algorithm::Gcra {
-                                let room = quotas.iter().map(|it| it.0 + owe.unwrap_or(it.0));
-                                let room = room.min().expect("quotas") - reserved;
-                                assert_eq!(settled.charged, beyond.min(room), "{case}");
-                            }
-                            clocked.advance(Duration::from_micros(77_777));
-                            retry_after_is_true(clocked, &one.with_cost(cost), &case).await;
+    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+        for (which, quotas) in quotas.into_iter().enumerate() {
+            for owe in [None, Some(0), Some(3), Some(1_000)] {
+                for (reserved, beyond) in [(1, 4), (1, 13), (5, 100), (2, 1_500)] {
+                    let max = quotas.iter().map(|it| it.0).min().expect("quotas");
+                    for cost in [1, 3, max] {
+                        let case = format!(
+                            "{} {algorithm:?} {quotas:?} {owe:?} {reserved}+{beyond}, {cost}",
+                            clocked.name
+                        );
+                        let rule = rule(algorithm, &format!("truth{which}"), quotas, owe);
+                        let one = take(&rule, &case, reserved);
+                        let charge = clocked.charge(&one).await;
+                        clocked.advance(Duration::from_micros(130_411));
+                        let settled = settle(&charge, reserved + beyond).await;
+                        let sum = settled.charged + settled.forgiven;
+                        assert_eq!((sum, settled.given_back), (beyond, 0), "{case}");
+                        if algorithm != Algorithm::Gcra {
+                            let room = quotas.iter().map(|it| it.0 + owe.unwrap_or(it.0));
+                            let room = room.min().expect("quotas") - reserved;
+                            assert_eq!(settled.charged, beyond.min(room), "{case}");
                         }
+                        clocked.advance(Duration::from_micros(77_777));
+                        retry_after_is_true(clocked, &one.with_cost(cost), &case).await;
                     }
                 }
             }
@@ -97,22 +87,20 @@ async fn takes_are_denied_until_the_microsecond() {
 #[tokio::test]
 async fn all_is_there_again_when_it_was_said() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            for beyond in [3, 14, 400] {
-                let case = format!("{} {algorithm:?} {beyond}", clocked.name);
-                let rule = rule(algorithm, "again", &[(10, SECOND)], 200);
-                let one = take(&rule, &case, 1);
-                let charge = clocked.charge(&one).await;
-                clocked.advance(millis(33));
-                settle(&charge, 1 + beyond).await;
-                clocked.advance(millis(5));
-                let found = clocked.store.peek(&one).await.expect("an answer");
-                clocked.advance(found.reset_after() - MICRO);
-                assert!(clocked.remaining(&one).await < 10, "{case}: {found:?}");
-                clocked.advance(MICRO);
-                assert_eq!(clocked.remaining(&one).await, 10, "{case}: {found:?}");
-            }
+    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+        for beyond in [3, 14, 400] {
+            let case = format!("{} {algorithm:?} {beyond}", clocked.name);
+            let rule = rule(algorithm, "again", &[(10, SECOND)], 200);
+            let one = take(&rule, &case, 1);
+            let charge = clocked.charge(&one).await;
+            clocked.advance(millis(33));
+            settle(&charge, 1 + beyond).await;
+            clocked.advance(millis(5));
+            let found = clocked.store.peek(&one).await.expect("an answer");
+            clocked.advance(found.reset_after() - MICRO);
+            assert!(clocked.remaining(&one).await < 10, "{case}: {found:?}");
+            clocked.advance(MICRO);
+            assert_eq!(clocked.remaining(&one).await, 10, "{case}: {found:?}");
         }
     }
 }
@@ -125,7 +113,7 @@ async fn numbers_at_their_ends() {
     let mut charged = Vec::new();
     for clocked in &stores.all {
         let (mut of_store, start) = (Vec::new(), clocked.clock.now());
-        for algorithm in ALGORITHMS {
+        for algorithm in Algorithm::ALL {
             for max in [1, 5, Quota::MAX_UNITS] {
                 for window in [millis(1), SECOND, 30 * DAY] {
                     for owe in [0, 1, Quota::MAX_UNITS, u64::MAX] {
@@ -182,7 +170,7 @@ impl Exact {
 async fn random_histories() {
     const QUOTAS: [(u64, Duration); 2] = [(9, Duration::from_secs(60)), (25, HOUR)];
     let stores = Stores::start().await;
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         for seed in 0..6 {
             let owe = [None, Some(0), Some(4), Some(60), Some(MANY_TIMES), Some(1)][seed as usize];
             let rule = rule(algorithm, &format!("random{seed}"), &QUOTAS, owe);
@@ -251,10 +239,8 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
                     answers.push(settle(charge, reserved + beyond).await);
                 }
                 settlements += u64::from(answers[0].charged > 0);
-                assert!(
-                    answers.iter().all(|it| *it == answers[0]),
-                    "{case}: {answers:?}"
-                );
+                let is_right = answers.iter().all(|it| *it == answers[0]);
+                assert!(is_right, "{case}: {answers:?}");
                 assert_eq!(answers[0].charged + answers[0].forgiven, beyond, "{case}");
                 if algorithm == Algorithm::SlidingLog {
                     let room = rule.quotas().iter().map(|quota| {
@@ -275,10 +261,8 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
                 for charge in &charges {
                     answers.push(settle(charge, used).await);
                 }
-                assert!(
-                    answers.iter().all(|it| *it == answers[0]),
-                    "{case}: {answers:?}"
-                );
+                let is_right = answers.iter().all(|it| *it == answers[0]);
+                assert!(is_right, "{case}: {answers:?}");
                 let back = answers[0].given_back;
                 assert!(back <= reserved - used, "{case}: law 15");
                 if algorithm == Algorithm::SlidingLog {
@@ -294,7 +278,7 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
             9 if random.is(15) => {
                 for clocked in &stores.all {
                     let one = take(rule, "x", 1);
-                    clocked.store.reset(&one).await.expect("an answer");
+                    reset(&clocked.store, &one).await;
                 }
                 exact.entries.clear();
                 // Their receipts give nothing back, and they may be settled with more.
@@ -319,34 +303,29 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
 #[tokio::test]
 async fn whatever_became_of_the_reservation() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in COUNTING {
-            for fate in ["counts", "expired", "reset", "long gone"] {
-                let case = format!("{} {algorithm:?} {fate}", clocked.name);
-                let rule = rule(algorithm, "fate", &[(10, SECOND)], None);
-                let one = take(&rule, &case, 4);
-                let charge = clocked.charge(&one).await;
-                match fate {
-                    "expired" => clocked.advance(3 * SECOND),
-                    "reset" => {
-                        assert!(
-                            clocked.store.reset(&one).await.expect("an answer"),
-                            "{case}"
-                        );
-                    }
-                    "long gone" => clocked.advance(400 * DAY),
-                    _ => {}
+    for (_, clocked, algorithm) in cases(&stores, COUNTING) {
+        for fate in ["counts", "expired", "reset", "long gone"] {
+            let case = format!("{} {algorithm:?} {fate}", clocked.name);
+            let rule = rule(algorithm, "fate", &[(10, SECOND)], None);
+            let one = take(&rule, &case, 4);
+            let charge = clocked.charge(&one).await;
+            match fate {
+                "expired" => clocked.advance(3 * SECOND),
+                "reset" => {
+                    assert!(reset(&clocked.store, &one).await, "{case}");
                 }
-                let settled = settle(&charge, 9).await;
-                assert_eq!((settled.charged, settled.forgiven), (5, 0), "{case}");
-                let counts = if fate == "counts" { 9 } else { 5 };
-                assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}");
-                for used in [0, 3, 9, u64::MAX] {
-                    assert_eq!(settle(&charge, used).await, Default::default(), "{case}");
-                }
-                assert_eq!(charge.refund().await.expect("an answer"), 0, "{case}");
-                assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}: once");
+                "long gone" => clocked.advance(400 * DAY),
+                _ => {}
             }
+            let settled = settle(&charge, 9).await;
+            assert_eq!((settled.charged, settled.forgiven), (5, 0), "{case}");
+            let counts = if fate == "counts" { 9 } else { 5 };
+            assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}");
+            for used in [0, 3, 9, u64::MAX] {
+                assert_eq!(settle(&charge, used).await, Default::default(), "{case}");
+            }
+            assert_eq!(give_back(&charge).await, 0, "{case}");
+            assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}: once");
         }
     }
 }
@@ -355,42 +334,30 @@ async fn whatever_became_of_the_reservation() {
 #[tokio::test]
 async fn whatever_comes_first_counts() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in COUNTING {
-            let case = format!("{} {algorithm:?}", clocked.name);
-            let rule = rule(algorithm, "first", &[(10, HOUR)], None);
-            let one = take(&rule, "x", 4);
-            let charge = clocked.charge(&one).await;
-            assert_eq!(
-                charge.clone().refund().await.expect("an answer"),
-                4,
-                "{case}"
-            );
-            assert_eq!(settle(&charge, 30).await, Default::default(), "{case}");
-            assert_eq!(clocked.remaining(&one).await, 10, "{case}");
+    for (case, clocked, algorithm) in cases(&stores, COUNTING) {
+        let rule = rule(algorithm, "first", &[(10, HOUR)], None);
+        let one = take(&rule, "x", 4);
+        let charge = clocked.charge(&one).await;
+        assert_eq!(give_back(&charge.clone()).await, 4, "{case}");
+        assert_eq!(settle(&charge, 30).await, Default::default(), "{case}");
+        assert_eq!(clocked.remaining(&one).await, 10, "{case}");
 
-            let charge = clocked.charge(&one).await;
-            let exactly = settle(&charge.clone(), 4).await;
-            assert_eq!(exactly, Default::default(), "{case}");
-            assert_eq!(
-                settle(&charge, 30).await,
-                Default::default(),
-                "{case}: all was used"
-            );
-            assert_eq!(charge.refund().await.expect("an answer"), 0, "{case}");
-            assert_eq!(clocked.remaining(&one).await, 6, "{case}");
+        let charge = clocked.charge(&one).await;
+        let exactly = settle(&charge.clone(), 4).await;
+        assert_eq!(exactly, Default::default(), "{case}");
+        let told = settle(&charge, 30).await;
+        assert_eq!(told, Default::default(), "{case}: all was used");
+        assert_eq!(give_back(&charge).await, 0, "{case}");
+        assert_eq!(clocked.remaining(&one).await, 6, "{case}");
 
-            // One that was never begun is none.
-            let charge = clocked.charge(&one).await;
-            drop(charge.settle(30));
-            let settled = settle(&charge, 5).await;
-            let left = clocked.remaining(&one).await;
-            assert!(
-                settled.charged == 1 && left == 1,
-                "{case}: {settled:?}, {left} left"
-            );
-            clocked.advance(3 * HOUR);
-        }
+        // One that was never begun is none.
+        let charge = clocked.charge(&one).await;
+        drop(charge.settle(30));
+        let settled = settle(&charge, 5).await;
+        let left = clocked.remaining(&one).await;
+        let is_right = settled.charged == 1 && left == 1;
+        assert!(is_right, "{case}: {settled:?}, {left} left");
+        clocked.advance(3 * HOUR);
     }
 }
 
@@ -399,42 +366,38 @@ async fn whatever_comes_first_counts() {
 #[tokio::test]
 async fn refunds_beside_a_debt() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-                let case = format!("{} {algorithm:?} {order:?}", clocked.name);
-                let rule = rule(algorithm, "beside", &[(10, Duration::from_secs(100))], 40);
-                let key = format!("{order:?}");
-                let mut charges = Vec::new();
-                for _ in 0..3 {
-                    charges.push(clocked.charge(&take(&rule, &key, 3)).await);
-                    clocked.advance(MICRO);
-                }
-                // 9 are used, and 25 more.
-                let last = clocked.charge(&take(&rule, &key, 1)).await;
-                assert_eq!(settle(&last, 26).await.charged, 25, "{case}");
-                let mut back = 0;
-                for at in order {
-                    let units = charges[at].refund().await.expect("an answer");
-                    assert!(units <= 3, "{case}: law 15: {units}");
-                    back += units;
-                }
-                if algorithm != Algorithm::Gcra {
-                    assert_eq!(back, 9, "{case}");
-                }
-                let denied = ask(clocked, &take(&rule, &key, 1)).await;
-                let after = denied.retry_after().expect("26 of 10 are used");
-                if algorithm == Algorithm::Gcra {
-                    // Each unit takes ten seconds to drain.
-                    let least = Duration::from_secs(10 * (35 - back + 1 - 10)) - millis(1);
-                    assert!(
-                        after >= least,
-                        "{case}: law 15: {after:?} after {back} came back"
-                    );
-                }
-                retry_after_is_true(clocked, &take(&rule, &key, 1), &case).await;
+    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let case = format!("{} {algorithm:?} {order:?}", clocked.name);
+            let rule = rule(algorithm, "beside", &[(10, Duration::from_secs(100))], 40);
+            let key = format!("{order:?}");
+            let mut charges = Vec::new();
+            for _ in 0..3 {
+                charges.push(clocked.charge(&take(&rule, &key, 3)).await);
+                clocked.advance(MICRO);
             }
-            clocked.advance(HOUR);
+            // 9 are used, and 25 more.
+            let last = clocked.charge(&take(&rule, &key, 1)).await;
+            assert_eq!(settle(&last, 26).await.charged, 25, "{case}");
+            let mut back = 0;
+            for at in order {
+                let units = give_back(&charges[at]).await;
+                assert!(units <= 3, "{case}: law 15: {units}");
+                back += units;
+            }
+            if algorithm != Algorithm::Gcra {
+                assert_eq!(back, 9, "{case}");
+            }
+            let denied = ask(clocked, &take(&rule, &key, 1)).await;
+            let after = denied.retry_after().expect("26 of 10 are used");
+            if algorithm == Algorithm::Gcra {
+                // Each unit takes ten seconds to drain.
+                let least = Duration::from_secs(10 * (35 - back + 1 - 10)) - millis(1);
+                let is_right = after >= least;
+                assert!(is_right, "{case}: law 15: {after:?} after {back} came back");
+            }
+            retry_after_is_true(clocked, &take(&rule, &key, 1), &case).await;
         }
+        clocked.advance(HOUR);
     }
 }

@@ -1,27 +1,11 @@
 //! Refunds and resets of leased units (law 15): once, only what still counts, by whomever; and what
 //! becomes of a lease when its rule changes.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tidegate::decision::Source;
-use tidegate::{Algorithm, MemoryStore, Resilient, Rule, Store, Take};
-use tokio::time::sleep;
-
-use super::{LEASED, decide, leased, units, until_leased};
-use kit::distant::Distant;
-use kit::{HOUR, is_allowed, millis, take};
+use super::{units, until_leased};
+use crate::prelude::*;
 
 const LEASE: Duration = millis(60);
 const MAX: u64 = 10_000;
-
-async fn charged(store: &impl Store, take: &Take) -> u64 {
-    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
-}
-
-async fn refund(store: &impl Store, take: &Take, receipt: &tidegate::decision::Receipt) -> u64 {
-    store.refund(take, receipt).await.expect("an answer")
-}
 
 /// A leased unit is given back once, while its lease is held and afterwards, by its process, by
 /// another one, and by the store itself.
@@ -32,14 +16,14 @@ async fn a_leased_unit_is_given_back_once() {
             let memory = Arc::new(MemoryStore::new());
             let mine = Resilient::bare(Arc::clone(&memory));
             let other = Resilient::bare(Arc::clone(&memory));
-            let one = take(&leased(algorithm, "once", MAX, HOUR, LEASE), "x");
+            let one = leased_take(algorithm, "once", MAX, HOUR, LEASE);
             let five = one.clone().with_cost(5);
             let mut used = units(&until_leased(&mine, &one).await);
             used += units(&until_leased(&other, &one).await);
             let mut decisions = Vec::new();
             while decisions.len() < 4 {
                 let decision = decide(&mine, &five).await;
-                tokio::task::yield_now().await;
+                yield_now().await;
                 assert!(decision.is_allowed(), "{algorithm:?}: {decision:?}");
                 used += 5;
                 if decision.source() == Source::Lease {
@@ -61,7 +45,7 @@ async fn a_leased_unit_is_given_back_once() {
             assert_eq!(part, 2, "{what}: a part");
             back += by_other + by_store + part;
             sleep(3 * LEASE).await;
-            assert_eq!(charged(&memory, &one).await, used - back, "{what}");
+            assert_eq!(spent(&memory, &one).await, used - back, "{what}");
         }
     }
 }
@@ -71,9 +55,8 @@ async fn a_leased_unit_is_given_back_once() {
 #[tokio::test]
 async fn a_refund_claims_too_much() {
     for algorithm in LEASED {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let one = take(&leased(algorithm, "much", MAX, HOUR, LEASE), "x");
+        let (memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "much", MAX, HOUR, LEASE);
         let mut used = units(&until_leased(&store, &one).await);
         for _ in 0..300 {
             let decision = decide(&store, &one).await;
@@ -85,7 +68,7 @@ async fn a_refund_claims_too_much() {
             used -= by_store;
         }
         sleep(3 * LEASE).await;
-        assert_eq!(charged(&memory, &one).await, used);
+        assert_eq!(spent(&memory, &one).await, used);
     }
 }
 
@@ -94,16 +77,15 @@ async fn a_refund_claims_too_much() {
 async fn a_refund_after_the_window() {
     const WINDOW: Duration = millis(500);
     for algorithm in LEASED {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let one = take(&leased(algorithm, "late", 2_000, WINDOW, LEASE), "x");
+        let (memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "late", 2_000, WINDOW, LEASE);
         let decisions = until_leased(&store, &one).await;
         let late = decisions.last().expect("one").receipt().expect("charged");
         sleep(WINDOW + WINDOW / 50 + millis(20)).await;
         let fresh = decide(&store, &one).await;
         assert_eq!(refund(&store, &one, &late).await, 0, "{algorithm:?}");
         sleep(millis(60)).await;
-        assert!(charged(&memory, &one).await >= 1, "{fresh:?}");
+        assert!(spent(&memory, &one).await >= 1, "{fresh:?}");
     }
 }
 
@@ -114,7 +96,7 @@ async fn all_is_given_back() {
     for algorithm in LEASED {
         let memory = Arc::new(MemoryStore::new());
         let stores = [0, 1].map(|_| Resilient::bare(Arc::clone(&memory)));
-        let one = take(&leased(algorithm, "all", 3_000, HOUR, millis(20)), "x");
+        let one = leased_take(algorithm, "all", 3_000, HOUR, millis(20));
         let (mut receipts, mut by_lease) = (Vec::new(), 0);
         for round in 0..2_600_usize {
             let decision = decide(&stores[round % 2], &one).await;
@@ -130,15 +112,12 @@ async fn all_is_given_back() {
         }
         assert!(by_lease > 300, "{algorithm:?}: {by_lease}");
         sleep(millis(100)).await;
-        assert_eq!(
-            charged(&memory, &one).await,
-            receipts.len() as u64,
-            "{algorithm:?}"
-        );
+        let counted = spent(&memory, &one).await;
+        assert_eq!(counted, receipts.len() as u64, "{algorithm:?}");
         for receipt in &receipts {
             assert_eq!(refund(&stores[0], &one, receipt).await, 1, "{algorithm:?}");
         }
-        assert_eq!(charged(&memory, &one).await, 0, "{algorithm:?}");
+        assert_eq!(spent(&memory, &one).await, 0, "{algorithm:?}");
     }
 }
 
@@ -151,13 +130,13 @@ async fn an_own_reset() {
             let memory = Arc::new(MemoryStore::new());
             let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
             let store = Resilient::bare(inner);
-            let one = take(&leased(algorithm, "reset", MAX, HOUR, millis(300)), "x");
+            let one = leased_take(algorithm, "reset", MAX, HOUR, millis(300));
             let decisions = until_leased(&store, &one).await;
             // A question about the next lease may be on its way.
             for _ in 0..100 {
                 let _ = store.take(&one).poll_now();
             }
-            store.reset(&one).await.expect("an answer");
+            reset(&store, &one).await;
             let mut used = 0;
             for round in 0..500 {
                 let decision = decide(&store, &one).await;
@@ -168,13 +147,10 @@ async fn an_own_reset() {
                 }
             }
             let before = decisions.last().expect("one").receipt().expect("charged");
-            assert_eq!(
-                refund(&store, &one, &before).await,
-                0,
-                "{algorithm:?}, {ways}"
-            );
+            let told = refund(&store, &one, &before).await;
+            assert_eq!(told, 0, "{algorithm:?}, {ways}");
             sleep(millis(800)).await;
-            let charged = charged(&memory, &one).await;
+            let charged = spent(&memory, &one).await;
             assert_eq!(charged, used, "law 1 after a reset: {algorithm:?}, {ways}");
         }
     }
@@ -185,21 +161,18 @@ async fn an_own_reset() {
 #[tokio::test]
 async fn a_reset_by_another_process() {
     for algorithm in LEASED {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let one = take(&leased(algorithm, "others", MAX, HOUR, millis(200)), "x");
+        let (memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "others", MAX, HOUR, millis(200));
         until_leased(&store, &one).await;
-        let held = charged(&memory, &one).await;
-        memory.reset(&one).await.expect("an answer");
+        let held = spent(&memory, &one).await;
+        reset(&memory, &one).await;
         let mut used = 0;
         for _ in 0..3_000 {
             used += u64::from(is_allowed(&memory.take(&one).await));
         }
         sleep(millis(600)).await;
-        assert!(
-            charged(&memory, &one).await >= used,
-            "law 15: {algorithm:?}, {held} held"
-        );
+        let is_right = spent(&memory, &one).await >= used;
+        assert!(is_right, "law 15: {algorithm:?}, {held} held");
     }
 }
 
@@ -209,9 +182,8 @@ async fn a_reset_by_another_process() {
 async fn a_rule_that_is_replaced_by_a_stricter_one() {
     for algorithm in LEASED {
         for has_lease in [true, false] {
-            let memory = Arc::new(MemoryStore::new());
-            let store = Resilient::bare(Arc::clone(&memory));
-            let old = take(&leased(algorithm, "strict", MAX, HOUR, millis(300)), "x");
+            let (_memory, store) = leasing_memory();
+            let old = leased_take(algorithm, "strict", MAX, HOUR, millis(300));
             let used = units(&until_leased(&store, &old).await);
             let max = used + 3;
             let rule = match has_lease {
@@ -239,8 +211,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
 /// The lease of a rule gets longer, shorter, is added or removed: when all leases have ended, the
 /// store counts what was used.
 async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
+    let (memory, store) = leasing_memory();
     let rules = leases.map(|lease| match lease {
         0 => {
             let rule = kit::rule("changes", MAX, HOUR);
@@ -255,7 +226,7 @@ async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
             let decision = decide(&store, &one).await;
             by_lease += u32::from(decision.source() == Source::Lease);
             used += u64::from(decision.is_allowed());
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         for _ in 0..8 {
             used += u64::from(is_allowed(&store.take(&one).await));
@@ -264,12 +235,8 @@ async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
     }
     assert!(by_lease > 100, "{by_lease}");
     sleep(millis(700)).await;
-    let charged = charged(&memory, &take(&rules[1], "x")).await;
-    assert_eq!(
-        charged, used,
-        "{algorithm:?}: a lease of {} ms, then of {} ms",
-        leases[0], leases[1]
-    );
+    let charged = spent(&memory, &take(&rules[1], "x")).await;
+    assert_eq!(charged, used, "{algorithm:?}: {leases:?} ms");
 }
 
 #[tokio::test]

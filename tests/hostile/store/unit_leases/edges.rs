@@ -1,27 +1,14 @@
 //! Costs and quotas at their ends, many keys, many tasks, callers that leave.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use allocation_counter::measure;
-use futures_util::future::join_all;
-use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
-use tidegate::store::StoreFuture;
-use tidegate::{Algorithm, Decision, MemoryStore, Quota, Resilient, Rule, Store, Take};
-use tokio::time::{sleep, timeout};
+use tidegate::decision::QuotaState;
 
-use super::{LEASED, decide, leased, units, until_leased};
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{HOUR, PATIENT, is_allowed, millis, take};
+use super::{units, until_leased};
+use crate::prelude::*;
 
 const LEASE: Duration = millis(40);
-
-/// What is charged by now.
-async fn charged(store: &impl Store, take: &Take) -> u64 {
-    take.quotas()[0].max() - store.peek(take).await.expect("a decision").remaining()
-}
 
 /// One process and the last units: every quota is admitted to the last unit, none beyond.
 #[tokio::test]
@@ -29,26 +16,21 @@ async fn the_last_units_are_exact() {
     for algorithm in LEASED {
         for max in [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321] {
             for cost in [1, 3] {
-                let memory = Arc::new(MemoryStore::new());
-                let store = Resilient::bare(Arc::clone(&memory));
-                let one = take(&leased(algorithm, "last", max, HOUR, LEASE), "x").with_cost(cost);
+                let (memory, store) = leasing_memory();
+                let one = leased_take(algorithm, "last", max, HOUR, LEASE).with_cost(cost);
                 let (mut used, mut leases) = (0, 0);
                 let mut denied_since = None;
                 loop {
-                    tokio::task::yield_now().await;
+                    yield_now().await;
                     let decision = decide(&store, &one).await;
-                    assert!(
-                        decision.remaining() <= max - used,
-                        "{decision:?}, used {used}"
-                    );
+                    let is_right = decision.remaining() <= max - used;
+                    assert!(is_right, "{decision:?}, used {used}");
                     leases += u64::from(decision.source() == Source::Lease);
                     if decision.is_allowed() {
                         used += cost;
                         assert!(used <= max, "law 1");
-                        assert!(
-                            decision.remaining() <= max - used,
-                            "{decision:?}, used {used}"
-                        );
+                        let is_right = decision.remaining() <= max - used;
+                        assert!(is_right, "{decision:?}, used {used}");
                         denied_since = None;
                         continue;
                     }
@@ -59,16 +41,11 @@ async fn the_last_units_are_exact() {
                     }
                     sleep(millis(2)).await;
                 }
-                assert_eq!(
-                    used,
-                    max - max % cost,
-                    "{algorithm:?}, max {max}, cost {cost}"
-                );
-                assert_eq!(charged(&memory, &one).await, used);
-                assert!(
-                    leases > 0 || max < 1_000,
-                    "{algorithm:?}: {leases} by leases"
-                );
+                let expected = max - max % cost;
+                assert_eq!(used, expected, "{algorithm:?}, max {max}, cost {cost}");
+                assert_eq!(spent(&memory, &one).await, used);
+                let is_right = leases > 0 || max < 1_000;
+                assert!(is_right, "{algorithm:?}: {leases} by leases");
             }
         }
     }
@@ -80,8 +57,7 @@ async fn quotas_and_costs_at_their_ends() {
     for algorithm in LEASED {
         for max in [0, 1, 1_000, Quota::MAX_UNITS] {
             for window in [millis(1), HOUR] {
-                let memory = Arc::new(MemoryStore::new());
-                let store = Resilient::bare(Arc::clone(&memory));
+                let (_memory, store) = leasing_memory();
                 let rule = leased(algorithm, "ends", max, window, Duration::MAX);
                 let one = take(&rule, "x");
                 let mut used = 0_u64;
@@ -115,27 +91,20 @@ async fn quotas_and_costs_at_their_ends() {
 #[tokio::test]
 async fn costs_that_never_fit_are_no_demand() {
     for huge in [1_001, 2_000, u64::MAX] {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let one = take(
-            &leased(Algorithm::SlidingLog, "huge", 1_000, HOUR, LEASE),
-            "x",
-        );
+        let (memory, store) = leasing_memory();
+        let one = leased_log("huge", 1_000, HOUR, LEASE);
         let used = units(&until_leased(&store, &one).await);
         let (began, mut most) = (std::time::Instant::now(), 0);
         while began.elapsed() < 12 * LEASE {
             let decision = decide(&store, &one.clone().with_cost(huge)).await;
             assert_eq!(decision.verdict(), Verdict::Never);
             if began.elapsed() > 6 * LEASE {
-                most = most.max(charged(&memory, &one).await);
+                most = most.max(spent(&memory, &one).await);
             }
             sleep(millis(1)).await;
         }
         let held = most - used;
-        assert_eq!(
-            held, 0,
-            "units are held that no take of this process can get: {huge}"
-        );
+        assert_eq!(held, 0, "units that no take can get: {huge}");
     }
 }
 
@@ -143,12 +112,8 @@ async fn costs_that_never_fit_are_no_demand() {
 /// nothing that another process could have.
 #[tokio::test]
 async fn costs_that_are_denied_are_no_demand() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
-    let one = take(
-        &leased(Algorithm::SlidingLog, "large", 1_000, HOUR, LEASE),
-        "x",
-    );
+    let (memory, store) = leasing_memory();
+    let one = leased_log("large", 1_000, HOUR, LEASE);
     let used = units(&until_leased(&store, &one).await);
     decide(&memory, &one.clone().with_cost(150 - used)).await;
     let (began, mut denied, mut asked) = (std::time::Instant::now(), 0, 0);
@@ -170,10 +135,7 @@ async fn costs_that_are_denied_are_no_demand() {
             }
         }
     }
-    assert_eq!(
-        denied, 0,
-        "law 13: of {asked}, and nobody uses any of the 850 units"
-    );
+    assert_eq!(denied, 0, "law 13: of {asked}; 850 units are free");
 }
 
 /// Law 14: a take that fits is allowed as soon as the lease from before has ended, and is not kept
@@ -181,18 +143,15 @@ async fn costs_that_are_denied_are_no_demand() {
 #[tokio::test]
 async fn a_large_cost_is_not_starved_by_leases() {
     for algorithm in LEASED {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let one = take(&leased(algorithm, "large", 1_000, HOUR, LEASE), "x");
+        let (_memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "large", 1_000, HOUR, LEASE);
         let used = units(&until_leased(&store, &one).await);
         let large = one.clone().with_cost(1_000 - used - 1);
         let (began, mut asked) = (std::time::Instant::now(), 0);
         while !decide(&store, &large).await.is_allowed() {
             asked += 1;
-            assert!(
-                began.elapsed() < 15 * LEASE,
-                "law 14: {algorithm:?}: asked {asked} times in 15 leases, and all units are free"
-            );
+            let is_right = began.elapsed() < 15 * LEASE;
+            assert!(is_right, "law 14: {algorithm:?}: asked {asked} times");
             sleep(millis(5)).await;
         }
     }
@@ -205,10 +164,7 @@ async fn ten_thousand_tasks() {
     let memory = Arc::new(MemoryStore::new());
     let inner = Distant::new(Arc::clone(&memory)).ways(2, 2);
     let store = Arc::new(Resilient::bare(inner.clone()));
-    let one = take(
-        &leased(Algorithm::SlidingLog, "tasks", 15_000, HOUR, millis(200)),
-        "x",
-    );
+    let one = leased_log("tasks", 15_000, HOUR, millis(200));
     let tasks = (0..10_000).map(|at| {
         let (store, one) = (Arc::clone(&store), one.clone());
         tokio::spawn(async move {
@@ -285,8 +241,7 @@ fn keys_that_are_asked_for_once() {
 /// More hot keys than there are places: each has its quota, to the unit.
 #[tokio::test]
 async fn more_hot_keys_than_places() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
+    let (memory, store) = leasing_memory();
     let shared = leased(Algorithm::SlidingWindow, "hot", 1_000, HOUR, millis(400));
     let mut used = HashMap::<u64, u64>::new();
     let mut by_lease = 0;
@@ -298,7 +253,7 @@ async fn more_hot_keys_than_places() {
                 by_lease += u64::from(decision.source() == Source::Lease);
                 *used.entry(key).or_default() += 1;
                 if ask == 20 {
-                    tokio::task::yield_now().await;
+                    yield_now().await;
                 }
             }
         }
@@ -307,11 +262,7 @@ async fn more_hot_keys_than_places() {
     println!("{by_lease} by leases");
     assert!(by_lease > 0);
     for (key, used) in used {
-        assert_eq!(
-            charged(&memory, &take(&shared, key)).await,
-            used,
-            "key {key}"
-        );
+        assert_eq!(spent(&memory, &take(&shared, key)).await, used, "key {key}");
     }
 }
 
@@ -321,10 +272,7 @@ async fn callers_that_leave() {
     let memory = Arc::new(MemoryStore::new());
     let inner = Distant::new(Arc::clone(&memory)).ways(3, 3);
     let store = Resilient::bare(inner.clone());
-    let one = take(
-        &leased(Algorithm::SlidingLog, "leave", 100_000, HOUR, millis(100)),
-        "x",
-    );
+    let one = leased_log("leave", 100_000, HOUR, millis(100));
     let (mut used, mut unheard) = (0, 0);
     for round in 0..3_000_u64 {
         let mut pending = store.take(&one);
@@ -351,11 +299,9 @@ async fn callers_that_leave() {
     // One of four waits for its answer.
     assert!(used >= 750, "{used}");
     sleep(millis(300)).await;
-    let charged = charged(&memory, &one).await;
-    assert!(
-        (used..=used + unheard).contains(&charged),
-        "{used} used, {unheard} unheard, {charged}"
-    );
+    let charged = spent(&memory, &one).await;
+    let is_right = (used..=used + unheard).contains(&charged);
+    assert!(is_right, "{used}, {unheard} unheard, {charged}");
 }
 
 /// Law 6: a lease that nobody answers holds up nobody.
@@ -364,10 +310,7 @@ async fn a_lease_that_is_not_answered() {
     let memory = Arc::new(MemoryStore::new());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let store = Arc::new(Resilient::bare(inner.clone()).tokio_clock());
-    let one = take(
-        &leased(Algorithm::SlidingLog, "mute", 100_000, HOUR, millis(100)),
-        "x",
-    );
+    let one = leased_log("mute", 100_000, HOUR, millis(100));
     for _ in 0..50 {
         decide(&*store, &one).await;
     }
@@ -403,8 +346,7 @@ async fn a_lease_that_is_not_answered() {
 /// Takes of several keys and costs at once, and looks.
 #[tokio::test]
 async fn several_at_once_and_looks() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
+    let (memory, store) = leasing_memory();
     let rule = leased(Algorithm::SlidingLog, "several", 10_000, HOUR, LEASE);
     let one = take(&rule, "x");
     let mut used = units(&until_leased(&store, &one).await);
@@ -431,7 +373,7 @@ async fn several_at_once_and_looks() {
         used += units(&[repeat]);
     }
     sleep(3 * LEASE).await;
-    assert_eq!(charged(&memory, &one).await, used);
+    assert_eq!(spent(&memory, &one).await, used);
 }
 
 /// Two rules of one path and key, of which one is stricter: neither is answered by the other's
@@ -439,10 +381,9 @@ async fn several_at_once_and_looks() {
 #[tokio::test]
 async fn rules_that_take_turns_on_one_key() {
     for algorithm in LEASED {
-        let memory = Arc::new(MemoryStore::new());
-        let store = Resilient::bare(Arc::clone(&memory));
-        let large = take(&leased(algorithm, "turns", 10_000, HOUR, millis(300)), "x");
-        let small = take(&leased(algorithm, "turns", 5, HOUR, millis(300)), "x");
+        let (_memory, store) = leasing_memory();
+        let large = leased_take(algorithm, "turns", 10_000, HOUR, millis(300));
+        let small = leased_take(algorithm, "turns", 5, HOUR, millis(300));
         until_leased(&store, &large).await;
         for _ in 0..50 {
             let told = decide(&store, &small).await;
@@ -452,33 +393,21 @@ async fn rules_that_take_turns_on_one_key() {
         let other = kit::rule("turns", 5, HOUR);
         let other = Rule::clone(&other).with_algorithm(algorithm);
         let told = decide(&store, &take(&Arc::new(other), "x")).await;
-        assert!(
-            !told.is_allowed(),
-            "law 11: {algorithm:?} without a lease: {told:?}"
-        );
+        let is_right = !told.is_allowed();
+        assert!(is_right, "law 11: {algorithm:?} without a lease: {told:?}");
     }
 }
 
 /// A key of another rule, or of another algorithm, has leases of its own.
 #[tokio::test]
 async fn nobody_uses_another_keys_lease() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
-    let a = take(
-        &leased(Algorithm::SlidingLog, "a", 10_000, HOUR, millis(300)),
-        "x",
-    );
+    let (memory, store) = leasing_memory();
+    let a = leased_log("a", 10_000, HOUR, millis(300));
     let used = units(&until_leased(&store, &a).await);
     let others = [
         take(a.rule(), "y"),
-        take(
-            &leased(Algorithm::SlidingLog, "b", 10_000, HOUR, millis(300)),
-            "x",
-        ),
-        take(
-            &leased(Algorithm::FixedWindow, "a", 10_000, HOUR, millis(300)),
-            "x",
-        ),
+        leased_log("b", 10_000, HOUR, millis(300)),
+        leased_take(Algorithm::FixedWindow, "a", 10_000, HOUR, millis(300)),
         take(&Arc::new(Rule::clone(a.rule()).with_prefix("other:")), "x"),
     ];
     for other in &others {
@@ -487,5 +416,5 @@ async fn nobody_uses_another_keys_lease() {
         assert_eq!(first.remaining(), 9_999, "{first:?}");
     }
     sleep(millis(700)).await;
-    assert_eq!(charged(&memory, &a).await, used);
+    assert_eq!(spent(&memory, &a).await, used);
 }

@@ -1,17 +1,10 @@
 //! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis;
 use kit::workers::{instructions, number, start_worker};
-use tidegate::{Algorithm, Resilient, Rule, Store};
-use tokio::time::sleep;
 
 use super::faults::{Shift, work};
-use super::{LEASED, leased, units, until_leased};
-use kit::{Allowed, HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
+use super::{units, until_leased};
+use crate::prelude::*;
 
 /// Whatever was asked for and answered within one window was used within it.
 pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
@@ -20,10 +13,7 @@ pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
         let end = first.asked + window;
         let later = allowed[at..].iter().take_while(|one| one.asked < end);
         let inside = later.filter(|one| one.answered < end).count() as u64;
-        assert!(
-            inside <= max,
-            "law 1: {inside} of at most {max} in one window"
-        );
+        assert!(inside <= max, "law 1: {inside} of {max} in one window");
     }
 }
 
@@ -139,10 +129,7 @@ async fn takers_without_a_lease() {
     let server = Redis::start();
     let leasing = Resilient::bare(connect(&server.url, PATIENT).await);
     let plain = connect(&server.url, PATIENT).await;
-    let with = take(
-        &leased(Algorithm::SlidingLog, "mixed", MAX, WINDOW, millis(100)),
-        "x",
-    );
+    let with = leased_log("mixed", MAX, WINDOW, millis(100));
     let without = take(&rule("mixed", MAX, WINDOW), "x");
     let mut connection = server.connection();
     let mut time = || -> u64 {
@@ -161,12 +148,10 @@ async fn takers_without_a_lease() {
         if let Some(latest) = latest.filter(|_| used.len() >= 150) {
             break latest;
         }
-        assert!(
-            used.len() < 150 || began.elapsed() < PATIENT,
-            "no unit of a lease was used late"
-        );
+        let is_right = used.len() < 150 || began.elapsed() < PATIENT;
+        assert!(is_right, "no unit was used late");
         let before = time();
-        let decision = leasing.take(&with).await.expect("a decision");
+        let decision = decide(&leasing, &with).await;
         used.push((before, decision.receipt().expect("charged").stamp()));
         sleep(millis(2)).await;
     };
@@ -174,13 +159,11 @@ async fn takers_without_a_lease() {
     while time() <= latest.1 + window + 1_000 {
         sleep(millis(1)).await;
     }
-    let free = plain.peek(&without).await.expect("a decision").remaining();
+    let free = remaining(&plain, &without).await;
     let now = time();
     let inside = used.iter().filter(|(at, _)| at + window > now).count() as u64;
-    assert!(
-        free + inside <= MAX,
-        "law 1: {free} are free, and {inside} were used in the window"
-    );
+    let is_right = free + inside <= MAX;
+    assert!(is_right, "law 1: {free} free, {inside} were used");
 }
 
 /// The same in a mixed fleet under load.
@@ -201,12 +184,9 @@ async fn fixed_windows() {
     const MAX: u64 = 1_000;
     let server = Redis::start();
     let proxy = behind(&server, millis(2)).await;
-    let one = take(
-        &leased(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20)),
-        "x",
-    );
+    let one = leased_take(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20));
     let look = connect(&server.url, PATIENT).await;
-    look.take(&one).await.expect("a decision");
+    decide(&look, &one).await;
     let mut processes = Vec::new();
     let shift = Shift::new(4 * WINDOW, 200);
     for _ in 0..3 {
@@ -233,10 +213,8 @@ async fn fixed_windows() {
             .iter()
             .filter(|one| one.asked > latest - WINDOW && one.answered < earliest);
         let inside = inside.count() as u64;
-        assert!(
-            inside <= MAX,
-            "law 1: {inside} of {MAX} in one fixed window"
-        );
+        let is_right = inside <= MAX;
+        assert!(is_right, "law 1: {inside} of {MAX} in one fixed window");
     }
 }
 
@@ -246,10 +224,7 @@ async fn fixed_windows() {
 async fn worker_that_is_killed() {
     let Some(words) = instructions() else { return };
     let store = Resilient::bare(connect(&words[0], PATIENT).await);
-    let one = take(
-        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
-        "x",
-    );
+    let one = leased_log("killed", 50_000, HOUR, millis(400));
     let mut used = 0;
     used += units(&until_leased(&store, &one).await);
     for _ in 0..200 {
@@ -267,10 +242,7 @@ async fn a_process_that_is_killed() {
     use std::io::{BufRead, BufReader};
     let server = Redis::start();
     let raw = connect(&server.url, PATIENT).await;
-    let one = take(
-        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
-        "x",
-    );
+    let one = leased_log("killed", 50_000, HOUR, millis(400));
     let mut used = 0;
     let mut lost_before = 0;
     for is_killed in [true, false] {
@@ -304,10 +276,7 @@ async fn a_process_that_is_killed() {
     // Both did the same; the first one lost its leases.
     let lost = lost_before.saturating_sub(used);
     assert!(used >= 201, "{used}");
-    assert!(
-        lost <= 3 * used,
-        "{lost} of {used}: more than a lease was lost"
-    );
+    assert!(lost <= 3 * used, "{lost} of {used} are lost");
     let _ = number("used 1", "used");
 }
 

@@ -1,11 +1,8 @@
 //! Rules with leases: values at their ends, in code and in files.
 
-use std::time::Duration;
-
 use tidegate::rule::RuleError;
-use tidegate::{Algorithm, Limits, Quota, Rule, Rules};
 
-use kit::{HOUR, millis};
+use crate::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -55,10 +52,8 @@ fn windows_of_ten_years() {
                     Ok(rule) => {
                         let lease = rule.lease().unwrap_or_default();
                         let is_fixed = algorithm == Algorithm::FixedWindow;
-                        assert!(
-                            is_fixed || lease == Duration::ZERO,
-                            "{lease:?} is not counted"
-                        );
+                        let is_right = is_fixed || lease == Duration::ZERO;
+                        assert!(is_right, "{lease:?} is not counted");
                     }
                     Err(error) => assert_eq!(error, RuleError::LeaseTooLong),
                 }
@@ -124,11 +119,8 @@ fn files() {
             ("\"584000years\"", Some(millis(20))),
         ] {
             let rules = Rules::from_toml(&text(lease, algorithm.name())).expect("valid");
-            assert_eq!(
-                rules.get("feed").expect("a rule").lease(),
-                effective,
-                "{lease}"
-            );
+            let told = rules.get("feed").expect("a rule").lease();
+            assert_eq!(told, effective, "{lease}");
         }
     }
     let limits = Limits::from_toml(&text("\"10ms\"", "sliding-log")).expect("valid");
@@ -173,8 +165,6 @@ fn files() {
     let error = Rules::from_toml(ten_years)
         .expect_err("too long")
         .to_string();
-    assert!(
-        error.contains("rules.feed.lease") && error.contains("line 4"),
-        "{error}"
-    );
+    let is_right = error.contains("rules.feed.lease") && error.contains("line 4");
+    assert!(is_right, "{error}");
 }

@@ -1,18 +1,10 @@
 //! Leases and runtimes: none, one without timers, one that ends, several.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use tidegate::decision::Source;
-use tidegate::{Algorithm, MemoryStore, Resilient, Store};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
 
-use super::{decide, leased, until_leased};
-use kit::distant::Distant;
-use kit::{HOUR, is_allowed, millis, take};
+use super::until_leased;
+use crate::prelude::*;
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -23,12 +15,8 @@ fn runtime() -> Runtime {
 /// Outside of a runtime, takes are answered all the same, and the quota is kept.
 #[test]
 fn without_a_runtime() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
-    let one = take(
-        &leased(Algorithm::SlidingLog, "none", 500, HOUR, millis(50)),
-        "x",
-    );
+    let (_memory, store) = leasing_memory();
+    let one = leased_log("none", 500, HOUR, millis(50));
     let (mut allowed, began) = (0, Instant::now());
     while began.elapsed() < millis(300) {
         let answer = store.take(&one).now_or_never().expect("memory is ready");
@@ -50,12 +38,8 @@ fn without_a_runtime() {
 #[test]
 fn in_a_runtime_without_timers() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
-    let one = take(
-        &leased(Algorithm::SlidingLog, "timers", 2_000, HOUR, millis(50)),
-        "x",
-    );
+    let (_memory, store) = leasing_memory();
+    let one = leased_log("timers", 2_000, HOUR, millis(50));
     let (mut allowed, mut last) = (0, Instant::now());
     while last.elapsed() < millis(300) {
         let (store, one) = (store.clone(), one.clone());
@@ -67,10 +51,7 @@ fn in_a_runtime_without_timers() {
         std::thread::sleep(Duration::from_micros(50));
     }
     assert!(allowed <= 2_000, "law 1: {allowed}");
-    assert_eq!(
-        allowed, 2_000,
-        "law 14: units are lost to leases that cannot end"
-    );
+    assert_eq!(allowed, 2_000, "law 14: leases that cannot end");
 }
 
 /// A runtime ends while leases are held, and while one is asked for: the others go on, have leases
@@ -82,10 +63,7 @@ fn a_runtime_ends_while_leases_are_held() {
         let memory = Arc::new(MemoryStore::new());
         let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
         let store = Resilient::bare(inner);
-        let one = take(
-            &leased(Algorithm::SlidingLog, "ends", MAX, HOUR, millis(80)),
-            "x",
-        );
+        let one = leased_log("ends", MAX, HOUR, millis(80));
         let home = runtime();
         let mut used = 0;
         for round in 0..6_u64 {
@@ -114,10 +92,8 @@ fn a_runtime_ends_while_leases_are_held() {
                             by_lease += u32::from(decision.source() == Source::Lease);
                         }
                     }
-                    assert!(
-                        began.elapsed() < Duration::from_secs(3),
-                        "no lease in round {round}"
-                    );
+                    let is_right = began.elapsed() < Duration::from_secs(3);
+                    assert!(is_right, "no lease in round {round}");
                     sleep(Duration::from_micros(200)).await;
                 }
                 used
@@ -138,10 +114,7 @@ fn several_runtimes_at_once() {
     let memory = Arc::new(MemoryStore::new());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let store = Resilient::bare(inner);
-    let one = take(
-        &leased(Algorithm::SlidingWindow, "many", MAX, HOUR, millis(30)),
-        "x",
-    );
+    let one = leased_take(Algorithm::SlidingWindow, "many", MAX, HOUR, millis(30));
     let threads = (0..4).map(|_| {
         let (store, one) = (store.clone(), one.clone());
         std::thread::spawn(move || {

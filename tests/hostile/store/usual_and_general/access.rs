@@ -1,17 +1,8 @@
 //! Users who may not call one of the commands that the scripts of takes call: what was allowed is
 //! charged, nothing stays without its expiry, and all is well once the right is there.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, RedisStore, Rule, Store};
-
 use super::{START, check_expiries, owned, rule, take};
-use kit::{PATIENT, connect, millis, run};
+use crate::prelude::*;
 
 /// Those of `docs/security.md` that a script calls.
 const COMMANDS: [&str; 14] = [
@@ -100,11 +91,11 @@ async fn all_is_well(store: &RedisStore, clock: &ManualClock, story: &str) {
             for key in ["alone", "0", "3"] {
                 let take = take(&rule, key);
                 // What another rule of the path was charged counts here, too.
-                store.reset(&take).await.expect("a reset");
+                reset(store, &take).await;
                 clock.set(clock.now() + 1);
                 let mut allowed = 0;
                 for _ in 0..2 * MAX {
-                    let decision = store.take(&take).await.expect("a decision");
+                    let decision = decide(store, &take).await;
                     allowed += u64::from(decision.is_allowed());
                 }
                 assert_eq!(allowed, MAX, "{story}, {algorithm:?}, {}", rule.path());
@@ -125,8 +116,7 @@ async fn without_each(is_lost_later: bool) {
             run(&server, &lose);
         }
         let url = server.url.replace("//", "//limited:secret@");
-        let clock = ManualClock::default();
-        clock.set(START);
+        let clock = clock_at(START);
         // A store that may not ask for the time does not connect.
         let store = RedisStore::connect_lazy(&*url).expect("a valid address");
         let store = store.timeout(PATIENT).clock(clock.clone());
@@ -143,7 +133,7 @@ async fn without_each(is_lost_later: bool) {
             .is_err()
         {
             assert!(began.elapsed() < PATIENT, "{story}: the right is back");
-            tokio::time::sleep(millis(5)).await;
+            sleep(millis(5)).await;
         }
         all_is_well(&store, &clock, &story).await;
         check_expiries(&server, 100_000, &story);
@@ -196,7 +186,7 @@ async fn what_is_allowed_is_charged() {
                     }
                     check_expiries(&server, i64::MAX, command);
                     for (take, allowed) in takes.iter().zip(allowed) {
-                        let left = admin.peek(take).await.expect("a decision").remaining();
+                        let left = remaining(&admin, take).await;
                         // A take that failed may be charged.
                         let charged = 9 - left;
                         assert!(

@@ -2,17 +2,10 @@
 //! a take is answered or fails with a typed error, no more is admitted than by a key that begins
 //! afresh, and the damage is over once the key has expired.
 
-use std::sync::Arc;
-
-use futures_util::future::join_all;
-use kit::Redis;
 use redis::{Commands, Connection};
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, RedisStore, Rule, Store, Take};
 
 use super::{START, names, owned, rule, take};
-use kit::{PATIENT, connect, millis};
+use crate::prelude::*;
 
 const MAX: u64 = 3;
 /// In milliseconds.
@@ -122,13 +115,13 @@ async fn states(
         for (at, rule) in rules.into_iter().enumerate() {
             clock.set(START + 9_001 * at as u64);
             let take = take(rule, name);
-            let decision = store.take(&take).await.expect("a decision");
+            let decision = decide(store, &take).await;
             let receipt = decision.receipt().expect("it is charged");
             if name == "back" && at == 0 {
-                store.refund(&take, &receipt).await.expect("an answer");
+                refund(store, &take, &receipt).await;
             }
             if name == "reset" && at == 1 {
-                store.reset(&take).await.expect("a reset");
+                reset(store, &take).await;
             }
         }
         let own = &names(&take(&one, name))[0];
@@ -161,8 +154,7 @@ async fn allowed(store: &RedisStore, takes: &[Take], states: &[State], story: &s
 }
 
 async fn each_place(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     let clock = ManualClock::default();
     let store = store.clock(clock.clone());
     let now = START + 20_000;
@@ -197,11 +189,7 @@ async fn each_place(algorithm: Algorithm) {
                 let then_allowed = allowed(&store, &takes, states, &story).await;
                 for (at, take) in takes.iter().enumerate() {
                     let what = format!("{story}: {:?}", states[at]);
-                    assert!(
-                        now_allowed[at] <= MAX,
-                        "{what}: {} together",
-                        now_allowed[at]
-                    );
+                    assert!(now_allowed[at] <= MAX, "{what}: {now_allowed:?}");
                     let both = now_allowed[at] + then_allowed[at];
                     // A bucket drains meanwhile, and a fixed window ends when its bytes say. A log
                     // may find out only then that its totals cannot be.

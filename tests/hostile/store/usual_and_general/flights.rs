@@ -1,17 +1,8 @@
 //! Calls of many keys, of which one is of another type, comes too late, or is evicted; and scripts
 //! that the server forgets meanwhile. Each key is charged what its callers were told.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Algorithm, Rule, Store, Take};
-use tokio::time::sleep;
-
 use super::{check_expiries, contents, names, owned, rule, take};
-use kit::{PATIENT, behind, connect, is_allowed, millis, run};
+use crate::prelude::*;
 
 /// In milliseconds: nothing leaves it, and nothing drains.
 const MONTH: u64 = 30 * 86_400_000;
@@ -32,8 +23,7 @@ fn rules(algorithm: Algorithm) -> [Arc<Rule>; 3] {
 /// they hold stays, and all others are charged once.
 #[tokio::test]
 async fn keys_of_other_types_among_many() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     let put = [
         "SET {} text",
         "RPUSH {} 1",
@@ -79,10 +69,8 @@ async fn keys_of_other_types_among_many() {
                 }
             }
             let after = contents(&server);
-            assert!(
-                before.iter().all(|one| after.contains(one)),
-                "{algorithm:?}: it stays"
-            );
+            let is_right = before.iter().all(|one| after.contains(one));
+            assert!(is_right, "{algorithm:?}: it stays");
         }
     }
 }
@@ -165,21 +153,16 @@ async fn late_takes_among_others() {
                 charged[at % 40] += u64::from(is_allowed(answer));
                 if is_hasty(at) && was_asked_in_time {
                     let kind = answer.as_ref().map_err(|error| error.kind()).err();
-                    assert_eq!(
-                        kind,
-                        Some(StoreErrorKind::Timeout),
-                        "{algorithm:?}: {answer:?}"
-                    );
+                    let expected = Some(StoreErrorKind::Timeout);
+                    assert_eq!(kind, expected, "{algorithm:?}: {answer:?}");
                 }
             }
             for (key, charged) in charged.into_iter().enumerate() {
                 let take = take(&rule, &key.to_string());
-                let left = patient.peek(&take).await.expect("a decision").remaining();
+                let left = remaining(&patient, &take).await;
                 let story = format!("{algorithm:?}, {}, {key}", rule.path());
-                assert!(
-                    !was_asked_in_time || MAX - left == charged,
-                    "{story}: {left}"
-                );
+                let is_right = !was_asked_in_time || MAX - left == charged;
+                assert!(is_right, "{story}: {left}");
             }
         }
     }
@@ -189,8 +172,7 @@ async fn late_takes_among_others() {
 /// stays without an expiry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_are_evicted() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     for algorithm in Algorithm::ALL {
         for rule in rules(algorithm) {
             let takes = (0..20).map(|key| take(&rule, &key.to_string()));

@@ -9,12 +9,9 @@ mod histories;
 mod refused_writes;
 mod ties;
 
-use std::sync::Arc;
-use std::time::Duration;
+use tidegate::rule::Quotas;
 
-use kit::Redis;
-use tidegate::rule::{Policy, Quotas};
-use tidegate::{Algorithm, Key, Quota, Rule, Take};
+use crate::prelude::*;
 
 /// Not far from the real time, so that Redis does not expire what is alive by a manual clock.
 const START: u64 = 1_800_000_000_000_777;

@@ -1,16 +1,10 @@
 //! Law 8 where more counters of earlier quotas are needed than are kept, and some of them are
 //! needed for equally long: memory and Redis drop the same ones.
 
-use std::sync::Arc;
-
-use kit::Redis;
 use tidegate::algorithm::{AlgorithmConfig, Count};
-use tidegate::rule::Policy;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Quota, Rule, Store};
 
 use super::{START, owned, quota, quotas, take};
-use kit::{PATIENT, connect};
+use crate::prelude::*;
 
 /// A rule whose takes are charged to a quota that counts for all, so that only two counters of
 /// earlier quotas are kept.
@@ -24,15 +18,14 @@ fn bounded(algorithm: Algorithm) -> Arc<Rule> {
 
 /// All takes at these instants, in microseconds after the beginning, are decided alike.
 async fn is_alike(takes: &[(u64, &Arc<Rule>)]) {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = near().await;
     let clock = ManualClock::default();
     let store = store.clock(clock.clone());
     let mut count = Count::default();
     for (at, (after, rule)) in takes.iter().enumerate() {
         clock.set(START + after);
         let take = take(rule, "");
-        let redis = store.take(&take).await.expect("a decision");
+        let redis = decide(&store, &take).await;
         let pure = count.take(rule.algorithm(), START + after, take.quotas(), 1);
         let facts = |one: &tidegate::Decision| (one.verdict(), one.quotas().to_vec());
         assert_eq!(facts(&redis), facts(&pure), "take {at} of {takes:?}");

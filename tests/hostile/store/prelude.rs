@@ -1,0 +1,231 @@
+//! What most tests of this binary use: names of the crate and of the kit, servers with a store, and
+//! questions that are answered or panic.
+
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use std::time::{Duration, Instant};
+
+pub(crate) use axum::Router;
+pub(crate) use axum::routing::get;
+pub(crate) use futures_util::future::join_all;
+pub(crate) use http::StatusCode;
+pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, take_of};
+pub(crate) use kit::distant::{Distant, Fate};
+pub(crate) use kit::proxy::{Mode, Proxy};
+pub(crate) use kit::random::Random;
+pub(crate) use kit::stub::Stub;
+pub(crate) use kit::{
+    Allowed, HOUR, PATIENT, Redis, TIMEOUT, ask_all, behind, charged, connect, eventually,
+    is_allowed, millis, rule, run, take,
+};
+pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
+pub(crate) use tidegate::key::Everyone;
+pub(crate) use tidegate::rule::{Policy, Share, Subject};
+pub(crate) use tidegate::store::{Charge, Charges, Settled, StoreErrorKind, StoreFuture};
+pub(crate) use tidegate::test_util::ManualClock;
+pub(crate) use tidegate::{
+    Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient,
+    Rule, Rules, Store, StoreError, Take,
+};
+pub(crate) use tokio::task::{JoinHandle, yield_now};
+pub(crate) use tokio::time::{sleep, timeout};
+
+/// A time in microseconds, not far from the real one, so that Redis does not expire what is alive
+/// by a manual clock.
+pub(crate) const NOW: u64 = 1_800_000_000_000_777;
+
+/// A clock that a test moves; it stands at this time.
+pub(crate) fn clock_at(micros: u64) -> ManualClock {
+    let clock = ManualClock::default();
+    clock.set(micros);
+    clock
+}
+
+/// All of these stores under these algorithms, and what to call each case.
+pub(crate) fn cases<const N: usize>(
+    stores: &Stores,
+    algorithms: [Algorithm; N],
+) -> impl Iterator<Item = (String, &Clocked, Algorithm)> {
+    stores.all.iter().flat_map(move |clocked| {
+        let case = move |algorithm| {
+            (
+                format!("{} {algorithm:?}", clocked.name),
+                clocked,
+                algorithm,
+            )
+        };
+        algorithms.into_iter().map(case)
+    })
+}
+
+/// A server, and a patient store on it.
+pub(crate) async fn near() -> (Redis, RedisStore) {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    (server, store)
+}
+
+/// A server, a proxy that adds this much to every round trip, and a patient store behind it.
+pub(crate) async fn far(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
+    let server = Redis::start();
+    let proxy = behind(&server, round_trip).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    (server, proxy, store)
+}
+
+/// A memory store on tokio's clock, and the same a millisecond away.
+pub(crate) fn distant_memory() -> (Arc<MemoryStore>, Distant) {
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    (memory, inner)
+}
+
+/// A memory store, and a wrapper around it that leases and does nothing else.
+pub(crate) fn leasing_memory() -> (Arc<MemoryStore>, Resilient<Arc<MemoryStore>>) {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Resilient::bare(Arc::clone(&memory));
+    (memory, store)
+}
+
+/// The algorithms that have leases.
+pub(crate) const LEASED: [Algorithm; 3] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::FixedWindow,
+];
+
+/// Those that keep units as they are until a window has passed.
+pub(crate) const COUNTING: [Algorithm; 3] = LEASED;
+
+/// A rule of one quota with leases.
+pub(crate) fn leased(
+    algorithm: Algorithm,
+    path: &str,
+    max: u64,
+    window: Duration,
+    lease: Duration,
+) -> Arc<Rule> {
+    let rule = Rule::clone(&by(algorithm, path, max, window)).with_lease(lease);
+    Arc::new(rule.expect("leases under this algorithm"))
+}
+
+/// A take of such a rule.
+pub(crate) fn leased_take(
+    algorithm: Algorithm,
+    path: &str,
+    max: u64,
+    window: Duration,
+    lease: Duration,
+) -> Take {
+    take(&leased(algorithm, path, max, window, lease), "x")
+}
+
+/// A take of such a rule, under a sliding log.
+pub(crate) fn leased_log(path: &str, max: u64, window: Duration, lease: Duration) -> Take {
+    leased_take(Algorithm::SlidingLog, path, max, window, lease)
+}
+
+pub(crate) async fn decide(store: &(impl Store + ?Sized), take: &Take) -> Decision {
+    store.take(take).await.expect("a decision")
+}
+
+/// A take of a rule of one quota an hour, and of no key.
+pub(crate) fn hourly(algorithm: Algorithm, path: &str, max: u64, cost: u64) -> Take {
+    take_of(&by(algorithm, path, max, HOUR), &Key::default(), cost)
+}
+
+/// The receipt of a take that is allowed.
+pub(crate) async fn receipt_of(store: &(impl Store + ?Sized), take: &Take) -> Receipt {
+    decide(store, take).await.receipt().expect("charged")
+}
+
+/// What is left, as the store says.
+pub(crate) async fn remaining(store: &(impl Store + ?Sized), take: &Take) -> u64 {
+    store.peek(take).await.expect("a decision").remaining()
+}
+
+/// What is charged by now of a rule of one quota.
+pub(crate) async fn spent(store: &(impl Store + ?Sized), take: &Take) -> u64 {
+    take.quotas()[0].max() - remaining(store, take).await
+}
+
+pub(crate) async fn refund(store: &(impl Store + ?Sized), take: &Take, receipt: &Receipt) -> u64 {
+    store.refund(take, receipt).await.expect("an answer")
+}
+
+pub(crate) async fn reset(store: &(impl Store + ?Sized), take: &Take) -> bool {
+    store.reset(take).await.expect("an answer")
+}
+
+/// How many units a charge gives back.
+pub(crate) async fn give_back(charge: &Charge) -> u64 {
+    charge.refund().await.expect("an answer")
+}
+
+/// The same of all charges of a request.
+pub(crate) async fn give_back_all(charges: &Charges) -> u64 {
+    charges.refund().await.expect("an answer")
+}
+
+pub(crate) async fn settle(charge: &Charge, used: u64) -> Settled {
+    charge.settle(used).await.expect("an answer")
+}
+
+/// The kind of the error, if it is one.
+pub(crate) fn kind<T>(answer: &Result<T, StoreError>) -> Option<StoreErrorKind> {
+    answer.as_ref().err().map(StoreError::kind)
+}
+
+/// Nobody answered: the server is away, or was too slow.
+pub(crate) fn assert_unanswered<T>(answer: &Result<T, StoreError>, case: &str) {
+    let kinds = [StoreErrorKind::Timeout, StoreErrorKind::Unavailable];
+    let is_right = kind(answer).is_some_and(|kind| kinds.contains(&kind));
+    assert!(is_right, "{case}: {:?}", answer.as_ref().err());
+}
+
+/// Asks until there is an answer, as after an outage.
+pub(crate) async fn answered<F: Future<Output = Result<T, StoreError>>, T>(
+    ask: impl Fn() -> F,
+) -> T {
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(began.elapsed() < PATIENT, "{error}"),
+        }
+        sleep(millis(5)).await;
+    }
+}
+
+/// The script calls that the server has executed.
+pub(crate) fn script_calls(server: &Redis) -> u64 {
+    let stats = redis::cmd("INFO").arg("commandstats").to_owned();
+    let stats: redis::InfoDict = stats.query(&mut server.connection()).expect("statistics");
+    let line: Option<String> = stats.get("cmdstat_evalsha");
+    let calls = line.as_ref().and_then(|line| {
+        let calls = line.split(',').find_map(|pair| pair.strip_prefix("calls="));
+        calls?.parse().ok()
+    });
+    calls.unwrap_or(0)
+}
+
+/// What tasks return that are begun before any of them ends.
+pub(crate) async fn joined<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    let tasks: Vec<_> = tasks.into_iter().collect();
+    let ended = join_all(tasks).await.into_iter();
+    ended.map(|task| task.expect("no panic")).collect()
+}
+
+/// The names of all keys in Redis, sorted.
+pub(crate) fn keys_of(server: &Redis) -> Vec<String> {
+    let names = redis::cmd("KEYS").arg("*").query(&mut server.connection());
+    let mut names: Vec<String> = names.expect("names");
+    names.sort();
+    names
+}
+
+/// What is left of the life of a key, in milliseconds; -1 without an end, -2 without a key.
+pub(crate) fn life_of(server: &Redis, name: &str) -> i64 {
+    let life = redis::cmd("PTTL").arg(name).query(&mut server.connection());
+    life.expect("a time")
+}
