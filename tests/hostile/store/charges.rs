@@ -415,8 +415,7 @@ async fn costs_and_layers_that_charge_nothing() {
 
 /// A server that can be stopped, with a fallback around it.
 async fn with_fallback() -> (Redis, RedisStore, Arc<dyn Store>) {
-    let server = Redis::start();
-    let store = connect(&server.url, millis(50)).await;
+    let (server, store) = near_within(millis(50)).await;
     let resilient = Resilient::new(store.clone()).fallback(Share::of_processes(1));
     let resilient = resilient.probe_every(millis(20)).build();
     (server, store.timeout(PATIENT), resilient)
@@ -451,7 +450,7 @@ async fn a_charge_of_the_fallback() {
         server.signal("STOP");
         decided_by(&*store, &other, Source::Fallback).await;
         let decision = decided_by(&*store, &take, Source::Fallback).await;
-        let receipt = decision.receipt().expect("it was charged");
+        let receipt = decision.receipt().expect("charged");
         let local = Charge::new(Arc::clone(&store), take.clone(), receipt);
         server.signal("CONT");
         decided_by(&*store, &other, Source::Redis).await;
@@ -576,7 +575,7 @@ async fn ten_thousand_refunds() {
             let takes: Vec<_> = takes.cloned().collect();
             let decisions = ask_all(&**store, &takes).await.expect("decisions");
             let charges = takes.iter().zip(decisions.iter()).map(|(take, decision)| {
-                let receipt = decision.receipt().expect("it was charged");
+                let receipt = decision.receipt().expect("charged");
                 Charge::new(Arc::clone(store), take.clone(), receipt)
             });
             let charges: Vec<_> = charges.collect();

@@ -1,7 +1,5 @@
 //! Values at their ends: time-outs, costs, quotas, windows; rules that change; clocks that step.
 
-use axum::body::Body;
-use http::Request;
 use tidegate::rule::SharedRules;
 use tower::ServiceExt;
 
@@ -233,7 +231,7 @@ async fn admit(
         let (app, admitted) = (app.clone(), Arc::clone(&admitted));
         tokio::spawn(async move {
             sleep(Duration::from_micros(at as u64 * 500)).await;
-            let request = Request::get("/").body(Body::empty()).expect("valid");
+            let request = kit::http::get("/");
             let status = app.oneshot(request).await.expect("no error").status();
             match status {
                 StatusCode::OK => admitted.fetch_add(1, Ordering::Relaxed),

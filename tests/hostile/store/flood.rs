@@ -17,9 +17,7 @@ async fn a_bystander_beside_a_flood() {
     const KEYS: u64 = 20_000;
     const CALLERS: u64 = 10_000;
     const MAX: u64 = 700;
-    let server = Redis::start();
-    let proxy = behind(&server, Duration::ZERO).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(Duration::ZERO, TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     nothing_is_lost(&proxy, millis(15), TIMEOUT, async || {
         let keys = tokio::spawn({

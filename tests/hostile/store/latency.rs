@@ -64,9 +64,7 @@ pub(crate) async fn lost(store: &impl Store, number: usize) -> Vec<Lost> {
 /// Clients of an HTTP server give up after 8 ms; every decision takes 20 ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_clients_that_abort() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     let layer = RateLimitLayer::new("page", HOUR, 1_000_000).store(store.clone());
     let app = Router::new().route("/", get(async || "1").layer(layer));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -88,9 +86,7 @@ async fn http_clients_that_abort() {
 /// Also with wrappers: an aborted question is no failure, and holds no place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrapped_callers_that_abort() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     let wrapped = Resilient::new(store).in_flight(24).build();
     let wrapped = Arc::new(wrapped);
     nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
@@ -110,9 +106,7 @@ async fn wrapped_callers_that_abort() {
 /// Callers over the same connection with a time-out of nothing, and of a microsecond.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_with_hardly_any_time() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     for hardly in [Duration::ZERO, Duration::from_micros(1), millis(1)] {
         nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
             let hasty = store.clone().timeout(hardly);
@@ -134,9 +128,7 @@ async fn callers_with_hardly_any_time() {
 /// Callers that drop their futures at every point, from before the first poll on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_drop_at_every_point() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(10), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(30), TIMEOUT, async || {
         let hasty = store.clone();
         let _clients = Clients::start(CLIENTS, move |at| {
@@ -160,9 +152,7 @@ async fn callers_that_drop_at_every_point() {
 /// Law 6 and the design of flights: 64 busy callers at 30 ms lose nothing at 50 ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_callers_far_away() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(30)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(30), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(36), TIMEOUT, async || {
         let callers = (0..64).map(|caller| {
             let store = store.clone();
@@ -188,9 +178,7 @@ async fn busy_callers_far_away() {
 /// flight that left just before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_at_odd_times_far_away() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(30)).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = far_within(millis(30), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
         let callers = (0..600_u64).map(|caller| {
             let store = store.clone();
@@ -211,8 +199,7 @@ async fn strangers_at_odd_times_far_away() {
 /// A breaker around the store is not opened by one forbidden key, nor by one of a wrong type.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_key_does_not_open_the_breaker() {
-    let server = Redis::start();
-    let store = connect(&server.url, TIMEOUT).await;
+    let (server, store) = near_within(TIMEOUT).await;
     kit::run(&server, "SET CurrentLimiter:broken:x nonsense");
     let wrapped = Arc::new(Resilient::new(store.timeout(PATIENT)).build());
     let broken = take(&rule("broken", 10, HOUR), "x");
@@ -256,9 +243,7 @@ async fn a_hasty_store_on_the_same_handle() {
 /// A server that is held up for a moment, beside callers with hardly any time: whoever has the
 /// time to wait gets a decision.
 async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
-    let server = Redis::start();
-    let proxy = behind(&server, Duration::ZERO).await;
-    let store = connect(&proxy.url, 40 * TIMEOUT).await;
+    let (_server, proxy, store) = far_within(Duration::ZERO, 40 * TIMEOUT).await;
     let hasty = store.clone().timeout(millis(1));
     let _clients = Clients::start(hasty_callers, move |at| {
         let hasty = hasty.clone();
@@ -304,18 +289,11 @@ async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> Str
     errors.first().cloned().unwrap_or_default()
 }
 
+/// Of the server, which is all connections, and of the link, without and beside hasty callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_moment_of_silence_without_hasty_callers() {
-    assert_eq!(a_moment_of_silence(true, 0).await, "");
-    assert_eq!(a_moment_of_silence(false, 0).await, "");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_moment_of_silence_of_the_server_beside_hasty_callers() {
-    assert_eq!(a_moment_of_silence(true, 4).await, "", "law 13");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_moment_of_silence_of_the_link_beside_hasty_callers() {
-    assert_eq!(a_moment_of_silence(false, 4).await, "", "law 13");
+async fn moments_of_silence() {
+    for (all_connections, hasty) in [(true, 0), (false, 0), (true, 4), (false, 4)] {
+        let lost = a_moment_of_silence(all_connections, hasty).await;
+        assert_eq!(lost, "", "law 13: all {all_connections}, {hasty} hasty");
+    }
 }

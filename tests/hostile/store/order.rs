@@ -154,53 +154,35 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
     assert!(refunded > 0, "of {answered} questions");
 }
 
-async fn fresh(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
-    let server = Redis::start();
-    let proxy = kit::behind(&server, round_trip).await;
-    let store = connect(&proxy.url, PATIENT).await;
-    (server, proxy, store)
-}
-
+/// Flights one after the other.
 #[tokio::test]
 async fn flights_in_a_row() {
-    let (server, _proxy, store) = fresh(Duration::ZERO).await;
+    let (server, _proxy, store) = far(Duration::ZERO).await;
     for seed in 1..6 {
         run(&server, "FLUSHDB");
         check(&store, seed * 7_919, false).await;
     }
 }
 
-/// Several flights are on their way at once.
+/// Several flights are on their way at once, also while the time that a message takes varies.
 #[tokio::test]
 async fn flights_beside_each_other() {
-    let (server, _proxy, store) = fresh(millis(5)).await;
+    let (server, proxy, store) = far(millis(5)).await;
     for seed in 1..5 {
         run(&server, "FLUSHDB");
         check(&store, seed * 104_729, true).await;
     }
-}
-
-/// Also while the time that a message takes varies.
-#[tokio::test]
-async fn flights_at_changing_latency() {
-    let (server, proxy, store) = fresh(Duration::ZERO).await;
-    let proxy = Arc::new(proxy);
-    let varies = tokio::spawn({
-        let proxy = Arc::clone(&proxy);
-        async move {
-            for at in 0_u64.. {
-                let calls = millis(at * 7 % 5);
-                let replies = millis(at * 3 % 4);
-                proxy.all(Mode::Delay { calls, replies });
-                sleep(millis(3)).await;
-            }
+    let _varies = background([async move {
+        for at in 0_u64.. {
+            let (calls, replies) = (millis(at * 7 % 5), millis(at * 3 % 4));
+            proxy.all(Mode::Delay { calls, replies });
+            sleep(millis(3)).await;
         }
-    });
+    }]);
     for seed in 1..4 {
         run(&server, "FLUSHDB");
         check(&store, seed * 1_299_709, true).await;
     }
-    varies.abort();
 }
 
 /// Questions that were asked again have lost their turn, but never their unit: each is counted
@@ -247,7 +229,7 @@ async fn scripts_are_flushed_all_the_time() {
 /// answer, and what stands under the key stays.
 #[tokio::test]
 async fn one_key_of_a_wrong_type() {
-    let (server, _proxy, store) = fresh(millis(2)).await;
+    let (server, _proxy, store) = far(millis(2)).await;
     for wrong in [
         "SET {} nonsense",
         "RPUSH {} 1 2",
@@ -278,16 +260,16 @@ async fn one_key_of_a_wrong_type() {
 /// Fairness: one key that is asked for all the time, and many rules, beside a rare one.
 #[tokio::test]
 async fn a_rare_key_beside_a_hot_one() {
-    let (_server, _proxy, store) = fresh(millis(4)).await;
+    let (_server, _proxy, store) = far(millis(4)).await;
     let (hot, rare) = (rule("hot", 1_000_000, HOUR), rule("rare", 1_000_000, HOUR));
     let hot: Vec<_> = (0..6_000).map(|_| take(&hot, "")).collect();
     let hot = hot.iter().map(|take| store.take(take));
     let hot = join_all(hot);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let rare = async {
         let mut worst = Duration::ZERO;
         for _ in 0..20 {
-            let began = std::time::Instant::now();
+            let began = Instant::now();
             assert!(is_allowed(&store.take(&take(&rare, "")).await));
             worst = worst.max(began.elapsed());
         }

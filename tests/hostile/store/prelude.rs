@@ -27,6 +27,7 @@ pub(crate) use tidegate::{
     Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient,
     Rule, Rules, Store, StoreError, Take,
 };
+pub(crate) use tokio::runtime::{Builder, Runtime};
 pub(crate) use tokio::task::{JoinHandle, yield_now};
 pub(crate) use tokio::time::{sleep, timeout};
 
@@ -58,19 +59,68 @@ pub(crate) fn cases<const N: usize>(
     })
 }
 
-/// A server, and a patient store on it.
-pub(crate) async fn near() -> (Redis, RedisStore) {
+/// A server, and a store on it with this time-out.
+pub(crate) async fn near_within(timeout: Duration) -> (Redis, RedisStore) {
     let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let store = connect(&server.url, timeout).await;
     (server, store)
 }
 
-/// A server, a proxy that adds this much to every round trip, and a patient store behind it.
-pub(crate) async fn far(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
+/// The same with a patient store.
+pub(crate) async fn near() -> (Redis, RedisStore) {
+    near_within(PATIENT).await
+}
+
+/// A server, a proxy that adds this much to every round trip, and a store behind both.
+pub(crate) async fn far_within(
+    round_trip: Duration,
+    timeout: Duration,
+) -> (Redis, Proxy, RedisStore) {
     let server = Redis::start();
     let proxy = behind(&server, round_trip).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let store = connect(&proxy.url, timeout).await;
     (server, proxy, store)
+}
+
+/// The same with a patient store.
+pub(crate) async fn far(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
+    far_within(round_trip, PATIENT).await
+}
+
+/// A server, a proxy that only passes on what comes, and a store behind both.
+pub(crate) async fn proxied(timeout: Duration) -> (Redis, Proxy, RedisStore) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, timeout).await;
+    (server, proxy, store)
+}
+
+/// From now on all questions are lost.
+pub(crate) fn go_away(inner: &Distant) {
+    inner.takes_are(Fate::QuestionLost);
+    inner.refunds_are(Fate::QuestionLost);
+}
+
+/// They are answered again.
+pub(crate) fn come_back(inner: &Distant) {
+    inner.takes_are(Fate::Answered);
+    inner.refunds_are(Fate::Answered);
+}
+
+/// Waits until it is so, and no longer than this, while other tasks go on.
+pub(crate) async fn within(bound: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
+        sleep(millis(2)).await;
+    }
+}
+
+/// Tasks that go on until this is dropped.
+pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
+    tasks: impl IntoIterator<Item = F>,
+) -> tokio::task::JoinSet<()> {
+    tasks.into_iter().collect()
 }
 
 /// A memory store on tokio's clock, and the same a millisecond away.
@@ -127,6 +177,18 @@ pub(crate) fn leased_log(path: &str, max: u64, window: Duration, lease: Duration
 
 pub(crate) async fn decide(store: &(impl Store + ?Sized), take: &Take) -> Decision {
     store.take(take).await.expect("a decision")
+}
+
+pub(crate) fn of_one_thread() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
+}
+
+/// A runtime that a thread of its own drives.
+pub(crate) fn of_a_worker() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.worker_threads(1).enable_all();
+    builder.build().expect("a runtime")
 }
 
 /// A take of a rule of one quota an hour, and of no key.

@@ -69,9 +69,7 @@ impl<'a> Owners<'a> {
 
 /// Breaks the connections in this way while everybody asks, several times.
 async fn attack(modes: &[Mode], all_connections: bool) {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (server, proxy, store) = proxied(TIMEOUT).await;
     let owners = Owners::new(&store, &server).await;
     for (round, &mode) in modes.iter().enumerate() {
         let set = |mode| match all_connections {

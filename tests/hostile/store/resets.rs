@@ -419,8 +419,7 @@ async fn nothing_is_left_behind() {
 /// work once the server is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs() {
-    let server = Redis::start();
-    let store = connect(&server.url, millis(50)).await;
+    let (server, store) = near_within(millis(50)).await;
     let direct = store.clone().timeout(PATIENT);
     let take = hourly(Algorithm::Gcra, "hangs", 5, 2);
     decide(&direct, &take).await;

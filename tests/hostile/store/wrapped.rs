@@ -1,13 +1,11 @@
 //! Wrappers and layers around each other keep what they promise.
 
-use axum::body::Body;
-use http::Request;
 use tower::ServiceExt;
 
 use crate::prelude::*;
 
 async fn status(app: &Router) -> StatusCode {
-    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let request = kit::http::get("/");
     let answer = app.clone().oneshot(request).await;
     answer.expect("axum does not fail").status()
 }
@@ -62,8 +60,7 @@ fn take_all(path: &str, max: u64) -> tidegate::Take {
 /// Every permit of the bound comes back, however its questions end.
 #[tokio::test]
 async fn places_come_back() {
-    let server = Redis::start();
-    let store = connect(&server.url, millis(100)).await;
+    let (server, store) = near_within(millis(100)).await;
     let bounded = Resilient::bare(store).in_flight(8);
     let one = take(&rule("places", 1_000_000, HOUR), "");
     server.signal("STOP");
@@ -91,8 +88,7 @@ async fn places_come_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_around_a_server_that_hangs() {
     const MAX: u64 = 100;
-    let server = Redis::start();
-    let store = connect(&server.url, TIMEOUT).await;
+    let (server, store) = near_within(TIMEOUT).await;
     let store = Resilient::new(store)
         .fallback(Share::of_processes(4))
         .build();
@@ -160,7 +156,7 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
         lost += u32::from(store.take(&take(&free, "x")).await.is_err());
         sleep(millis(5)).await;
     }
-    hammer.iter().for_each(tokio::task::JoinHandle::abort);
+    hammer.iter().for_each(JoinHandle::abort);
     println!("{callers} callers, {pause:?}: {lost} of 200 lost");
     lost
 }
@@ -177,9 +173,7 @@ async fn a_forbidden_key_and_a_breaker() {
 /// the server's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborted_callers_and_a_fallback() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, millis(500)).await;
+    let (_server, _proxy, store) = far_within(millis(20), millis(500)).await;
     let store = Resilient::new(store)
         .fallback(Share::of_processes(2))
         .build();
@@ -199,5 +193,5 @@ async fn aborted_callers_and_a_fallback() {
         let decision = store.take(&take(&shared, "bystander")).await;
         assert_eq!(decision.expect("a decision").source(), Source::Redis);
     }
-    hasty.iter().for_each(tokio::task::JoinHandle::abort);
+    hasty.iter().for_each(JoinHandle::abort);
 }

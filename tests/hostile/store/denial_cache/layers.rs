@@ -1,7 +1,5 @@
 //! The cache in layers: charges, waiting requests, shadow rules, reloads.
 
-use axum::body::Body;
-use http::Request;
 use kit::app_with_refunds;
 use kit::http::send;
 use tidegate::metrics::DecisionOutcome;
@@ -97,7 +95,7 @@ async fn waiting_begins_with_a_cached_denial() {
         let charged_at = Instant::now();
         // The layer's rule is one of its own: the layer's requests keep its denial.
         let hurry = async |app: &Router| {
-            let request = Request::get("/").body(Body::empty()).expect("valid");
+            let request = kit::http::get("/");
             let answer = timeout(millis(3), app.clone().oneshot(request)).await;
             drop(answer);
         };
@@ -203,7 +201,7 @@ async fn reloads_under_a_flood() {
             yield_now().await;
         }
     }
-    flood.iter().for_each(tokio::task::JoinHandle::abort);
+    flood.iter().for_each(JoinHandle::abort);
 }
 
 /// Denials that are told reach no other layer: two rules of one key and cost, in layers in layers.

@@ -1,9 +1,7 @@
 //! Layers in a row over doors: after a time-out the server is not asked again, and every other one
 //! is, whatever their names are.
 
-use axum::body::Body;
 use axum::routing::any;
-use http::Request;
 use kit::per_hour;
 use tidegate::rule::OnError;
 use tidegate::store::ServerId;
@@ -25,7 +23,7 @@ fn app(stores: &[Arc<dyn Store>]) -> Router {
 
 async fn passes(app: &Router) -> Duration {
     let began = Instant::now();
-    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let request = kit::http::get("/");
     let answer = app.clone().oneshot(request).await.expect("never fails");
     assert_eq!(answer.status(), StatusCode::OK);
     began.elapsed()

@@ -1,8 +1,6 @@
 //! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
 //! that are asked for without a wait.
 
-use axum::body::Body;
-use http::Request;
 use kit::{app, owned_rule};
 use tower::ServiceExt;
 
@@ -144,7 +142,7 @@ async fn shadows_with_leases_take_nobody_down() {
             ] {
                 inner.takes_are(fate);
                 for at in 0..150 {
-                    let request = Request::get("/").body(Body::empty()).expect("valid");
+                    let request = kit::http::get("/");
                     let answer = app.clone().oneshot(request).await.expect("never fails");
                     assert_eq!(answer.status(), StatusCode::OK, "law 16: {path}, {fate:?}");
                     if at % 30 == 0 {

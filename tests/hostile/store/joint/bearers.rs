@@ -65,8 +65,7 @@ async fn bearers_that_an_address_denies_take_no_room_in_memory() {
 /// Everybody is denied by `everyone`: users and addresses keep their quotas, and get no keys.
 #[tokio::test]
 async fn denied_by_everyone_users_keep_their_quota() {
-    let server = Redis::start();
-    let redis = connect(&server.url, PATIENT).await;
+    let (server, redis) = near().await;
     let memory = MemoryStore::new();
     let stores: [&dyn Store; 2] = [&redis, &memory];
     for store in stores {

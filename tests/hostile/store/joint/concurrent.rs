@@ -1,7 +1,7 @@
 //! Many tuples that share counts, in the same flights: the answers are those of asking one after
 //! another, and whatever happens on the way, all subjects are charged alike.
 
-use super::{MINUTE, costing, joint, left, quota, subject, take, three, tuple};
+use super::{MINUTE, costing, joint, left, named, quota, subject, take, three, tuple};
 use crate::prelude::*;
 
 fn shown(decision: &Decision) -> String {
@@ -207,9 +207,8 @@ async fn two_processes_share_each_subject() {
     ];
     for algorithm in GROWING {
         let hours = |name: &str, max| Subject::new(name, Everyone).limit(quota(max, HOUR));
-        let rule = joint(
+        let rule = named(
             algorithm,
-            algorithm.name(),
             [
                 hours("user", 30),
                 hours("address", 70),

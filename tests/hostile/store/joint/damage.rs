@@ -3,7 +3,7 @@
 
 use kit::check_expiries;
 
-use super::{costing, joint, left, subject, tuple};
+use super::{costing, left, named, subject, tuple};
 use crate::prelude::*;
 
 #[tokio::test]
@@ -12,9 +12,8 @@ async fn damaged_values_under_one_count() {
     let clock = clock_at(NOW);
     let store = connect(&server.url, PATIENT).await.clock(clock);
     for algorithm in Algorithm::ALL {
-        let rule = joint(
+        let rule = named(
             algorithm,
-            algorithm.name(),
             [
                 subject("user", 10).limit(costing(10, 1)),
                 subject("address", 10),
@@ -65,9 +64,8 @@ async fn damaged_values_under_one_count() {
 async fn every_key_expires() {
     let (server, store) = near().await;
     for algorithm in Algorithm::ALL {
-        let rule = joint(
+        let rule = named(
             algorithm,
-            algorithm.name(),
             [
                 subject("user", 10).limit(costing(10, 1)),
                 subject("address", 20).limit(super::quota(1_000, 86_400_000)),

@@ -199,7 +199,7 @@ async fn refunds_amid_a_flood_of_denials() {
                 let decision = decide(&store, &take).await;
                 assert!(decision.is_allowed(), "{algorithm:?}, {user}: {decision:?}");
             }
-            let left = left(&*store, &tuple(&rule, "u8", "x")).await;
+            let left = left(&store, &tuple(&rule, "u8", "x")).await;
             assert_eq!(left, [100, 0, 997], "{algorithm:?}");
         }
     }

@@ -3,48 +3,37 @@
 
 use tidegate::rule::RuleError;
 
-use super::{costing, joint, left, quota, subject, take, three, tuple};
+use super::{costing, left, named, quota, subject, take, three, tuple};
 use crate::prelude::*;
 
 #[tokio::test]
 async fn costs_of_nothing_and_of_too_much() {
     let stores = Stores::start().await;
     for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
-        let rule = joint(
-            algorithm,
-            algorithm.name(),
-            [
-                subject("user", 10).limit(costing(3, 1)),
-                subject("address", 20),
-                subject("everyone", 5),
-            ],
-        );
-        let take = tuple(&rule, "u", "a");
-        let look = store.store.take(&take.clone().with_cost(0)).await;
-        let look = look.expect("a decision");
+        let user = subject("user", 10).limit(costing(3, 1));
+        let subjects = [user, subject("address", 20), subject("everyone", 5)];
+        let take = tuple(&named(algorithm, subjects), "u", "a");
+        let decided = async |cost| decide(&store.store, &take.clone().with_cost(cost)).await;
+        let look = decided(0).await;
         assert!(look.is_allowed() && look.receipt().is_none(), "{story}");
         // More than one of the maxima, and more than each.
         for cost in [6, 11, 21, u64::MAX] {
-            let never = store.store.take(&take.clone().with_cost(cost)).await;
-            let never = never.expect("a decision");
+            let never = decided(cost).await;
             assert_eq!(never.verdict(), Verdict::Never, "{story}, {cost}");
             assert_eq!(never.retry_after(), None);
         }
-        assert_eq!(left(&*store.store, &take).await, [10, 3, 20, 5], "{story}");
+        assert_eq!(left(&store.store, &take).await, [10, 3, 20, 5], "{story}");
         for _ in 0..3 {
             store.charge(&take).await;
         }
-        let denied = decide(&store.store, &take).await;
-        assert!(denied.retry_after().is_some(), "{story}");
-        assert_eq!(left(&*store.store, &take).await, [7, 0, 17, 2], "{story}");
+        assert!(decided(1).await.retry_after().is_some(), "{story}");
+        assert_eq!(left(&store.store, &take).await, [7, 0, 17, 2], "{story}");
         // What one count denies for a time, and another one for ever, is denied for ever.
-        let never = store.store.take(&take.clone().with_cost(6)).await;
-        let told = never.expect("a decision").verdict();
-        assert_eq!(told, Verdict::Never, "{story}");
+        assert_eq!(decided(6).await.verdict(), Verdict::Never, "{story}");
         // Without the counts that deny.
-        let other = super::take(&rule, &[("address", "a")]).with_cost(17);
+        let other = super::take(take.rule(), &[("address", "a")]).with_cost(17);
         store.charge(&other).await;
-        assert_eq!(left(&*store.store, &take).await, [7, 0, 0, 2], "{story}");
+        assert_eq!(left(&store.store, &take).await, [7, 0, 0, 2], "{story}");
     }
 }
 
@@ -52,15 +41,14 @@ async fn costs_of_nothing_and_of_too_much() {
 async fn a_cost_of_its_own_above_max_is_never() {
     let stores = Stores::start().await;
     for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
-        let rule = joint(
+        let rule = named(
             algorithm,
-            algorithm.name(),
             [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
         );
         let both = take(&rule, &[("user", "u"), ("all", "")]);
         let never = decide(&store.store, &both).await;
         assert_eq!(never.verdict(), Verdict::Never, "{story}");
-        assert_eq!(left(&*store.store, &both).await, [10, 10, 3], "{story}");
+        assert_eq!(left(&store.store, &both).await, [10, 10, 3], "{story}");
         let look = store.store.take(&both.clone().with_cost(0)).await;
         assert!(look.expect("a decision").is_allowed(), "{story}");
         store.charge(&take(&rule, &[("user", "u")])).await;
@@ -78,7 +66,7 @@ async fn a_max_of_nothing_denies_all() {
             assert_eq!(denied.verdict(), Verdict::Never, "{story}");
             let by: Vec<_> = denied.denied_by(rule.policies()).collect();
             assert_eq!((by.len(), by[0].subject()), (1, Some("address")), "{story}");
-            assert_eq!(left(&*store.store, &take).await, [10, 0, 10], "{story}");
+            assert_eq!(left(&store.store, &take).await, [10, 0, 10], "{story}");
         }
         // It is not asked where it is absent.
         store
@@ -91,60 +79,46 @@ async fn a_max_of_nothing_denies_all() {
 async fn windows_of_a_millisecond_and_of_years() {
     let stores = Stores::start().await;
     let longest = u64::try_from(Quota::MAX_WINDOW.as_millis()).expect("ten years");
-    for store in &stores.all {
+    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
         // Redis forgets a window of a millisecond by its own time.
         let is_memory = store.name.contains("memory");
-        for algorithm in Algorithm::ALL {
-            let story = format!("{}, {algorithm:?}", store.name);
-            let own =
-                |name: &str, max, window| Subject::new(name, Everyone).limit(quota(max, window));
-            let rule = joint(
-                algorithm,
-                algorithm.name(),
-                [own("short", 2, 1), own("long", 5, longest)],
-            );
-            let take = take(&rule, &[("short", "s"), ("long", "")]);
-            for round in 0..2 {
-                for _ in 0..2 {
-                    let decision = decide(&store.store, &take).await;
-                    assert!(decision.is_allowed(), "{story}, {round}: {decision:?}");
-                }
-                if is_memory {
-                    let denied = decide(&store.store, &take).await;
-                    let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
-                    // The log counts in whole milliseconds.
-                    assert!(wait <= Duration::from_millis(2), "{story}: {wait:?}");
-                }
-                store.advance(Duration::from_millis(3));
+        let own = |name: &str, max, window| Subject::new(name, Everyone).limit(quota(max, window));
+        let rule = named(algorithm, [own("short", 2, 1), own("long", 5, longest)]);
+        let take = take(&rule, &[("short", "s"), ("long", "")]);
+        for round in 0..2 {
+            for _ in 0..2 {
+                let decision = decide(&store.store, &take).await;
+                assert!(decision.is_allowed(), "{story}, {round}: {decision:?}");
             }
-            store.charge(&take).await;
-            store.advance(Duration::from_millis(3));
-            let denied = decide(&store.store, &take).await;
-            let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
-            assert!(wait > Duration::from_secs(86_400), "{story}: {wait:?}");
-            let by: Vec<_> = denied.denied_by(&["short", "long"]).collect();
-            assert_eq!(by, [&"long"], "{story}");
-            assert_eq!(left(&*store.store, &take).await, [2, 0], "{story}");
+            if is_memory {
+                let denied = decide(&store.store, &take).await;
+                let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
+                // The log counts in whole milliseconds.
+                assert!(wait <= millis(2), "{story}: {wait:?}");
+            }
+            store.advance(millis(3));
         }
+        store.charge(&take).await;
+        store.advance(millis(3));
+        let denied = decide(&store.store, &take).await;
+        let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
+        assert!(wait > 24 * HOUR, "{story}: {wait:?}");
+        let by: Vec<_> = denied.denied_by(&["short", "long"]).collect();
+        assert_eq!(by, [&"long"], "{story}");
+        assert_eq!(left(&store.store, &take).await, [2, 0], "{story}");
     }
 }
 
 fn many(subjects: usize, quotas: usize) -> Result<Rule, RuleError> {
     let mut left = quotas;
     let subjects = (0..subjects).map(|at| {
-        let rest = subjects - at - 1;
-        let own = if rest == 0 { left } else { left / (rest + 1) };
+        let own = left / (subjects - at);
         left -= own;
-        (0..own).fold(
-            Subject::new(&format!("s{at}"), Everyone),
-            |subject, number| {
-                let policy = Policy::new(
-                    &format!("q{at}-{number}"),
-                    quota(10 + number as u64, 60_000),
-                );
-                subject.limit(policy.with_cost(1 + number as u64 % 4))
-            },
-        )
+        let subject = Subject::new(&format!("s{at}"), Everyone);
+        (0..own as u64).fold(subject, |subject, number| {
+            let policy = Policy::new(&format!("q{at}-{number}"), quota(10 + number, 60_000));
+            subject.limit(policy.with_cost(1 + number % 4))
+        })
     });
     Rule::joint("many", subjects.collect::<Vec<_>>())
 }
@@ -154,23 +128,20 @@ async fn as_many_as_there_may_be() {
     let stores = Stores::start().await;
     for (subjects, quotas) in [(8, 16), (8, 8), (1, 16), (2, 16)] {
         let rule = many(subjects, quotas).expect("valid");
-        for (_, store, algorithm) in cases(&stores, Algorithm::ALL) {
-            let story = format!("{}, {algorithm:?}, {subjects}, {quotas}", store.name);
+        for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+            let story = format!("{story}, {subjects}, {quotas}");
             let rule = Arc::new(rule.clone().with_algorithm(algorithm));
-            let names: Vec<_> = (0..subjects).map(|at| format!("s{at}")).collect();
-            let key = format!("k{quotas}");
-            let keys = names.iter().map(|name| (&**name, Key::from(&*key)));
+            let key = Key::from(&*format!("k{quotas}"));
+            let keys = rule.subjects().iter().map(|it| (it.name(), key.clone()));
             let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
             let charge = store.charge(&take).await;
-            let expected: Vec<_> = rule
-                .policies()
-                .iter()
-                .map(|policy| policy.quota().max() - policy.cost().expect("its own"))
-                .collect();
-            assert_eq!(left(&*store.store, &take).await, expected, "{story}");
+            let policies = rule.policies().iter();
+            let after = policies.map(|it| it.quota().max() - it.cost().expect("its own"));
+            let after: Vec<_> = after.collect();
+            assert_eq!(left(&store.store, &take).await, after, "{story}");
             assert!(give_back(&charge).await > 0, "{story}");
-            let full: Vec<_> = rule.quotas().iter().map(|quota| quota.max()).collect();
-            assert_eq!(left(&*store.store, &take).await, full, "{story}");
+            let full: Vec<_> = rule.quotas().iter().map(Quota::max).collect();
+            assert_eq!(left(&store.store, &take).await, full, "{story}");
         }
     }
 }

@@ -3,57 +3,49 @@
 
 use tidegate::rule::OnError;
 
-use super::{joint, left, quota, three, tuple};
+use super::{left, named, quota, three, tuple};
 use crate::prelude::*;
 
 async fn gone(processes: u32) -> Arc<dyn Store> {
-    let mut server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (mut server, store) = near().await;
     server.kill();
-    Resilient::new(store)
-        .processes(processes)
-        .denial_cache(None)
-        .build()
+    let store = Resilient::new(store).processes(processes);
+    store.denial_cache(None).build()
 }
 
 const HOUR: u64 = 3_600_000;
 const GROWING: [Algorithm; 2] = [Algorithm::SlidingLog, Algorithm::FixedWindow];
+
+/// A take of a rule of a user with tokens and requests, and of the tokens of all.
+fn tokens(algorithm: Algorithm, requests: Policy, of_all: u64, user: &str) -> Take {
+    let own = Subject::new("user", Everyone).limit(quota(4_000, HOUR));
+    let all = Subject::new("all", Everyone).limit(quota(of_all, HOUR));
+    let rule = named(algorithm, [own.limit(requests), all]);
+    super::take(&rule, &[("user", user), ("all", "")])
+}
 
 /// Shares of requests beside shares of tokens; what one share denies is charged in none.
 #[tokio::test]
 async fn shares_of_each_quota_by_its_cost() {
     let store = gone(4).await;
     for algorithm in GROWING {
-        // Quarters: 1,000 tokens and 5 requests of a user, 3,000 tokens of all.
-        let user = Subject::new("user", Everyone)
-            .limit(quota(4_000, HOUR))
-            .limit(tidegate::rule::Policy::from(quota(20, HOUR)).with_cost(1));
-        let all = Subject::new("all", Everyone).limit(quota(12_000, HOUR));
-        let rule = joint(algorithm, algorithm.name(), [user, all]);
-        let of = |user: &str| super::take(&rule, &[("user", user), ("all", "")]);
-        for at in 0..7 {
-            let decision = decide(&store, &of("requests")).await;
-            assert_eq!(decision.source(), Source::Fallback);
-            let told = decision.is_allowed();
-            assert_eq!(told, at < 5, "{algorithm:?}, {at}: {decision:?}");
-        }
-        let tokens = of("tokens").with_cost(500);
-        for at in 0..4 {
-            let decision = decide(&store, &tokens).await;
-            let told = decision.is_allowed();
-            assert_eq!(told, at < 2, "{algorithm:?}, {at}: {decision:?}");
-        }
-        // 1,005 of 3,000 are used by all: 1,995 remain for them.
-        for (user, cost, is_allowed) in [
+        // Quarters: 1,000 tokens and 5 requests of a user, 3,000 tokens of all. Those and two of 500
+        // tokens use 1,005 of 3,000: 1,995 remain for the last ones.
+        let requests = (0..7).map(|at| ("requests", 1, at < 5));
+        let of_tokens = (0..4).map(|at| ("tokens", 500, at < 2));
+        let last = [
             ("c", 1_000, true),
             ("d", 996, false),
             ("d", 995, true),
             ("e", 1, false),
-        ] {
-            let decision = store.take(&of(user).with_cost(cost)).await;
-            let decision = decision.expect("a decision");
-            let told = decision.is_allowed();
-            assert_eq!(told, is_allowed, "{algorithm:?}, {user}: {decision:?}");
+        ];
+        for (user, cost, is_allowed) in requests.chain(of_tokens).chain(last) {
+            let requests = Policy::from(quota(20, HOUR)).with_cost(1);
+            let take = tokens(algorithm, requests, 12_000, user).with_cost(cost);
+            let decision = decide(&store, &take).await;
+            assert_eq!(decision.source(), Source::Fallback);
+            let case = format!("{algorithm:?}, {user}, {cost}: {decision:?}");
+            assert_eq!(decision.is_allowed(), is_allowed, "{case}");
         }
     }
 }
@@ -63,18 +55,12 @@ async fn shares_of_each_quota_by_its_cost() {
 async fn a_share_below_its_own_cost_admits_one() {
     let store = gone(4).await;
     for algorithm in GROWING {
-        let user = Subject::new("user", Everyone).limit(quota(4_000, HOUR));
-        let user = user.limit(tidegate::rule::Policy::from(quota(10, HOUR)).with_cost(5));
-        let all = Subject::new("all", Everyone).limit(quota(4_000, HOUR));
-        let rule = joint(algorithm, algorithm.name(), [user, all]);
-        let take = super::take(&rule, &[("user", "u"), ("all", "")]);
-        let first = decide(&store, &take).await;
-        assert!(first.is_allowed(), "{algorithm:?}: {first:?}");
+        let requests = Policy::from(quota(10, HOUR)).with_cost(5);
+        let take = tokens(algorithm, requests, 4_000, "u");
+        let first = charge(&store, &take).await;
         let second = decide(&store, &take).await;
         assert!(second.retry_after().is_some(), "{algorithm:?}: {second:?}");
-        let receipt = first.receipt().expect("charged");
-        let charge = Charge::new(Arc::clone(&store), take.clone(), receipt);
-        assert_eq!(give_back(&charge).await, 1, "{algorithm:?}");
+        assert_eq!(give_back(&first).await, 1, "{algorithm:?}");
         let third = decide(&store, &take).await;
         assert!(third.is_allowed(), "{algorithm:?}: {third:?}");
     }
@@ -91,7 +77,7 @@ async fn rules_that_want_no_fallback() {
         let take = tuple(&rule, &format!("u{}", at % 3), &format!("a{}", at % 2));
         decide(&store, &take).await;
     }
-    let left = left(&*store, &tuple(&rule, "u9", "a9")).await;
+    let left = left(&store, &tuple(&rule, "u9", "a9")).await;
     assert_eq!(left, [2, 3, 0]);
 }
 
@@ -118,7 +104,7 @@ async fn redis_comes_back() {
     }
     assert_eq!(admitted, 50, "a half");
     server.restart();
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     loop {
         let decision = decide(&store, &take).await;
         if decision.source() != Source::Fallback {

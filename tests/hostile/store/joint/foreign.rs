@@ -84,8 +84,7 @@ async fn a_refund_beside_a_foreign_value() {
             run(&server, "FLUSHDB");
             let rule = three(algorithm, algorithm.name(), [10, 10, 10]);
             let take = tuple(&rule, "user", "address");
-            let decision = decide(&store, &take).await;
-            let receipt = decision.receipt().expect("charged");
+            let receipt = receipt_of(&store, &take).await;
             let names: Vec<_> = take
                 .counts()
                 .iter()

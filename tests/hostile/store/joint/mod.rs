@@ -45,13 +45,17 @@ fn joint(
 
 /// The subjects `user`, `address` and `everyone`, each with a max a minute.
 fn three(algorithm: Algorithm, path: &str, max: [u64; 3]) -> Arc<Rule> {
-    let [user, address, everyone] = max;
-    let subjects = [
-        subject("user", user),
-        subject("address", address),
-        subject("everyone", everyone),
-    ];
-    joint(algorithm, path, subjects)
+    let subjects = ["user", "address", "everyone"].into_iter().zip(max);
+    joint(
+        algorithm,
+        path,
+        subjects.map(|(name, max)| subject(name, max)),
+    )
+}
+
+/// A rule whose path is the algorithm's name.
+fn named(algorithm: Algorithm, subjects: impl IntoIterator<Item = Subject>) -> Arc<Rule> {
+    joint(algorithm, algorithm.name(), subjects)
 }
 
 fn take(rule: &Arc<Rule>, keys: &[(&str, &str)]) -> Take {
@@ -61,14 +65,12 @@ fn take(rule: &Arc<Rule>, keys: &[(&str, &str)]) -> Take {
 
 /// A take of a rule of [`three`] subjects.
 fn tuple(rule: &Arc<Rule>, user: &str, address: &str) -> Take {
-    take(
-        rule,
-        &[("user", user), ("address", address), ("everyone", "")],
-    )
+    let keys = [("user", user), ("address", address), ("everyone", "")];
+    take(rule, &keys)
 }
 
 /// What each quota of the take has left, in the rule's order.
-async fn left(store: &dyn Store, take: &Take) -> Vec<u64> {
+async fn left(store: &(impl Store + ?Sized), take: &Take) -> Vec<u64> {
     let decision = store.peek(take).await.expect("a decision");
     let states = decision.quotas().iter();
     states.map(|state| state.remaining()).collect()

@@ -88,8 +88,7 @@ async fn no_two_counts_share_a_name() {
 /// The same as the stores see it: each count is new when it is first asked for.
 #[tokio::test]
 async fn no_two_counts_share_a_value() {
-    let server = Redis::start();
-    let redis = connect(&server.url, PATIENT).await;
+    let (_server, redis) = near().await;
     let memory = MemoryStore::new();
     let stores: [&dyn Store; 2] = [&redis, &memory];
     let keys: Vec<_> = keys().into_iter().filter(|it| it.as_str() != "").collect();

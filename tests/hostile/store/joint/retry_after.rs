@@ -1,7 +1,7 @@
 //! Law 3 over several counts: a denied take is allowed when its retry-after is over, and denied one
 //! microsecond earlier.
 
-use super::{costing, joint, left, quota, take};
+use super::{costing, joint, quota, take};
 use crate::prelude::*;
 
 /// Of some subjects, at a cost.
@@ -50,7 +50,6 @@ async fn run(store: &Clocked, algorithm: Algorithm, seed: u64) {
         };
         denials += 1;
         let story = format!("{}, {algorithm:?}, {seed}, {step}: {take:?}", store.name);
-        let _before = left(&*store.store, &take).await;
         let one = Duration::from_micros(1);
         if random.is(50) {
             // In between it is true as well.

@@ -17,8 +17,7 @@ fn tag(name: &str) -> &str {
 
 #[tokio::test]
 async fn all_keys_of_a_take_share_a_slot() {
-    let server = Redis::start();
-    let plain = connect(&server.url, PATIENT).await;
+    let (server, plain) = near().await;
     let names = [
         "a", "}", "{", "{}", "}{", "a}b", "{a}b", "", "~", ":", "%7B%7D",
     ];
@@ -41,8 +40,7 @@ async fn all_keys_of_a_take_share_a_slot() {
                     let keys = rule.subjects().iter().map(|it| (it.name(), Key::from(key)));
                     let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
                     let take = take.with_cost(3);
-                    let decision = decide(&store, &take).await;
-                    let receipt = decision.receipt().expect("charged");
+                    let receipt = receipt_of(&store, &take).await;
                     let some = take.clone().with_cost(2);
                     refund(&store, &some, &receipt).await;
                     let keys = keys_of(&server);

@@ -61,7 +61,7 @@ async fn tuples_in_all_orders_never_lock_each_other_out() {
             for key in 0..30 {
                 let keys = [(*name, Key::from(&*key.to_string()))];
                 let take = Take::of_subjects(Arc::clone(&rule), keys).expect("subjects");
-                used += 1_000_000 - left(&*store, &take).await[at];
+                used += 1_000_000 - left(&store, &take).await[at];
             }
             let charged = charged[at].load(Ordering::Relaxed);
             assert_eq!(used, charged, "{algorithm:?}, {name}");

@@ -11,9 +11,7 @@ use super::*;
 #[tokio::test]
 async fn two_hundred_one_after_the_other() {
     const KEPT: u64 = 200;
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, proxy, store) = proxied(PATIENT).await;
     let steady = Steady::watch(&proxy).await;
     let rule = rule("kept", MAX, HOUR);
     let mut bystander = Bystander::new("bystander");
@@ -59,9 +57,7 @@ async fn beside_locks_and_limiters() {
 /// Polled again only after its time is over: an answer or a time-out, and at once.
 #[tokio::test]
 async fn beyond_the_deadline() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (server, proxy, store) = proxied(TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     let mine = take(&rule("kept", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
@@ -99,8 +95,7 @@ async fn beyond_the_deadline() {
 /// Never polled at all: its time ends unnoticed, and nothing is charged.
 #[tokio::test]
 async fn without_a_single_poll() {
-    let server = Redis::start();
-    let store = connect(&server.url, TIMEOUT).await;
+    let (server, store) = near_within(TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     let mine = take(&rule("kept", MAX, HOUR), "x");
     let kept: Vec<_> = (0..200).map(|_| store.take(&mine)).collect();

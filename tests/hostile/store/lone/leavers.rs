@@ -31,9 +31,7 @@ async fn at_each_moment_of_the_round_trip() {
 #[tokio::test]
 async fn before_the_client_has_written() {
     const ROUNDS: u64 = 3_000;
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (_server, proxy, store) = proxied(TIMEOUT).await;
     let gone = take(&rule("gone", MAX, HOUR), "x");
     let patient = store.clone().timeout(PATIENT);
     let mut bystander = Bystander::new("bystander");
@@ -57,9 +55,7 @@ async fn before_the_client_has_written() {
 /// polling: the rest of it is written all the same, and what comes behind is understood.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_command_is_half_written() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, proxy, store) = proxied(PATIENT).await;
     let quota = Quota::new(HOUR, MAX).expect("a valid quota");
     let long = Rule::new("long", [quota]).expect("a valid rule");
     let long = Arc::new(long.with_prefix("x".repeat(12 << 20)));
@@ -95,45 +91,29 @@ async fn while_the_command_is_half_written() {
     assert_eq!(commands.as_deref(), Ok("PONG"));
 }
 
-/// Decided in time, so the charge stays, once; the reply belongs to nobody else.
+/// Decided in time, so the charge stays, once, whether the reply is on its way when the caller leaves
+/// or there without a look at it; the reply belongs to nobody else.
 #[tokio::test]
-async fn while_the_reply_is_on_its_way() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
+async fn once_it_is_decided() {
+    let (server, proxy, store) = proxied(PATIENT).await;
     let steady = Steady::watch(&proxy).await;
     let gone = take(&rule("gone", MAX, HOUR), "x").with_cost(5);
     let mut bystander = Bystander::new("bystander");
-    let replies = Mode::Delay {
-        calls: Duration::ZERO,
-        replies: millis(15),
-    };
-    proxy.all(replies);
-    for round in 1..=20 {
-        drop(executed_once(&server, &store, &gone).await);
-        if round % 2 == 0 {
+    for round in 1..=50 {
+        let is_on_its_way = round <= 20;
+        proxy.all(Mode::Delay {
+            calls: Duration::ZERO,
+            replies: millis(if is_on_its_way { 15 } else { 0 }),
+        });
+        let pending = executed_once(&server, &store, &gone).await;
+        if !is_on_its_way {
+            sleep(millis(5)).await;
+        }
+        drop(pending);
+        if is_on_its_way && round % 2 == 0 {
             // Together with another one that leaves.
             drop(polled_once(&store, &take(&rule("other", MAX, HOUR), "y")));
         }
-        bystander.ask(&store).await;
-        assert_eq!(charged(&store, &gone).await, round * 5);
-    }
-    steady.check();
-}
-
-/// The reply is there when the caller leaves without a look at it.
-#[tokio::test]
-async fn when_the_reply_is_there() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
-    let steady = Steady::watch(&proxy).await;
-    let gone = take(&rule("gone", MAX, HOUR), "x").with_cost(5);
-    let mut bystander = Bystander::new("bystander");
-    for round in 1..=30 {
-        let pending = executed_once(&server, &store, &gone).await;
-        sleep(millis(5)).await;
-        drop(pending);
         bystander.ask(&store).await;
         assert_eq!(charged(&store, &gone).await, round * 5);
     }

@@ -31,8 +31,7 @@ async fn scripts_are_forgotten() {
 /// The server stands still until a lone take's time is over: it is not charged.
 #[tokio::test]
 async fn the_deadline_is_over_when_the_server_goes_on() {
-    let server = Redis::start();
-    let store = connect(&server.url, TIMEOUT).await;
+    let (server, store) = near_within(TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     let late = take(&rule("late", MAX, HOUR), "x");
     for round in 0..6 {
@@ -120,9 +119,7 @@ async fn connections_are_killed() {
 /// The server pauses writes, or everything: lone takes end in time, and are not charged later.
 #[tokio::test]
 async fn clients_are_paused() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (server, _proxy, store) = proxied(TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     let mine = take(&rule("paused", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
@@ -152,9 +149,7 @@ async fn clients_are_paused() {
 /// them, and lose nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_of_others() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = proxied(PATIENT).await;
     let mut bystander = Bystander::new("bystander");
     let name = "CurrentLimiter:bystander:bystander";
     let mut other = kit::async_connection(&server.url).await;

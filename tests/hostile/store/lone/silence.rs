@@ -45,9 +45,7 @@ impl Callers {
 
 /// How long after the link has gone silent there is another connection, and a decision.
 async fn replaced_after(callers: Callers, time_out: Duration) -> (Duration, Duration) {
-    let server = Redis::start();
-    let proxy = behind(&server, ROUND_TRIP).await;
-    let store = connect(&proxy.url, time_out).await;
+    let (server, proxy, store) = far_within(ROUND_TRIP, time_out).await;
     for _ in 0..5 {
         callers.ask(&store, &mut Vec::new()).await;
     }
@@ -88,48 +86,26 @@ async fn check(callers: Callers, time_out: Duration) {
 }
 
 #[tokio::test]
-async fn one_caller_after_the_other() {
-    check(Callers::OneByOne, TIMEOUT).await;
-    check(Callers::OneByOne, millis(200)).await;
+async fn it_is_replaced_whoever_asks() {
     check(Callers::OneByOne, millis(2_000)).await;
-}
-
-#[tokio::test]
-async fn twelve_callers() {
-    check(Callers::Twelve, TIMEOUT).await;
-    check(Callers::Twelve, millis(200)).await;
-}
-
-#[tokio::test]
-async fn callers_that_are_polled_once() {
-    check(Callers::PolledOnce, TIMEOUT).await;
-    check(Callers::PolledOnce, millis(200)).await;
-}
-
-#[tokio::test]
-async fn callers_that_keep_the_future() {
-    check(Callers::Kept, TIMEOUT).await;
-    check(Callers::Kept, millis(200)).await;
-}
-
-#[tokio::test]
-async fn a_single_caller_that_leaves() {
-    check(Callers::One, TIMEOUT).await;
-    check(Callers::One, millis(200)).await;
-}
-
-#[tokio::test]
-async fn a_single_caller_that_keeps_the_future() {
-    check(Callers::OneKept, TIMEOUT).await;
-    check(Callers::OneKept, millis(200)).await;
+    for time_out in [TIMEOUT, millis(200)] {
+        for callers in [
+            Callers::OneByOne,
+            Callers::Twelve,
+            Callers::PolledOnce,
+            Callers::Kept,
+            Callers::One,
+            Callers::OneKept,
+        ] {
+            check(callers, time_out).await;
+        }
+    }
 }
 
 /// Nothing new gets through for a while either: once it does, there are decisions.
 #[tokio::test]
 async fn all_connections_fall_silent() {
-    let server = Redis::start();
-    let proxy = behind(&server, ROUND_TRIP).await;
-    let store = connect(&proxy.url, TIMEOUT).await;
+    let (server, proxy, store) = far_within(ROUND_TRIP, TIMEOUT).await;
     for callers in [Callers::OneByOne, Callers::PolledOnce, Callers::Kept] {
         let mut decided = Duration::MAX;
         for attempt in 0..3 {
@@ -156,9 +132,7 @@ async fn all_connections_fall_silent() {
 /// A link that rests, and one whose replies take long but come, are no silent ones.
 #[tokio::test]
 async fn what_is_no_silence() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(60)).await;
-    let store = connect(&proxy.url, millis(90)).await;
+    let (_server, proxy, store) = far_within(millis(60), millis(90)).await;
     let steady = Steady::watch(&proxy).await;
     for callers in [Callers::OneByOne, Callers::PolledOnce, Callers::OneKept] {
         let mut kept = Vec::new();

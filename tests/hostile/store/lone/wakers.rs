@@ -15,8 +15,7 @@ const LOST: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handed_from_task_to_task() {
     const ROUNDS: u64 = 3_000;
-    let server = Redis::start();
-    let store = connect(&server.url, 2 * LOST).await;
+    let (_server, store) = near_within(2 * LOST).await;
     let (to_second, mut from_first) = mpsc::channel::<(u64, Pending)>(1);
     let asked = store.clone();
     let asks = tokio::spawn(async move {
@@ -62,9 +61,7 @@ impl Wake for AsksWhenWoken {
 /// deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_asks() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = proxied(PATIENT).await;
     let mut bystander = Bystander::new("bystander");
     for round in 0..60_u64 {
         let asks = Arc::new(AsksWhenWoken {
@@ -138,9 +135,7 @@ impl Wake for Inline {
 /// of the store has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_goes_on_at_once() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, millis(400)).await;
+    let (_server, proxy, store) = proxied(millis(400)).await;
     let patient = store.clone().timeout(PATIENT);
     let mut bystander = Bystander::new("bystander");
     for round in 0..16_u64 {

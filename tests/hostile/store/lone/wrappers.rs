@@ -1,8 +1,6 @@
 //! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
 //! outs around the store.
 
-use axum::body::Body;
-use http::Request;
 use kit::app;
 use tidegate::metrics::DecisionOutcome;
 use tower::ServiceExt;
@@ -15,7 +13,7 @@ fn of_quota(path: &str, max: u64) -> Rule {
 }
 
 async fn send(app: &Router) -> StatusCode {
-    let request = Request::get("/").body(Body::empty()).expect("valid");
+    let request = kit::http::get("/");
     let response = app.clone().oneshot(request).await;
     response.expect("no error").status()
 }

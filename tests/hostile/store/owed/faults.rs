@@ -52,7 +52,7 @@ async fn a_server_that_stands_still() {
                 let decision = decide(&store, &one).await;
                 // Only what Redis was charged.
                 if decision.source() == tidegate::decision::Source::Redis {
-                    let receipt = decision.receipt().expect("it is charged");
+                    let receipt = decision.receipt().expect("charged");
                     charges.push(Charge::new(Arc::clone(&store), one.clone(), receipt));
                 } else {
                     sleep(millis(10)).await;

@@ -13,39 +13,38 @@ const MAX: u64 = 10_000;
 async fn a_leased_unit_is_given_back_once() {
     for algorithm in LEASED {
         for pause in [Duration::ZERO, LEASE / 2, 3 * LEASE] {
-            let memory = Arc::new(MemoryStore::new());
-            let mine = Resilient::bare(Arc::clone(&memory));
+            let (memory, mine) = leasing_memory();
             let other = Resilient::bare(Arc::clone(&memory));
             let one = leased_take(algorithm, "once", MAX, HOUR, LEASE);
             let five = one.clone().with_cost(5);
             let mut used = units(&until_leased(&mine, &one).await);
             used += units(&until_leased(&other, &one).await);
-            let mut decisions = Vec::new();
-            while decisions.len() < 4 {
+            let mut receipts = Vec::new();
+            while receipts.len() < 4 {
                 let decision = decide(&mine, &five).await;
                 yield_now().await;
                 assert!(decision.is_allowed(), "{algorithm:?}: {decision:?}");
                 used += 5;
                 if decision.source() == Source::Lease {
-                    decisions.push(decision.receipt().expect("charged"));
+                    receipts.push(decision.receipt().expect("charged"));
                 }
             }
             sleep(pause).await;
-            let what = format!("{algorithm:?}, after {pause:?}");
-            let [a, b, c, d] = &decisions[..] else {
-                unreachable!("four")
-            };
-            let mut back = refund(&mine, &five, a).await;
-            assert_eq!(back, 5, "{what}: its own");
-            let by_other = refund(&other, &five, b).await;
-            assert_eq!(by_other, 5, "{what}: by another process");
-            let by_store = refund(&memory, &five, c).await;
-            assert_eq!(by_store, 5, "{what}: by the store");
-            let part = refund(&mine, &five.clone().with_cost(2), d).await;
-            assert_eq!(part, 2, "{what}: a part");
-            back += by_other + by_store + part;
+            // A part is given back of the last one.
+            let two = one.clone().with_cost(2);
+            let ways: [(&str, &dyn Store, &Take); 4] = [
+                ("its own", &mine, &five),
+                ("by another process", &other, &five),
+                ("by the store", &memory, &five),
+                ("a part", &mine, &two),
+            ];
+            for ((way, store, some), receipt) in ways.into_iter().zip(&receipts) {
+                let back = refund(store, some, receipt).await;
+                assert_eq!(back, some.cost(), "{algorithm:?}, after {pause:?}: {way}");
+            }
             sleep(3 * LEASE).await;
-            assert_eq!(spent(&memory, &one).await, used - back, "{what}");
+            let counted = spent(&memory, &one).await;
+            assert_eq!(counted, used - 17, "{algorithm:?}, after {pause:?}");
         }
     }
 }
@@ -188,10 +187,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
             let max = used + 3;
             let rule = match has_lease {
                 true => leased(algorithm, "strict", max, HOUR, millis(300)),
-                false => {
-                    let rule = kit::rule("strict", max, HOUR);
-                    Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
-                }
+                false => by(algorithm, "strict", max, HOUR),
             };
             let new = take(&rule, "x");
             let (mut allowed, began) = (0, Instant::now());
@@ -199,7 +195,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
                 allowed += u64::from(is_allowed(&store.take(&new).await));
                 assert!(
                     allowed <= 3,
-                    "law 11: {algorithm:?}, lease {has_lease}: {allowed}"
+                    "law 11: {algorithm:?}, {has_lease}: {allowed}"
                 );
                 sleep(millis(2)).await;
             }
@@ -210,13 +206,19 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
 
 /// The lease of a rule gets longer, shorter, is added or removed: when all leases have ended, the
 /// store counts what was used.
+#[tokio::test]
+async fn a_lease_that_changes() {
+    for leases in [[30, 200], [200, 30], [0, 60], [60, 0]] {
+        for algorithm in LEASED {
+            check_change(algorithm, leases).await;
+        }
+    }
+}
+
 async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
     let (memory, store) = leasing_memory();
     let rules = leases.map(|lease| match lease {
-        0 => {
-            let rule = kit::rule("changes", MAX, HOUR);
-            Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
-        }
+        0 => by(algorithm, "changes", MAX, HOUR),
         _ => leased(algorithm, "changes", MAX, HOUR, millis(lease)),
     });
     let (mut used, mut by_lease) = (0, 0);
@@ -237,32 +239,4 @@ async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
     sleep(millis(700)).await;
     let charged = spent(&memory, &take(&rules[1], "x")).await;
     assert_eq!(charged, used, "{algorithm:?}: {leases:?} ms");
-}
-
-#[tokio::test]
-async fn a_lease_that_gets_longer() {
-    for algorithm in LEASED {
-        check_change(algorithm, [30, 200]).await;
-    }
-}
-
-#[tokio::test]
-async fn a_lease_that_is_added() {
-    for algorithm in LEASED {
-        check_change(algorithm, [0, 60]).await;
-    }
-}
-
-#[tokio::test]
-async fn a_lease_that_is_removed() {
-    for algorithm in LEASED {
-        check_change(algorithm, [60, 0]).await;
-    }
-}
-
-#[tokio::test]
-async fn a_lease_that_gets_shorter() {
-    for algorithm in LEASED {
-        check_change(algorithm, [200, 30]).await;
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use allocation_counter::measure;
 use tidegate::decision::QuotaState;
 
-use super::{units, until_leased};
+use super::{by_lease, units, until_leased};
 use crate::prelude::*;
 
 const LEASE: Duration = millis(40);
@@ -13,75 +13,77 @@ const LEASE: Duration = millis(40);
 /// One process and the last units: every quota is admitted to the last unit, none beyond.
 #[tokio::test]
 async fn the_last_units_are_exact() {
-    for algorithm in LEASED {
-        for max in [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321] {
-            for cost in [1, 3] {
-                let (memory, store) = leasing_memory();
-                let one = leased_take(algorithm, "last", max, HOUR, LEASE).with_cost(cost);
-                let (mut used, mut leases) = (0, 0);
-                let mut denied_since = None;
-                loop {
-                    yield_now().await;
-                    let decision = decide(&store, &one).await;
-                    let is_right = decision.remaining() <= max - used;
-                    assert!(is_right, "{decision:?}, used {used}");
-                    leases += u64::from(decision.source() == Source::Lease);
-                    if decision.is_allowed() {
-                        used += cost;
-                        assert!(used <= max, "law 1");
-                        let is_right = decision.remaining() <= max - used;
-                        assert!(is_right, "{decision:?}, used {used}");
-                        denied_since = None;
-                        continue;
-                    }
-                    // What a lease holds comes back when it ends.
-                    let since = *denied_since.get_or_insert_with(std::time::Instant::now);
-                    if since.elapsed() > 3 * LEASE {
-                        break;
-                    }
-                    sleep(millis(2)).await;
-                }
-                let expected = max - max % cost;
-                assert_eq!(used, expected, "{algorithm:?}, max {max}, cost {cost}");
-                assert_eq!(spent(&memory, &one).await, used);
-                let is_right = leases > 0 || max < 1_000;
-                assert!(is_right, "{algorithm:?}: {leases} by leases");
+    const MAXES: [u64; 10] = [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321];
+    let ways = MAXES.map(|max| [1, 3].map(|cost| (max, cost))).concat();
+    for (algorithm, &(max, cost)) in LEASED
+        .into_iter()
+        .flat_map(|it| ways.iter().map(move |way| (it, way)))
+    {
+        let case = format!("{algorithm:?}, max {max}, cost {cost}");
+        let (memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "last", max, HOUR, LEASE).with_cost(cost);
+        let (mut used, mut decisions, mut denied_since) = (0, Vec::new(), None);
+        loop {
+            yield_now().await;
+            let decision = decide(&store, &one).await;
+            let left = decision.remaining();
+            assert!(left <= max - used, "{case}: {decision:?}, used {used}");
+            if decision.is_allowed() {
+                used += cost;
+                assert!(used <= max, "law 1");
+                assert!(left <= max - used, "{case}: {decision:?}, used {used}");
+                denied_since = None;
+                decisions.push(decision);
+                continue;
             }
+            decisions.push(decision);
+            // What a lease holds comes back when it ends.
+            let since = *denied_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > 3 * LEASE {
+                break;
+            }
+            sleep(millis(2)).await;
         }
+        assert_eq!(used, max - max % cost, "{case}");
+        assert_eq!(spent(&memory, &one).await, used);
+        let leases = by_lease(&decisions);
+        assert!(leases > 0 || max < 1_000, "{case}: {leases} by leases");
     }
 }
 
 /// Max 0, 1 and the largest; costs of 0, above max and the largest, in between takes of 1.
 #[tokio::test]
 async fn quotas_and_costs_at_their_ends() {
-    for algorithm in LEASED {
-        for max in [0, 1, 1_000, Quota::MAX_UNITS] {
-            for window in [millis(1), HOUR] {
-                let (_memory, store) = leasing_memory();
-                let rule = leased(algorithm, "ends", max, window, Duration::MAX);
-                let one = take(&rule, "x");
-                let mut used = 0_u64;
-                for round in 0..400_u64 {
-                    for cost in [0, 1, max.saturating_add(1), u64::MAX, 1 << 52, 1 << 63] {
-                        let decision = decide(&store, &one.clone().with_cost(cost)).await;
-                        if cost > max {
-                            assert_eq!(decision.verdict(), Verdict::Never, "{cost} of {max}");
-                            assert_eq!(decision.receipt(), None);
-                        } else if cost == 0 {
-                            assert!(decision.is_allowed());
-                            assert_eq!(decision.receipt(), None);
-                        } else {
-                            used += u64::from(decision.is_allowed());
-                        }
-                    }
-                    if round % 100 == 0 {
-                        sleep(millis(1)).await;
-                    }
-                }
-                if window == HOUR {
-                    assert_eq!(used, max.min(400), "{algorithm:?}, max {max}");
+    const MAXES: [u64; 4] = [0, 1, 1_000, Quota::MAX_UNITS];
+    let ways = MAXES
+        .map(|max| [millis(1), HOUR].map(|window| (max, window)))
+        .concat();
+    for (algorithm, &(max, window)) in LEASED
+        .into_iter()
+        .flat_map(|it| ways.iter().map(move |way| (it, way)))
+    {
+        let (_memory, store) = leasing_memory();
+        let one = leased_take(algorithm, "ends", max, window, Duration::MAX);
+        let mut used = 0_u64;
+        for round in 0..400_u64 {
+            for cost in [0, 1, max.saturating_add(1), u64::MAX, 1 << 52, 1 << 63] {
+                let decision = decide(&store, &one.clone().with_cost(cost)).await;
+                if cost > max {
+                    assert_eq!(decision.verdict(), Verdict::Never, "{cost} of {max}");
+                    assert_eq!(decision.receipt(), None);
+                } else if cost == 0 {
+                    assert!(decision.is_allowed());
+                    assert_eq!(decision.receipt(), None);
+                } else {
+                    used += u64::from(decision.is_allowed());
                 }
             }
+            if round % 100 == 0 {
+                sleep(millis(1)).await;
+            }
+        }
+        if window == HOUR {
+            assert_eq!(used, max.min(400), "{algorithm:?}, max {max}");
         }
     }
 }
@@ -94,7 +96,7 @@ async fn costs_that_never_fit_are_no_demand() {
         let (memory, store) = leasing_memory();
         let one = leased_log("huge", 1_000, HOUR, LEASE);
         let used = units(&until_leased(&store, &one).await);
-        let (began, mut most) = (std::time::Instant::now(), 0);
+        let (began, mut most) = (Instant::now(), 0);
         while began.elapsed() < 12 * LEASE {
             let decision = decide(&store, &one.clone().with_cost(huge)).await;
             assert_eq!(decision.verdict(), Verdict::Never);
@@ -116,7 +118,7 @@ async fn costs_that_are_denied_are_no_demand() {
     let one = leased_log("large", 1_000, HOUR, LEASE);
     let used = units(&until_leased(&store, &one).await);
     decide(&memory, &one.clone().with_cost(150 - used)).await;
-    let (began, mut denied, mut asked) = (std::time::Instant::now(), 0, 0);
+    let (began, mut denied, mut asked) = (Instant::now(), 0, 0);
     while began.elapsed() < 16 * LEASE {
         let large = decide(&store, &one.clone().with_cost(900)).await;
         assert!(!large.is_allowed());
@@ -125,14 +127,12 @@ async fn costs_that_are_denied_are_no_demand() {
             continue;
         }
         // Another process, of 850 units that nobody uses.
-        let other = decide(&memory, &one.clone().with_cost(800)).await;
+        let eight = one.clone().with_cost(800);
+        let other = decide(&memory, &eight).await;
         asked += 1;
         match other.receipt() {
             None => denied += 1,
-            Some(receipt) => {
-                let back = memory.refund(&one.clone().with_cost(800), &receipt).await;
-                assert_eq!(back.expect("an answer"), 800);
-            }
+            Some(receipt) => assert_eq!(refund(&memory, &eight, &receipt).await, 800),
         }
     }
     assert_eq!(denied, 0, "law 13: of {asked}; 850 units are free");
@@ -147,13 +147,9 @@ async fn a_large_cost_is_not_starved_by_leases() {
         let one = leased_take(algorithm, "large", 1_000, HOUR, LEASE);
         let used = units(&until_leased(&store, &one).await);
         let large = one.clone().with_cost(1_000 - used - 1);
-        let (began, mut asked) = (std::time::Instant::now(), 0);
-        while !decide(&store, &large).await.is_allowed() {
-            asked += 1;
-            let is_right = began.elapsed() < 15 * LEASE;
-            assert!(is_right, "law 14: {algorithm:?}: asked {asked} times");
-            sleep(millis(5)).await;
-        }
+        let is_granted = async || decide(&store, &large).await.is_allowed();
+        let what = format!("law 14: {algorithm:?}: all units are free");
+        within(15 * LEASE, &what, is_granted).await;
     }
 }
 
@@ -176,11 +172,7 @@ async fn ten_thousand_tasks() {
             allowed
         })
     });
-    let mut allowed: u64 = join_all(tasks.collect::<Vec<_>>())
-        .await
-        .into_iter()
-        .map(|done| done.expect("no panic"))
-        .sum();
+    let mut allowed: u64 = joined(tasks).await.iter().sum();
     assert!(allowed <= 15_000, "law 1: {allowed}");
     println!("{} questions for 20,000 takes", inner.asked());
     // What leases hold comes back when they end.
@@ -208,10 +200,7 @@ fn generous() -> Stub {
 /// A hundred thousand keys, each once: one question each, nothing taken ahead, bounded memory.
 #[test]
 fn keys_that_are_asked_for_once() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = of_one_thread();
     let store = Resilient::bare(generous());
     let shared = leased(Algorithm::SlidingLog, "once", 1_000_000, HOUR, millis(50));
     let ask = |keys: std::ops::Range<u32>, times: u32| {
@@ -276,17 +265,12 @@ async fn callers_that_leave() {
     let (mut used, mut unheard) = (0, 0);
     for round in 0..3_000_u64 {
         let mut pending = store.take(&one);
-        let answer = match pending.poll_now() {
-            Some(answer) => Some(answer),
-            None => match round % 4 {
-                0 => {
-                    drop(pending);
-                    None
-                }
-                1 => timeout(millis(1), pending).await.ok(),
-                2 => timeout(millis(4), pending).await.ok(),
-                _ => Some(pending.await),
-            },
+        let answer = match (pending.poll_now(), round % 4) {
+            (Some(answer), _) => Some(answer),
+            (None, 0) => None,
+            (None, 1) => timeout(millis(1), pending).await.ok(),
+            (None, 2) => timeout(millis(4), pending).await.ok(),
+            (None, _) => Some(pending.await),
         };
         match answer {
             Some(answer) => used += u64::from(answer.expect("a decision").is_allowed()),
@@ -307,27 +291,24 @@ async fn callers_that_leave() {
 /// Law 6: a lease that nobody answers holds up nobody.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_answered() {
-    let memory = Arc::new(MemoryStore::new());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
+    let inner = Distant::new(MemoryStore::new()).ways(1, 1);
     let store = Arc::new(Resilient::bare(inner.clone()).tokio_clock());
     let one = leased_log("mute", 100_000, HOUR, millis(100));
     for _ in 0..50 {
         decide(&*store, &one).await;
     }
     inner.takes_are(Fate::Silence);
-    let mute: Vec<_> = (0..100)
-        .map(|_| {
-            let (store, one) = (Arc::clone(&store), one.clone());
-            tokio::spawn(async move { timeout(millis(500), store.take(&one)).await })
-        })
-        .collect();
+    let mute = (0..100).map(|_| {
+        let (store, one) = (Arc::clone(&store), one.clone());
+        tokio::spawn(async move { timeout(millis(500), store.take(&one)).await })
+    });
+    let mute: Vec<_> = mute.collect();
     sleep(millis(250)).await;
     inner.takes_are(Fate::Answered);
     for _ in 0..200 {
         let answer = timeout(millis(10), store.take(&one)).await;
-        assert!(is_allowed(
-            &answer.expect("law 6: nobody waits for a lease")
-        ));
+        let answer = answer.expect("law 6: nobody waits for a lease");
+        assert!(is_allowed(&answer));
     }
     join_all(mute).await;
     // And a lease that is asked for later works.
@@ -351,20 +332,10 @@ async fn several_at_once_and_looks() {
     let one = take(&rule, "x");
     let mut used = units(&until_leased(&store, &one).await);
     for _ in 0..20 {
-        let takes = [
-            one.clone(),
-            take(&rule, "y"),
-            one.clone().with_cost(5),
-            one.clone().with_cost(0),
-        ];
-        let decisions = kit::ask_all(&store, &takes).await.expect("decisions");
-        assert_eq!(decisions.len(), 4);
-        let kept: u64 = decisions
-            .iter()
-            .filter_map(Decision::receipt)
-            .map(|r| r.units())
-            .sum();
-        assert_eq!(kept, 7);
+        let [five, nothing] = [5, 0].map(|cost| one.clone().with_cost(cost));
+        let takes = [one.clone(), take(&rule, "y"), five, nothing];
+        let decisions = ask_all(&store, &takes).await.expect("decisions");
+        assert_eq!((decisions.len(), units(&decisions)), (4, 7));
         used += 6;
         let look = store.peek(&one).await.expect("a decision");
         assert!(look.is_allowed() && look.receipt().is_none());
@@ -390,11 +361,9 @@ async fn rules_that_take_turns_on_one_key() {
             assert!(!told.is_allowed(), "law 11: {algorithm:?}: {told:?}");
             assert!(decide(&store, &large).await.is_allowed());
         }
-        let other = kit::rule("turns", 5, HOUR);
-        let other = Rule::clone(&other).with_algorithm(algorithm);
-        let told = decide(&store, &take(&Arc::new(other), "x")).await;
-        let is_right = !told.is_allowed();
-        assert!(is_right, "law 11: {algorithm:?} without a lease: {told:?}");
+        let without = take(&by(algorithm, "turns", 5, HOUR), "x");
+        let told = decide(&store, &without).await;
+        assert!(!told.is_allowed(), "law 11: {algorithm:?}: {told:?}");
     }
 }
 

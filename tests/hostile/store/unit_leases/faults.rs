@@ -107,25 +107,19 @@ async fn replies_that_are_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays() {
     const WINDOW: Duration = Duration::from_secs(2);
-    let server = Redis::start();
-    let raw = connect(&server.url, PATIENT).await;
+    let (server, raw) = near().await;
     let expiries = || -> Vec<i64> {
-        let mut connection = server.connection();
-        let names: Vec<String> = redis::cmd("KEYS")
-            .arg("*stays*")
-            .query(&mut connection)
-            .expect("names");
-        let expiry = |name| redis::cmd("PTTL").arg(name).query(&mut connection);
-        names
-            .iter()
-            .map(expiry)
-            .map(|expiry| expiry.expect("a number"))
-            .collect()
+        let names = keys_of(&server).into_iter();
+        let names = names.filter(|name| name.contains("stays"));
+        names.map(|name| life_of(&server, &name)).collect()
+    };
+    let of = |algorithm: Algorithm| {
+        let path = format!("stays-{}", algorithm.name());
+        leased_take(algorithm, &path, 1_000, WINDOW, millis(40))
     };
     let store = Resilient::bare(raw.clone());
     for algorithm in LEASED {
-        let path = format!("stays-{}", algorithm.name());
-        let one = leased_take(algorithm, &path, 1_000, WINDOW, millis(40));
+        let one = of(algorithm);
         let (mut denied_since, mut receipts) = (None, Vec::new());
         loop {
             let decision = decide(&store, &one).await;
@@ -151,10 +145,7 @@ async fn nothing_stays() {
     assert!(longest <= bound, "law 4: {longest} ms");
     // Five are free; then denials and looks.
     let flooded = Instant::now();
-    let rules = LEASED.map(|algorithm| {
-        let path = format!("stays-{}", algorithm.name());
-        leased_take(algorithm, &path, 1_000, WINDOW, millis(40)).with_cost(900)
-    });
+    let rules = LEASED.map(|algorithm| of(algorithm).with_cost(900));
     let before = expiries();
     while flooded.elapsed() < millis(300) {
         for one in &rules {
@@ -267,11 +258,7 @@ pub(super) async fn work(
             allowed
         })
     });
-    let tasks = join_all(tasks.collect::<Vec<_>>()).await;
-    tasks
-        .into_iter()
-        .flat_map(|task| task.expect("no panic"))
-        .collect()
+    joined(tasks).await.concat()
 }
 
 /// Law 1 while the server stands still now and then, for longer and shorter than a lease.
@@ -281,10 +268,7 @@ async fn the_server_stands_still_now_and_then() {
     const MAX: u64 = 1_500;
     let server = Redis::start();
     let one = leased_log("stands", MAX, WINDOW, millis(20));
-    let mut stores: Vec<RedisStore> = Vec::new();
-    for _ in 0..3 {
-        stores.push(connect(&server.url, millis(200)).await);
-    }
+    let stores = join_all([(); 3].map(|()| connect(&server.url, millis(200)))).await;
     let shift = Shift::new(5 * WINDOW, 100);
     let processes = stores.into_iter().map(|store| {
         let store: Arc<dyn Store> = Arc::new(Resilient::bare(store));
@@ -299,10 +283,7 @@ async fn the_server_stands_still_now_and_then() {
         sleep(millis(90)).await;
         pause += 17;
     }
-    let mut allowed = Vec::new();
-    for process in join_all(processes).await {
-        allowed.extend(process.expect("no panic"));
-    }
+    let mut allowed = joined(processes).await.concat();
     println!("{} allowed, {} by leases", allowed.len(), shift.by_lease());
     shift.check();
     super::fleet::check(&mut allowed, MAX, WINDOW);

@@ -1,6 +1,6 @@
 //! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
 
-use kit::workers::{instructions, number, start_worker};
+use kit::workers::{instructions, start_worker};
 
 use super::faults::{Shift, work};
 use super::{units, until_leased};
@@ -36,37 +36,28 @@ impl Fleet {
         let server = Redis::start();
         let proxy = behind(&server, millis(2)).await;
         let rule = leased(self.algorithm, "fleet", self.max, self.window, self.lease);
-        let plain = rule.clone();
-        let plain = Arc::new(match self.plain {
-            0 => Rule::clone(&plain),
-            _ => Rule::clone(&kit::rule("fleet", self.max, self.window))
-                .with_algorithm(self.algorithm),
-        });
+        let plain = by(self.algorithm, "fleet", self.max, self.window);
         let mut stores: Vec<(Arc<dyn Store>, _)> = Vec::new();
         for at in 0..self.leasing + self.counting + self.plain {
             let store = connect(&proxy.url, PATIENT).await;
-            if at < self.leasing {
-                stores.push((Arc::new(Resilient::bare(store)), &rule));
-            } else if at < self.leasing + self.counting {
-                stores.push((Arc::new(store), &rule));
-            } else {
-                stores.push((Arc::new(store), &plain));
-            }
+            let leases = at < self.leasing;
+            let is_plain = at >= self.leasing + self.counting;
+            let rule = if is_plain { &plain } else { &rule };
+            stores.push(match leases {
+                true => (Arc::new(Resilient::bare(store)), rule),
+                false => (Arc::new(store), rule),
+            });
         }
         let shift = Shift::new((4 * self.window).max(Duration::from_secs(3)), 200);
         let processes = stores.into_iter().map(|(store, rule)| {
             let (one, shift) = (take(rule, "x"), shift.clone());
             tokio::spawn(work(store, one, self.tasks, self.pause, shift))
         });
-        let mut allowed = Vec::new();
-        for process in join_all(processes.collect::<Vec<_>>()).await {
-            allowed.extend(process.expect("no panic"));
-        }
+        let allowed = joined(processes).await.concat();
+        let (number, by_lease) = (allowed.len(), shift.by_lease());
         println!(
-            "{:?}: {} allowed, {} by leases",
-            self.algorithm,
-            allowed.len(),
-            shift.by_lease()
+            "{:?}: {number} allowed, {by_lease} by leases",
+            self.algorithm
         );
         shift.check();
         allowed
@@ -90,33 +81,33 @@ const DEFAULT: Fleet = Fleet {
     pause: millis(5),
 };
 
+/// Two algorithms; a longer window and lease, with demand in bursts at the end of it: units are
+/// leased late, and used when the window of others ends; and takers whose rule has no lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sliding_log() {
-    DEFAULT.check().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sliding_window() {
+async fn no_window_holds_more_than_max() {
     let algorithm = Algorithm::SlidingWindow;
-    Fleet {
-        algorithm,
-        ..DEFAULT
+    let (window, lease) = (millis(2_000), millis(40));
+    let fleets = [
+        DEFAULT,
+        Fleet {
+            algorithm,
+            ..DEFAULT
+        },
+        Fleet {
+            window,
+            lease,
+            max: 3_000,
+            ..DEFAULT
+        },
+        Fleet {
+            counting: 0,
+            plain: 1,
+            ..DEFAULT
+        },
+    ];
+    for fleet in fleets {
+        fleet.check().await;
     }
-    .check()
-    .await;
-}
-
-/// A longer window and lease, with demand in bursts at the end of it: units are leased late, and
-/// used when the window of others ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_longer_window() {
-    let fleet = Fleet {
-        window: millis(2_000),
-        lease: millis(40),
-        max: 3_000,
-        ..DEFAULT
-    };
-    fleet.check().await;
 }
 
 /// Takers whose rule has no lease count leased units until the lease and the window are over: one
@@ -166,17 +157,6 @@ async fn takers_without_a_lease() {
     assert!(is_right, "law 1: {free} free, {inside} were used");
 }
 
-/// The same in a mixed fleet under load.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_with_takers_without_a_lease() {
-    let fleet = Fleet {
-        counting: 0,
-        plain: 1,
-        ..DEFAULT
-    };
-    fleet.check().await;
-}
-
 /// Fixed windows: in each window of the server at most max, though leases are held at its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fixed_windows() {
@@ -202,17 +182,12 @@ async fn fixed_windows() {
         ends.push((before + reset_after, Instant::now() + reset_after));
         sleep(millis(40)).await;
     }
-    let mut allowed = Vec::new();
-    for process in join_all(processes).await {
-        allowed.extend(process.expect("no panic"));
-    }
+    let allowed = joined(processes).await.concat();
     shift.check();
     // Each window certainly spans from its end's latest, less the window, to its end's earliest.
     for (earliest, latest) in ends {
-        let inside = allowed
-            .iter()
-            .filter(|one| one.asked > latest - WINDOW && one.answered < earliest);
-        let inside = inside.count() as u64;
+        let is_inside = |one: &&Allowed| one.asked > latest - WINDOW && one.answered < earliest;
+        let inside = allowed.iter().filter(is_inside).count() as u64;
         let is_right = inside <= MAX;
         assert!(is_right, "law 1: {inside} of {MAX} in one fixed window");
     }
@@ -240,13 +215,12 @@ async fn worker_that_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_killed() {
     use std::io::{BufRead, BufReader};
-    let server = Redis::start();
-    let raw = connect(&server.url, PATIENT).await;
+    let (server, raw) = near().await;
     let one = leased_log("killed", 50_000, HOUR, millis(400));
     let mut used = 0;
     let mut lost_before = 0;
     for is_killed in [true, false] {
-        let name = "attacks::unit_leases::fleet::worker_that_is_killed";
+        let name = "unit_leases::fleet::worker_that_is_killed";
         let mut worker = start_worker(name, &server.url);
         let output = BufReader::new(worker.stdout.take().expect("is piped"));
         let lines = tokio::task::spawn_blocking(move || {
@@ -254,11 +228,7 @@ async fn a_process_that_is_killed() {
             lines.take_while(|line| !line.starts_with("used")).count();
         });
         // The worker says its number once; read until then, and ask the server for the rest.
-        let began = Instant::now();
-        while !lines.is_finished() {
-            assert!(began.elapsed() < PATIENT);
-            sleep(millis(2)).await;
-        }
+        eventually("it says its number", async || lines.is_finished()).await;
         if !is_killed {
             sleep(millis(1_200)).await;
         }
@@ -277,7 +247,6 @@ async fn a_process_that_is_killed() {
     let lost = lost_before.saturating_sub(used);
     assert!(used >= 201, "{used}");
     assert!(lost <= 3 * used, "{lost} of {used} are lost");
-    let _ = number("used 1", "used");
 }
 
 /// Weights through a real server, from several stores: to the last unit, at the limit, once all
@@ -312,8 +281,7 @@ async fn weights_to_the_last_unit() {
                 used
             }));
         }
-        let used = join_all(processes).await.into_iter();
-        let used: u64 = used.map(|process| process.expect("no panic")).sum();
+        let used: u64 = joined(processes).await.iter().sum();
         assert_eq!(used, 5_000, "{algorithm:?}: law 1 and 14");
         assert_eq!(charged(&raw, &take(&rule, "x")).await, 5_000);
     }

@@ -10,14 +10,17 @@ use crate::prelude::*;
 const LEASE: Duration = millis(50);
 
 fn of(path: &str, max: u64, window: Duration) -> Rule {
-    let quota = Quota::new(window, max).expect("valid");
-    let rule = Rule::new(path, [quota]).expect("valid");
-    rule.with_lease(LEASE).expect("leases")
+    Rule::clone(&leased(Algorithm::SlidingLog, path, max, window, LEASE))
+}
+
+/// Whether a lease decided about the request.
+fn is_by_lease(answer: &http::Response<axum::body::Body>) -> u32 {
+    let decision = Decision::from_extensions(answer.extensions()).expect("decided");
+    u32::from(decision.source() == Source::Lease)
 }
 
 async fn charged(store: &impl Store, rule: &Rule) -> u64 {
-    let take = Take::new(Arc::new(rule.clone()), Key::default());
-    rule.quotas()[0].max() - remaining(store, &take).await
+    spent(store, &take_of(&Arc::new(rule.clone()), &Key::default(), 1)).await
 }
 
 /// Two layers of one path on one store, of which each has a rule of its own: together the quota,
@@ -25,8 +28,7 @@ async fn charged(store: &impl Store, rule: &Rule) -> u64 {
 #[tokio::test]
 async fn two_layers_on_one_store() {
     const MAX: u64 = 2_500;
-    let memory = Arc::new(MemoryStore::new());
-    let store = Arc::new(Resilient::bare(Arc::clone(&memory)));
+    let store = Arc::new(Resilient::bare(MemoryStore::new()));
     let apps = [0, 1].map(|_| {
         let layer = RateLimitLayer::from_rule(of("two", MAX, HOUR)).store(Arc::clone(&store));
         app_with_refunds(layer.headers(Headers::Draft11))
@@ -36,29 +38,19 @@ async fn two_layers_on_one_store() {
         at += 1;
         yield_now().await;
         let answer = send(&apps[at % 2], "/").await;
-        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
-        by_lease += u32::from(decision.source() == Source::Lease);
-        let field = answer.headers()["ratelimit"]
-            .to_str()
-            .expect("text")
-            .to_owned();
-        let policy = answer.headers()["ratelimit-policy"]
-            .to_str()
-            .expect("text")
-            .to_owned();
+        by_lease += is_by_lease(&answer);
+        let field = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+        let (field, policy) = (field("ratelimit"), field("ratelimit-policy"));
         assert!(policy.contains(&format!("q={MAX};w=3600")), "{policy}");
-        match answer.status() {
-            StatusCode::OK => (allowed, denied) = (allowed + 1, 0),
-            _ => {
-                denied += 1;
-                sleep(millis(2)).await;
-            }
+        if answer.status() == StatusCode::OK {
+            (allowed, denied) = (allowed + 1, 0);
+        } else {
+            denied += 1;
+            sleep(millis(2)).await;
         }
-        let left = field
-            .split("r=")
-            .nth(1)
-            .and_then(|rest| rest.split(';').next());
-        let left: u64 = left.expect("r").parse().expect("a number");
+        let (_, left) = field.split_once("r=").expect("r");
+        let left = left.split(';').next().expect("one").parse::<u64>();
+        let left = left.expect("a number");
         assert!(left <= MAX - allowed, "{field} after {allowed} of {MAX}");
     }
     assert_eq!(allowed, MAX);
@@ -79,8 +71,7 @@ async fn handlers_that_refund() {
         yield_now().await;
         let answer = send(&app, if round % 2 == 0 { "/fails" } else { "/" }).await;
         assert_eq!(answer.status(), StatusCode::OK, "law 14 in round {round}");
-        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
-        by_lease += u32::from(decision.source() == Source::Lease);
+        by_lease += is_by_lease(&answer);
         let charges = Charges::from_extensions(answer.extensions());
         let back = give_back_all(&charges).await;
         assert_eq!(back, u64::from(round % 2 == 1), "law 15");
@@ -119,8 +110,7 @@ async fn requests_that_wait() {
 /// candidate beside an enforced rule.
 #[tokio::test]
 async fn shadow_rules() {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Arc::new(Resilient::bare(Arc::clone(&memory)));
+    let store = Resilient::bare(MemoryStore::new());
     let shadow = of("shadow", 400, HOUR).into_shadow();
     let enforced = of("both", 600, HOUR).with_shadow(of("both", 200, HOUR));
     let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
@@ -147,11 +137,8 @@ async fn shadow_rules() {
     }
     assert_eq!(allowed, 600, "law 1 and 14");
     let snapshot = limits.snapshot();
-    let denials = snapshot
-        .rule("both")
-        .expect("a layer")
-        .shadow_denials
-        .to_vec();
+    let counted = snapshot.rule("both").expect("a layer");
+    let denials = counted.shadow_denials.to_vec();
     assert!(denials[0].1 >= 390, "400 of 600 were too many: {denials:?}");
 }
 
@@ -169,46 +156,38 @@ async fn reloads_under_load() {
     let (memory, store) = leasing_memory();
     let limits = Limits::from_file(&file).expect("valid").store(store);
     let app = app_with_refunds(limits.layer("feed"));
-    let load: Vec<_> = (0..4)
-        .map(|_| {
-            let app = app.clone();
-            tokio::spawn(async move {
-                loop {
-                    send(&app, "/").await;
-                    sleep(Duration::from_micros(500)).await;
-                }
-            })
-        })
-        .collect();
+    let load = background((0..4).map(|_| {
+        let app = app.clone();
+        async move {
+            loop {
+                send(&app, "/").await;
+                sleep(Duration::from_micros(500)).await;
+            }
+        }
+    }));
+    let used = || limits.snapshot().rule("feed").expect("a layer").units;
     let mut largest = 500;
+    let [short, shorter, longer] = [50, 20, 200].map(|it| format!("lease = \"{it}ms\""));
     for (max, lease) in [
-        (1_000, "lease = \"50ms\""),
+        (1_000, &*short),
         (1_000, ""),
-        (1_500, "lease = \"20ms\""),
-        (700, "lease = \"200ms\""),
-        (2_500, "lease = \"200ms\""),
+        (1_500, &shorter),
+        (700, &longer),
+        (2_500, &longer),
         (2_600, ""),
         (3_200, "lease = \"10ms\""),
     ] {
         write(max, lease);
         limits.reload(&file).expect("valid");
         largest = largest.max(max);
-        let reloaded = Instant::now();
-        loop {
-            let used = limits.snapshot().rule("feed").expect("a layer").units;
-            assert!(used <= largest, "law 1: {used} of {largest}");
-            if used >= max {
-                break;
-            }
-            let is_right = reloaded.elapsed() < Duration::from_secs(5);
-            assert!(is_right, "law 14: {used} of {max}");
-            sleep(millis(2)).await;
-        }
+        let is_used = async || {
+            assert!(used() <= largest, "law 1: {} of {largest}", used());
+            used() >= max
+        };
+        within(Duration::from_secs(5), "law 14: all is used", is_used).await;
     }
-    load.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(load);
     sleep(millis(500)).await;
-    let used = limits.snapshot().rule("feed").expect("a layer").units;
-    assert_eq!(used, largest, "law 14");
-    let counted = charged(&memory, &of("feed", 5_000, HOUR)).await;
-    assert_eq!(counted, 5_000 - (5_000 - used));
+    assert_eq!(used(), largest, "law 14");
+    assert_eq!(charged(&memory, &of("feed", 5_000, HOUR)).await, used());
 }

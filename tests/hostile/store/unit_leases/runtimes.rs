@@ -1,20 +1,13 @@
 //! Leases and runtimes: none, one without timers, one that ends, several.
 
 use futures_util::FutureExt;
-use tokio::runtime::{Builder, Runtime};
 
 use super::until_leased;
 use crate::prelude::*;
 
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let builder = builder.worker_threads(1).enable_all();
-    builder.build().expect("a runtime")
-}
-
 /// Outside of a runtime, takes are answered all the same, and the quota is kept.
 #[test]
-fn without_a_runtime() {
+fn without_a_of_a_worker() {
     let (_memory, store) = leasing_memory();
     let one = leased_log("none", 500, HOUR, millis(50));
     let (mut allowed, began) = (0, Instant::now());
@@ -23,14 +16,10 @@ fn without_a_runtime() {
         allowed += u64::from(is_allowed(&answer));
     }
     assert_eq!(allowed, 500);
-    store
-        .reset(&one)
-        .now_or_never()
-        .expect("memory is ready")
-        .expect("done");
-    assert!(is_allowed(
-        &store.take(&one).now_or_never().expect("memory is ready")
-    ));
+    let done = store.reset(&one).now_or_never().expect("memory is ready");
+    done.expect("done");
+    let answer = store.take(&one).now_or_never().expect("memory is ready");
+    assert!(is_allowed(&answer));
 }
 
 /// In a runtime without timers: nobody's take panics, the quota is kept, and its units are not
@@ -64,10 +53,10 @@ fn a_runtime_ends_while_leases_are_held() {
         let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
         let store = Resilient::bare(inner);
         let one = leased_log("ends", MAX, HOUR, millis(80));
-        let home = runtime();
+        let home = of_a_worker();
         let mut used = 0;
         for round in 0..6_u64 {
-            let guest = runtime();
+            let guest = of_a_worker();
             let (mine, asked) = (store.clone(), one.clone());
             used += guest.block_on(async move {
                 let mut used = until_leased(&mine, &asked).await.len() as u64;
@@ -118,11 +107,7 @@ fn several_runtimes_at_once() {
     let threads = (0..4).map(|_| {
         let (store, one) = (store.clone(), one.clone());
         std::thread::spawn(move || {
-            let runtime = Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
+            of_one_thread().block_on(async {
                 let tasks = (0..16).map(|_| async {
                     let (mut allowed, mut denied) = (0_u64, 0);
                     while denied < 40 {
@@ -139,9 +124,7 @@ fn several_runtimes_at_once() {
         })
     });
     let threads: Vec<_> = threads.collect();
-    let allowed: u64 = threads
-        .into_iter()
-        .map(|thread| thread.join().expect("no panic"))
-        .sum();
+    let threads = threads.into_iter();
+    let allowed: u64 = threads.map(|thread| thread.join().expect("no panic")).sum();
     assert_eq!(allowed, MAX);
 }

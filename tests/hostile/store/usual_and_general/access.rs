@@ -5,22 +5,8 @@ use super::{START, check_expiries, owned, rule, take};
 use crate::prelude::*;
 
 /// Those of `docs/security.md` that a script calls.
-const COMMANDS: [&str; 14] = [
-    "time",
-    "get",
-    "mget",
-    "set",
-    "del",
-    "pexpire",
-    "zadd",
-    "zcard",
-    "zcount",
-    "zrange",
-    "zrangebyscore",
-    "zrem",
-    "zremrangebyrank",
-    "zremrangebyscore",
-];
+const COMMANDS: &str = "time get mget set del pexpire zadd zcard zcount zrange zrangebyscore zrem \
+    zremrangebyrank zremrangebyscore";
 /// In milliseconds.
 const WINDOW: u64 = 5_000;
 const MAX: u64 = 6;
@@ -57,16 +43,17 @@ async fn ask_all_kinds(store: &RedisStore, server: &Redis, clock: &ManualClock, 
             answers.extend(join_all(others).await);
             check_expiries(server, 100_000, story);
             for (take, answer) in takes.iter().zip(answers) {
-                match answer {
-                    Ok(decision) => {
-                        let refund = decision.receipt().filter(|_| pass % 2 == 1);
-                        if let Some(receipt) = refund
-                            && let Err(error) = store.refund(take, &receipt).await
-                        {
-                            check_kind(error.kind(), story);
-                        }
+                let receipt = match answer {
+                    Ok(decision) => decision.receipt().filter(|_| pass % 2 == 1),
+                    Err(error) => {
+                        check_kind(error.kind(), story);
+                        None
                     }
-                    Err(error) => check_kind(error.kind(), story),
+                };
+                if let Some(receipt) = receipt
+                    && let Err(error) = store.refund(take, &receipt).await
+                {
+                    check_kind(error.kind(), story);
                 }
             }
             check_expiries(server, 100_000, story);
@@ -104,18 +91,23 @@ async fn all_is_well(store: &RedisStore, clock: &ManualClock, story: &str) {
     }
 }
 
+/// From the beginning, and after takes with all rights.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_one_command() {
+    joined([false, true].map(|is_lost_later| tokio::spawn(without_each(is_lost_later)))).await;
+}
+
 async fn without_each(is_lost_later: bool) {
     let server = Redis::start();
-    for command in COMMANDS {
+    for command in COMMANDS.split_whitespace() {
         let story = format!("without {command}");
         run(&server, "FLUSHALL");
         run(&server, "SCRIPT FLUSH");
-        run(&server, "ACL SETUSER limited reset on >secret ~* +@all");
+        let url = limited(&server);
         let lose = format!("ACL SETUSER limited -{command}");
         if !is_lost_later {
             run(&server, &lose);
         }
-        let url = server.url.replace("//", "//limited:secret@");
         let clock = clock_at(START);
         // A store that may not ask for the time does not connect.
         let store = RedisStore::connect_lazy(&*url).expect("a valid address");
@@ -126,74 +118,54 @@ async fn without_each(is_lost_later: bool) {
         }
         ask_all_kinds(&store, &server, &clock, &story).await;
         run(&server, &format!("ACL SETUSER limited +{command}"));
-        let began = Instant::now();
-        while store
-            .take(&take(&rules(Algorithm::Gcra)[0], "again"))
-            .await
-            .is_err()
-        {
-            assert!(began.elapsed() < PATIENT, "{story}: the right is back");
-            sleep(millis(5)).await;
-        }
+        let again = take(&rules(Algorithm::Gcra)[0], "again");
+        answered(|| store.take(&again)).await;
         all_is_well(&store, &clock, &story).await;
         check_expiries(&server, 100_000, &story);
     }
 }
 
-#[tokio::test]
-async fn without_one_command() {
-    without_each(false).await;
-}
-
-#[tokio::test]
-async fn one_command_is_lost_later() {
-    without_each(true).await;
+/// A user with all rights.
+fn limited(server: &Redis) -> String {
+    run(server, "ACL SETUSER limited reset on >secret ~* +@all");
+    server.url.replace("//", "//limited:secret@")
 }
 
 /// By the server's own clock: what is allowed is charged, as an administrator sees it.
 #[tokio::test]
 async fn what_is_allowed_is_charged() {
-    let server = Redis::start();
-    let admin = connect(&server.url, PATIENT).await;
-    for command in COMMANDS {
+    const DAY: u64 = 86_400_000;
+    let (server, admin) = near().await;
+    let ways: [(_, &[_]); 2] = [("one", &[(9, DAY)]), ("two", &[(9, DAY), (99, 2 * DAY)])];
+    for command in COMMANDS.split_whitespace() {
         run(&server, "FLUSHALL");
-        run(&server, "ACL SETUSER limited reset on >secret ~* +@all");
-        let url = server.url.replace("//", "//limited:secret@");
-        let store = RedisStore::connect(&*url)
-            .await
-            .expect("a running server")
-            .timeout(PATIENT);
+        let store = RedisStore::connect(&*limited(&server)).await;
+        let store = store.expect("a running server").timeout(PATIENT);
         run(&server, &format!("ACL SETUSER limited -{command}"));
         for algorithm in Algorithm::ALL {
-            let day = 86_400_000;
-            for (path, of) in [
-                ("one", &[(9, day)][..]),
-                ("two", &[(9, day), (99, 2 * day)]),
-            ] {
+            for ((path, of), number) in ways.into_iter().flat_map(|way| [(way, 1), (way, 5)]) {
                 let rule = rule(algorithm, path, of);
-                for number in [1, 5] {
-                    let takes = (0..number).map(|key| take(&rule, &format!("{number} {key}")));
-                    let takes: Vec<_> = takes.collect();
-                    let mut allowed = vec![0; takes.len()];
-                    for _ in 0..3 {
-                        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
-                        for (allowed, answer) in allowed.iter_mut().zip(answers) {
-                            match answer {
-                                Ok(decision) => *allowed += u64::from(decision.is_allowed()),
-                                Err(error) => check_kind(error.kind(), command),
-                            }
+                let takes = (0..number).map(|key| take(&rule, &format!("{number} {key}")));
+                let takes: Vec<_> = takes.collect();
+                let mut allowed = vec![0; takes.len()];
+                for _ in 0..3 {
+                    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+                    for (allowed, answer) in allowed.iter_mut().zip(answers) {
+                        match answer {
+                            Ok(decision) => *allowed += u64::from(decision.is_allowed()),
+                            Err(error) => check_kind(error.kind(), command),
                         }
                     }
-                    check_expiries(&server, i64::MAX, command);
-                    for (take, allowed) in takes.iter().zip(allowed) {
-                        let left = remaining(&admin, take).await;
-                        // A take that failed may be charged.
-                        let charged = 9 - left;
-                        assert!(
-                            (allowed..=3).contains(&charged),
-                            "without {command}: {algorithm:?}, {path}: {allowed}, {charged} charged"
-                        );
-                    }
+                }
+                check_expiries(&server, i64::MAX, command);
+                for (take, allowed) in takes.iter().zip(allowed) {
+                    let case = format!("without {command}: {algorithm:?}, {path}: {allowed}");
+                    // A take that failed may be charged.
+                    let charged = spent(&admin, take).await;
+                    assert!(
+                        (allowed..=3).contains(&charged),
+                        "{case}, {charged} charged"
+                    );
                 }
             }
         }

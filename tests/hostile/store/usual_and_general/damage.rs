@@ -19,12 +19,10 @@ enum State {
 }
 
 fn read(connection: &mut Connection, algorithm: Algorithm, name: &str) -> State {
-    match algorithm {
-        Algorithm::SlidingLog => {
-            State::Members(connection.zrange_withscores(name, 0, -1).expect("a set"))
-        }
-        _ => State::Bytes(connection.get(name).expect("a string")),
+    if algorithm == Algorithm::SlidingLog {
+        return State::Members(connection.zrange_withscores(name, 0, -1).expect("a set"));
     }
+    State::Bytes(connection.get(name).expect("a string"))
 }
 
 fn write(pipe: &mut redis::Pipeline, name: &str, state: &State) {
@@ -67,28 +65,25 @@ fn damaged(bytes: &[u8], now: u64) -> Vec<Vec<u8>> {
 }
 
 fn damaged_states(state: &State, now: u64) -> Vec<State> {
-    match state {
-        State::Bytes(bytes) => damaged(bytes, now).into_iter().map(State::Bytes).collect(),
-        State::Members(members) => {
-            let mut all = Vec::new();
-            for at in 0..members.len() {
-                for member in damaged(&members[at].0, now) {
-                    let mut members = members.clone();
-                    members[at].0 = member;
-                    all.push(State::Members(members));
-                }
-                for score in [0.0, -1.0, f64::NEG_INFINITY, 0.5] {
-                    let mut members = members.clone();
-                    members[at].1 = score;
-                    all.push(State::Members(members));
-                }
-                let mut fewer = members.clone();
-                fewer.remove(at);
-                all.push(State::Members(fewer));
-            }
-            all
+    let members = match state {
+        State::Bytes(bytes) => return damaged(bytes, now).into_iter().map(State::Bytes).collect(),
+        State::Members(members) => members,
+    };
+    let mut all = Vec::new();
+    for (at, (member, score)) in members.iter().enumerate() {
+        let damaged = damaged(member, now).into_iter();
+        let mut others: Vec<_> = damaged.map(|member| (member, *score)).collect();
+        others.extend([0.0, -1.0, f64::NEG_INFINITY, 0.5].map(|score| (member.clone(), score)));
+        for other in others {
+            let mut members = members.clone();
+            members[at] = other;
+            all.push(State::Members(members));
         }
+        let mut fewer = members.clone();
+        fewer.remove(at);
+        all.push(State::Members(fewer));
     }
+    all
 }
 
 /// The states of a key: usual, of several quotas, given back, leased, reloaded and reset.
@@ -116,7 +111,7 @@ async fn states(
             clock.set(START + 9_001 * at as u64);
             let take = take(rule, name);
             let decision = decide(store, &take).await;
-            let receipt = decision.receipt().expect("it is charged");
+            let receipt = decision.receipt().expect("charged");
             if name == "back" && at == 0 {
                 refund(store, &take, &receipt).await;
             }
@@ -158,24 +153,16 @@ async fn each_place(algorithm: Algorithm) {
     let clock = ManualClock::default();
     let store = store.clock(clock.clone());
     let now = START + 20_000;
-    let rules: [Arc<Rule>; 2] = [
-        rule(algorithm, "damaged", &[(MAX, WINDOW)]),
-        rule(
-            algorithm,
-            "damaged",
-            &[(MAX, WINDOW), (2 * MAX, 2 * WINDOW)],
-        ),
-    ];
+    let quotas = [(MAX, WINDOW), (2 * MAX, 2 * WINDOW)];
+    let rules = [&quotas[..1], &quotas].map(|of| rule(algorithm, "damaged", of));
     let mut connection = server.connection();
     for (name, state) in states(&server, &store, &clock, algorithm).await {
         let all = damaged_states(&state, now);
         for (number, states) in all.chunks(300).enumerate() {
             for rule in &rules {
                 clock.set(now);
-                let story = format!(
-                    "{algorithm:?}, {name}, {number}, {} quotas",
-                    rule.quotas().len()
-                );
+                let quotas = rule.quotas().len();
+                let story = format!("{algorithm:?}, {name}, {number}, {quotas} quotas");
                 let keys = (0..states.len()).map(|key| take(rule, &key.to_string()));
                 let takes: Vec<_> = keys.collect();
                 let mut pipe = redis::pipe();
@@ -214,22 +201,7 @@ async fn each_place(algorithm: Algorithm) {
     }
 }
 
-#[tokio::test]
-async fn of_sliding_logs() {
-    each_place(Algorithm::SlidingLog).await;
-}
-
-#[tokio::test]
-async fn of_sliding_windows() {
-    each_place(Algorithm::SlidingWindow).await;
-}
-
-#[tokio::test]
-async fn of_gcras() {
-    each_place(Algorithm::Gcra).await;
-}
-
-#[tokio::test]
-async fn of_fixed_windows() {
-    each_place(Algorithm::FixedWindow).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_each_algorithm() {
+    joined(Algorithm::ALL.map(|algorithm| tokio::spawn(each_place(algorithm)))).await;
 }

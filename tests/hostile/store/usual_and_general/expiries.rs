@@ -119,21 +119,6 @@ async fn histories(algorithm: Algorithm) {
 }
 
 #[tokio::test]
-async fn of_sliding_logs() {
-    histories(Algorithm::SlidingLog).await;
-}
-
-#[tokio::test]
-async fn of_sliding_windows() {
-    histories(Algorithm::SlidingWindow).await;
-}
-
-#[tokio::test]
-async fn of_gcras() {
-    histories(Algorithm::Gcra).await;
-}
-
-#[tokio::test]
-async fn of_fixed_windows() {
-    histories(Algorithm::FixedWindow).await;
+async fn under_each_algorithm() {
+    join_all(Algorithm::ALL.map(histories)).await;
 }

@@ -38,12 +38,8 @@ async fn keys_of_other_types_among_many() {
             let is_foreign = |at: usize| [0, 1, 31, 63, 64, 65, 100, 149].contains(&at);
             for (at, key) in keys.iter().enumerate().filter(|(at, _)| is_foreign(*at)) {
                 // A set is a log's own type, and a string that of the others.
-                let (from, to) = if algorithm == Algorithm::SlidingLog {
-                    (0, 4)
-                } else {
-                    (1, 5)
-                };
-                let put = put[from..to][at % 4];
+                let from = usize::from(algorithm != Algorithm::SlidingLog);
+                let put = put[from..][at % 4];
                 run(&server, &put.replace("{}", &names(&take(&rule, key))[0]));
             }
             let before = contents(&server);
@@ -80,10 +76,8 @@ async fn keys_of_other_types_among_many() {
 async fn scripts_that_are_flushed() {
     let server = Redis::start();
     let proxy = behind(&server, millis(3)).await;
-    let (near, far) = (
-        connect(&server.url, PATIENT).await,
-        connect(&proxy.url, PATIENT).await,
-    );
+    let near = connect(&server.url, PATIENT).await;
+    let far = connect(&proxy.url, PATIENT).await;
     let flushes = async {
         loop {
             run(&server, "SCRIPT FLUSH");
@@ -121,15 +115,13 @@ async fn scripts_that_are_flushed() {
 /// hasty ones are late, and charge nothing.
 #[tokio::test]
 async fn late_takes_among_others() {
-    let server = Redis::start();
-    let patient = connect(&server.url, PATIENT).await;
+    let (server, patient) = near().await;
     for algorithm in Algorithm::ALL {
         for rule in rules(algorithm) {
             // Known and new keys, and several takes of a key.
             for key in 0..20 {
-                assert!(is_allowed(
-                    &patient.take(&take(&rule, &key.to_string())).await
-                ));
+                let take = take(&rule, &key.to_string());
+                assert!(is_allowed(&patient.take(&take).await));
             }
             let hasty = patient.clone().timeout(millis(30));
             let takes = (0..160).map(|at| take(&rule, &(at % 40).to_string()));
@@ -137,14 +129,11 @@ async fn late_takes_among_others() {
             run(&server, "CLIENT PAUSE 200");
             let paused = Instant::now();
             let is_hasty = |at: usize| at.is_multiple_of(3);
-            let asked = takes
-                .iter()
-                .enumerate()
-                .map(|(at, take)| match is_hasty(at) {
-                    true => hasty.take(take),
-                    false => patient.take(take),
-                });
-            let asked: Vec<_> = asked.collect();
+            let ask = |(at, take)| match is_hasty(at) {
+                true => hasty.take(take),
+                false => patient.take(take),
+            };
+            let asked: Vec<_> = takes.iter().enumerate().map(ask).collect();
             // All that was late is late by the server's clock.
             let was_asked_in_time = paused.elapsed() < millis(100);
             let answers = join_all(asked).await;

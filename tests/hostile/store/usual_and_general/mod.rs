@@ -63,10 +63,7 @@ struct Content {
 
 fn contents(server: &Redis) -> Vec<Content> {
     let mut connection = server.connection();
-    let names = redis::cmd("KEYS").arg("*").query(&mut connection);
-    let mut names: Vec<String> = names.expect("names");
-    names.sort();
-    let contents = names.into_iter().map(|name| {
+    let contents = keys_of(server).into_iter().map(|name| {
         let expires = redis::cmd("PEXPIRETIME").arg(&name).query(&mut connection);
         let dump = redis::cmd("DUMP").arg(&name).query(&mut connection);
         Content {
@@ -81,18 +78,9 @@ fn contents(server: &Redis) -> Vec<Content> {
 
 /// Law 4: each key of a limiter has an expiry, of so many milliseconds at most.
 fn check_expiries(server: &Redis, longest: i64, story: &str) {
-    let mut connection = server.connection();
-    let names = redis::cmd("KEYS")
-        .arg("CurrentLimiter:*")
-        .query(&mut connection);
-    let names: Vec<String> = names.expect("names");
-    let back = redis::cmd("KEYS")
-        .arg("{CurrentLimiter:*")
-        .query(&mut connection);
-    let back: Vec<String> = back.expect("names");
-    for name in names.into_iter().chain(back) {
-        let left = redis::cmd("PTTL").arg(&name).query(&mut connection);
-        let left: i64 = left.expect("a time");
+    let names = keys_of(server).into_iter();
+    for name in names.filter(|it| it.trim_start_matches('{').starts_with("CurrentLimiter:")) {
+        let left = life_of(server, &name);
         let is_right = left == -2 || (0..=longest).contains(&left);
         assert!(is_right, "{story}: {name} lives for {left} of {longest} ms");
     }
