@@ -47,9 +47,10 @@ fn polled_once(store: &impl Store, take: &Take) -> Pending {
 
 /// The same, once the server has executed it.
 async fn executed_once(server: &Redis, store: &impl Store, take: &Take) -> Pending {
-    let before = calls(server);
+    let before = script_calls(server);
     let pending = polled_once(store, take);
-    eventually("the take is executed", || calls(server) > before).await;
+    let is_executed = async || script_calls(server) > before;
+    eventually("the take is executed", is_executed).await;
     pending
 }
 
@@ -59,28 +60,6 @@ async fn leave_after(mut pending: Pending, patience: Duration) {
     while began.elapsed() < patience && futures_util::poll!(&mut pending).is_pending() {
         yield_now().await;
     }
-}
-
-async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_true() {
-        assert!(began.elapsed() < PATIENT, "never: {what}");
-        sleep(millis(1)).await;
-    }
-}
-
-/// The script calls that the server has executed.
-fn calls(server: &Redis) -> u64 {
-    let info: redis::InfoDict = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection())
-        .expect("statistics");
-    let line: Option<String> = info.get("cmdstat_evalsha");
-    let calls = line.as_ref().and_then(|line| {
-        let calls = line.split(',').find_map(|pair| pair.strip_prefix("calls="));
-        calls?.parse().ok()
-    });
-    calls.unwrap_or(0)
 }
 
 /// A caller that knows each of its answers, because nobody else asks for its key.
@@ -125,15 +104,16 @@ impl Bystander {
     async fn ask_until_answered(&mut self, store: &RedisStore, within: Duration) -> usize {
         let (began, mut errors) = (Instant::now(), 0);
         loop {
-            match store.take(&self.take).await {
+            let (cost, answer) = (self.take.cost(), store.take(&self.take).await);
+            match answer {
                 Ok(decision) => {
                     // What failed may have been charged.
                     let spent = MAX - decision.remaining();
-                    let (least, most) = (self.spent + self.take.cost(), errors as u64 + 1);
-                    let most = self.spent + most * self.take.cost();
+                    let least = self.spent + cost;
+                    let most = self.spent + (errors as u64 + 1) * cost;
                     let is_right = (least..=most).contains(&spent);
                     assert!(is_right, "{least} <= {spent} <= {most}");
-                    assert_eq!(spent % self.take.cost(), 0);
+                    assert_eq!(spent % cost, 0);
                     self.spent = spent;
                     return errors;
                 }
@@ -171,4 +151,17 @@ impl<'a> Steady<'a> {
             assert_eq!(accepted, self.accepted, "a healthy connection is kept");
         }
     }
+}
+
+/// What the take of a lone caller of its key was charged, and all before it.
+fn spent_by(answer: Result<Decision, StoreError>) -> u64 {
+    MAX - answer.expect("a decision").remaining()
+}
+
+/// The answer comes in time, or an error.
+async fn in_time(
+    pending: impl Future<Output = Result<Decision, StoreError>>,
+) -> Result<Decision, StoreError> {
+    let answer = timeout(PATIENT / 4, pending).await;
+    answer.expect("law 6: it hangs")
 }

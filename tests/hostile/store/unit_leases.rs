@@ -4,7 +4,7 @@
 mod accounts;
 mod edges;
 mod faults;
-mod fleet;
+pub(super) mod fleet;
 mod layers;
 mod rules;
 mod runtimes;

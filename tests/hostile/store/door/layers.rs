@@ -6,7 +6,6 @@ use kit::per_hour;
 use tidegate::rule::OnError;
 use tidegate::store::ServerId;
 use tokio::time::Instant;
-use tower::ServiceExt;
 
 use crate::prelude::*;
 
@@ -23,9 +22,7 @@ fn app(stores: &[Arc<dyn Store>]) -> Router {
 
 async fn passes(app: &Router) -> Duration {
     let began = Instant::now();
-    let request = kit::http::get("/");
-    let answer = app.clone().oneshot(request).await.expect("never fails");
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(kit::http::status(app, "/").await, StatusCode::OK);
     began.elapsed()
 }
 
@@ -62,9 +59,8 @@ async fn one_door_of_several_layers_costs_one_time_out() {
     let rules = paths.map(|path| per_hour(path, 1_000).with_on_error(OnError::Proceed));
     let limits = Limits::new(Rules::from_iter(rules)).store(door());
     let of_limits = Router::new().route("/", any(async || "1"));
-    let of_limits = paths
-        .iter()
-        .fold(of_limits, |app, path| app.layer(limits.layer(path)));
+    let add = |app: Router, path: &&str| app.layer(limits.layer(path));
+    let of_limits = paths.iter().fold(of_limits, add);
     assert_eq!(passes(&of_limits).await, TIMEOUT, "layers of `Limits`");
 }
 
@@ -74,32 +70,29 @@ async fn servers_and_not_names() {
     let inner = silent();
     let door = |name, server| -> [Arc<dyn Store>; 3] {
         let store = || on(&inner, name, server);
-        [
-            Resilient::bare(store()).timeout(TIMEOUT).build(),
-            Resilient::new(Arc::new(store()) as Arc<dyn Store>)
-                .timeout(TIMEOUT)
-                .failures(None)
-                .build(),
-            Arc::new(Arc::new(
-                Resilient::new(Resilient::bare(store()).timeout(TIMEOUT)).failures(None),
-            )),
-        ]
+        let plain = || Resilient::bare(store()).timeout(TIMEOUT);
+        let around = Resilient::new(Arc::new(store()) as Arc<dyn Store>).timeout(TIMEOUT);
+        let nested = Resilient::new(plain()).failures(None);
+        let around = around.failures(None).build();
+        [plain().build(), around, Arc::new(Arc::new(nested))]
     };
     let ones = door("one", Some("db eu"));
-    let others = door("other", Some("db eu"));
-    let named_alike = door("one", Some("db us"));
-    let nameless = door("one", None);
+    // Another name of the same server; another server, and one that nobody knows, of the same name.
+    let others = [
+        ("other", Some("db eu"), 1),
+        ("one", Some("db us"), 2),
+        ("one", None, 2),
+    ];
     for (at, one) in ones.iter().enumerate() {
-        for then in 0..3 {
-            let pair = |one: &Arc<dyn Store>, other: &Arc<dyn Store>| {
-                app(&[Arc::clone(one), Arc::clone(other)])
-            };
-            let same = pair(one, &others[then]);
-            assert_eq!(passes(&same).await, TIMEOUT, "one server: {at}, {then}");
-            let apart = pair(one, &named_alike[then]);
-            assert_eq!(passes(&apart).await, 2 * TIMEOUT, "two: {at}, {then}");
-            let unknown = pair(one, &nameless[then]);
-            assert_eq!(passes(&unknown).await, 2 * TIMEOUT, "two: {at}, {then}");
+        for (name, server, time_outs) in others {
+            for (then, other) in door(name, server).into_iter().enumerate() {
+                let took = passes(&app(&[Arc::clone(one), other])).await;
+                assert_eq!(
+                    took,
+                    time_outs * TIMEOUT,
+                    "{at}, {then}: {name}, {server:?}"
+                );
+            }
         }
     }
     // Healthy ones are asked in any case.
@@ -123,10 +116,8 @@ async fn services_of_one_server() {
         let door = door.connect().await.expect("a server");
         door.timeout(LONG).build()
     };
-    let (shop, blog) = (
-        door(&server.url, "shop").await,
-        door(&server.url, "blog").await,
-    );
+    let shop = door(&server.url, "shop").await;
+    let blog = door(&server.url, "blog").await;
     let well = door(&other.url, "shop").await;
     let app = app(&[shop, Arc::clone(&well), blog]);
     passes(&app).await;

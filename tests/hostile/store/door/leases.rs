@@ -1,49 +1,12 @@
 //! A rule's lease through the whole door: never beyond max, never more than one's own, and nothing
 //! is lost when parts are made anew.
 
-use super::{units, until_leased};
+use super::{check, units, until_leased, use_up};
 use crate::prelude::*;
 
 const LEASE: Duration = millis(60);
-
-/// Takes until nothing was allowed for as long as leases may hold units. Returns what was.
-async fn use_up(store: &impl Store, one: &Take) -> Vec<Decision> {
-    let (mut allowed, mut denied) = (Vec::new(), 0);
-    while denied < 200 {
-        let decision = decide(store, one).await;
-        match decision.is_allowed() {
-            true => {
-                denied = 0;
-                allowed.push(decision);
-            }
-            false => {
-                denied += 1;
-                sleep(millis(1)).await;
-            }
-        }
-    }
-    allowed
-}
-
-/// An allowed take of one process.
-#[derive(Debug, Clone, Copy)]
-struct Used {
-    asked: Instant,
-    answered: Instant,
-    source: Source,
-}
-
-/// Whatever was asked for and answered within one window was used within it.
-fn check_windows(used: &[Used], max: u64, window: Duration, what: &str) {
-    let mut used = used.to_vec();
-    used.sort_by_key(|one| one.asked);
-    for (at, first) in used.iter().enumerate() {
-        let end = first.asked + window;
-        let later = used[at..].iter().take_while(|one| one.asked < end);
-        let inside = later.filter(|one| one.answered < end).count() as u64;
-        assert!(inside <= max, "law 1: {inside} of at most {max}: {what}");
-    }
-}
+/// Longer than leases hold units.
+const DENIED: Duration = millis(200);
 
 /// Law 1 with every part in play: two processes with leases, fallbacks, caches and breakers on a
 /// server behind a line that is slow, is cut in several ways, and comes back. In every window the
@@ -63,29 +26,20 @@ async fn a_line_that_is_cut_and_comes_back() {
         let tasks = (0..8).map(|_| {
             let (store, one) = (store.clone(), one.clone());
             tokio::spawn(async move {
-                let (mut used, mut by_cache) = (Vec::new(), 0_u64);
+                let mut told = Vec::new();
                 while Instant::now() < end {
                     let asked = Instant::now();
                     let decision = decide(&store, &one).await;
-                    by_cache += u64::from(decision.source() == Source::Cache);
-                    if decision.is_allowed() {
-                        used.push(Used {
-                            asked,
-                            answered: Instant::now(),
-                            source: decision.source(),
-                        });
-                    }
+                    let answered = Instant::now();
+                    told.push((Allowed { asked, answered }, decision));
                     sleep(millis(4)).await;
                 }
-                (used, by_cache)
+                told
             })
         });
         processes.push(tasks.collect::<Vec<_>>());
     }
-    let slow = Mode::Delay {
-        calls: millis(1),
-        replies: millis(1),
-    };
+    let (calls, replies) = (millis(1), millis(1));
     for round in 0..4 {
         sleep(millis(900)).await;
         match round {
@@ -101,32 +55,33 @@ async fn a_line_that_is_cut_and_comes_back() {
         if round == 1 {
             proxy.accept_again().await;
         }
-        proxy.all(slow);
+        proxy.all(Mode::Delay { calls, replies });
     }
-    let (mut by_store, mut by_cache, mut all) = (Vec::new(), 0, Vec::new());
+    let (mut by_store, mut all, mut by_lease) = (Vec::new(), Vec::new(), 0);
     for process in processes {
         let mut by_fallback = Vec::new();
-        for task in process {
-            let (used, cached) = task.await.expect("no panic");
-            by_cache += cached;
-            all.extend(used.iter().copied());
-            let of_fallback = |one: &Used| one.source == Source::Fallback;
-            by_fallback.extend(used.iter().copied().filter(of_fallback));
-            by_store.extend(used.into_iter().filter(|one| !of_fallback(one)));
+        for (at, decision) in joined(process).await.into_iter().flatten() {
+            if !decision.is_allowed() {
+                continue;
+            }
+            all.push(at);
+            by_lease += u32::from(decision.source() == Source::Lease);
+            match decision.source() {
+                Source::Fallback => by_fallback.push(at),
+                _ => by_store.push(at),
+            }
         }
         assert!(by_fallback.len() > 5, "{}", by_fallback.len());
-        check_windows(&by_fallback, MAX / 2, WINDOW, "a fallback");
+        check(&mut by_fallback, MAX / 2, WINDOW);
     }
-    let by_lease = by_store.iter().filter(|one| one.source == Source::Lease);
-    let by_lease = by_lease.count();
     println!(
-        "{} used, {by_lease} by leases, {by_cache} denied by caches, {} in all",
+        "{} by the store, {by_lease} by leases, {} in all",
         by_store.len(),
         all.len()
     );
     assert!(by_lease > 10, "{by_lease}");
-    check_windows(&by_store, MAX, WINDOW, "the store");
-    check_windows(&all, 2 * MAX, WINDOW, "both");
+    check(&mut by_store, MAX, WINDOW);
+    check(&mut all, 2 * MAX, WINDOW);
 }
 
 /// Law 14: a cached denial of a large cost, which lasts for ever, denies nothing that a lease still
@@ -135,9 +90,8 @@ async fn a_line_that_is_cut_and_comes_back() {
 async fn a_cached_denial_stands_behind_a_lease() {
     const MAX: u64 = 4_000;
     let (_memory, inner) = distant_memory();
-    let store = Resilient::new(inner)
-        .denial_cache(Duration::MAX)
-        .tokio_clock();
+    let store = Resilient::new(inner).denial_cache(Duration::MAX);
+    let store = store.tokio_clock();
     let one = leased_log("behind", MAX, HOUR, LEASE);
     let mut used = units(&until_leased(&store, &one).await);
     let large = one.clone().with_cost(MAX - used);
@@ -145,10 +99,8 @@ async fn a_cached_denial_stands_behind_a_lease() {
     assert_eq!(decide(&store, &large).await.source(), Source::Cache);
     let leased = store.take(&one).poll_now().expect("law 14: it is held");
     let leased = leased.expect("a decision");
-    let source = (leased.source(), leased.is_allowed());
-    assert_eq!(source, (Source::Lease, true));
-    used += 1;
-    used += use_up(&store, &one).await.len() as u64;
+    assert!(leased.is_allowed() && leased.source() == Source::Lease);
+    used += 1 + use_up(&store, &one, DENIED).await.len() as u64;
     assert_eq!(used, MAX, "laws 1 and 14");
 }
 
@@ -158,22 +110,20 @@ async fn a_cached_denial_stands_behind_a_lease() {
 async fn a_lease_answers_before_an_older_cached_denial() {
     const MAX: u64 = 4_000;
     let (memory, inner) = distant_memory();
-    let store = Resilient::new(inner)
-        .denial_cache(Duration::MAX)
-        .tokio_clock();
+    let store = Resilient::new(inner).denial_cache(Duration::MAX);
+    let store = store.tokio_clock();
     let one = leased_log("before", MAX, HOUR, LEASE);
     let three = one.clone().with_cost(3);
     let all = one.clone().with_cost(MAX);
     let others = decide(&memory, &all).await.receipt().expect("charged");
     assert!(!decide(&store, &three).await.is_allowed());
-    let given_back = memory.refund(&all, &others).await;
-    assert_eq!(given_back.expect("an answer"), MAX);
+    assert_eq!(refund(&memory, &all, &others).await, MAX);
     assert_eq!(decide(&store, &three).await.source(), Source::Cache);
     let last = until_leased(&store, &one).await.pop();
     assert!(last.is_some_and(|leased| leased.remaining() >= 3));
     let leased = decide(&store, &three).await;
-    let source = (leased.source(), leased.is_allowed());
-    assert_eq!(source, (Source::Lease, true), "law 14");
+    assert!(leased.is_allowed(), "law 14");
+    assert_eq!(leased.source(), Source::Lease, "law 14");
 }
 
 /// Laws 14 and 15: leased units that are refunded, through a clone, are back immediately, though the
@@ -182,24 +132,19 @@ async fn a_lease_answers_before_an_older_cached_denial() {
 async fn a_refund_of_leased_units_ends_the_denial() {
     const MAX: u64 = 3_000;
     let (memory, inner) = distant_memory();
-    let store = Resilient::new(inner)
-        .processes(2)
-        .denial_cache(Duration::MAX)
-        .tokio_clock();
+    let store = Resilient::new(inner).processes(2);
+    let store = store.denial_cache(Duration::MAX).tokio_clock();
     let one = leased_log("refunds", MAX, HOUR, LEASE);
     let mut decisions = until_leased(&store, &one).await;
-    decisions.extend(use_up(&store, &one).await);
+    decisions.extend(use_up(&store, &one, DENIED).await);
     assert_eq!(units(&decisions), MAX);
-    let by_lease = decisions
-        .iter()
-        .filter(|decision| decision.source() == Source::Lease);
+    let by_lease = decisions.iter().filter(|it| it.source() == Source::Lease);
     let receipts: Vec<_> = by_lease.filter_map(Decision::receipt).collect();
     assert!(receipts.len() > 100, "{}", receipts.len());
     let clone = store.clone();
     for receipt in receipts.iter().take(20) {
         assert_eq!(decide(&store, &one).await.source(), Source::Cache);
-        let given_back = refund(&clone, &one, receipt).await;
-        assert_eq!(given_back, 1, "law 15");
+        assert_eq!(refund(&clone, &one, receipt).await, 1, "law 15");
         assert_eq!(spent(&memory, &one).await, MAX - 1);
         let again = decide(&store, &one).await;
         assert!(again.is_allowed(), "law 14: {again:?}");
@@ -231,13 +176,12 @@ async fn a_reset_through_two_doors() {
     drop(held);
     sleep(3 * LEASE).await;
     for receipt in before.iter().filter_map(Decision::receipt) {
-        let given_back = refund(&store, &one, &receipt).await;
-        assert_eq!(given_back, 0, "law 15");
+        assert_eq!(refund(&store, &one, &receipt).await, 0, "law 15");
     }
     reset(&store, &one).await;
     let first = decide(&store, &one).await;
     assert_ne!(first.source(), Source::Lease, "law 11");
-    let used = 1 + use_up(&store, &one).await.len() as u64;
+    let used = 1 + use_up(&store, &one, DENIED).await.len() as u64;
     assert_eq!(used, MAX, "laws 1 and 14");
 }
 
@@ -264,7 +208,7 @@ async fn resets_beside_questions_on_their_way() {
     }
     sleep(3 * LEASE).await;
     reset(&store, &one).await;
-    let used = use_up(&store, &one).await.len() as u64;
+    let used = use_up(&store, &one, DENIED).await.len() as u64;
     assert_eq!(used, MAX, "laws 1 and 14");
     assert_eq!(spent(&memory, &one).await, MAX);
 }

@@ -7,4 +7,5 @@ mod order;
 mod panics;
 mod settings;
 
-use super::unit_leases::{units, until_leased};
+use super::unit_leases::fleet::check;
+use super::unit_leases::{units, until_leased, use_up};

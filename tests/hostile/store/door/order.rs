@@ -1,8 +1,8 @@
 //! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
 //! that are asked for without a wait.
 
-use kit::{app, owned_rule};
-use tower::ServiceExt;
+use kit::app;
+use kit::http::status;
 
 use super::until_leased;
 use crate::prelude::*;
@@ -13,10 +13,8 @@ const LEASE: Duration = millis(60);
 #[tokio::test(start_paused = true)]
 async fn the_bound_stands_behind_a_lease() {
     let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
-    let store = Resilient::new(inner.clone())
-        .in_flight(8)
-        .failures(1)
-        .tokio_clock();
+    let store = Resilient::new(inner.clone()).in_flight(8).failures(1);
+    let store = store.tokio_clock();
     let one = leased_log("bound", 100_000, HOUR, LEASE);
     let other = take(&rule("other", 100_000, HOUR), "x");
     let (mut by_lease, mut shed) = (0, 0);
@@ -28,8 +26,8 @@ async fn the_bound_stands_behind_a_lease() {
         yield_now().await;
         assert_eq!(store.under_way(), 8);
         for _ in 0..5 {
-            let overloaded = store.take(&other).await.expect_err("all places are taken");
-            assert_eq!(overloaded.kind(), StoreErrorKind::Overloaded);
+            let refused = store.take(&other).await;
+            assert_eq!(kind(&refused), Some(StoreErrorKind::Overloaded));
             if let Some(leased) = store.take(&one).poll_now() {
                 // What is left of the lease may have been one unit.
                 by_lease += u32::from(is_allowed(&leased));
@@ -57,12 +55,12 @@ async fn a_bound_of_nobody() {
     let leased = leased(Algorithm::SlidingLog, "nobody", 1_000, HOUR, LEASE);
     let one = take(&leased, "x");
     for _ in 0..100 {
-        let shed = store.take(&one).await.expect_err("there is no place");
-        assert_eq!(shed.kind(), StoreErrorKind::Overloaded);
+        let shed = store.take(&one).await;
+        assert_eq!(kind(&shed), Some(StoreErrorKind::Overloaded));
         sleep(millis(1)).await;
     }
-    let shed = store.reset(&one).await.expect_err("there is no place");
-    assert_eq!(shed.kind(), StoreErrorKind::Overloaded);
+    let shed = store.reset(&one).await;
+    assert_eq!(kind(&shed), Some(StoreErrorKind::Overloaded));
     assert_eq!(inner.asked(), 0);
     assert_eq!(store.condition().is_breaker_open, Some(false));
     let shadow = Arc::new(tidegate::Rule::clone(&leased).into_shadow());
@@ -86,9 +84,8 @@ async fn a_fallback_below_is_neither_cached_nor_leased() {
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory));
     let below = Resilient::bare(inner.clone()).processes(4);
-    let store = Resilient::new(Stub::around(below))
-        .denial_cache(Duration::MAX)
-        .tokio_clock();
+    let store = Resilient::new(Stub::around(below)).denial_cache(Duration::MAX);
+    let store = store.tokio_clock();
     let one = leased_log("below", MAX, HOUR, LEASE);
     inner.takes_are(Fate::QuestionLost);
     let mut allowed = 0;
@@ -111,47 +108,29 @@ async fn a_fallback_below_is_neither_cached_nor_leased() {
 /// handler, whether the store decides, fails, hangs or has no place.
 #[tokio::test(start_paused = true)]
 async fn shadows_with_leases_take_nobody_down() {
-    let with = |path, max| {
-        owned_rule(path, max, HOUR)
-            .with_lease(LEASE)
-            .expect("leases")
-    };
+    let with = |path, max| Rule::clone(&leased(Algorithm::SlidingLog, path, max, HOUR, LEASE));
     let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
-    let rules = || {
-        let both = owned_rule("both", 1_000_000, HOUR);
-        let both = both.with_lease(LEASE).expect("leases");
-        [
-            with("shadow", 50).into_shadow(),
-            both.with_shadow(with("both", 20)),
-        ]
-    };
-    let store = Resilient::new(inner.clone())
-        .timeout(millis(20))
-        .tokio_clock();
+    let both = || with("both", 1_000_000).with_shadow(with("both", 20));
+    let rules = || [with("shadow", 50).into_shadow(), both()];
+    let store = Resilient::new(inner.clone()).timeout(millis(20));
+    let store = store.tokio_clock();
     let bound = store.clone().in_flight(1);
     for (store, paths) in [(store, &["shadow", "both"][..]), (bound, &["shadow"][..])] {
         let limits = Limits::new(Rules::from_iter(rules())).store(store.processes(1));
         for path in paths {
             let app = app(limits.layer(path));
-            for fate in [
-                Fate::Answered,
-                Fate::QuestionLost,
-                Fate::Silence,
-                Fate::ReplyLost,
-                Fate::Answered,
-            ] {
+            use Fate::{Answered, QuestionLost, ReplyLost, Silence};
+            for fate in [Answered, QuestionLost, Silence, ReplyLost, Answered] {
                 inner.takes_are(fate);
                 for at in 0..150 {
-                    let request = kit::http::get("/");
-                    let answer = app.clone().oneshot(request).await.expect("never fails");
-                    assert_eq!(answer.status(), StatusCode::OK, "law 16: {path}, {fate:?}");
+                    let status = status(&app, "/").await;
+                    assert_eq!(status, StatusCode::OK, "law 16: {path}, {fate:?}");
                     if at % 30 == 0 {
                         sleep(LEASE / 2).await;
                     }
                 }
             }
-            let snapshot = limits.snapshot();
-            assert!(snapshot.rule(path).is_some());
+            assert!(limits.snapshot().rule(path).is_some());
         }
     }
 }
@@ -190,11 +169,10 @@ async fn questions_that_are_looked_at() {
     assert_eq!(store.under_way(), 0, "law 9");
     let mut ready = StoreFuture::ready(Ok(3));
     assert_eq!(ready.poll_now().expect("ready").expect("a number"), 3);
-    let late = StoreFuture::boxed(async {
+    let mut late: StoreFuture<u64> = StoreFuture::boxed(async {
         sleep(millis(5)).await;
         Ok(4)
     });
-    let mut late: StoreFuture<u64> = late;
     assert!(late.poll_now().is_none());
     let late = timeout(PATIENT, late).await.expect("its timer wakes it");
     assert_eq!(late.expect("a number"), 4);
@@ -204,10 +182,8 @@ async fn questions_that_are_looked_at() {
 #[tokio::test(start_paused = true)]
 async fn a_trial_that_is_looked_at_and_dropped() {
     let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
-    let store = Resilient::new(inner.clone())
-        .failures(1)
-        .probe_every(millis(10))
-        .tokio_clock();
+    let store = Resilient::new(inner.clone()).failures(1);
+    let store = store.probe_every(millis(10)).tokio_clock();
     let one = take(&rule("trial", 1_000, HOUR), "x");
     for _ in 0..20 {
         inner.takes_are(Fate::QuestionLost);

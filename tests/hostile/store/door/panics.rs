@@ -1,7 +1,7 @@
 //! Stores that panic within a door: the caller pays, and nobody else (law 13).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU8;
+use std::sync::Mutex;
 
 use super::until_leased;
 use crate::prelude::*;
@@ -17,23 +17,16 @@ enum Mood {
     Fails,
 }
 
-const MOODS: [Mood; 4] = [
-    Mood::Well,
-    Mood::PanicsAtOnce,
-    Mood::PanicsLater,
-    Mood::Fails,
-];
-
-#[derive(Debug, Clone, Default)]
-struct Moody(Arc<AtomicU8>);
+#[derive(Debug, Clone)]
+struct Moody(Arc<Mutex<Mood>>);
 
 impl Moody {
-    fn set(&self, mood: Mood) {
-        self.0.store(mood as u8, Ordering::Relaxed);
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Mood::Well)))
     }
 
-    fn mood(&self) -> Mood {
-        MOODS[usize::from(self.0.load(Ordering::Relaxed))]
+    fn set(&self, mood: Mood) {
+        *self.0.lock().expect("no panic") = mood;
     }
 
     /// A store of this mood, a millisecond away.
@@ -41,15 +34,14 @@ impl Moody {
         let moody = self.clone();
         let memory = MemoryStore::new().tokio_clock();
         Stub::around(memory).take_fn(move |memory, take| {
-            let mood = moody.mood();
+            let mood = *moody.0.lock().expect("no panic");
             assert_ne!(mood, Mood::PanicsAtOnce, "on purpose");
             let answer = memory.take(take);
             StoreFuture::boxed(async move {
                 sleep(millis(1)).await;
                 assert_ne!(mood, Mood::PanicsLater, "on purpose");
-                let error = || StoreError::new(StoreErrorKind::Unavailable, "down");
                 match mood {
-                    Mood::Fails => Err(error()),
+                    Mood::Fails => Err(StoreError::new(StoreErrorKind::Unavailable, "down")),
                     _ => answer.await,
                 }
             })
@@ -70,13 +62,10 @@ async fn asks(store: &Resilient<Stub>, take: &Take) -> Option<Result<Decision, S
 #[tokio::test(start_paused = true)]
 async fn stores_that_panic() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
-        let moody = Moody::default();
-        let store = Resilient::new(moody.store())
-            .in_flight(8)
-            .failures(3)
-            .probe_every(millis(10))
-            .timeout(millis(50))
-            .tokio_clock();
+        let moody = Moody::new();
+        let store = Resilient::new(moody.store()).in_flight(8).failures(3);
+        let store = store.probe_every(millis(10)).timeout(millis(50));
+        let store = store.tokio_clock();
         let plain = take(&rule("plain", 1_000_000, HOUR), "x");
         let hot = leased(Algorithm::SlidingLog, "hot", 1_000_000, HOUR, millis(60));
         for round in 0..5 {
@@ -106,11 +95,9 @@ async fn stores_that_panic() {
 #[tokio::test(start_paused = true)]
 async fn a_trial_that_panics() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
-        let moody = Moody::default();
-        let store = Resilient::new(moody.store())
-            .failures(1)
-            .probe_every(millis(10))
-            .tokio_clock();
+        let moody = Moody::new();
+        let store = Resilient::new(moody.store()).failures(1);
+        let store = store.probe_every(millis(10)).tokio_clock();
         let one = take(&rule("trial", 1_000, HOUR), "x");
         for round in 0..10 {
             moody.set(Mood::Fails);
@@ -137,7 +124,7 @@ async fn a_trial_that_panics() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_a_denial_that_panics() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
-        let moody = Moody::default();
+        let moody = Moody::new();
         let store = Resilient::new(moody.store()).processes(2).tokio_clock();
         let window = Duration::from_secs(10);
         let one = take(&rule("renewed", 1, window), "x");
@@ -164,9 +151,8 @@ async fn a_renewal_of_a_denial_that_panics() {
 #[tokio::test]
 async fn conditions_and_capabilities_that_panic() {
     let one = take(&rule("asked", 100, HOUR), "x");
-    let panics = Stub::in_memory()
-        .condition_fn(|_| panic!("on purpose"))
-        .capabilities_fn(|_| panic!("on purpose"));
+    let panics = Stub::in_memory().condition_fn(|_| panic!("on purpose"));
+    let panics = panics.capabilities_fn(|_| panic!("on purpose"));
     let made = catch_unwind(AssertUnwindSafe(|| {
         let store = Resilient::new(panics).processes(2);
         let _ = catch_unwind(AssertUnwindSafe(|| store.capabilities()));

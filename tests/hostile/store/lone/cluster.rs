@@ -19,8 +19,7 @@ async fn redirected(store: &RedisStore, mine: &Take, round: usize) {
     let pending = polled_once(store, mine);
     match round % 3 {
         0 => {
-            let decision = pending.await.expect("a decision");
-            assert_eq!(MAX - decision.remaining(), 1);
+            assert_eq!(spent_by(pending.await), 1);
         }
         1 => {
             sleep(millis(1)).await;

@@ -2,16 +2,9 @@
 //! several runtimes, over several connections.
 
 use kit::check_windows;
-use tokio::runtime::Builder;
 use tokio::sync::Barrier;
 
 use super::*;
-
-fn of_quota(algorithm: Algorithm, max: u64, window: Duration) -> Arc<Rule> {
-    let quota = Quota::new(window, max).expect("a valid quota");
-    let rule = Rule::new("exact", [quota]).expect("a valid rule");
-    Arc::new(rule.with_algorithm(algorithm))
-}
 
 /// Threads with a runtime and a store of their own, and some that share one, each alone in it most
 /// of the time: exactly as many are allowed as the quota has.
@@ -19,8 +12,7 @@ fn of_quota(algorithm: Algorithm, max: u64, window: Duration) -> Arc<Rule> {
 fn several_stores_and_runtimes() {
     const MAX: u64 = 700;
     let server = Redis::start();
-    let main = Builder::new_current_thread().enable_all().build();
-    let main = main.expect("a runtime");
+    let main = of_one_thread();
     for algorithm in [
         Algorithm::SlidingLog,
         Algorithm::SlidingWindow,
@@ -28,18 +20,13 @@ fn several_stores_and_runtimes() {
         Algorithm::FixedWindow,
     ] {
         // So long that a unit of GCRA takes a day to come back.
-        let rule = of_quota(algorithm, MAX, 24 * HOUR * MAX as u32);
-        let home = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
-        let home = home.expect("a runtime");
+        let rule = by(algorithm, "exact", MAX, 24 * HOUR * MAX as u32);
+        let home = of_a_worker();
         let shared = home.block_on(connect(&server.url, PATIENT));
         let callers = (0..6).map(|at| {
             let (url, rule, shared) = (server.url.clone(), Arc::clone(&rule), shared.clone());
             std::thread::spawn(move || {
-                let runtime = Builder::new_current_thread().enable_all().build();
-                runtime.expect("a runtime").block_on(async {
+                of_one_thread().block_on(async {
                     let store = match at % 2 {
                         0 => shared,
                         _ => connect(&url, PATIENT).await,
@@ -57,10 +44,8 @@ fn several_stores_and_runtimes() {
             })
         });
         let callers: Vec<_> = callers.collect();
-        let allowed = callers
-            .into_iter()
-            .map(|caller| caller.join().expect("no panic"));
-        let allowed: u64 = allowed.sum();
+        let callers = callers.into_iter();
+        let allowed: u64 = callers.map(|caller| caller.join().expect("no panic")).sum();
         let charged = main.block_on(async {
             let store = connect(&server.url, PATIENT).await;
             charged(&store, &take(&rule, "x")).await
@@ -77,7 +62,7 @@ fn several_stores_and_runtimes() {
 async fn short_windows() {
     const WINDOW: Duration = Duration::from_millis(200);
     let server = Redis::start();
-    let rule = of_quota(Algorithm::SlidingLog, 40, WINDOW);
+    let rule = by(Algorithm::SlidingLog, "exact", 40, WINDOW);
     let callers = (0..4_u64).map(|at| {
         let (url, rule) = (server.url.clone(), Arc::clone(&rule));
         tokio::spawn(async move {
@@ -94,10 +79,7 @@ async fn short_windows() {
             allowed
         })
     });
-    let mut allowed = Vec::new();
-    for caller in join_all(callers).await {
-        allowed.extend(caller.expect("no panic"));
-    }
+    let allowed = joined(callers).await.concat();
     assert!(allowed.len() > 100, "{}", allowed.len());
     check_windows(&allowed, 40, WINDOW);
 }
@@ -138,10 +120,7 @@ async fn alone_and_in_a_crowd() {
             told
         })
     });
-    let mut told = Vec::new();
-    for task in join_all(tasks).await {
-        told.extend(task.expect("no panic"));
-    }
+    let mut told = joined(tasks).await.concat();
     told.sort_unstable();
     let each: Vec<_> = (1..=told.len() as u64).collect();
     assert_eq!(told, each, "each unit of the hot key is told once");
@@ -179,14 +158,9 @@ async fn many_that_are_awaited_together() {
 #[test]
 fn tens_of_thousands_that_leave() {
     const ROUNDS: u64 = 10_000;
-    let server = Redis::start();
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let (proxy, store, mut bystander) = runtime.block_on(async {
-        let proxy = behind(&server, millis(2)).await;
-        let store = connect(&proxy.url, PATIENT).await;
-        (proxy, store, Bystander::new("bystander"))
-    });
+    let runtime = of_one_thread();
+    let (_server, proxy, store) = runtime.block_on(far(millis(2)));
+    let mut bystander = Bystander::new("bystander");
     let steady = runtime.block_on(Steady::watch(&proxy));
     let mut random = Random::new(27);
     let rule = rule("gone", MAX, HOUR);

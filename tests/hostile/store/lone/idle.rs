@@ -25,8 +25,7 @@ async fn two_hundred_one_after_the_other() {
     }
     join_all((0..50).map(|_| store.take(&bystander.take))).await;
     for (key, pending) in kept.into_iter().enumerate().rev() {
-        let decision = pending.await.expect("a decision");
-        assert_eq!(MAX - decision.remaining(), key as u64 + 1);
+        assert_eq!(spent_by(pending.await), key as u64 + 1);
     }
     steady.check();
 }
@@ -49,8 +48,7 @@ async fn beside_locks_and_limiters() {
         assert!(permit.expect("an answer"));
         let guard = guard.expect("an answer").expect("nobody else wants it");
         guard.release().await.expect("it was held");
-        let decision = kept.await.expect("a decision");
-        assert_eq!(MAX - decision.remaining(), round);
+        assert_eq!(spent_by(kept.await), round);
     }
 }
 
@@ -63,17 +61,13 @@ async fn beyond_the_deadline() {
     let mut bystander = Bystander::new("bystander");
     let mut certain = 0;
     for round in 0..8_u64 {
-        let is_held = round % 2 == 0;
-        let kept = match is_held {
+        let kept = if round % 2 == 0 {
             // The reply comes after the deadline.
-            true => {
-                proxy.all(Mode::Delay {
-                    calls: Duration::ZERO,
-                    replies: 2 * TIMEOUT,
-                });
-                polled_once(&store, &mine)
-            }
-            false => executed_once(&server, &store, &mine).await,
+            let (calls, replies) = (Duration::ZERO, 2 * TIMEOUT);
+            proxy.all(Mode::Delay { calls, replies });
+            polled_once(&store, &mine)
+        } else {
+            executed_once(&server, &store, &mine).await
         };
         sleep(3 * TIMEOUT).await;
         proxy.all(Mode::Pass);
@@ -142,9 +136,8 @@ async fn when_the_server_refuses() {
         match kept.await {
             Ok(decision) => assert_eq!((decision.is_allowed(), path), (true, "kept")),
             Err(error) => {
-                let kind = error.kind();
                 let expected = (StoreErrorKind::WrongType, "broken");
-                assert_eq!((kind, path), expected, "{error}");
+                assert_eq!((error.kind(), path), expected, "{error}");
             }
         }
     }

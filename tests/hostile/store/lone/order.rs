@@ -40,8 +40,7 @@ async fn a_reset_or_a_peek_behind_it() {
         let seen_by_then = MAX - seen.remaining();
         assert_eq!(seen_by_then, 1, "round {round}: the peek came later");
         reset(&store, &mine).await;
-        let decision = pending.await.expect("a decision");
-        assert_eq!(MAX - decision.remaining(), 1);
+        assert_eq!(spent_by(pending.await), 1);
         let counted = charged(&store, &mine).await;
         assert_eq!(counted, 0, "round {round}: the reset came later");
     }
@@ -141,10 +140,7 @@ async fn asked_from_several_threads() {
             told
         })
     });
-    let mut told = Vec::new();
-    for task in join_all(tasks).await {
-        told.extend(task.expect("no panic"));
-    }
+    let told = joined(tasks).await.concat();
     let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
     let first = told.iter().find(|(place, spent)| place != spent);
     assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());

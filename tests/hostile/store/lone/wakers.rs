@@ -84,7 +84,10 @@ async fn a_waker_that_asks() {
             2 => sleep(millis(30)).await,
             _ => proxy.all(Mode::Pass),
         }
-        eventually("it is woken", || asks.woken.load(Ordering::SeqCst) > 0).await;
+        eventually("it is woken", async || {
+            asks.woken.load(Ordering::SeqCst) > 0
+        })
+        .await;
         proxy.all(Mode::Pass);
         drop(pending);
         let asks = bystander.ask_until_answered(&store, PATIENT / 4);
@@ -153,7 +156,7 @@ async fn a_waker_that_goes_on_at_once() {
         });
         // The first poll.
         inline.poll();
-        eventually("it goes on", || inline.is_over.load(Ordering::SeqCst)).await;
+        eventually("it goes on", async || inline.is_over.load(Ordering::SeqCst)).await;
         proxy.all(Mode::Pass);
         timeout(PATIENT, bystander.ask(&patient))
             .await

@@ -2,21 +2,10 @@
 //! outs around the store.
 
 use kit::app;
+use kit::http::status;
 use tidegate::metrics::DecisionOutcome;
-use tower::ServiceExt;
 
 use super::*;
-
-fn of_quota(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(HOUR, max).expect("a valid quota");
-    Rule::new(path, [quota]).expect("a valid rule")
-}
-
-async fn send(app: &Router) -> StatusCode {
-    let request = kit::http::get("/");
-    let response = app.clone().oneshot(request).await;
-    response.expect("no error").status()
-}
 
 /// A request of a rule with a candidate asks about both together: it waits for one round trip, and
 /// both count each request, also beside clients that leave.
@@ -24,17 +13,17 @@ async fn send(app: &Router) -> StatusCode {
 async fn a_rule_with_a_candidate() {
     const REQUESTS: u64 = 25;
     let (_server, _proxy, store) = far(millis(40)).await;
-    let candidate = of_quota("tried", 10);
-    let rule = of_quota("tried", MAX).with_shadow(candidate);
+    let candidate = kit::per_hour("tried", 10);
+    let rule = kit::per_hour("tried", MAX).with_shadow(candidate);
     let limits = Limits::new(Rules::from_iter([rule])).store(store.clone());
     let app = app(limits.layer("tried"));
     let (mut fastest, mut answered) = (Duration::MAX, REQUESTS);
     for _ in 0..REQUESTS {
         let began = Instant::now();
-        assert_eq!(send(&app).await, StatusCode::OK);
+        assert_eq!(status(&app, "/").await, StatusCode::OK);
         fastest = fastest.min(began.elapsed());
         // It leaves while both are under way, unless the machine stands still.
-        answered += u64::from(timeout(millis(5), send(&app)).await.is_ok());
+        answered += u64::from(timeout(millis(5), status(&app, "/")).await.is_ok());
         sleep(millis(40)).await;
     }
     assert!(fastest < millis(75), "one round trip: {fastest:?}");
@@ -42,7 +31,10 @@ async fn a_rule_with_a_candidate() {
     let counted = snapshot.rule("tried").expect("a layer uses it");
     let allowed = counted.decisions(DecisionOutcome::Allowed);
     assert_eq!(allowed, answered, "those who waited");
-    let mine = Take::new(Arc::new(of_quota("tried", MAX)), tidegate::Key::default());
+    let mine = Take::new(
+        Arc::new(kit::per_hour("tried", MAX)),
+        tidegate::Key::default(),
+    );
     let charged = charged(&store, &mine).await;
     assert!(charged > REQUESTS, "those who left, too: {charged}");
     assert!(charged <= 2 * REQUESTS, "none twice: {charged}");
@@ -110,8 +102,8 @@ async fn a_time_out_around_the_store() {
         let hasty = Resilient::bare(store.clone()).timeout(around);
         for _ in 0..10 {
             let mine = take(&rule("hasty", MAX, HOUR), "x");
-            let answer = hasty.take(&mine).await.map_err(|error| error.kind());
-            assert_eq!(answer.err(), Some(StoreErrorKind::Timeout));
+            let answer = hasty.take(&mine).await;
+            assert_eq!(kind(&answer), Some(StoreErrorKind::Timeout));
         }
         bystander.ask(&store).await;
     }
@@ -127,16 +119,16 @@ async fn a_layer_beside_one_whose_clients_leave() {
     let proxy = behind(&server, millis(20)).await;
     let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
     let steady = Steady::watch(&proxy).await;
-    let of = |path| app(RateLimitLayer::from_rule(of_quota(path, MAX)).store(Arc::clone(&store)));
+    let of =
+        |path| app(RateLimitLayer::from_rule(kit::per_hour(path, MAX)).store(Arc::clone(&store)));
     let (hasty, calm) = (of("hasty"), of("calm"));
-    let leaves = tokio::spawn(async move {
+    let _leaves = background([async move {
         loop {
-            let _ = timeout(millis(8), send(&hasty)).await;
+            let _ = timeout(millis(8), status(&hasty, "/")).await;
         }
-    });
+    }]);
     for _ in 0..40 {
-        assert_eq!(send(&calm).await, StatusCode::OK);
+        assert_eq!(status(&calm, "/").await, StatusCode::OK);
     }
-    leaves.abort();
     steady.check();
 }

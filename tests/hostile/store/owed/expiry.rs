@@ -5,27 +5,21 @@ use kit::check_expiries;
 use super::{rule, take};
 use crate::prelude::*;
 
-/// How long the only keys of a server live at least.
+/// How long the keys of a server live.
 fn life(server: &Redis) -> Vec<Duration> {
-    let mut connection = server.connection();
-    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut connection)
-        .expect("keys");
-    let of = |name: Vec<u8>| {
-        let left: i64 = redis::cmd("PTTL")
-            .arg(name)
-            .query(&mut connection)
-            .expect("a time");
+    let lives = keys_of(server)
+        .into_iter()
+        .map(|name| life_of(server, &name));
+    // It may have expired meanwhile.
+    let lives = lives.filter_map(|left| {
         assert_ne!(left, -1, "law 4: it stays for ever");
-        // It may have expired meanwhile.
         u64::try_from(left).ok().map(millis)
-    };
-    names.into_iter().filter_map(of).collect()
+    });
+    lives.collect()
 }
 
-async fn store(server: &Redis) -> std::sync::Arc<dyn Store> {
-    std::sync::Arc::new(connect(&server.url, PATIENT).await)
+async fn store(server: &Redis) -> Arc<dyn Store> {
+    Arc::new(connect(&server.url, PATIENT).await)
 }
 
 /// Debts of up to a million times the max: the key lives until all has drained, and not for ever.
@@ -66,8 +60,7 @@ async fn the_life_of_others_does_not_change() {
         let mut lives = Vec::new();
         for settles in [false, true] {
             let server = Redis::start();
-            let store = RedisStore::connect(&*server.url).await.expect("a server");
-            let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(store.timeout(PATIENT));
+            let store = store(&server).await;
             let rule = rule(algorithm, "life", &[(10, HOUR)], 1_000);
             if settles {
                 let charge = charge(&store, &take(&rule, "x", 1)).await;
@@ -99,12 +92,7 @@ async fn nothing_is_left_behind() {
         let after = denied.retry_after().unwrap_or_default();
         sleep(after + millis(1)).await;
         let later = decide(&store, &one).await;
-        let is_right = later.is_allowed();
-        assert!(is_right, "{algorithm:?}: law 3: {after:?}, {later:?}");
+        assert!(later.is_allowed(), "{algorithm:?}: law 3: {later:?}");
     }
-    let began = Instant::now();
-    while !life(&server).is_empty() {
-        assert!(began.elapsed() < PATIENT, "{:?} stay", life(&server));
-        sleep(millis(20)).await;
-    }
+    eventually("no key stays", async || life(&server).is_empty()).await;
 }

@@ -30,18 +30,14 @@ async fn each_gets_its_own_answer() {
                 let path = format!("own{name}{at_most}");
                 let rule = rule(algorithm, &path, &[(100, HOUR)], at_most);
                 let neighbour = super::rule(algorithm, &format!("{path}n"), &[(1_000, HOUR)], None);
-                let mut charges = Vec::new();
-                for _ in 0..40 {
-                    charges.push(charge(&store, &take(&rule, "x", 1)).await);
-                }
-                let settlements = charges
-                    .iter()
-                    .zip(1..)
-                    .map(async |(charge, beyond)| (beyond, settle(charge, 1 + beyond).await));
+                let one = take(&rule, "x", 1);
+                let charges = join_all((0..40).map(|_| charge(&store, &one))).await;
+                let settle =
+                    async |(at, charge)| (at as u64 + 1, settle(charge, at as u64 + 2).await);
+                let settlements = charges.iter().enumerate().map(settle);
                 let takes = (1..=40).map(async |cost| {
                     let of = if cost % 2 == 0 { &rule } else { &neighbour };
-                    let answer = store.take(&take(of, "x", cost)).await;
-                    (cost, answer.expect("a decision"))
+                    (cost, decide(&store, &take(of, "x", cost)).await)
                 });
                 let (settled, taken) = join(join_all(settlements), join_all(takes)).await;
                 for (beyond, settled) in &settled {
@@ -79,43 +75,38 @@ async fn a_thousand_of_one_key() {
     for (name, store) in stores(&proxy.url).await {
         for algorithm in COUNTING {
             let rule = rule(algorithm, &format!("all{name}"), &[(5_000, HOUR)], 2_000);
-            let [counted, forgiven] = [0, 0].map(|zero| Arc::new(AtomicU64::new(zero)));
             let done = Arc::new(AtomicU64::new(0));
             let tasks = (0..64).map(|task| {
-                let (store, rule) = (Arc::clone(&store), Arc::clone(&rule));
-                let (counted, forgiven) = (Arc::clone(&counted), Arc::clone(&forgiven));
-                let done = Arc::clone(&done);
+                let (store, rule, done) =
+                    (Arc::clone(&store), Arc::clone(&rule), Arc::clone(&done));
                 tokio::spawn(async move {
-                    let mut random = Random::new(task);
+                    let (mut random, mut counted, mut forgiven) = (Random::new(task), 0, 0);
                     while done.fetch_add(1, Ordering::Relaxed) < 1_000 {
                         let one = take(&rule, "x", 1 + random.below(5));
-                        let decision = decide(&store, &one).await;
-                        let Some(receipt) = decision.receipt() else {
+                        let Some(receipt) = decide(&store, &one).await.receipt() else {
                             continue;
                         };
-                        let charge =
-                            tidegate::store::Charge::new(Arc::clone(&store), one.clone(), receipt);
+                        let charge = Charge::new(Arc::clone(&store), one.clone(), receipt);
                         let used = random.below(2 * one.cost() + 20);
-                        let (mine, again) = join(charge.settle(used), charge.settle(used)).await;
-                        let mine = mine.expect("an answer");
-                        assert_eq!(again.expect("an answer"), Default::default(), "once");
+                        let (mine, again) =
+                            join(settle(&charge, used), settle(&charge, used)).await;
+                        assert_eq!(again, Default::default(), "once");
                         let beyond = used.saturating_sub(one.cost());
                         assert_eq!(mine.charged + mine.forgiven, beyond);
                         assert!(mine.given_back <= one.cost().saturating_sub(used));
-                        let kept = one.cost() + mine.charged - mine.given_back;
-                        counted.fetch_add(kept, Ordering::Relaxed);
-                        forgiven.fetch_add(mine.forgiven, Ordering::Relaxed);
+                        counted += one.cost() + mine.charged - mine.given_back;
+                        forgiven += mine.forgiven;
                     }
+                    (counted, forgiven)
                 })
             });
-            for task in tasks.collect::<Vec<_>>() {
-                task.await.expect("no panic");
-            }
+            let of_tasks = joined(tasks).await;
             let case = format!("{name} {algorithm:?}");
-            let counted = counted.load(Ordering::Relaxed);
+            let counted: u64 = of_tasks.iter().map(|task| task.0).sum();
+            let forgiven: u64 = of_tasks.iter().map(|task| task.1).sum();
             assert_eq!(used(&store, &rule, "x").await, counted, "{case}");
             assert!(counted <= 7_000, "{case}: {counted}");
-            println!("{case}: {counted}, {forgiven:?} forgiven");
+            println!("{case}: {counted}, {forgiven} forgiven");
         }
     }
 }

@@ -9,13 +9,8 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 async fn ask(clocked: &Clocked, take: &Take) -> Decision {
     let answer = clocked.store.take(take).await;
-    answer.unwrap_or_else(|error| {
-        panic!(
-            "{} at {}: {error}: {take:?}",
-            clocked.name,
-            clocked.clock.now()
-        )
-    })
+    let now = clocked.clock.now();
+    answer.unwrap_or_else(|error| panic!("{} at {now}: {error}: {take:?}", clocked.name))
 }
 
 /// If the take is denied, it is denied until the microsecond before its retry-after, and allowed
@@ -46,38 +41,37 @@ async fn retry_after_is_true(clocked: &Clocked, take: &Take, case: &str) -> bool
 /// A debt of every size, under one and two quotas, of takes of several costs: law 3.
 #[tokio::test]
 async fn takes_are_denied_until_the_microsecond() {
-    let stores = Stores::start().await;
-    let quotas: [&[(u64, Duration)]; 3] = [
+    const QUOTAS: [&[(u64, Duration)]; 3] = [
         &[(10, Duration::from_secs(60))],
         &[(7, SECOND)],
         &[(5, SECOND), (12, Duration::from_secs(60))],
     ];
-    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
-        for (which, quotas) in quotas.into_iter().enumerate() {
-            for owe in [None, Some(0), Some(3), Some(1_000)] {
-                for (reserved, beyond) in [(1, 4), (1, 13), (5, 100), (2, 1_500)] {
-                    let max = quotas.iter().map(|it| it.0).min().expect("quotas");
-                    for cost in [1, 3, max] {
-                        let case = format!(
-                            "{} {algorithm:?} {quotas:?} {owe:?} {reserved}+{beyond}, {cost}",
-                            clocked.name
-                        );
-                        let rule = rule(algorithm, &format!("truth{which}"), quotas, owe);
-                        let one = take(&rule, &case, reserved);
-                        let charge = clocked.charge(&one).await;
-                        clocked.advance(Duration::from_micros(130_411));
-                        let settled = settle(&charge, reserved + beyond).await;
-                        let sum = settled.charged + settled.forgiven;
-                        assert_eq!((sum, settled.given_back), (beyond, 0), "{case}");
-                        if algorithm != Algorithm::Gcra {
-                            let room = quotas.iter().map(|it| it.0 + owe.unwrap_or(it.0));
-                            let room = room.min().expect("quotas") - reserved;
-                            assert_eq!(settled.charged, beyond.min(room), "{case}");
-                        }
-                        clocked.advance(Duration::from_micros(77_777));
-                        retry_after_is_true(clocked, &one.with_cost(cost), &case).await;
-                    }
+    const USES: [(u64, u64); 4] = [(1, 4), (1, 13), (5, 100), (2, 1_500)];
+    let stores = Stores::start().await;
+    let owes = [None, Some(0), Some(3), Some(1_000)];
+    let debts = owes.map(|owe| USES.map(|of| (owe, of))).concat();
+    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+        for (which, quotas) in QUOTAS.into_iter().enumerate() {
+            let max = quotas.iter().map(|it| it.0).min().expect("quotas");
+            for (&(owe, (reserved, beyond)), cost) in debts
+                .iter()
+                .flat_map(|debt| [1, 3, max].map(|cost| (debt, cost)))
+            {
+                let case = format!("{case} {quotas:?} {owe:?} {reserved}+{beyond}, {cost}");
+                let rule = rule(algorithm, &format!("truth{which}"), quotas, owe);
+                let one = take(&rule, &case, reserved);
+                let charge = clocked.charge(&one).await;
+                clocked.advance(Duration::from_micros(130_411));
+                let settled = settle(&charge, reserved + beyond).await;
+                let sum = settled.charged + settled.forgiven;
+                assert_eq!((sum, settled.given_back), (beyond, 0), "{case}");
+                if algorithm != Algorithm::Gcra {
+                    let room = quotas.iter().map(|it| it.0 + owe.unwrap_or(it.0));
+                    let room = room.min().expect("quotas") - reserved;
+                    assert_eq!(settled.charged, beyond.min(room), "{case}");
                 }
+                clocked.advance(Duration::from_micros(77_777));
+                retry_after_is_true(clocked, &one.with_cost(cost), &case).await;
             }
         }
     }
@@ -109,46 +103,53 @@ async fn all_is_there_again_when_it_was_said() {
 /// owes more than it may, retry-after is true for years, and memory equals Redis.
 #[tokio::test]
 async fn numbers_at_their_ends() {
+    const MOST: u64 = Quota::MAX_UNITS;
     let stores = Stores::start().await;
     let mut charged = Vec::new();
+    let quotas = [1, 5, MOST].map(|max| [millis(1), SECOND, 30 * DAY].map(|it| (max, it)));
+    let debts = [0, 1, MOST, u64::MAX].map(|owe| [2, MOST + 7, u64::MAX].map(|it| (owe, it)));
+    let (quotas, debts) = (quotas.concat(), debts.concat());
+    let all = quotas
+        .iter()
+        .flat_map(|quota| debts.iter().map(move |debt| (*quota, *debt)));
+    let all: Vec<_> = all.collect();
     for clocked in &stores.all {
         let (mut of_store, start) = (Vec::new(), clocked.clock.now());
         for algorithm in Algorithm::ALL {
-            for max in [1, 5, Quota::MAX_UNITS] {
-                for window in [millis(1), SECOND, 30 * DAY] {
-                    for owe in [0, 1, Quota::MAX_UNITS, u64::MAX] {
-                        for used in [2, Quota::MAX_UNITS + 7, u64::MAX] {
-                            let case = format!(
-                                "{} {algorithm:?} {max} in {window:?}, {owe}, {used}",
-                                clocked.name
-                            );
-                            let rule = rule(algorithm, "ends", &[(max, window)], owe);
-                            let one = take(&rule, &case, 1);
-                            clocked.clock.set(start);
-                            let charge = clocked.charge(&one).await;
-                            let settled = settle(&charge, used).await;
-                            let room = max - 1 + owe.min(Quota::MAX_UNITS);
-                            let most = room.min(used - 1);
-                            let sum = settled.charged.checked_add(settled.forgiven);
-                            assert_eq!(sum, Some(used - 1), "{case}");
-                            match algorithm {
-                                Algorithm::Gcra => assert!(settled.charged <= most, "{case}"),
-                                _ => assert_eq!(settled.charged, most, "{case}"),
-                            }
-                            of_store.push(settled.charged);
-                            let again = settle(&charge, u64::MAX).await;
-                            assert_eq!((again.charged, again.forgiven), (0, 0), "{case}");
-                            let is_denied = retry_after_is_true(clocked, &one, &case).await;
-                            let is_full = settled.charged + 1 >= max;
-                            assert!(is_denied || !is_full, "{case}");
-                        }
-                    }
+            for &((max, window), (owe, used)) in &all {
+                let case = format!("{algorithm:?} {max} in {window:?}, {owe}, {used}");
+                let rule = rule(algorithm, "ends", &[(max, window)], owe);
+                let one = take(&rule, &case, 1);
+                let case = format!("{} {case}", clocked.name);
+                clocked.clock.set(start);
+                let charge = clocked.charge(&one).await;
+                let settled = settle(&charge, used).await;
+                let most = (max - 1 + owe.min(MOST)).min(used - 1);
+                let sum = settled.charged.checked_add(settled.forgiven);
+                assert_eq!(sum, Some(used - 1), "{case}");
+                match algorithm {
+                    Algorithm::Gcra => assert!(settled.charged <= most, "{case}"),
+                    _ => assert_eq!(settled.charged, most, "{case}"),
                 }
+                of_store.push(settled.charged);
+                let again = settle(&charge, u64::MAX).await;
+                assert_eq!((again.charged, again.forgiven), (0, 0), "{case}");
+                let is_denied = retry_after_is_true(clocked, &one, &case).await;
+                let is_full = settled.charged + 1 >= max;
+                assert!(is_denied || !is_full, "{case}");
             }
         }
         charged.push(of_store);
     }
     assert!(charged.iter().all(|it| *it == charged[0]), "law 8");
+}
+
+/// Settles the same take in all stores, which answer alike.
+async fn settle_alike(charges: &[Charge], used: u64, case: &str) -> Settled {
+    let answers = join_all(charges.iter().map(|charge| settle(charge, used))).await;
+    let is_alike = answers.iter().all(|it| *it == answers[0]);
+    assert!(is_alike, "{case}: {answers:?}");
+    answers[0]
 }
 
 /// What counts, by the letter: units leave when their window has passed.
@@ -196,10 +197,7 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
         match random.below(10) {
             0..=4 => {
                 let one = take(rule, "x", 1 + random.below(4));
-                let mut decisions = Vec::new();
-                for clocked in &stores.all {
-                    decisions.push(ask(clocked, &one).await);
-                }
+                let decisions = join_all(stores.all.iter().map(|it| ask(it, &one))).await;
                 let first = decisions[0].clone();
                 for (decision, clocked) in decisions.iter().zip(&stores.all) {
                     let case = format!("{case}, {}", clocked.name);
@@ -234,14 +232,9 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
                 let at = random.below(open.len() as u64) as usize;
                 let (_, reserved, charges) = open.swap_remove(at);
                 let beyond = [0, 1, 2, 9, 30, u64::MAX - reserved][random.below(6) as usize];
-                let mut answers = Vec::new();
-                for charge in &charges {
-                    answers.push(settle(charge, reserved + beyond).await);
-                }
-                settlements += u64::from(answers[0].charged > 0);
-                let is_right = answers.iter().all(|it| *it == answers[0]);
-                assert!(is_right, "{case}: {answers:?}");
-                assert_eq!(answers[0].charged + answers[0].forgiven, beyond, "{case}");
+                let settled = settle_alike(&charges, reserved + beyond, &case).await;
+                settlements += u64::from(settled.charged > 0);
+                assert_eq!(settled.charged + settled.forgiven, beyond, "{case}");
                 if algorithm == Algorithm::SlidingLog {
                     let room = rule.quotas().iter().map(|quota| {
                         let most = quota.max() + rule.owe_at_most().unwrap_or(quota.max());
@@ -249,21 +242,15 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
                         most.saturating_sub(exact.used(now, window))
                     });
                     let room = room.min().expect("quotas");
-                    assert_eq!(answers[0].charged, beyond.min(room), "{case}");
+                    assert_eq!(settled.charged, beyond.min(room), "{case}");
                 }
-                exact.entries.push((now, answers[0].charged));
+                exact.entries.push((now, settled.charged));
             }
             8 if !open.is_empty() => {
                 let at = random.below(open.len() as u64) as usize;
                 let (when, reserved, charges) = open.swap_remove(at);
                 let used = random.below(reserved);
-                let mut answers = Vec::new();
-                for charge in &charges {
-                    answers.push(settle(charge, used).await);
-                }
-                let is_right = answers.iter().all(|it| *it == answers[0]);
-                assert!(is_right, "{case}: {answers:?}");
-                let back = answers[0].given_back;
+                let back = settle_alike(&charges, used, &case).await.given_back;
                 assert!(back <= reserved - used, "{case}: law 15");
                 if algorithm == Algorithm::SlidingLog {
                     let window = HOUR.as_micros() as u64;
@@ -277,20 +264,16 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
             }
             9 if random.is(15) => {
                 for clocked in &stores.all {
-                    let one = take(rule, "x", 1);
-                    reset(&clocked.store, &one).await;
+                    reset(&clocked.store, &take(rule, "x", 1)).await;
                 }
                 exact.entries.clear();
                 // Their receipts give nothing back, and they may be settled with more.
-                open.retain(|_| false);
-                advance(MICRO);
-                advance(SECOND * 7 - MICRO);
+                open.clear();
+                advance(SECOND * 7);
             }
             _ => {
-                let mut left = Vec::new();
-                for clocked in &stores.all {
-                    left.push(clocked.remaining(&take(rule, "x", 1)).await);
-                }
+                let one = take(rule, "x", 1);
+                let left = join_all(stores.all.iter().map(|it| it.remaining(&one))).await;
                 assert!(left.iter().all(|it| *it == left[0]), "{case}: {left:?}");
             }
         }
@@ -345,8 +328,7 @@ async fn whatever_comes_first_counts() {
         let charge = clocked.charge(&one).await;
         let exactly = settle(&charge.clone(), 4).await;
         assert_eq!(exactly, Default::default(), "{case}");
-        let told = settle(&charge, 30).await;
-        assert_eq!(told, Default::default(), "{case}: all was used");
+        assert_eq!(settle(&charge, 30).await, Default::default(), "{case}");
         assert_eq!(give_back(&charge).await, 0, "{case}");
         assert_eq!(clocked.remaining(&one).await, 6, "{case}");
 
@@ -355,8 +337,7 @@ async fn whatever_comes_first_counts() {
         drop(charge.settle(30));
         let settled = settle(&charge, 5).await;
         let left = clocked.remaining(&one).await;
-        let is_right = settled.charged == 1 && left == 1;
-        assert!(is_right, "{case}: {settled:?}, {left} left");
+        assert_eq!((settled.charged, left), (1, 1), "{case}: {settled:?}");
         clocked.advance(3 * HOUR);
     }
 }

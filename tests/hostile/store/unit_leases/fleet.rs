@@ -7,7 +7,7 @@ use super::{units, until_leased};
 use crate::prelude::*;
 
 /// Whatever was asked for and answered within one window was used within it.
-pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
+pub(crate) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
     allowed.sort_by_key(|one| one.asked);
     for (at, first) in allowed.iter().enumerate() {
         let end = first.asked + window;
