@@ -83,23 +83,11 @@ async fn more_questions_than_may_wait() {
     });
     let answers = join_all(answers).await;
     let took = began.elapsed();
-    let kind = |kind| {
-        let is_such = |answer: &&(Result<_, tidegate::StoreError>, _)| {
-            answer.0.as_ref().is_err_and(|error| error.kind() == kind)
-        };
-        answers.iter().filter(is_such).count()
-    };
-    let overloaded = kind(StoreErrorKind::Overloaded);
-    let other = answers
-        .iter()
-        .map(|(answer, _)| answer.as_ref().map_err(|it| it.kind()));
-    let other = other.filter(|it| {
-        !matches!(
-            it,
-            Err(StoreErrorKind::Overloaded | StoreErrorKind::Timeout)
-        )
-    });
-    let other: Vec<_> = other.collect();
+    let is_overloaded = |answer| kind(answer) == Some(StoreErrorKind::Overloaded);
+    let overloaded = answers.iter().filter(|it| is_overloaded(&it.0)).count();
+    let timed_out = Some(StoreErrorKind::Timeout);
+    let is_other = |answer| !is_overloaded(answer) && kind(answer) != timed_out;
+    let other: Vec<_> = answers.iter().filter(|it| is_other(&it.0)).collect();
     assert!(other.is_empty(), "{}: {:?}", other.len(), other[0]);
     assert!(overloaded >= 1_000, "{overloaded} were too few");
     let is_right = overloaded <= ASKED - MAX_WAITING;
@@ -108,20 +96,13 @@ async fn more_questions_than_may_wait() {
     // Both take a busy machine seconds.
     assert!(took < 4 * limit, "{took:?}");
     for (answer, took) in &answers {
-        let is_overloaded = answer
-            .as_ref()
-            .is_err_and(|error| error.kind() == StoreErrorKind::Overloaded);
-        let is_right = !is_overloaded || *took < millis(300);
-        assert!(is_right, "overloaded after {took:?}");
+        let is_in_time = !is_overloaded(answer) || *took < millis(300);
+        assert!(is_in_time, "overloaded after {took:?}");
     }
     server.signal("CONT");
     let patient = store.clone().timeout(PATIENT);
-    let began = Instant::now();
-    while let Err(error) = patient.take(&takes[0]).await {
-        let is_right = began.elapsed() < millis(1_000);
-        assert!(is_right, "back within a second: {error}");
-        sleep(millis(5)).await;
-    }
+    let is_back = async || patient.take(&takes[0]).await.is_ok();
+    within(millis(1_000), "the server is back", is_back).await;
     let mut sum = 0;
     for take in &takes[..100] {
         sum += charged(&store, take).await;
@@ -135,10 +116,7 @@ async fn more_questions_than_may_wait() {
 #[tokio::test]
 async fn dropped_before_they_were_sent() {
     let (server, store) = near().await;
-    let (sent, waiting) = (
-        rule("sent", 1_000_000, HOUR),
-        rule("waiting", 1_000_000, HOUR),
-    );
+    let [sent, waiting] = ["sent", "waiting"].map(|path| rule(path, 1_000_000, HOUR));
     // Two thirds of what may wait. A store whose server answers nothing for a second refuses what
     // waits, so all of this takes as little time as it can, and proves little if it takes longer.
     let takes: Vec<_> = (0..11_000).map(|at| take(&waiting, at % 7)).collect();
@@ -153,10 +131,8 @@ async fn dropped_before_they_were_sent() {
         sleep(millis(1)).await;
     }
     for round in 0..2 {
-        let mut waiting: Vec<_> = takes
-            .iter()
-            .map(|take| Box::pin(store.take(take)))
-            .collect();
+        let waiting = takes.iter().map(|take| Box::pin(store.take(take)));
+        let mut waiting: Vec<_> = waiting.collect();
         for answer in &mut waiting {
             let answer = answer.as_mut().now_or_never();
             let is_right = answer.is_none() || is_late();
@@ -207,15 +183,11 @@ async fn keys_in_opposite_order() {
     let forth: Vec<_> = (0..300).map(|key| take(&shared, key)).collect();
     let back: Vec<_> = forth.iter().rev().cloned().collect();
     let callers = (0..20).map(|at| {
-        let (store, takes) = (
-            Arc::clone(&store),
-            if at % 2 == 0 { &forth } else { &back }.clone(),
-        );
+        let store = Arc::clone(&store);
+        let takes = [&forth, &back][at % 2].clone();
         tokio::spawn(async move { ask_all(&*store, &takes).await.expect("decisions").len() })
     });
-    for caller in join_all(callers).await {
-        assert_eq!(caller.expect("no panic"), 300);
-    }
+    assert_eq!(joined(callers).await, [300; 20]);
     for take in &forth {
         assert_eq!(charged(&store, take).await, 20);
     }

@@ -1,9 +1,8 @@
 //! The cache in layers: charges, waiting requests, shadow rules, reloads.
 
-use kit::app_with_refunds;
 use kit::http::send;
+use kit::{app_with_refunds, per_hour};
 use tidegate::metrics::DecisionOutcome;
-use tower::ServiceExt;
 
 use crate::prelude::*;
 
@@ -36,14 +35,11 @@ async fn a_handler_that_refunds() {
 async fn requests_that_wait_beside_a_flood() {
     const MAX: u64 = 50;
     const WINDOW: Duration = millis(250);
-    let server = Redis::start();
-    let proxy = behind(&server, millis(6)).await;
-    let store = Resilient::new(connect(&proxy.url, millis(500)).await).build();
+    let (_server, _proxy, store) = far_within(millis(6), millis(500)).await;
+    let store = Resilient::new(store).build();
     let layer = || RateLimitLayer::new("waits", WINDOW, MAX).store(Arc::clone(&store));
-    let (waits, hurries) = (
-        app_with_refunds(layer().wait(Duration::from_secs(5))),
-        app_with_refunds(layer()),
-    );
+    let waits = app_with_refunds(layer().wait(Duration::from_secs(5)));
+    let hurries = app_with_refunds(layer());
     let began = Instant::now();
     let flood = (0..10).map(|_| {
         let hurries = hurries.clone();
@@ -60,12 +56,8 @@ async fn requests_that_wait_beside_a_flood() {
     sleep(millis(20)).await;
     let waiting = join_all((0..200).map(|_| send(&waits, "/"))).await;
     let took = began.elapsed();
-    let allowed = waiting
-        .iter()
-        .filter(|answer| answer.status().is_success())
-        .count() as u64;
-    let flood = join_all(flood).await.into_iter();
-    let allowed = allowed + flood.map(|task| task.expect("no panic")).sum::<u64>();
+    let allowed = waiting.iter().filter(|it| it.status().is_success());
+    let allowed = allowed.count() as u64 + joined(flood).await.iter().sum::<u64>();
     assert!(allowed >= 200, "{allowed}");
     // 250 units are there in one second; the flood had its part of each refill.
     assert!(took < Duration::from_secs(5), "law 14: {took:?}");
@@ -83,29 +75,16 @@ async fn waiting_begins_with_a_cached_denial() {
     for (window, is_refunded) in [(millis(400), false), (millis(1_900), true)] {
         let path = format!("begins-{window:?}");
         let one = take(&rule(&path, 1, window), "x");
-        let layer = RateLimitLayer::from_rule(
-            Rule::new(&path, [Quota::new(window, 1).expect("valid")]).expect("valid"),
-        );
-        let layer = layer
-            .store(Arc::clone(&store))
-            .key(|_: &http::request::Parts| Ok(Key::from("x")))
-            .wait(Duration::from_secs(2));
-        let app = app_with_refunds(layer);
+        let layer = RateLimitLayer::new(&path, window, 1).store(Arc::clone(&store));
+        let layer = layer.key(|_: &http::request::Parts| Ok(Key::from("x")));
+        let app = app_with_refunds(layer.wait(Duration::from_secs(2)));
         let charged = decide(&other, &one).await;
         let charged_at = Instant::now();
         // The layer's rule is one of its own: the layer's requests keep its denial.
-        let hurry = async |app: &Router| {
-            let request = kit::http::get("/");
-            let answer = timeout(millis(3), app.clone().oneshot(request)).await;
-            drop(answer);
-        };
         for _ in 0..5 {
-            hurry(&app).await;
+            drop(timeout(millis(3), send(&app, "/")).await);
         }
-        let waiting = tokio::spawn({
-            let app = app.clone();
-            async move { send(&app, "/").await.status() }
-        });
+        let waiting = tokio::spawn(async move { send(&app, "/").await.status() });
         sleep(millis(30)).await;
         if is_refunded {
             let receipt = charged.receipt().expect("charged");
@@ -126,11 +105,8 @@ async fn waiting_begins_with_a_cached_denial() {
 #[tokio::test]
 async fn a_shadow_rule_counts_what_is_told() {
     let store = Resilient::new(MemoryStore::new()).build();
-    let quota = || [Quota::new(HOUR, 2).expect("valid")];
-    let shadow = Rule::new("shadow", quota()).expect("valid").into_shadow();
-    let enforced = Rule::new("enforced", [Quota::new(HOUR, 5).expect("valid")]).expect("valid");
-    let candidate = Rule::new("enforced", quota()).expect("valid");
-    let enforced = enforced.with_shadow(candidate);
+    let shadow = per_hour("shadow", 2).into_shadow();
+    let enforced = per_hour("enforced", 5).with_shadow(per_hour("enforced", 2));
     let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
     let shadow = app_with_refunds(limits.layer("shadow"));
     for _ in 0..50 {
@@ -168,24 +144,15 @@ async fn reloads_under_a_flood() {
     let store = store.denial_cache(HOUR).build();
     let limits = Limits::from_file(&file).expect("valid").store(store);
     let app = app_with_refunds(limits.layer("feed"));
-    let flood: Vec<_> = (0..4)
-        .map(|_| {
-            let app = app.clone();
-            tokio::spawn(async move {
-                let mut allowed = 0_u64;
-                loop {
-                    let answer = send(&app, "/").await;
-                    if let Some(decision) = Decision::from_extensions(answer.extensions()) {
-                        allowed += u64::from(decision.is_allowed());
-                    }
-                    yield_now().await;
-                    if allowed > 1_000_000 {
-                        return;
-                    }
-                }
-            })
-        })
-        .collect();
+    let _flood = background((0..4).map(|_| {
+        let app = app.clone();
+        async move {
+            loop {
+                send(&app, "/").await;
+                yield_now().await;
+            }
+        }
+    }));
     for max in 2..30_u64 {
         write(max);
         limits.reload(&file).expect("valid");
@@ -201,7 +168,6 @@ async fn reloads_under_a_flood() {
             yield_now().await;
         }
     }
-    flood.iter().for_each(JoinHandle::abort);
 }
 
 /// Denials that are told reach no other layer: two rules of one key and cost, in layers in layers.

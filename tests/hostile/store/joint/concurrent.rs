@@ -46,15 +46,12 @@ async fn tuples_that_share_counts_are_answered_in_order() {
             let redis = redis.clone().clock(clock.clone());
             let memory = MemoryStore::new().clock(clock.clone());
             let path = format!("{}{round}", algorithm.name());
-            let costly = joint(
-                algorithm,
-                &format!("{path}-costs"),
-                [
-                    subject("user", 9).limit(costing(4, 1)).limit(costing(5, 2)),
-                    subject("address", 40).limit(quota(60, 2 * MINUTE)),
-                    subject("everyone", 500).limit(costing(150, 1)),
-                ],
-            );
+            let costly = [
+                subject("user", 9).limit(costing(4, 1)).limit(costing(5, 2)),
+                subject("address", 40).limit(quota(60, 2 * MINUTE)),
+                subject("everyone", 500).limit(costing(150, 1)),
+            ];
+            let costly = joint(algorithm, &format!("{path}-costs"), costly);
             let rules = [three(algorithm, &path, [5, 20, 260]), costly];
             let plain = Rule::new(&path, [quota(3, MINUTE)]).expect("valid");
             let plain = Arc::new(plain.with_algorithm(algorithm));
@@ -62,13 +59,9 @@ async fn tuples_that_share_counts_are_answered_in_order() {
                 let takes = takes(&mut random, &rules, &plain);
                 let of_redis = join_all(takes.iter().map(|take| redis.take(take))).await;
                 for (at, (take, of_redis)) in takes.iter().zip(of_redis).enumerate() {
-                    let of_redis = of_redis.expect("a decision");
-                    let of_memory = decide(&memory, take).await;
-                    assert_eq!(
-                        shown(&of_redis),
-                        shown(&of_memory),
-                        "{algorithm:?}, round {round}, step {step}, {at}: {take:?}"
-                    );
+                    let told = shown(&of_redis.expect("a decision"));
+                    let expected = shown(&decide(&memory, take).await);
+                    assert_eq!(told, expected, "round {round}, {step}, {at}: {take:?}");
                 }
                 clock.set(clock.now() + 20_000_003);
             }
@@ -84,17 +77,14 @@ const ADDRESSES: usize = 5;
 const GROWING: [Algorithm; 2] = [Algorithm::SlidingLog, Algorithm::FixedWindow];
 
 fn roomy(algorithm: Algorithm, path: &str) -> Arc<Rule> {
-    let all = ["user", "address", "everyone"]
-        .map(|name| Subject::new(name, Everyone).limit(quota(100_000, HOUR)));
+    let all = ["user", "address", "everyone"];
+    let all = all.map(|name| Subject::new(name, Everyone).limit(quota(100_000, HOUR)));
     joint(algorithm, path, all)
 }
 
 fn nth(rule: &Arc<Rule>, at: usize) -> Take {
-    tuple(
-        rule,
-        &format!("u{}", at % USERS),
-        &format!("a{}", at % ADDRESSES),
-    )
+    let (user, address) = (at % USERS, at % ADDRESSES);
+    tuple(rule, &format!("u{user}"), &format!("a{address}"))
 }
 
 /// What is charged in all users, in all addresses, and in everyone.
@@ -126,10 +116,8 @@ async fn aborted_callers_are_charged_in_all_subjects_or_in_none() {
     for algorithm in GROWING {
         let hasty = connect(&url, PATIENT).await.timeout(millis(40));
         let rule = roomy(algorithm, algorithm.name());
-        let admitted = Arc::new(AtomicU64::new(0));
         let tasks = (0..3_000).map(|at| {
             let (store, take) = (hasty.clone(), nth(&rule, at));
-            let admitted = Arc::clone(&admitted);
             let stays = Duration::from_micros((at as u64 * 7_919) % 25_000);
             tokio::spawn(async move {
                 sleep(Duration::from_micros((at as u64 * 104_729) % 200_000)).await;
@@ -137,19 +125,15 @@ async fn aborted_callers_are_charged_in_all_subjects_or_in_none() {
                     0 => Ok(store.take(&take).await),
                     _ => timeout(stays, store.take(&take)).await,
                 };
-                if let Ok(Ok(decision)) = asked {
-                    assert!(decision.is_allowed());
-                    admitted.fetch_add(1, Ordering::Relaxed);
-                }
+                let decision = asked.ok().and_then(Result::ok);
+                assert!(decision.as_ref().is_none_or(Decision::is_allowed));
+                u64::from(decision.is_some())
             })
         });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.expect("no panic");
-        }
+        let admitted: u64 = joined(tasks).await.iter().sum();
         sleep(millis(200)).await;
         let [user, address, everyone] = charged(&patient, &rule).await;
         assert_eq!([user, address], [everyone; 2], "{algorithm:?}");
-        let admitted = admitted.load(Ordering::Relaxed);
         let is_right = (admitted..=3_000).contains(&everyone);
         assert!(is_right, "{algorithm:?}: {admitted}, {everyone} charged");
     }
@@ -158,103 +142,73 @@ async fn aborted_callers_are_charged_in_all_subjects_or_in_none() {
 /// The server forgets its scripts, over and over, while flights are under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgotten_scripts_charge_once() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let url = proxy.url.clone();
-    let store = connect(&url, PATIENT).await;
+    const ROUNDS: u64 = 20;
+    let (server, _proxy, store) = far(millis(4)).await;
     for algorithm in GROWING {
         let rule = roomy(algorithm, algorithm.name());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let flush = {
-            let (is_over, url) = (Arc::clone(&is_over), server.url.clone());
-            tokio::spawn(async move {
-                let mut connection = kit::async_connection(&url).await;
-                let mut flushes = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let mut flush = redis::cmd("SCRIPT");
-                    let flush = flush.arg("FLUSH").exec_async(&mut connection);
-                    flush.await.expect("flushed");
-                    flushes += 1;
-                    sleep(millis(3)).await;
-                }
-                flushes
-            })
-        };
-        let rounds = 20;
-        for _ in 0..rounds {
+        let flushes = Arc::<AtomicU64>::default();
+        let (counted, mut connection) = (
+            Arc::clone(&flushes),
+            kit::async_connection(&server.url).await,
+        );
+        let flush = background([async move {
+            loop {
+                let mut flush = redis::cmd("SCRIPT");
+                let flush = flush.arg("FLUSH").exec_async(&mut connection);
+                flush.await.expect("flushed");
+                counted.fetch_add(1, Ordering::Relaxed);
+                sleep(millis(3)).await;
+            }
+        }]);
+        for _ in 0..ROUNDS {
             let takes: Vec<_> = (0..150).map(|at| nth(&rule, at)).collect();
             for answer in join_all(takes.iter().map(|take| store.take(take))).await {
                 assert!(answer.expect("a decision").is_allowed());
             }
         }
-        is_over.store(true, Ordering::Relaxed);
-        let flushes = flush.await.expect("no panic");
+        drop(flush);
+        let flushes = flushes.load(Ordering::Relaxed);
         assert!(flushes > 5, "{flushes}");
         let charged = charged(&store, &rule).await;
-        assert_eq!(charged, [rounds * 150; 3], "{algorithm:?}");
+        assert_eq!(charged, [ROUNDS * 150; 3], "{algorithm:?}");
     }
 }
 
 /// Two processes ask for more than there is: each unit goes to somebody, and no unit to two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_share_each_subject() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(3)).await;
-    let url = proxy.url.clone();
-    let stores = [
-        connect(&server.url, PATIENT).await,
-        connect(&url, PATIENT).await,
-    ];
+    let (server, _proxy, far) = far(millis(3)).await;
+    let stores = [connect(&server.url, PATIENT).await, far];
     for algorithm in GROWING {
-        let hours = |name: &str, max| Subject::new(name, Everyone).limit(quota(max, HOUR));
-        let rule = named(
-            algorithm,
-            [
-                hours("user", 30),
-                hours("address", 70),
-                hours("everyone", 300),
-            ],
-        );
+        let maxes = [("user", 30), ("address", 70), ("everyone", 300)];
+        let hours = maxes.map(|(name, max)| Subject::new(name, Everyone).limit(quota(max, HOUR)));
+        let rule = named(algorithm, hours);
         let tasks = stores.iter().enumerate().map(|(process, store)| {
             let (store, rule) = (store.clone(), Arc::clone(&rule));
             tokio::spawn(async move {
-                let (mut users, mut addresses) = ([0; USERS], [0; ADDRESSES]);
+                let mut allowed = Vec::new();
                 for round in 0..10 {
                     let ats: Vec<_> = (0..120).map(|at| at * (process + 1) + round).collect();
                     let takes: Vec<_> = ats.iter().map(|at| nth(&rule, *at)).collect();
                     let answers = join_all(takes.iter().map(|take| store.take(take))).await;
-                    for (at, answer) in ats.iter().zip(answers) {
-                        let is_allowed = answer.expect("a decision").is_allowed();
-                        users[at % USERS] += u64::from(is_allowed);
-                        addresses[at % ADDRESSES] += u64::from(is_allowed);
-                    }
+                    let answers = ats.into_iter().zip(answers);
+                    allowed.extend(answers.filter_map(|(at, answer)| {
+                        answer.expect("a decision").is_allowed().then_some(at)
+                    }));
                 }
-                (users, addresses)
+                allowed
             })
         });
-        let (mut users, mut addresses) = ([0; USERS], [0; ADDRESSES]);
-        for task in tasks.collect::<Vec<_>>() {
-            let (of_users, of_addresses) = task.await.expect("no panic");
-            users
-                .iter_mut()
-                .zip(of_users)
-                .for_each(|(sum, it)| *sum += it);
-            addresses
-                .iter_mut()
-                .zip(of_addresses)
-                .for_each(|(sum, it)| *sum += it);
-        }
-        let all: u64 = users.iter().sum();
-        assert!(users.iter().all(|it| *it <= 30), "{algorithm:?}: {users:?}");
-        assert!(addresses.iter().all(|it| *it <= 70), "{addresses:?}");
-        assert_eq!(all, 300, "{algorithm:?}: {users:?}, {addresses:?}");
-        for (at, used) in users.iter().enumerate() {
-            let take = take(&rule, &[("user", &format!("u{at}"))]);
-            assert_eq!(left(&stores[0], &take).await[0], 30 - used);
-        }
-        for (at, used) in addresses.iter().enumerate() {
-            let take = take(&rule, &[("address", &format!("a{at}"))]);
-            assert_eq!(left(&stores[0], &take).await[1], 70 - used);
+        let allowed = joined(tasks).await.concat();
+        assert_eq!(allowed.len(), 300, "{algorithm:?}");
+        let ways = [("user", USERS, 30, 0), ("address", ADDRESSES, 70, 1)];
+        for (name, number, max, place) in ways {
+            for at in 0..number {
+                let used = allowed.iter().filter(|it| **it % number == at).count() as u64;
+                assert!(used <= max, "{algorithm:?}: {name} {at} used {used}");
+                let take = take(&rule, &[(name, &format!("{}{at}", &name[..1]))]);
+                assert_eq!(left(&stores[0], &take).await[place], max - used);
+            }
         }
     }
 }

@@ -12,25 +12,19 @@ async fn damaged_values_under_one_count() {
     let clock = clock_at(NOW);
     let store = connect(&server.url, PATIENT).await.clock(clock);
     for algorithm in Algorithm::ALL {
+        let user = subject("user", 10).limit(costing(10, 1));
         let rule = named(
             algorithm,
-            [
-                subject("user", 10).limit(costing(10, 1)),
-                subject("address", 10),
-                subject("everyone", 10),
-            ],
+            [user, subject("address", 10), subject("everyone", 10)],
         );
         let take = tuple(&rule, "u", "a");
-        let values: Vec<String> = match algorithm {
-            Algorithm::SlidingLog => ["1 a", "-5 -1", "9e99 x:y", "0 :"]
-                .map(str::to_owned)
-                .into(),
-            _ => ["x", "\u{1}", "0123456789", &"z".repeat(400)]
-                .map(str::to_owned)
-                .into(),
+        let long = "z".repeat(400);
+        let values = match algorithm {
+            Algorithm::SlidingLog => ["1 a", "-5 -1", "9e99 x:y", "0 :"],
+            _ => ["x", "\u{1}", "0123456789", &long],
         };
         for place in 0..4 {
-            for value in &values {
+            for value in values {
                 run(&server, "FLUSHDB");
                 assert!(decide(&store, &take).await.is_allowed());
                 let name = take.counts()[place].name("CurrentLimiter:");

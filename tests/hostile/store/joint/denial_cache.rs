@@ -5,13 +5,10 @@ use super::{joint, left, subject, take, three, tuple};
 use crate::prelude::*;
 
 async fn stores(server: &Redis) -> [Arc<dyn Store>; 2] {
-    let redis = connect(&server.url, PATIENT).await;
-    [
-        Resilient::bare(redis).denial_cache(Duration::MAX).build(),
-        Resilient::bare(MemoryStore::new())
-            .denial_cache(Duration::MAX)
-            .build(),
-    ]
+    let redis = Resilient::bare(connect(&server.url, PATIENT).await);
+    let memory = Resilient::bare(MemoryStore::new());
+    let redis = redis.denial_cache(Duration::MAX).build();
+    [redis, memory.denial_cache(Duration::MAX).build()]
 }
 
 #[tokio::test]
@@ -43,8 +40,7 @@ async fn a_denial_never_answers_another_tuple() {
                 &[("address", "1")],
             ] {
                 let decision = decide(&store, &take(&rule, keys)).await;
-                let is_right = decision.is_allowed();
-                assert!(is_right, "{algorithm:?}, {keys:?}: {decision:?}");
+                assert!(decision.is_allowed(), "{keys:?}: {decision:?}");
             }
             // Those that name alice are denied, whatever else they name.
             for keys in [
@@ -67,15 +63,9 @@ async fn a_refund_and_a_reset_void_the_denials_that_share_a_count() {
         for algorithm in COUNTING {
             for way in ["refund", "settle", "reset", "reset one"] {
                 let path = format!("{}-{way}", algorithm.name());
-                let rule = joint(
-                    algorithm,
-                    &path,
-                    [
-                        subject("user", 9),
-                        subject("address", 2),
-                        subject("all", 90),
-                    ],
-                );
+                let subjects = [("user", 9), ("address", 2), ("all", 90)];
+                let subjects = subjects.map(|(name, max)| subject(name, max));
+                let rule = joint(algorithm, &path, subjects);
                 let of = |user: &str, address: &str| {
                     take(&rule, &[("user", user), ("address", address), ("all", "")])
                 };
@@ -92,10 +82,7 @@ async fn a_refund_and_a_reset_void_the_denials_that_share_a_count() {
                     "refund" => give_back(&charge).await,
                     "settle" => settle(&charge, 0).await.given_back,
                     "reset" => u64::from(reset(&store, &of("zoe", "x")).await),
-                    _ => {
-                        let address = take(&rule, &[("address", "x")]);
-                        u64::from(reset(&store, &address).await)
-                    }
+                    _ => u64::from(reset(&store, &take(&rule, &[("address", "x")])).await),
                 };
                 assert_eq!(free, 1, "{path}");
                 for user in ["bob", "carol"] {
@@ -134,7 +121,8 @@ async fn a_cached_store_decides_as_a_plain_one() {
                     let [of_cached, of_plain] = charges.swap_remove(at);
                     let used = random.below(2);
                     let units = settle(&of_cached, used).await.given_back;
-                    assert_eq!(units, settle(&of_plain, used).await.given_back);
+                    let expected = settle(&of_plain, used).await.given_back;
+                    assert_eq!(units, expected);
                 }
                 1 if random.is(20) => {
                     let of_cached = reset(&cached, &take).await;
@@ -142,13 +130,10 @@ async fn a_cached_store_decides_as_a_plain_one() {
                     charges.clear();
                 }
                 _ => {
-                    let (of_cached, of_plain) =
-                        (decide(&cached, &take).await, decide(&plain, &take).await);
-                    assert_eq!(
-                        of_cached.is_allowed(),
-                        of_plain.is_allowed(),
-                        "{algorithm:?}, {step}: {take:?}\n{of_cached:?}\n{of_plain:?}"
-                    );
+                    let of_cached = decide(&cached, &take).await;
+                    let of_plain = decide(&plain, &take).await;
+                    let case = format!("{take:?}\n{of_cached:?}\n{of_plain:?}");
+                    assert_eq!(of_cached.is_allowed(), of_plain.is_allowed(), "{case}");
                     let states = |decision: &Decision| {
                         let states = decision.quotas().iter();
                         let states = states.map(|it| (it.remaining(), it.is_exceeded()));
@@ -185,15 +170,12 @@ async fn refunds_amid_a_flood_of_denials() {
                         let decision = decide(&store, &take).await;
                         if let Some(receipt) = decision.receipt() {
                             yield_now().await;
-                            let charge = Charge::new(Arc::clone(&store), take, receipt);
-                            give_back(&charge).await;
+                            refund(&store, &take, &receipt).await;
                         }
                     }
                 })
             });
-            for task in join_all(tasks.collect::<Vec<_>>()).await {
-                task.expect("no panic");
-            }
+            joined(tasks).await;
             for user in 0..3 {
                 let take = tuple(&rule, &format!("u{user}"), "x");
                 let decision = decide(&store, &take).await;

@@ -40,20 +40,14 @@ async fn a_foreign_value_fails_its_own_requests_only() {
                 run(&server, "FLUSHDB");
                 run(&server, &command);
                 let before = keys_of(&server);
-                let fine: Vec<Take> = (0..60)
-                    .map(|at| tuple(&rule, &format!("u{at}"), "fine-address"))
-                    .collect();
-                let (mut takes, mut is_bad) = (Vec::new(), Vec::new());
-                for (at, fine) in fine.iter().enumerate() {
-                    takes.push(fine.clone());
-                    is_bad.push(place == 2);
-                    if at % 7 == 3 {
-                        takes.push(bad.clone());
-                        is_bad.push(true);
-                    }
-                }
-                let answers = join_all(takes.iter().map(|take| store.take(take))).await;
-                for (at, (answer, is_bad)) in answers.iter().zip(is_bad).enumerate() {
+                let fine = |at| tuple(&rule, &format!("u{at}"), "fine-address");
+                let takes = (0..60).flat_map(|at| {
+                    let bad = (at % 7 == 3).then(|| (bad.clone(), true));
+                    std::iter::once((fine(at), place == 2)).chain(bad)
+                });
+                let takes: Vec<_> = takes.collect();
+                let answers = join_all(takes.iter().map(|(take, _)| store.take(take))).await;
+                for (at, (answer, (_, is_bad))) in answers.iter().zip(takes).enumerate() {
                     match (answer, is_bad) {
                         (Ok(decision), false) => assert!(decision.is_allowed()),
                         (Err(error), true) => {
@@ -66,7 +60,7 @@ async fn a_foreign_value_fails_its_own_requests_only() {
                     assert_eq!(keys_of(&server), before, "{algorithm:?}, {command}");
                     continue;
                 }
-                let left = left(&store, &fine[5]).await;
+                let left = left(&store, &fine(5)).await;
                 assert_eq!(left, [99, 40, 9_940], "{algorithm:?}, {command}");
             }
         }
@@ -85,22 +79,18 @@ async fn a_refund_beside_a_foreign_value() {
             let rule = three(algorithm, algorithm.name(), [10, 10, 10]);
             let take = tuple(&rule, "user", "address");
             let receipt = receipt_of(&store, &take).await;
-            let names: Vec<_> = take
-                .counts()
-                .iter()
-                .map(|count| count.name("CurrentLimiter:"))
-                .collect();
-            run(&server, &format!("DEL {}", names[place]));
-            run(&server, &format!("HSET {} field text", names[place]));
-            let error = store.take(&take).await.expect_err("a foreign value");
-            assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}");
+            let name = take.counts()[place].name("CurrentLimiter:");
+            run(&server, &format!("DEL {name}"));
+            run(&server, &format!("HSET {name} field text"));
+            let refused = store.take(&take).await;
+            assert_eq!(kind(&refused), Some(StoreErrorKind::WrongType));
             // Whether the others get their unit back or not, all is answered, nothing is written to
             // the foreign key, and nobody gets more than was charged.
             let refund = store.refund(&take, &receipt).await;
             let again = store.refund(&take, &receipt).await;
             let is_right = !matches!(again, Ok(units) if units > 1);
             assert!(is_right, "{algorithm:?}: {refund:?}, {again:?}");
-            run(&server, &format!("DEL {}", names[place]));
+            run(&server, &format!("DEL {name}"));
             for (at, left) in left(&store, &take).await.into_iter().enumerate() {
                 assert!((9..=10).contains(&left), "{algorithm:?}, {at}: {left}");
             }

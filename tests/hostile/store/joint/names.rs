@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{costing, joint, quota};
+use super::{costing, joint, quota, subject};
 use crate::prelude::*;
 
 const PATHS: [&str; 10] = [
@@ -14,17 +14,14 @@ const SUBJECTS: [&str; 12] = [
 
 fn keys() -> Vec<Key> {
     let long = "k".repeat(20_000);
-    let mut keys: Vec<Key> = [
+    let texts = [
         "", "k", ":k", "k:", "~1", "~1:k", "{k}", "}", "1:k", " ", "ключ", "\0", "\n", "b:k", "#",
         "%3A", "k%3Ak", &long,
-    ]
-    .into_iter()
-    .map(Key::from)
-    .collect();
-    keys.push(Key::default());
-    keys.push(Key::default().with("k").with("k"));
-    keys.push(Key::default().with("k:k"));
-    keys.push(Key::default().with("").with("k"));
+    ];
+    let mut keys = texts.map(Key::from).to_vec();
+    let none = Key::default();
+    keys.extend([none.clone().with("k").with("k"), none.clone().with("k:k")]);
+    keys.extend([none.clone().with("").with("k"), none]);
     keys
 }
 
@@ -34,11 +31,8 @@ fn rules() -> Vec<Arc<Rule>> {
     for (at, path) in PATHS.iter().enumerate() {
         for pair in SUBJECTS.chunks(2) {
             let algorithm = Algorithm::ALL[at % 4];
-            let plain = Subject::new(pair[0], Everyone).limit(quota(10, 60_000));
-            let costly = Subject::new(pair[1], Everyone)
-                .limit(quota(10, 60_000))
-                .limit(costing(10, 1))
-                .limit(costing(11, 2));
+            let [plain, costly] = [pair[0], pair[1]].map(|name| subject(name, 10));
+            let costly = costly.limit(costing(10, 1)).limit(costing(11, 2));
             rules.push(joint(algorithm, path, [plain, costly]));
         }
     }
@@ -102,10 +96,8 @@ async fn no_two_counts_share_a_value() {
                     takes.push(take.with_cost(3));
                 }
             }
-            for (take, answer) in takes
-                .iter()
-                .zip(join_all(takes.iter().map(|take| store.take(take))).await)
-            {
+            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+            for (take, answer) in takes.iter().zip(answers) {
                 let decision = answer.unwrap_or_else(|error| panic!("{take:?}: {error}"));
                 let left = decision.quotas().iter().map(|it| it.remaining());
                 assert_eq!(left.collect::<Vec<_>>(), [7, 7, 9, 9], "{take:?}");

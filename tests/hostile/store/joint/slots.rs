@@ -28,10 +28,9 @@ async fn all_keys_of_a_take_share_a_slot() {
                 let subjects = names.iter().filter(|it| !it.is_empty()).take(8).enumerate();
                 let subjects = subjects.map(|(at, name)| {
                     let subject = Subject::new(name, Everyone).limit(quota(10, 60_000));
-                    if at == 2 {
-                        subject.limit(costing(10, 1))
-                    } else {
-                        subject
+                    match at {
+                        2 => subject.limit(costing(10, 1)),
+                        _ => subject,
                     }
                 });
                 let rule = joint(algorithm, path, subjects);
