@@ -61,12 +61,16 @@ pub(crate) async fn lost(store: &impl Store, number: usize) -> Vec<Lost> {
     lost
 }
 
+fn hasty_rule() -> Arc<Rule> {
+    rule("hasty", 1_000_000, HOUR)
+}
+
 /// Clients of an HTTP server give up after 8 ms; every decision takes 20 ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_clients_that_abort() {
     let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     let layer = RateLimitLayer::new("page", HOUR, 1_000_000).store(store.clone());
-    let app = Router::new().route("/", get(async || "1").layer(layer));
+    let app = kit::app(layer);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
@@ -88,13 +92,12 @@ async fn http_clients_that_abort() {
 async fn wrapped_callers_that_abort() {
     let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     let wrapped = Resilient::new(store).in_flight(24).build();
-    let wrapped = Arc::new(wrapped);
     nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
         let hasty = Arc::clone(&wrapped);
         let _clients = Clients::start(CLIENTS, move |at| {
             let hasty = Arc::clone(&hasty);
             async move {
-                let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+                let mine = take(&hasty_rule(), at);
                 let _ = timeout(millis(8), hasty.take(&mine)).await;
             }
         });
@@ -113,7 +116,7 @@ async fn callers_with_hardly_any_time() {
             let _clients = Clients::start(CLIENTS, move |at| {
                 let hasty = hasty.clone();
                 async move {
-                    let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+                    let mine = take(&hasty_rule(), at);
                     let answer = hasty.take(&mine).await;
                     assert!(answer.is_err(), "no reply comes that early: {answer:?}");
                     sleep(millis(2)).await;
@@ -134,7 +137,7 @@ async fn callers_that_drop_at_every_point() {
         let _clients = Clients::start(CLIENTS, move |at| {
             let hasty = hasty.clone();
             async move {
-                let rule = rule("hasty", 1_000_000, HOUR);
+                let rule = hasty_rule();
                 let many: Vec<_> = (0..150).map(|key| take(&rule, key)).collect();
                 drop(hasty.take(&many[0]));
                 for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
@@ -168,8 +171,7 @@ async fn busy_callers_far_away() {
                 lost
             })
         });
-        let lost = join_all(callers).await.into_iter();
-        lost.flat_map(|lost| lost.expect("no panic")).collect()
+        joined(callers).await.into_iter().flatten().collect()
     })
     .await;
 }
@@ -190,8 +192,7 @@ async fn strangers_at_odd_times_far_away() {
                 answer.err().map(|error| Lost::since(began, error))
             })
         });
-        let lost = join_all(callers).await.into_iter();
-        lost.filter_map(|lost| lost.expect("no panic")).collect()
+        joined(callers).await.into_iter().flatten().collect()
     })
     .await;
 }
@@ -201,7 +202,7 @@ async fn strangers_at_odd_times_far_away() {
 async fn a_broken_key_does_not_open_the_breaker() {
     let (server, store) = near_within(TIMEOUT).await;
     kit::run(&server, "SET CurrentLimiter:broken:x nonsense");
-    let wrapped = Arc::new(Resilient::new(store.timeout(PATIENT)).build());
+    let wrapped = Resilient::new(store.timeout(PATIENT)).build();
     let broken = take(&rule("broken", 10, HOUR), "x");
     let hasty = Arc::clone(&wrapped);
     let _clients = Clients::start(4, move |_| {
@@ -225,12 +226,11 @@ async fn a_hasty_store_on_the_same_handle() {
     let server = Redis::start();
     let proxy = behind(&server, millis(150)).await;
     let redis = tidegate::Redis::connect(&*proxy.url).await.expect("runs");
-    let (hasty, patient) = (RedisStore::of(&redis), RedisStore::of(&redis));
-    let (hasty, patient) = (hasty.timeout(millis(10)), patient.timeout(millis(400)));
+    let [hasty, patient] = [10, 400].map(|it| RedisStore::of(&redis).timeout(millis(it)));
     let _clients = Clients::start(CLIENTS, move |at| {
         let hasty = hasty.clone();
         async move {
-            let mine = take(&rule("hasty", 1_000_000, HOUR), at);
+            let mine = take(&hasty_rule(), at);
             let _ = hasty.take(&mine).await;
         }
     });
@@ -248,7 +248,7 @@ async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> Str
     let _clients = Clients::start(hasty_callers, move |at| {
         let hasty = hasty.clone();
         async move {
-            let _ = hasty.take(&take(&rule("hasty", 1_000_000, HOUR), at)).await;
+            let _ = hasty.take(&take(&hasty_rule(), at)).await;
             sleep(millis(1)).await;
         }
     });

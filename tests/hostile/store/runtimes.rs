@@ -1,6 +1,5 @@
 //! Law 9 and law 6 across runtimes: stores that outlive theirs, and futures that outlive stores.
 
-
 use crate::prelude::*;
 
 /// A runtime that only uses the store ends with takes under way: the others lose nothing.

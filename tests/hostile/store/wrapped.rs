@@ -1,29 +1,23 @@
 //! Wrappers and layers around each other keep what they promise.
 
-use tower::ServiceExt;
+use kit::http::status;
 
 use crate::prelude::*;
-
-async fn status(app: &Router) -> StatusCode {
-    let request = kit::http::get("/");
-    let answer = app.clone().oneshot(request).await;
-    answer.expect("axum does not fail").status()
-}
+use crate::refusals::limited;
 
 /// Two layers of one path and one store count together, as do layers on two connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn layers_that_share_a_count() {
-    let server = Redis::start();
-    let store = Arc::new(connect(&server.url, PATIENT).await);
-    let other = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
+    let (store, other) = (Arc::new(store), connect(&server.url, PATIENT).await);
     let layer = || RateLimitLayer::new("shared", HOUR, 60);
     let apps = [
         layer().store(Arc::clone(&store)),
         layer().store(Arc::clone(&store) as Arc<dyn Store>),
         layer().store(other),
     ];
-    let apps = apps.map(|layer| Router::new().route("/", get(async || "1").layer(layer)));
-    let answers = join_all((0..200).map(|at| status(&apps[at % 3]))).await;
+    let apps = apps.map(kit::app);
+    let answers = join_all((0..200).map(|at| status(&apps[at % 3], "/"))).await;
     let allowed = answers.iter().filter(|status| status.is_success()).count();
     assert_eq!(allowed, 60, "law 1");
 }
@@ -31,30 +25,22 @@ async fn layers_that_share_a_count() {
 /// Layers in layers: each is asked once, and what the outer one denies costs the inner nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn layers_in_layers() {
-    let server = Redis::start();
-    let store = Arc::new(connect(&server.url, PATIENT).await);
+    let (_server, store) = near().await;
+    let store = Arc::new(store);
     let handled = Arc::<AtomicU64>::default();
-    let handler = get({
-        let handled = Arc::clone(&handled);
-        async move || {
-            handled.fetch_add(1, Ordering::Relaxed);
-            "1"
-        }
-    });
+    let counted = Arc::clone(&handled);
+    let handler = get(async move || counted.fetch_add(1, Ordering::Relaxed).to_string());
     let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
     let twice = handler.layer((layer("inner", 30), layer("inner", 30)));
     let app = Router::new().route("/", twice).layer(layer("outer", 40));
-    let answers = join_all((0..100).map(|_| status(&app))).await;
+    let answers = join_all((0..100).map(|_| status(&app, "/"))).await;
     let allowed = answers.iter().filter(|status| status.is_success()).count() as u64;
     assert_eq!(allowed, handled.load(Ordering::Relaxed));
-    let charged = async |path: &str, max: u64| charged(&store, &take_all(path, max)).await as u64;
-    assert_eq!(charged("outer", 40).await, 40);
-    assert_eq!(charged("inner", 30).await, 30);
+    for (path, max) in [("outer", 40), ("inner", 30)] {
+        let take = hourly(Algorithm::SlidingLog, path, max, 1);
+        assert_eq!(charged(&store, &take).await, max);
+    }
     assert!(allowed <= 15, "each of them takes two: {allowed}");
-}
-
-fn take_all(path: &str, max: u64) -> tidegate::Take {
-    tidegate::Take::new(rule(path, max, HOUR), tidegate::Key::default())
 }
 
 /// Every permit of the bound comes back, however its questions end.
@@ -68,10 +54,9 @@ async fn places_come_back() {
         let answers = join_all((0..20).map(|_| bounded.take(&one)));
         let answers = timeout(millis(20 + round * 20), answers).await;
         if let Ok(answers) = answers {
-            let shed = answers.iter().filter(|answer| {
-                let error = answer.as_ref().expect_err("it hangs");
-                error.kind() == StoreErrorKind::Overloaded
-            });
+            assert!(answers.iter().all(Result::is_err), "it hangs");
+            let shed = Some(StoreErrorKind::Overloaded);
+            let shed = answers.iter().filter(|answer| kind(answer) == shed);
             assert_eq!(shed.count(), 12);
         }
         assert_eq!(bounded.under_way(), 0);
@@ -89,10 +74,7 @@ async fn places_come_back() {
 async fn everything_around_a_server_that_hangs() {
     const MAX: u64 = 100;
     let (server, store) = near_within(TIMEOUT).await;
-    let store = Resilient::new(store)
-        .fallback(Share::of_processes(4))
-        .build();
-    let store = Arc::new(store);
+    let store = Resilient::new(store).processes(4).build();
     let one = take(&rule("hangs", MAX, HOUR), "");
     let mut allowed = 0;
     for _round in 0..3 {
@@ -101,8 +83,8 @@ async fn everything_around_a_server_that_hangs() {
         while began.elapsed() < millis(400) {
             let asked = Instant::now();
             let answers = join_all((0..10).map(|_| store.take(&one))).await;
-            let is_right = asked.elapsed() < TIMEOUT + millis(400);
-            assert!(is_right, "{:?}", asked.elapsed());
+            let took = asked.elapsed();
+            assert!(took < TIMEOUT + millis(400), "{took:?}");
             for answer in answers {
                 let answer = answer.expect("the fallback decides");
                 assert_eq!(answer.source(), Source::Fallback);
@@ -111,16 +93,12 @@ async fn everything_around_a_server_that_hangs() {
             sleep(millis(5)).await;
         }
         server.signal("CONT");
-        let began = Instant::now();
-        loop {
+        let is_back = async || {
             let answer = decide(&store, &one).await;
             allowed += u64::from(answer.is_allowed());
-            if answer.source() == Source::Redis {
-                break;
-            }
-            assert!(began.elapsed() < Duration::from_secs(1), "back in a second");
-            sleep(millis(2)).await;
-        }
+            answer.source() == Source::Redis
+        };
+        within(Duration::from_secs(1), "the server decides", is_back).await;
     }
     for _ in 0..2 * MAX {
         allowed += u64::from(is_allowed(&store.take(&one).await));
@@ -133,30 +111,23 @@ async fn everything_around_a_server_that_hangs() {
 /// breaker around the store.
 async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
     let server = Redis::start();
-    kit::run(
-        &server,
-        "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*first* +@all",
-    );
-    let url = server.url.replace("//", "//gate:secret@");
-    let store = connect(&url, PATIENT).await;
-    let store = Arc::new(Resilient::new(store).build());
+    let store = connect(&limited(&server), PATIENT).await;
+    let store = Resilient::new(store).build();
     let (free, closed) = (rule("free", 1_000_000, HOUR), rule("closed", 1_000, HOUR));
-    let hammer = (0..callers).map(|at| {
+    let _hammer = background((0..callers).map(|at| {
         let (store, closed) = (Arc::clone(&store), take(&closed, at));
-        tokio::spawn(async move {
+        async move {
             loop {
                 let _ = store.take(&closed).await;
                 sleep(pause).await;
             }
-        })
-    });
-    let hammer: Vec<_> = hammer.collect();
+        }
+    }));
     let mut lost = 0;
     for _ in 0..200 {
         lost += u32::from(store.take(&take(&free, "x")).await.is_err());
         sleep(millis(5)).await;
     }
-    hammer.iter().for_each(JoinHandle::abort);
     println!("{callers} callers, {pause:?}: {lost} of 200 lost");
     lost
 }
@@ -174,24 +145,19 @@ async fn a_forbidden_key_and_a_breaker() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborted_callers_and_a_fallback() {
     let (_server, _proxy, store) = far_within(millis(20), millis(500)).await;
-    let store = Resilient::new(store)
-        .fallback(Share::of_processes(2))
-        .build();
-    let store = Arc::new(store);
+    let store = Resilient::new(store).processes(2).build();
     let shared = rule("aborts", 1_000_000, HOUR);
-    let hasty = (0..12).map(|at| {
+    let _hasty = background((0..12).map(|at| {
         let (store, take) = (Arc::clone(&store), take(&shared, at));
-        tokio::spawn(async move {
+        async move {
             loop {
                 let _ = timeout(millis(8), store.take(&take)).await;
                 sleep(millis(1)).await;
             }
-        })
-    });
-    let hasty: Vec<_> = hasty.collect();
+        }
+    }));
     for _ in 0..60 {
-        let decision = store.take(&take(&shared, "bystander")).await;
-        assert_eq!(decision.expect("a decision").source(), Source::Redis);
+        let decision = decide(&store, &take(&shared, "bystander")).await;
+        assert_eq!(decision.source(), Source::Redis);
     }
-    hasty.iter().for_each(JoinHandle::abort);
 }

@@ -7,9 +7,7 @@ use crate::prelude::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn of(windows: &[Duration]) -> Rule {
-    let quotas = windows
-        .iter()
-        .map(|window| Quota::new(*window, 10).expect("valid"));
+    let quotas = windows.iter().map(|window| kit::quota(10, *window));
     Rule::new("rule", quotas).expect("valid")
 }
 
@@ -29,7 +27,7 @@ fn leases_at_their_ends() {
         (millis(21), SECOND, Some(millis(20))),
     ];
     for (lease, window, effective) in cases {
-        for algorithm in super::LEASED {
+        for algorithm in LEASED {
             let rule = of(&[window, 7 * window]).with_algorithm(algorithm);
             let rule = rule.with_lease(lease).expect("leases");
             assert_eq!(rule.lease(), effective, "{lease:?} of {window:?}");
@@ -45,7 +43,7 @@ fn leases_at_their_ends() {
 /// Windows of ten years cannot be longer: an error, and not a panic or a lease that is not counted.
 #[test]
 fn windows_of_ten_years() {
-    for algorithm in super::LEASED {
+    for algorithm in LEASED {
         for windows in [&[Quota::MAX_WINDOW][..], &[SECOND, Quota::MAX_WINDOW]] {
             for lease in [Duration::ZERO, millis(50), Duration::MAX] {
                 match of(windows).with_algorithm(algorithm).with_lease(lease) {
@@ -66,36 +64,24 @@ fn windows_of_ten_years() {
 #[test]
 fn settings_that_follow_each_other() {
     let rule = || of(&[10 * SECOND]);
-    let twice = rule()
-        .with_lease(HOUR)
-        .expect("leases")
-        .with_lease(millis(30))
-        .expect("leases");
+    let leasing = |rule: Rule, lease| rule.with_lease(lease).expect("leases");
+    let twice = leasing(leasing(rule(), HOUR), millis(30));
     assert_eq!(twice.lease(), Some(millis(30)));
-    let off = twice.with_lease(Duration::ZERO).expect("no leases");
+    let off = leasing(twice, Duration::ZERO);
     assert_eq!((off.lease(), off.quotas()[0].window()), (None, 10 * SECOND));
     for algorithm in Algorithm::ALL {
-        let other = rule()
-            .with_lease(millis(30))
-            .expect("leases")
-            .with_algorithm(algorithm);
+        let other = leasing(rule(), millis(30)).with_algorithm(algorithm);
         assert_eq!(other.lease(), None, "{algorithm:?}");
         assert_eq!(other.quotas()[0].window(), 10 * SECOND, "{algorithm:?}");
     }
-    let gcra = rule()
-        .with_algorithm(Algorithm::Gcra)
-        .with_lease(millis(30));
-    let error = gcra.expect_err("no leases");
+    let gcra = rule().with_algorithm(Algorithm::Gcra);
+    let error = gcra.with_lease(millis(30)).expect_err("no leases");
     assert_eq!(error, RuleError::NoLeases("gcra"));
     assert!(error.to_string().contains("gcra"));
-    let candidate = rule().with_lease(millis(20)).expect("leases");
-    let all = rule()
-        .with_lease(millis(30))
-        .expect("leases")
+    let all = leasing(rule(), millis(30))
         .with_prefix("other:")
-        .with_cost(3)
-        .with_shadow(candidate)
-        .into_shadow();
+        .with_cost(3);
+    let all = all.with_shadow(leasing(rule(), millis(20))).into_shadow();
     assert_eq!(all.lease(), Some(millis(30)));
     assert_eq!(all.quotas()[0].window(), 10 * SECOND);
     // A copy of the rule is the same rule.
@@ -111,37 +97,26 @@ fn files() {
             "[rules.feed]\nmax-count = 10\nwindow = \"1s\"\nalgorithm = \"{algorithm}\"\nlease = {lease}\n"
         )
     };
-    for algorithm in super::LEASED {
-        for (lease, effective) in [
-            ("\"50ms\"", Some(millis(20))),
-            ("\"1ms\"", Some(millis(1))),
-            ("\"1d\"", Some(millis(20))),
-            ("\"584000years\"", Some(millis(20))),
-        ] {
-            let rules = Rules::from_toml(&text(lease, algorithm.name())).expect("valid");
+    for algorithm in LEASED {
+        for (lease, effective) in [("50ms", 20), ("1ms", 1), ("1d", 20), ("584000years", 20)] {
+            let text = text(&format!("{lease:?}"), algorithm.name());
+            let rules = Rules::from_toml(&text).expect("valid");
             let told = rules.get("feed").expect("a rule").lease();
-            assert_eq!(told, effective, "{lease}");
+            assert_eq!(told, Some(millis(effective)), "{lease}");
         }
     }
     let limits = Limits::from_toml(&text("\"10ms\"", "sliding-log")).expect("valid");
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
-    for (lease, algorithm) in [
-        ("\"50ms\"", "gcra"),
-        ("\"0s\"", "gcra"),
-        ("\"-5ms\"", "sliding-log"),
-        ("\"\"", "sliding-log"),
-        ("50", "sliding-log"),
-        ("true", "sliding-log"),
-        ("[\"50ms\"]", "sliding-log"),
-        ("\"a while\"", "sliding-log"),
-        ("\"99999999999999999999s\"", "sliding-log"),
-    ] {
-        let text = text(lease, algorithm);
+    let words = ["50ms", "0s", "-5ms", "", "a while", "99999999999999999999s"];
+    let words = words.map(|lease| format!("{lease:?}"));
+    let others = ["50", "true", "[\"50ms\"]"].map(str::to_owned);
+    for (at, lease) in words.iter().chain(&others).enumerate() {
+        let text = text(lease, if at < 2 { "gcra" } else { "sliding-log" });
         let Err(error) = Rules::from_toml(&text) else {
             let rules = Rules::from_toml(&text).expect("valid");
             let rule = rules.get("feed").expect("a rule");
-            assert_eq!((lease, rule.lease()), ("\"0s\"", None), "{text}");
+            assert_eq!((&**lease, rule.lease()), ("\"0s\"", None), "{text}");
             continue;
         };
         let error = error.to_string();
@@ -152,19 +127,9 @@ fn files() {
         let rules = limits.rules().load();
         assert_eq!(rules.get("feed").expect("a rule").lease(), Some(millis(10)));
     }
-    let shadow = format!(
-        "{}[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n",
-        text("\"10ms\"", "sliding-log")
-    );
-    println!(
-        "{:?}",
-        Rules::from_toml(&shadow)
-            .map(|rules| rules.get("feed").and_then(|rule| rule.shadow()?.lease()))
-    );
     let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"10years\"\nlease = \"50ms\"\n";
-    let error = Rules::from_toml(ten_years)
-        .expect_err("too long")
-        .to_string();
-    let is_right = error.contains("rules.feed.lease") && error.contains("line 4");
-    assert!(is_right, "{error}");
+    let error = Rules::from_toml(ten_years).expect_err("too long");
+    let error = error.to_string();
+    assert!(error.contains("rules.feed.lease"), "{error}");
+    assert!(error.contains("line 4"), "{error}");
 }
