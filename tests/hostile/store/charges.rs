@@ -570,7 +570,7 @@ async fn ten_thousand_refunds() {
         for algorithm in Algorithm::ALL {
             let case = format!("{} {algorithm:?}", store.name());
             let rule = by(algorithm, "many", MANY, HOUR * 87_600);
-            let keys: Vec<_> = (0..KEYS).map(|key| take(&rule, key)).collect();
+            let keys = takes_of(&rule, KEYS);
             let takes = keys.iter().cycle().take(KEYS * MANY as usize);
             let takes: Vec<_> = takes.cloned().collect();
             let decisions = ask_all(&**store, &takes).await.expect("decisions");

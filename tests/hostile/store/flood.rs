@@ -157,7 +157,7 @@ async fn dropped_before_they_were_sent() {
 async fn takes_dropped_half_way() {
     let (_server, _proxy, store) = far(millis(2)).await;
     let rule = rule("half", 1_000_000, HOUR);
-    let takes: Vec<_> = (0..5_000).map(|key| take(&rule, key)).collect();
+    let takes = takes_of(&rule, 5_000);
     for round in 0..40 {
         let _ = timeout(millis(round % 10), ask_all(&store, &takes)).await;
     }
@@ -180,7 +180,7 @@ async fn keys_in_opposite_order() {
     let server = Redis::start();
     let store = Arc::new(connect(&server.url, PATIENT).await);
     let shared = rule("crossed", 500, HOUR);
-    let forth: Vec<_> = (0..300).map(|key| take(&shared, key)).collect();
+    let forth = takes_of(&shared, 300);
     let back: Vec<_> = forth.iter().rev().cloned().collect();
     let callers = (0..20).map(|at| {
         let store = Arc::clone(&store);

@@ -138,7 +138,7 @@ async fn callers_that_drop_at_every_point() {
             let hasty = hasty.clone();
             async move {
                 let rule = hasty_rule();
-                let many: Vec<_> = (0..150).map(|key| take(&rule, key)).collect();
+                let many = takes_of(&rule, 150);
                 drop(hasty.take(&many[0]));
                 for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
                     let some = &many[at * 5..][..1 + micros as usize % 90];

@@ -14,9 +14,8 @@ fn rules() -> Vec<Arc<Rule>> {
     let mut rules = Vec::new();
     for algorithm in Algorithm::ALL {
         for (path, max) in [("a", 20), ("a", 30), ("b", 7), ("c", 3)] {
-            let quota = |max, seconds| Quota::new(Duration::from_secs(seconds), max);
-            let quotas = [quota(max, 10), quota(3 * max, 60)];
-            let quotas = quotas.map(|quota| quota.expect("valid"));
+            let quotas = [(max, 10_000), (3 * max, 60_000)];
+            let quotas = quotas.map(|(max, window)| kit::quota(max, millis(window)));
             let quotas = &quotas[..if path == "c" { 1 } else { 2 }];
             let rule = Rule::new(path, quotas.iter().copied()).expect("valid");
             rules.push(Arc::new(rule.with_algorithm(algorithm)));
@@ -189,24 +188,20 @@ async fn flights_beside_each_other() {
 /// once, and no two get the same place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_flushed_all_the_time() {
-    let server = Arc::new(Redis::start());
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
+    let server = Arc::new(server);
     let is_over = Arc::<AtomicBool>::default();
-    let flushes = std::thread::spawn({
-        let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
-        move || {
-            while !is_over.load(Ordering::Relaxed) {
-                run(&server, "SCRIPT FLUSH");
-            }
+    let (flushed, ends) = (Arc::clone(&server), Arc::clone(&is_over));
+    let flushes = std::thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            run(&flushed, "SCRIPT FLUSH");
         }
     });
     for round in 0..10 {
         for algorithm in Algorithm::ALL {
-            let quota = Quota::new(HOUR, 150).expect("valid");
-            let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
-            let rule = Arc::new(rule.with_algorithm(algorithm));
+            let rule = by(algorithm, &format!("flushed{round}"), 150, HOUR);
             let takes: Vec<_> = (0..400).map(|at| take(&rule, at % 2)).collect();
-            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+            let answers = answers_of(&store, &takes).await;
             for key in 0..2 {
                 let answers = answers.iter().skip(key).step_by(2);
                 let answers = answers.map(|answer| answer.as_ref().expect("a decision"));
@@ -214,10 +209,7 @@ async fn scripts_are_flushed_all_the_time() {
                 let mut places: Vec<_> = allowed.map(|answer| answer.remaining()).collect();
                 places.sort_unstable();
                 let expected: Vec<u64> = (0..150).collect();
-                assert_eq!(
-                    places, expected,
-                    "{algorithm:?}: law 1, and each place once"
-                );
+                assert_eq!(places, expected, "{algorithm:?}: law 1, each once");
             }
         }
     }
@@ -230,24 +222,24 @@ async fn scripts_are_flushed_all_the_time() {
 #[tokio::test]
 async fn one_key_of_a_wrong_type() {
     let (server, _proxy, store) = far(millis(2)).await;
-    for wrong in [
-        "SET {} nonsense",
-        "RPUSH {} 1 2",
-        "HSET {} a b",
-        "SADD {} a",
+    let name = "CurrentLimiter:mixed:13";
+    for (put, value) in [
+        ("SET", "x"),
+        ("RPUSH", "1 2"),
+        ("HSET", "a b"),
+        ("SADD", "a"),
     ] {
         run(&server, "FLUSHDB");
-        run(&server, &wrong.replace("{}", "CurrentLimiter:mixed:13"));
+        run(&server, &format!("{put} {name} {value}"));
         let clock = clock_at(START);
         let memory = MemoryStore::new().clock(clock.clone());
         let store = store.clone().clock(clock);
         let mixed = rule("mixed", 3, HOUR);
         let takes: Vec<_> = (0..600).map(|at| take(&mixed, at * 7 % 100)).collect();
-        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+        let answers = answers_of(&store, &takes).await;
         for (at, (take, answer)) in takes.iter().zip(answers).enumerate() {
             if take.key().as_str() == "13" {
-                let error = answer.expect_err("it is not a limiter's");
-                assert_eq!(error.kind(), StoreErrorKind::WrongType);
+                assert_eq!(kind(&answer), Some(StoreErrorKind::WrongType));
             } else {
                 let expected = decide(&memory, take).await;
                 same(at, take, &answer.expect("a decision"), &expected);
@@ -262,9 +254,7 @@ async fn one_key_of_a_wrong_type() {
 async fn a_rare_key_beside_a_hot_one() {
     let (_server, _proxy, store) = far(millis(4)).await;
     let (hot, rare) = (rule("hot", 1_000_000, HOUR), rule("rare", 1_000_000, HOUR));
-    let hot: Vec<_> = (0..6_000).map(|_| take(&hot, "")).collect();
-    let hot = hot.iter().map(|take| store.take(take));
-    let hot = join_all(hot);
+    let hot = join_all((0..6_000).map(|_| store.take(&take(&hot, ""))));
     let began = Instant::now();
     let rare = async {
         let mut worst = Duration::ZERO;

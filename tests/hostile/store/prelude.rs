@@ -201,6 +201,25 @@ pub(crate) async fn receipt_of(store: &(impl Store + ?Sized), take: &Take) -> Re
     decide(store, take).await.receipt().expect("charged")
 }
 
+/// The answers to these takes, which are asked before any answer can come.
+pub(crate) async fn answers_of(
+    store: &(impl Store + ?Sized),
+    takes: &[Take],
+) -> Vec<Result<Decision, StoreError>> {
+    join_all(takes.iter().map(|take| store.take(take))).await
+}
+
+/// A take of each of so many keys.
+pub(crate) fn takes_of(rule: &Arc<Rule>, keys: usize) -> Vec<Take> {
+    (0..keys).map(|key| take(rule, key)).collect()
+}
+
+/// An allowed take that was asked for then, and is answered now.
+pub(crate) fn allowed_since(asked: Instant) -> Allowed {
+    let answered = Instant::now();
+    Allowed { asked, answered }
+}
+
 /// What is left, as the store says.
 pub(crate) async fn remaining(store: &(impl Store + ?Sized), take: &Take) -> u64 {
     store.peek(take).await.expect("a decision").remaining()

@@ -25,7 +25,7 @@ async fn one_forbidden_key() {
             _ => take(&free, at % 60),
         });
         let takes: Vec<_> = takes.collect();
-        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+        let answers = answers_of(&store, &takes).await;
         for (at, (take, answer)) in takes.iter().zip(&answers).enumerate() {
             match take.rule().path() {
                 "closed" => assert_eq!(kind(answer), Some(StoreErrorKind::Refused)),

@@ -4,7 +4,7 @@
 use crate::prelude::*;
 
 /// More than two script calls' keys, in one flight.
-const KEYS: u64 = 150;
+const KEYS: usize = 150;
 /// Above the time-out: what a busy machine takes to wake up.
 const SLACK: Duration = Duration::from_millis(60);
 const MAX: u64 = 1_000_000;
@@ -20,7 +20,7 @@ impl<'a> Owners<'a> {
 
     async fn new(store: &RedisStore, server: &'a Redis) -> Self {
         let shared = rule("owned", MAX, HOUR);
-        let takes: Vec<_> = (0..KEYS).map(|key| take(&shared, key)).collect();
+        let takes = takes_of(&shared, KEYS);
         let store = store.clone().timeout(PATIENT);
         let ahead = takes.iter().enumerate();
         let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * Self::APART));

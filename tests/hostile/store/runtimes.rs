@@ -14,7 +14,7 @@ fn a_guest_runtime_ends() {
             let (store, take) = (store.clone(), take(&rule, key));
             guest.spawn(async move { store.take(&take).await });
         }
-        let many: Vec<_> = (0..3_000).map(|key| take(&rule, key)).collect();
+        let many = takes_of(&rule, 3_000);
         let pending = store.clone();
         guest.spawn(async move { kit::ask_all(&pending, &many).await });
         std::thread::sleep(millis(round % 12));
@@ -46,7 +46,7 @@ fn the_home_runtime_ends() {
             let began = Instant::now();
             while began.elapsed() < Duration::from_secs(2) {
                 let asked = Instant::now();
-                let takes: Vec<_> = (0..70).map(|key| take(&rule, key)).collect();
+                let takes = takes_of(&rule, 70);
                 match kit::ask_all(&store, &takes).await {
                     Ok(_) => decisions += 1,
                     Err(_) => failures += 1,
@@ -73,7 +73,7 @@ async fn a_store_dropped_while_takes_are_pending() {
     for _ in 0..10 {
         let store = connect(&proxy.url, PATIENT).await;
         let rule = rule("dropped", 1_000_000, HOUR);
-        let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
+        let takes = takes_of(&rule, 200);
         let pending: Vec<_> = takes.iter().map(|take| store.take(take)).collect();
         drop(store);
         let answers = timeout(Duration::from_secs(5), join_all(pending)).await;
@@ -90,7 +90,7 @@ async fn dropped_stores_close_their_connections() {
     for _ in 0..20 {
         let store = connect(&server.url, PATIENT).await;
         let rule = rule("gone", 1_000, HOUR);
-        let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
+        let takes = takes_of(&rule, 200);
         let _ = timeout(Duration::from_micros(300), kit::ask_all(&store, &takes)).await;
     }
     let is_alone = async || {

@@ -182,8 +182,7 @@ async fn many_caches_admit_the_quota() {
                     while Instant::now() < end {
                         let asked = Instant::now();
                         if is_allowed(&store.take(&one).await) {
-                            let answered = Instant::now();
-                            allowed.push(Allowed { asked, answered });
+                            allowed.push(allowed_since(asked));
                         }
                         sleep(millis(1)).await;
                     }

@@ -320,8 +320,7 @@ async fn answers_from_before_a_refund() {
             let receipt = receipt_of(&store, &take).await;
             // Late answers, and a refund that is quick.
             inner.set_ways(there, back);
-            let early = (0..10).map(|_| tokio::spawn(store.take(&take)));
-            let early: Vec<_> = early.collect();
+            let early: Vec<_> = (0..10).map(|_| tokio::spawn(store.take(&take))).collect();
             yield_now().await;
             sleep(millis(there)).await;
             inner.set_ways(1, 1);

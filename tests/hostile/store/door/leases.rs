@@ -196,8 +196,7 @@ async fn resets_beside_questions_on_their_way() {
     let one = leased_log("beside", MAX, HOUR, LEASE);
     for round in 0..40 {
         until_leased(&store, &one).await;
-        let asked = (0..20).map(|_| tokio::spawn(store.take(&one)));
-        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> = (0..20).map(|_| tokio::spawn(store.take(&one))).collect();
         sleep(millis(round % 7)).await;
         let reset = store.reset(&one);
         let (answers, reset) = tokio::join!(join_all(asked), reset);

@@ -21,8 +21,7 @@ async fn the_bound_stands_behind_a_lease() {
     for _ in 0..20 {
         until_leased(&store, &one).await;
         inner.set_ways(5, 5);
-        let slow = (0..8).map(|_| tokio::spawn(store.take(&other)));
-        let slow: Vec<_> = slow.collect();
+        let slow: Vec<_> = (0..8).map(|_| tokio::spawn(store.take(&other))).collect();
         yield_now().await;
         assert_eq!(store.under_way(), 8);
         for _ in 0..5 {

@@ -20,7 +20,7 @@ async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
         for names in names.chunks(1_000) {
             let takes = names.iter().map(|name| tuple(&rule, name, "address"));
             let takes: Vec<_> = takes.collect();
-            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+            for answer in answers_of(&store, &takes).await {
                 let decision = answer.expect("a decision");
                 assert!(decision.retry_after().is_some(), "{decision:?}");
                 let denies: Vec<_> = decision.denied_by(&["user", "address", "all"]).collect();
@@ -72,7 +72,7 @@ async fn denied_by_everyone_users_keep_their_quota() {
             assert!(first.expect("a decision").is_allowed());
             let of = |at| tuple(&rule, &format!("u{}", at % 50), &format!("x{}", at % 7));
             let takes: Vec<_> = (0..500).map(of).collect();
-            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+            for answer in answers_of(store, &takes).await {
                 assert!(answer.expect("a decision").retry_after().is_some());
             }
             for take in &takes[..50] {

@@ -57,7 +57,7 @@ async fn tuples_that_share_counts_are_answered_in_order() {
             let plain = Arc::new(plain.with_algorithm(algorithm));
             for step in 0..3 {
                 let takes = takes(&mut random, &rules, &plain);
-                let of_redis = join_all(takes.iter().map(|take| redis.take(take))).await;
+                let of_redis = answers_of(&redis, &takes).await;
                 for (at, (take, of_redis)) in takes.iter().zip(of_redis).enumerate() {
                     let told = shown(&of_redis.expect("a decision"));
                     let expected = shown(&decide(&memory, take).await);
@@ -162,7 +162,7 @@ async fn forgotten_scripts_charge_once() {
         }]);
         for _ in 0..ROUNDS {
             let takes: Vec<_> = (0..150).map(|at| nth(&rule, at)).collect();
-            for answer in join_all(takes.iter().map(|take| store.take(take))).await {
+            for answer in answers_of(&store, &takes).await {
                 assert!(answer.expect("a decision").is_allowed());
             }
         }
@@ -190,7 +190,7 @@ async fn two_processes_share_each_subject() {
                 for round in 0..10 {
                     let ats: Vec<_> = (0..120).map(|at| at * (process + 1) + round).collect();
                     let takes: Vec<_> = ats.iter().map(|at| nth(&rule, *at)).collect();
-                    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+                    let answers = answers_of(&store, &takes).await;
                     let answers = ats.into_iter().zip(answers);
                     allowed.extend(answers.filter_map(|(at, answer)| {
                         answer.expect("a decision").is_allowed().then_some(at)

@@ -96,7 +96,7 @@ async fn no_two_counts_share_a_value() {
                     takes.push(take.with_cost(3));
                 }
             }
-            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+            let answers = answers_of(store, &takes).await;
             for (take, answer) in takes.iter().zip(answers) {
                 let decision = answer.unwrap_or_else(|error| panic!("{take:?}: {error}"));
                 let left = decision.quotas().iter().map(|it| it.remaining());

@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 /// Outside of a runtime, takes are answered all the same, and the quota is kept.
 #[test]
-fn without_a_of_a_worker() {
+fn without_a_runtime() {
     let (_memory, store) = leasing_memory();
     let one = leased_log("none", 500, HOUR, millis(50));
     let (mut allowed, began) = (0, Instant::now());

@@ -149,7 +149,7 @@ async fn what_is_allowed_is_charged() {
                 let takes: Vec<_> = takes.collect();
                 let mut allowed = vec![0; takes.len()];
                 for _ in 0..3 {
-                    let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+                    let answers = answers_of(&store, &takes).await;
                     for (allowed, answer) in allowed.iter_mut().zip(answers) {
                         match answer {
                             Ok(decision) => *allowed += u64::from(decision.is_allowed()),

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use redis::Commands;
-
 use super::{START, names, owned, take};
 use crate::prelude::*;
 
@@ -37,10 +35,8 @@ struct Key {
 }
 
 async fn histories(algorithm: Algorithm) {
-    let server = Redis::start();
-    let mut connection = server.connection();
     let mut random = Random::new(41);
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     for history in 0..30 {
         let clock = clock_at(START);
         let store = store.clone().clock(clock.clone());
@@ -48,19 +44,12 @@ async fn histories(algorithm: Algorithm) {
         let path = format!("h{history}");
         let mut keys: HashMap<u64, Key> = HashMap::new();
         for step in 0..40 {
-            let window = |random: &mut Random| {
-                let index = random.below(WINDOWS.len() as u64);
-                WINDOWS[usize::try_from(index).expect("small")]
-            };
-            let maxes = [1, 2, 5, 50, Quota::MAX_UNITS];
-            let max = |random: &mut Random| {
-                let index = random.below(maxes.len() as u64);
-                maxes[usize::try_from(index).expect("small")]
-            };
             let number = if random.is(70) { 1 } else { 3 };
-            let of: Vec<_> = (0..number)
-                .map(|_| (max(&mut random), window(&mut random)))
-                .collect();
+            let any = |_| {
+                let max = [1, 2, 5, 50, Quota::MAX_UNITS][random.below(5) as usize];
+                (max, WINDOWS[random.below(9) as usize])
+            };
+            let of: Vec<_> = (0..number).map(any).collect();
             let rule = owned(algorithm, &path, &of);
             let leased = random
                 .is(15)
@@ -70,7 +59,7 @@ async fn histories(algorithm: Algorithm) {
             // A lease counts for all rules of the path.
             let life = longest + LEASE;
             let number = random.below(3);
-            let asked = take(&std::sync::Arc::new(rule), &number.to_string());
+            let asked = take(&Arc::new(rule), &number.to_string());
             let asked = asked.with_cost([0, 1, 1, 1, 2, 60][random.below(6) as usize]);
             let key = keys.entry(number).or_insert_with(|| Key {
                 take: asked.clone(),
@@ -85,8 +74,7 @@ async fn histories(algorithm: Algorithm) {
             let decision = decide(&store, &asked).await;
             let story = format!("{algorithm:?}, {history}, step {step}: {of:?}, {decision:?}");
             let [own, back] = names(&asked);
-            let left: i64 = connection.pttl(&own).expect("a time");
-            let of_back: i64 = connection.pttl(&back).expect("a time");
+            let (left, of_back) = (life_of(&server, &own), life_of(&server, &back));
             // Nothing that counts is there, unless the test took so long that it went.
             let has_expired = began.elapsed() > Duration::from_millis(900);
             if let Some(receipt) = decision.receipt() {
@@ -101,11 +89,8 @@ async fn histories(algorithm: Algorithm) {
                 (0..=longest).contains(&left) || left == -2 && may_be_absent
             };
             let may_be_absent = key.life == 0 || has_expired;
-            assert!(
-                is_right(left, may_be_absent),
-                "{story}: {left} of {longest}"
-            );
-            assert!(is_right(of_back, true), "{story}: {of_back} of {longest}");
+            let are_right = is_right(left, may_be_absent) && is_right(of_back, true);
+            assert!(are_right, "{story}: {left}, {of_back} of {longest}");
             let pauses = [0, 1, 999, 1_100_000, 20_000_000, 4_000_000_000];
             clock.set(clock.now() + pauses[random.below(6) as usize]);
             if random.is(3) {
