@@ -165,3 +165,15 @@ async fn in_time(
     let answer = timeout(PATIENT / 4, pending).await;
     answer.expect("law 6: it hangs")
 }
+
+/// A server, a proxy that adds this much to every round trip, a patient store, and a bystander.
+async fn beside_far(round_trip: Duration) -> (Redis, Proxy, RedisStore, Bystander) {
+    let (server, proxy, store) = far(round_trip).await;
+    (server, proxy, store, Bystander::new("bystander"))
+}
+
+/// The same behind a proxy that only passes on what comes, with a store of this time-out.
+async fn beside(timeout: Duration) -> (Redis, Proxy, RedisStore, Bystander) {
+    let (server, proxy, store) = proxied(timeout).await;
+    (server, proxy, store, Bystander::new("bystander"))
+}

@@ -59,8 +59,7 @@ fn the_home_runtime_ends() {
     };
     std::thread::sleep(millis(200));
     drop(home);
-    let (decisions, failures, longest) = guest.block_on(pending).expect("no panic");
-    println!("{decisions} decisions, {failures} failures, at most {longest:?}");
+    let (decisions, _failures, longest) = guest.block_on(pending).expect("no panic");
     assert!(decisions > 0);
     assert!(longest < millis(200 + 500), "law 6: {longest:?}");
 }

@@ -128,7 +128,6 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
         lost += u32::from(store.take(&take(&free, "x")).await.is_err());
         sleep(millis(5)).await;
     }
-    println!("{callers} callers, {pause:?}: {lost} of 200 lost");
     lost
 }
 

@@ -114,12 +114,12 @@ async fn a_server_that_goes_while_keys_are_denied() {
             .fallback(Share::of_processes(2))
             .build();
         let one = take(&rule("dies", 2, HOUR), "x");
-        let mut told = (0, 0);
+        let mut told = 0;
         for _ in 0..4 {
             while alone.take(&one).await.is_err() {}
             let answer = decide(&all, &one).await;
             let is_local = answer.source() == Source::Fallback;
-            told.1 += u32::from(is_local && answer.is_allowed());
+            told += u32::from(is_local && answer.is_allowed());
         }
         match is_killed {
             true => server.kill(),
@@ -136,17 +136,14 @@ async fn a_server_that_goes_while_keys_are_denied() {
                 assert_eq!(answer.source(), Source::Cache);
                 let age = gone.elapsed();
                 assert!(age < AGE + TIMEOUT + SLACK, "law 5: a denial after {age:?}");
-                told.0 += 1;
             }
             let answer = with_all.expect("the fallback decides");
             let is_late = gone.elapsed() > AGE + TIMEOUT + SLACK;
-            let is_right = !is_late || answer.source() == Source::Fallback;
-            assert!(is_right, "{answer:?}");
-            told.1 += u32::from(answer.is_allowed());
+            assert!(!is_late || answer.source() == Source::Fallback);
+            told += u32::from(answer.is_allowed());
             sleep(millis(1)).await;
         }
-        println!("{} denials are told at first", told.0);
-        assert_eq!(told.1, 1, "the fallback's share");
+        assert_eq!(told, 1, "the fallback's share");
         if is_killed {
             server.restart();
         } else {

@@ -74,11 +74,6 @@ async fn a_line_that_is_cut_and_comes_back() {
         assert!(by_fallback.len() > 5, "{}", by_fallback.len());
         check(&mut by_fallback, MAX / 2, WINDOW);
     }
-    println!(
-        "{} by the store, {by_lease} by leases, {} in all",
-        by_store.len(),
-        all.len()
-    );
     assert!(by_lease > 10, "{by_lease}");
     check(&mut by_store, MAX, WINDOW);
     check(&mut all, 2 * MAX, WINDOW);

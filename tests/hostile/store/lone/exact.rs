@@ -186,7 +186,6 @@ fn tens_of_thousands_that_leave() {
     leave();
     let used = allocation_counter::measure(leave);
     let kept = used.bytes_current;
-    println!("{kept} bytes are left of {ROUNDS} takes");
     assert!(kept < 200_000, "{kept} bytes are left of {ROUNDS} takes");
     steady.check();
 }

@@ -11,10 +11,9 @@ use super::*;
 #[tokio::test]
 async fn two_hundred_one_after_the_other() {
     const KEPT: u64 = 200;
-    let (server, proxy, store) = proxied(PATIENT).await;
+    let (server, proxy, store, mut bystander) = beside(PATIENT).await;
     let steady = Steady::watch(&proxy).await;
     let rule = rule("kept", MAX, HOUR);
-    let mut bystander = Bystander::new("bystander");
     let mut kept = Vec::new();
     for key in 0..KEPT {
         let mine = take(&rule, key).with_cost(key + 1);
@@ -55,10 +54,9 @@ async fn beside_locks_and_limiters() {
 /// Polled again only after its time is over: an answer or a time-out, and at once.
 #[tokio::test]
 async fn beyond_the_deadline() {
-    let (server, proxy, store) = proxied(TIMEOUT).await;
+    let (server, proxy, store, mut bystander) = beside(TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     let mine = take(&rule("kept", MAX, HOUR), "x");
-    let mut bystander = Bystander::new("bystander");
     let mut certain = 0;
     for round in 0..8_u64 {
         let kept = if round % 2 == 0 {
@@ -100,7 +98,6 @@ async fn without_a_single_poll() {
     for _ in 0..5 {
         bystander.ask(&patient).await;
     }
-    let before = charged(&patient, &mine).await;
     let began = server.stopwatch();
     let mut certain = 0;
     for pending in kept.into_iter().chain([alone]) {
@@ -112,16 +109,14 @@ async fn without_a_single_poll() {
     assert!(began.waited() < 3 * TIMEOUT, "law 6: {:?}", began.waited());
     let charged = charged(&patient, &mine).await;
     assert!(charged >= certain, "{certain} heard of {charged}");
-    println!("{before} charged before a poll, {certain} answered");
 }
 
 /// The server refuses the kept question, in ways that make it be asked again or not: those behind it
 /// are answered.
 #[tokio::test]
 async fn when_the_server_refuses() {
-    let (server, _proxy, store) = far(millis(2)).await;
+    let (server, _proxy, store, mut bystander) = beside_far(millis(2)).await;
     run(&server, "SET CurrentLimiter:broken:x nonsense");
-    let mut bystander = Bystander::new("bystander");
     for round in 0..20_u64 {
         let path = ["kept", "broken"][round as usize % 2];
         let mine = take(&rule(path, MAX, HOUR), "x");

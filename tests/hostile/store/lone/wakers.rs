@@ -61,8 +61,7 @@ impl Wake for AsksWhenWoken {
 /// deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_asks() {
-    let (_server, proxy, store) = proxied(PATIENT).await;
-    let mut bystander = Bystander::new("bystander");
+    let (_server, proxy, store, mut bystander) = beside(PATIENT).await;
     for round in 0..60_u64 {
         let asks = Arc::new(AsksWhenWoken {
             store: store.clone(),
@@ -138,9 +137,8 @@ impl Wake for Inline {
 /// of the store has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_goes_on_at_once() {
-    let (_server, proxy, store) = proxied(millis(400)).await;
+    let (_server, proxy, store, mut bystander) = beside(millis(400)).await;
     let patient = store.clone().timeout(PATIENT);
-    let mut bystander = Bystander::new("bystander");
     for round in 0..16_u64 {
         let reply_takes = [0, 3, 560, 700][round as usize % 4];
         proxy.all(Mode::Delay {

@@ -79,7 +79,6 @@ async fn a_server_that_stands_still() {
             }
             let after = used(&patient, &rule, "x").await - before;
             assert!(after <= 20 * 5, "{case}: {after} are charged for 100 units");
-            println!("{case}, {after} charged, {took:?}");
         }
     }
 }

@@ -50,8 +50,7 @@ async fn each_gets_its_own_answer() {
                 for (cost, decision) in &taken {
                     let units = decision.receipt().map_or(0, |it| it.units());
                     assert_eq!(units, cost * u64::from(decision.is_allowed()), "{case}");
-                    let is_right = decision.is_allowed() || cost % 2 == 0;
-                    assert!(is_right, "{case}: a neighbour");
+                    assert!(decision.is_allowed() || cost % 2 == 0, "{case}");
                     admitted += units * u64::from(cost % 2 == 0);
                 }
                 let charged: u64 = settled.iter().map(|it| it.1.charged).sum();
@@ -80,7 +79,7 @@ async fn a_thousand_of_one_key() {
                 let (store, rule, done) =
                     (Arc::clone(&store), Arc::clone(&rule), Arc::clone(&done));
                 tokio::spawn(async move {
-                    let (mut random, mut counted, mut forgiven) = (Random::new(task), 0, 0);
+                    let (mut random, mut counted) = (Random::new(task), 0);
                     while done.fetch_add(1, Ordering::Relaxed) < 1_000 {
                         let one = take(&rule, "x", 1 + random.below(5));
                         let Some(receipt) = decide(&store, &one).await.receipt() else {
@@ -95,18 +94,14 @@ async fn a_thousand_of_one_key() {
                         assert_eq!(mine.charged + mine.forgiven, beyond);
                         assert!(mine.given_back <= one.cost().saturating_sub(used));
                         counted += one.cost() + mine.charged - mine.given_back;
-                        forgiven += mine.forgiven;
                     }
-                    (counted, forgiven)
+                    counted
                 })
             });
-            let of_tasks = joined(tasks).await;
+            let counted: u64 = joined(tasks).await.iter().sum();
             let case = format!("{name} {algorithm:?}");
-            let counted: u64 = of_tasks.iter().map(|task| task.0).sum();
-            let forgiven: u64 = of_tasks.iter().map(|task| task.1).sum();
             assert_eq!(used(&store, &rule, "x").await, counted, "{case}");
             assert!(counted <= 7_000, "{case}: {counted}");
-            println!("{case}: {counted}, {forgiven} forgiven");
         }
     }
 }

@@ -282,7 +282,6 @@ async fn settlements_among_leases() {
         sleep(millis(200)).await;
         let counted = used(&plain, &rule, "x").await;
         let case = format!("{algorithm:?}: {units} used, {by_lease} by leases");
-        println!("{case}, {counted} counted");
         assert!(counted >= units, "law 1: {case}: {counted}");
         assert!(by_lease > 0, "{case}");
     }
@@ -485,7 +484,6 @@ async fn each_count_is_charged_what_fits() {
         let settled = settle(&charge, 22).await;
         assert_eq!((settled.charged, settled.forgiven), (14, 6), "{case}");
         let after = left().await;
-        println!("{case}: {before:?} {after:?}");
         let changed = before.iter().zip(&after).map(|it| it.0 - it.1);
         let mut changed: Vec<_> = changed.filter(|it| *it > 0).collect();
         changed.sort_unstable();

@@ -174,7 +174,6 @@ async fn ten_thousand_tasks() {
     });
     let mut allowed: u64 = joined(tasks).await.iter().sum();
     assert!(allowed <= 15_000, "law 1: {allowed}");
-    println!("{} questions for 20,000 takes", inner.asked());
     // What leases hold comes back when they end.
     for _ in 0..15 {
         sleep(millis(100)).await;
@@ -217,13 +216,11 @@ fn keys_that_are_asked_for_once() {
     };
     let early = measure(|| ask(0..50_000, 1)).bytes_current;
     let late = measure(|| ask(50_000..150_000, 1)).bytes_current;
-    println!("{early}, then {late} bytes");
     assert!(early < 16 << 20, "{early} bytes");
     assert!(late < 2 << 20, "{late} bytes more for 100,000 keys more");
     // Hot for a moment, each of them: what a lease needs goes when it ends.
-    let early = measure(|| ask(0..2_000, 40)).bytes_current;
+    let _early = measure(|| ask(0..2_000, 40)).bytes_current;
     let late = measure(|| ask(2_000..10_000, 40)).bytes_current;
-    println!("{early}, then {late} bytes of hot keys");
     assert!(late < 4 << 20, "{late} bytes more for hot keys");
 }
 
@@ -248,7 +245,6 @@ async fn more_hot_keys_than_places() {
         }
     }
     sleep(millis(1_500)).await;
-    println!("{by_lease} by leases");
     assert!(by_lease > 0);
     for (key, used) in used {
         assert_eq!(spent(&memory, &take(&shared, key)).await, used, "key {key}");

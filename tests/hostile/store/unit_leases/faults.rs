@@ -156,13 +156,11 @@ async fn the_retry_after_is_true() {
         async move {
             let path = format!("honest-{}", algorithm.name());
             let one = leased_take(algorithm, &path, 250, WINDOW, millis(60));
-            let mut by_lease = 0;
             for cost in [1, 7, 1, 50] {
                 let one = one.clone().with_cost(cost);
                 let mut denials = 0;
                 let retry_after = loop {
                     let decision = decide(&store, &one).await;
-                    by_lease += u32::from(decision.source() == Source::Lease);
                     match decision.retry_after() {
                         Some(retry_after) if denials > 10 => break retry_after,
                         Some(_) => denials += 1,
@@ -174,7 +172,6 @@ async fn the_retry_after_is_true() {
                 let what = format!("{algorithm:?} after {retry_after:?}");
                 assert!(answer.is_allowed(), "law 3: {what}: {answer:?}");
             }
-            println!("{algorithm:?}: {by_lease} by leases");
         }
     });
     join_all(checks).await;
@@ -266,7 +263,6 @@ async fn the_server_stands_still_now_and_then() {
         pause += 17;
     }
     let mut allowed = joined(processes).await.concat();
-    println!("{} allowed, {} by leases", allowed.len(), shift.by_lease());
     shift.check();
     super::fleet::check(&mut allowed, MAX, WINDOW);
 }

@@ -53,9 +53,6 @@ impl Fleet {
             tokio::spawn(work(store, one, 8, millis(5), shift))
         });
         let mut allowed = joined(processes).await.concat();
-        let (number, by_lease) = (allowed.len(), shift.by_lease());
-        let algorithm = self.algorithm;
-        println!("{algorithm:?}: {number} allowed, {by_lease} by leases");
         shift.check();
         check(&mut allowed, self.max, self.window);
     }
@@ -204,7 +201,6 @@ async fn a_process_that_is_killed() {
         worker.wait().expect("our child");
         sleep(millis(900)).await;
         let charged = charged(&raw, &one).await;
-        println!("killed {is_killed}: {charged} charged");
         charges.push(charged);
     }
     // Both did the same; the first one lost its leases.

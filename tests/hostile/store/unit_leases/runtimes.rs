@@ -91,7 +91,6 @@ fn a_runtime_ends_while_leases_are_held() {
         std::thread::sleep(millis(300));
         let peek = home.block_on(memory.peek(&one)).expect("a decision");
         let charged = MAX - peek.remaining();
-        println!("{ways}: {used} used, {charged} charged");
         assert!(charged >= used, "law 1: {used} used, {charged} charged");
     }
 }
