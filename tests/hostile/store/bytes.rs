@@ -7,16 +7,10 @@ use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
 
 use crate::prelude::*;
 
-const NOW: u64 = 1_800_000_000_000_777;
-
 fn quotas(number: usize) -> Vec<Quota> {
     let all = [(40, 10), (90, 60), (1_000, 3_600)];
-    let quotas = all.map(|(max, seconds)| Quota::new(Duration::from_secs(seconds), max));
-    quotas
-        .into_iter()
-        .take(number)
-        .map(|quota| quota.expect("valid"))
-        .collect()
+    let all = all.map(|(max, seconds)| kit::quota(max, Duration::from_secs(seconds)));
+    all[..number].to_vec()
 }
 
 /// Counts of all kinds: empty, charged once, with several quotas, long, and with refunds.
@@ -260,9 +254,7 @@ fn ids_differ() {
     let mut seen = HashMap::new();
     for path in paths() {
         for algorithm in Algorithm::ALL {
-            let rule = Rule::new(&path, [Quota::per_hour(1)])
-                .expect("valid")
-                .with_algorithm(algorithm);
+            let rule = by(algorithm, &path, 1, HOUR);
             let id = rule.id().to_owned();
             let is_plain = |byte: u8| byte.is_ascii_graphic() && !b":{}".contains(&byte);
             assert!(id.bytes().all(is_plain), "{path:?}: {id:?}");
@@ -285,13 +277,8 @@ fn keys() -> HashMap<Vec<Part>, Key> {
     .map(|text| text.as_bytes().to_vec())
     .into();
     texts.extend([&hashed, &secret, &nothing].map(|key| key.as_str().as_bytes().to_vec()));
-    texts.extend([
-        vec![0xFF],
-        vec![0xC3],
-        long.into_bytes(),
-        vec![b'x'; 64],
-        vec![b'%'; 64],
-    ]);
+    texts.extend([vec![0xFF], vec![0xC3], long.into_bytes()]);
+    texts.extend([b'x', b'%'].map(|byte| vec![byte; 64]));
     let mut parts: Vec<_> = texts.iter().cloned().map(Part::Text).collect();
     parts.extend(texts.into_iter().map(Part::Secret));
     parts.push(Part::Nothing);
@@ -336,10 +323,7 @@ fn names_differ() {
     let mut seen = HashMap::new();
     for path in ["a", "a:b", "a%3Ab", "a~gcra", "b", "refunds", "a:"] {
         for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
-            let rule = Rule::new(path, [Quota::per_hour(1)])
-                .expect("valid")
-                .with_algorithm(algorithm);
-            let rule = Arc::new(rule);
+            let rule = by(algorithm, path, 1, HOUR);
             for (parts, key) in &keys {
                 let name = Take::new(Arc::clone(&rule), key.clone()).name("p:");
                 assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
@@ -368,7 +352,7 @@ fn hashed(parts: &[Part]) -> Vec<Part> {
 /// A rule's prefix stands in front of its names, and in the place of the store's.
 #[test]
 fn prefixes() {
-    let rule = Rule::new("p", [Quota::new(HOUR, 1).expect("valid")]).expect("valid");
+    let rule = kit::per_hour("p", 1);
     let key = Key::from("k");
     let name = |rule: &Rule, key: &Key, default_prefix| {
         Take::new(Arc::new(rule.clone()), key.clone()).name(default_prefix)

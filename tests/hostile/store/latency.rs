@@ -11,40 +11,21 @@ const CLIENTS: usize = 12;
 const DECISIONS: usize = 60;
 
 /// Clients that keep coming until this is dropped.
-struct Clients {
-    is_over: Arc<AtomicBool>,
-    _tasks: JoinSet<()>,
-}
-
-impl Clients {
-    fn start<F: Future<Output = ()> + Send>(
-        number: usize,
-        client: impl Fn(usize) -> F + Send + Sync + 'static,
-    ) -> Self {
-        let is_over = Arc::<AtomicBool>::default();
-        let client = Arc::new(client);
-        let mut tasks = JoinSet::new();
-        for at in 0..number {
-            let (client, is_over) = (Arc::clone(&client), Arc::clone(&is_over));
-            tasks.spawn(async move {
-                while !is_over.load(Ordering::Relaxed) {
-                    client(at).await;
-                    // What is refused at once must not keep the runtime busy.
-                    sleep(Duration::from_micros(500)).await;
-                }
-            });
+fn clients<F: Future<Output = ()> + Send + 'static>(
+    number: usize,
+    client: impl Fn(usize) -> F + Send + Sync + 'static,
+) -> JoinSet<()> {
+    let client = Arc::new(client);
+    background((0..number).map(|at| {
+        let client = Arc::clone(&client);
+        async move {
+            loop {
+                client(at).await;
+                // What is refused at once must not keep the runtime busy.
+                sleep(Duration::from_micros(500)).await;
+            }
         }
-        Self {
-            is_over,
-            _tasks: tasks,
-        }
-    }
-}
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
+    }))
 }
 
 /// What a bystander loses of its decisions, one after the other.
@@ -75,7 +56,7 @@ async fn http_clients_that_abort() {
     let address = listener.local_addr().expect("an address");
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
     nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
-        let _clients = Clients::start(CLIENTS, move |_| async move {
+        let _clients = clients(CLIENTS, move |_| async move {
             let mut client = TcpStream::connect(address).await.expect("is accepted");
             let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
             client.write_all(request).await.expect("is sent");
@@ -94,7 +75,7 @@ async fn wrapped_callers_that_abort() {
     let wrapped = Resilient::new(store).in_flight(24).build();
     nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
         let hasty = Arc::clone(&wrapped);
-        let _clients = Clients::start(CLIENTS, move |at| {
+        let _clients = clients(CLIENTS, move |at| {
             let hasty = Arc::clone(&hasty);
             async move {
                 let mine = take(&hasty_rule(), at);
@@ -113,7 +94,7 @@ async fn callers_with_hardly_any_time() {
     for hardly in [Duration::ZERO, Duration::from_micros(1), millis(1)] {
         nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
             let hasty = store.clone().timeout(hardly);
-            let _clients = Clients::start(CLIENTS, move |at| {
+            let _clients = clients(CLIENTS, move |at| {
                 let hasty = hasty.clone();
                 async move {
                     let mine = take(&hasty_rule(), at);
@@ -134,7 +115,7 @@ async fn callers_that_drop_at_every_point() {
     let (_server, proxy, store) = far_within(millis(10), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(30), TIMEOUT, async || {
         let hasty = store.clone();
-        let _clients = Clients::start(CLIENTS, move |at| {
+        let _clients = clients(CLIENTS, move |at| {
             let hasty = hasty.clone();
             async move {
                 let rule = hasty_rule();
@@ -205,7 +186,7 @@ async fn a_broken_key_does_not_open_the_breaker() {
     let wrapped = Resilient::new(store.timeout(PATIENT)).build();
     let broken = take(&rule("broken", 10, HOUR), "x");
     let hasty = Arc::clone(&wrapped);
-    let _clients = Clients::start(4, move |_| {
+    let _clients = clients(4, move |_| {
         let (hasty, broken) = (Arc::clone(&hasty), broken.clone());
         async move {
             assert!(hasty.take(&broken).await.is_err());
@@ -227,7 +208,7 @@ async fn a_hasty_store_on_the_same_handle() {
     let proxy = behind(&server, millis(150)).await;
     let redis = tidegate::Redis::connect(&*proxy.url).await.expect("runs");
     let [hasty, patient] = [10, 400].map(|it| RedisStore::of(&redis).timeout(millis(it)));
-    let _clients = Clients::start(CLIENTS, move |at| {
+    let _clients = clients(CLIENTS, move |at| {
         let hasty = hasty.clone();
         async move {
             let mine = take(&hasty_rule(), at);
@@ -245,7 +226,7 @@ async fn a_hasty_store_on_the_same_handle() {
 async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
     let (_server, proxy, store) = far_within(Duration::ZERO, 40 * TIMEOUT).await;
     let hasty = store.clone().timeout(millis(1));
-    let _clients = Clients::start(hasty_callers, move |at| {
+    let _clients = clients(hasty_callers, move |at| {
         let hasty = hasty.clone();
         async move {
             let _ = hasty.take(&take(&hasty_rule(), at)).await;

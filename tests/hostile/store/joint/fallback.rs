@@ -33,12 +33,8 @@ async fn shares_of_each_quota_by_its_cost() {
         // tokens use 1,005 of 3,000: 1,995 remain for the last ones.
         let requests = (0..7).map(|at| ("requests", 1, at < 5));
         let of_tokens = (0..4).map(|at| ("tokens", 500, at < 2));
-        let last = [
-            ("c", 1_000, true),
-            ("d", 996, false),
-            ("d", 995, true),
-            ("e", 1, false),
-        ];
+        let last = [("c", 1_000), ("d", 996), ("d", 995), ("e", 1)];
+        let last = last.map(|(user, cost)| (user, cost, [1_000, 995].contains(&cost)));
         for (user, cost, is_allowed) in requests.chain(of_tokens).chain(last) {
             let requests = Policy::from(quota(20, HOUR)).with_cost(1);
             let take = tokens(algorithm, requests, 12_000, user).with_cost(cost);

@@ -13,12 +13,7 @@ fn several_stores_and_runtimes() {
     const MAX: u64 = 700;
     let server = Redis::start();
     let main = of_one_thread();
-    for algorithm in [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::Gcra,
-        Algorithm::FixedWindow,
-    ] {
+    for algorithm in Algorithm::ALL {
         // So long that a unit of GCRA takes a day to come back.
         let rule = by(algorithm, "exact", MAX, 24 * HOUR * MAX as u32);
         let home = of_a_worker();

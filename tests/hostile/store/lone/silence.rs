@@ -89,14 +89,8 @@ async fn check(callers: Callers, time_out: Duration) {
 async fn it_is_replaced_whoever_asks() {
     check(Callers::OneByOne, millis(2_000)).await;
     for time_out in [TIMEOUT, millis(200)] {
-        for callers in [
-            Callers::OneByOne,
-            Callers::Twelve,
-            Callers::PolledOnce,
-            Callers::Kept,
-            Callers::One,
-            Callers::OneKept,
-        ] {
+        use Callers::{Kept, One, OneByOne, OneKept, PolledOnce, Twelve};
+        for callers in [OneByOne, Twelve, PolledOnce, Kept, One, OneKept] {
             check(callers, time_out).await;
         }
     }

@@ -8,7 +8,6 @@ mod truth;
 mod wrapped;
 
 use kit::stub::travel;
-use tidegate::store::Capabilities;
 
 use crate::prelude::*;
 
@@ -45,49 +44,26 @@ async fn used(store: &(impl Store + ?Sized), rule: &Rule, key: &str) -> u64 {
 }
 
 /// A store that is far away: the ways there and back of takes, and of all other questions.
-#[derive(Debug)]
-struct Far {
-    inner: Arc<dyn Store>,
-    of_takes: (Duration, Duration),
-    of_others: (Duration, Duration),
-}
-
-impl Far {
-    fn send<T: Send + 'static>(
-        &self,
-        ways: (Duration, Duration),
-        ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
-    ) -> StoreFuture<T> {
-        travel(&self.inner, ways, ask)
-    }
-}
-
-impl Store for Far {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+fn far_away(inner: Arc<dyn Store>, of_takes: (u64, u64), of_others: (u64, u64)) -> Stub {
+    let [of_takes, of_others] = [of_takes, of_others].map(|it| (millis(it.0), millis(it.1)));
+    let [taken, refunded, owing, reset] = [(); 4].map(|()| Arc::clone(&inner));
+    let far = Stub::around(inner).capabilities_fn(|inner| inner.capabilities());
+    far.take_fn(move |_, take| {
         let take = take.clone();
-        self.send(self.of_takes, move |inner| inner.take(&take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        travel(&taken, of_takes, move |inner| inner.take(&take))
+    })
+    .refund_fn(move |_, take, receipt| {
         let (take, receipt) = (take.clone(), receipt.clone());
-        self.send(self.of_others, move |inner| inner.refund(&take, &receipt))
-    }
-
-    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        travel(&refunded, of_others, move |inner| {
+            inner.refund(&take, &receipt)
+        })
+    })
+    .owe_fn(move |_, take, receipt| {
         let (take, receipt) = (take.clone(), receipt.clone());
-        self.send(self.of_others, move |inner| inner.owe(&take, &receipt))
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        travel(&owing, of_others, move |inner| inner.owe(&take, &receipt))
+    })
+    .reset_fn(move |_, take| {
         let take = take.clone();
-        self.send(self.of_others, move |inner| inner.reset(&take))
-    }
-
-    fn name(&self) -> String {
-        "far".to_owned()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+        travel(&reset, of_others, move |inner| inner.reset(&take))
+    })
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use kit::quota;
 
-use super::{Far, rule, take, used};
+use super::{far_away, rule, take, used};
 use crate::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -113,11 +113,7 @@ async fn denials_that_overtake_a_settlement() {
     for algorithm in Algorithm::ALL {
         for pause in 0..14 {
             let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
-            let far = Far {
-                inner: Arc::clone(&inner),
-                of_takes: (millis(1), millis(1)),
-                of_others: (millis(9), millis(1)),
-            };
+            let far = far_away(Arc::clone(&inner), (1, 1), (9, 1));
             let cached = Resilient::bare(far).denial_cache(Duration::MAX);
             let cached: Arc<dyn Store> = cached.tokio_clock().build();
             let rule = rule(algorithm, "overtakes", &[(10, MINUTE)], 1_000);
@@ -302,11 +298,8 @@ async fn admitted_after_a_settlement(there: u64, back: u64) {
     for algorithm in COUNTING {
         // How long after a lease it is settled.
         for pause in 0..12 {
-            let far = Far {
-                inner: Arc::new(MemoryStore::new().tokio_clock()),
-                of_takes: (millis(1), millis(back)),
-                of_others: (millis(there), millis(1)),
-            };
+            let memory = Arc::new(MemoryStore::new().tokio_clock());
+            let far = far_away(memory, (1, back), (there, 1));
             let store = Resilient::bare(far).tokio_clock().build();
             let one = take(&leasing(algorithm, "held", 20_000, 60, Some(300)), "x", 1);
             let leased = Arc::new(Mutex::new(None));

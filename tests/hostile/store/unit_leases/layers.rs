@@ -148,11 +148,13 @@ async fn shadow_rules() {
 async fn reloads_under_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
-    let write = |max: u64, lease: &str| {
-        let text = format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}\n");
+    let write = |max: u64, lease: u64| {
+        let lease = (lease > 0).then(|| format!("lease = \"{lease}ms\"\n"));
+        let lease = lease.unwrap_or_default();
+        let text = format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}");
         std::fs::write(&file, text).expect("is written");
     };
-    write(500, "lease = \"50ms\"");
+    write(500, 50);
     let (memory, store) = leasing_memory();
     let limits = Limits::from_file(&file).expect("valid").store(store);
     let app = app_with_refunds(limits.layer("feed"));
@@ -167,16 +169,15 @@ async fn reloads_under_load() {
     }));
     let used = || limits.snapshot().rule("feed").expect("a layer").units;
     let mut largest = 500;
-    let [short, shorter, longer] = [50, 20, 200].map(|it| format!("lease = \"{it}ms\""));
-    for (max, lease) in [
-        (1_000, &*short),
-        (1_000, ""),
-        (1_500, &shorter),
-        (700, &longer),
-        (2_500, &longer),
-        (2_600, ""),
-        (3_200, "lease = \"10ms\""),
-    ] {
+    let settings = [
+        (1_000, 50),
+        (1_000, 0),
+        (1_500, 20),
+        (700, 200),
+        (2_500, 200),
+        (2_600, 0),
+    ];
+    for (max, lease) in settings.into_iter().chain([(3_200, 10)]) {
         write(max, lease);
         limits.reload(&file).expect("valid");
         largest = largest.max(max);
