@@ -630,9 +630,8 @@ pub(crate) async fn in_the_order_of_arrival(steps: &[Option<bool>], is_reset: bo
                 run(&server, "SCRIPT FLUSH");
                 remaining(&store, &take_of(&rule, &Key::default(), 1)).await;
             }
-            let takes: Vec<_> = (0..KEYS)
-                .map(|key| take(&rule, format!("{round}-{key}")))
-                .collect();
+            let takes = (0..KEYS).map(|key| take(&rule, format!("{round}-{key}")));
+            let takes: Vec<_> = takes.collect();
             let charged = takes.iter().filter(|_| !is_reset);
             let charges = join_all(charged.map(|take| charge(&store, take))).await;
             let (mut answers, mut refunds, mut resets) = (Vec::new(), Vec::new(), Vec::new());

@@ -47,9 +47,8 @@ async fn numbers_at_their_ends() {
     let quotas = windows
         .map(|window| MAXES.map(|max| kit::quota(max, window)))
         .concat();
-    let ways = quotas
-        .iter()
-        .flat_map(|quota| Algorithm::ALL.map(|it| (quota, it)));
+    let ways = quotas.iter();
+    let ways = ways.flat_map(|quota| Algorithm::ALL.map(|it| (quota, it)));
     for (number, (quota, algorithm)) in ways.enumerate() {
         let (max, window) = (quota.max(), quota.window());
         let rule = by(algorithm, &format!("ends{number}"), max, window);

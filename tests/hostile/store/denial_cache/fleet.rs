@@ -110,9 +110,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
         let mut server = Redis::start();
         let store = connect(&server.url, TIMEOUT).await;
         let alone = Resilient::bare(store.clone()).denial_cache(AGE);
-        let all = Resilient::new(store)
-            .fallback(Share::of_processes(2))
-            .build();
+        let all = Resilient::new(store).processes(2).build();
         let one = take(&rule("dies", 2, HOUR), "x");
         let mut told = 0;
         for _ in 0..4 {

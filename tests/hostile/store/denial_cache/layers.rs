@@ -172,9 +172,8 @@ async fn reloads_under_a_flood() {
 async fn layers_in_layers() {
     let store = Resilient::new(MemoryStore::new()).build();
     let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
-    let app = Router::new()
-        .route("/", get(async || "1"))
-        .layer((layer("outer", 30), layer("inner", 10)));
+    let app = Router::new().route("/", get(async || "1"));
+    let app = app.layer((layer("outer", 30), layer("inner", 10)));
     let mut allowed = 0;
     for _ in 0..100 {
         allowed += u32::from(send(&app, "/").await.status().is_success());

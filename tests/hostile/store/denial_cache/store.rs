@@ -452,7 +452,9 @@ async fn errors_pass() {
     let inner = Stub::answering(MemoryStore::new(), move |_| {
         let asked = asked.fetch_add(1, Ordering::Relaxed);
         let error = StoreError::new(StoreErrorKind::Refused, "not now");
-        (asked % 2 == 0).then(|| StoreFuture::ready(Err(error)))
+        asked
+            .is_multiple_of(2)
+            .then(|| StoreFuture::ready(Err(error)))
     });
     let store = Resilient::bare(inner).denial_cache(AGE);
     let one = take(&rule("errors", 2, HOUR), "x");

@@ -213,12 +213,8 @@ async fn resets_beside_questions_on_their_way() {
 async fn clones_and_setters_after_the_first_question() {
     const MAX: u64 = 8_000;
     let (memory, inner) = distant_memory();
-    let first = Resilient::new(inner.clone())
-        .failures(3)
-        .in_flight(4)
-        .processes(2)
-        .denial_cache(Duration::MAX)
-        .tokio_clock();
+    let first = Resilient::new(inner.clone()).failures(3).in_flight(4);
+    let first = first.processes(2).denial_cache(Duration::MAX).tokio_clock();
     let one = leased_log("clones", MAX, HOUR, LEASE);
     let mut used = units(&until_leased(&first, &one).await);
     let second = first.clone();

@@ -25,9 +25,8 @@ async fn settings_at_their_ends() {
 
     // At least one.
     let inner = memory();
-    let store = Resilient::new(inner.clone())
-        .failures(0)
-        .probe_every(Duration::ZERO);
+    let store = Resilient::new(inner.clone()).failures(0);
+    let store = store.probe_every(Duration::ZERO);
     assert!(is_allowed(&store.take(&roomy).await));
     assert_eq!(store.condition().is_breaker_open, Some(false));
     inner.takes_are(Fate::QuestionLost);

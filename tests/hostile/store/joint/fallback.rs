@@ -82,10 +82,8 @@ async fn rules_that_want_no_fallback() {
 async fn redis_comes_back() {
     let mut server = Redis::start();
     let plain = connect(&server.url, PATIENT).await;
-    let store = Resilient::new(plain.clone())
-        .processes(2)
-        .denial_cache(None)
-        .build();
+    let store = Resilient::new(plain.clone()).processes(2);
+    let store = store.denial_cache(None).build();
     let rule = three(Algorithm::FixedWindow, "p", [100, 100, 100]);
     let take = tuple(&rule, "u", "a");
     for _ in 0..10 {

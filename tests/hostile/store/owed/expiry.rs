@@ -7,9 +7,8 @@ use crate::prelude::*;
 
 /// How long the keys of a server live.
 fn life(server: &Redis) -> Vec<Duration> {
-    let lives = keys_of(server)
-        .into_iter()
-        .map(|name| life_of(server, &name));
+    let lives = keys_of(server).into_iter();
+    let lives = lives.map(|name| life_of(server, &name));
     // It may have expired meanwhile.
     let lives = lives.filter_map(|left| {
         assert_ne!(left, -1, "law 4: it stays for ever");

@@ -77,10 +77,11 @@ fn settings_that_follow_each_other() {
     let error = gcra.with_lease(millis(30)).expect_err("no leases");
     assert_eq!(error, RuleError::NoLeases("gcra"));
     assert!(error.to_string().contains("gcra"));
-    let all = leasing(rule(), millis(30))
-        .with_prefix("other:")
-        .with_cost(3);
-    let all = all.with_shadow(leasing(rule(), millis(20))).into_shadow();
+    let all = leasing(rule(), millis(30)).with_prefix("other:");
+    let all = all
+        .with_cost(3)
+        .with_shadow(leasing(rule(), millis(20)))
+        .into_shadow();
     assert_eq!(all.lease(), Some(millis(30)));
     assert_eq!(all.quotas()[0].window(), 10 * SECOND);
     // A copy of the rule is the same rule.

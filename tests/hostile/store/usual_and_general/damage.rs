@@ -129,9 +129,8 @@ async fn states(
 async fn allowed(store: &RedisStore, takes: &[Take], states: &[State], story: &str) -> Vec<u64> {
     let mut allowed = vec![0; takes.len()];
     for cost in [1, 2, 1, 1, 1, 0, 1, MAX] {
-        let asked = takes
-            .iter()
-            .map(|take| store.take(&take.clone().with_cost(cost)));
+        let asked = takes.iter();
+        let asked = asked.map(|take| store.take(&take.clone().with_cost(cost)));
         for (at, answer) in join_all(asked).await.into_iter().enumerate() {
             match answer {
                 Ok(decision) => {

@@ -51,10 +51,10 @@ async fn histories(algorithm: Algorithm) {
             };
             let of: Vec<_> = (0..number).map(any).collect();
             let rule = owned(algorithm, &path, &of);
-            let leased = random
-                .is(15)
-                .then(|| rule.clone().with_lease(millis(LEASE)).ok());
-            let rule = leased.flatten().unwrap_or(rule);
+            let rule = match random.is(15) {
+                true => rule.clone().with_lease(millis(LEASE)).unwrap_or(rule),
+                false => rule,
+            };
             let longest = of.iter().map(|(_, window)| *window).max().expect("a quota");
             // A lease counts for all rules of the path.
             let life = longest + LEASE;
