@@ -219,8 +219,7 @@ async fn a_store_that_lost_its_data() {
     }
 }
 
-/// Only the record of what was given back is lost: then still no window holds more than its max of
-/// units that were not given back.
+/// Only the record of refunds is lost: then still no window holds more than its max of kept units.
 #[tokio::test]
 async fn a_server_that_evicted_what_was_given_back() {
     let stores = Stores::start().await;
@@ -243,8 +242,7 @@ async fn a_server_that_evicted_what_was_given_back() {
     }
 }
 
-/// A rule with other quotas goes on with its counts: a charge of the earlier rule is still worth
-/// what it was.
+/// A rule with other quotas goes on with its counts: an earlier charge is worth what it was.
 #[tokio::test]
 async fn a_rule_with_other_quotas() {
     let stores = Stores::start().await;
@@ -439,8 +437,7 @@ fn any_other() -> Take {
     hourly(Algorithm::SlidingLog, "other", 1_000_000, 1)
 }
 
-/// What a fallback charged is given back there, also once the server is back, and nothing of what
-/// the server counts.
+/// What a fallback charged is given back there, also later, and nothing of what the server counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_charge_of_the_fallback() {
     let (server, direct, store) = with_fallback().await;
@@ -499,8 +496,7 @@ async fn a_charge_of_a_server_that_is_away() {
     }
 }
 
-/// The answer to a refund is lost: to ask again does nothing, also after another caller took what
-/// was given back.
+/// The answer to a refund is lost: to ask again does nothing, also after another caller's take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_a_refund() {
     let server = Redis::start();
@@ -673,8 +669,7 @@ async fn refunds_in_the_order_of_arrival() {
     in_the_order_of_arrival(&[Some(false), None, Some(true), Some(false)], false).await;
 }
 
-/// Law 13: thousands of refunds of one key, in turns with takes of that key, split no calls of
-/// other keys.
+/// Law 13: thousands of refunds of one key, in turns with its takes, split no calls of other keys.
 #[tokio::test]
 async fn refunds_of_one_key_split_no_calls_of_others() {
     const REFUNDS: u64 = 3_000;

@@ -171,8 +171,7 @@ async fn takes_dropped_half_way() {
     assert_eq!(answers.len(), takes.len());
 }
 
-/// Takes of the same keys in opposite order, many times: neither waits for the other forever, and
-/// each unit is counted once.
+/// Takes of the same keys in opposite order: neither waits for ever, each unit is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_in_opposite_order() {
     let server = Redis::start();

@@ -157,8 +157,7 @@ async fn busy_callers_far_away() {
     .await;
 }
 
-/// A steady stream at times that have nothing to do with the round trip: nobody waits for a
-/// flight that left just before.
+/// A steady stream at odd times: nobody waits for a flight that left just before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_at_odd_times_far_away() {
     let (_server, proxy, store) = far_within(millis(30), TIMEOUT).await;
@@ -221,8 +220,7 @@ async fn a_hasty_store_on_the_same_handle() {
     .await;
 }
 
-/// A server that is held up for a moment, beside callers with hardly any time: whoever has the
-/// time to wait gets a decision.
+/// A server is held up for a moment: whoever has the time to wait gets a decision.
 async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
     let (_server, proxy, store) = far_within(Duration::ZERO, 40 * TIMEOUT).await;
     let hasty = store.clone().timeout(millis(1));

@@ -184,8 +184,7 @@ async fn flights_beside_each_other() {
     }
 }
 
-/// Questions that were asked again have lost their turn, but never their unit: each is counted
-/// once, and no two get the same place.
+/// Questions that are asked again lose their turn, never their unit: no two get the same place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_flushed_all_the_time() {
     let (server, store) = near().await;

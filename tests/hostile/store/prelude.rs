@@ -31,8 +31,7 @@ pub(crate) use tokio::runtime::{Builder, Runtime};
 pub(crate) use tokio::task::{JoinHandle, yield_now};
 pub(crate) use tokio::time::{sleep, timeout};
 
-/// A time in microseconds, not far from the real one, so that Redis does not expire what is alive
-/// by a manual clock.
+/// In microseconds, near the real time: Redis does not expire what is alive by a manual clock.
 pub(crate) const NOW: u64 = 1_800_000_000_000_777;
 
 /// A clock that a test moves; it stands at this time.

@@ -12,8 +12,7 @@ pub(crate) fn limited(server: &Redis) -> String {
     server.url.replace("//", "//gate:secret@")
 }
 
-/// One forbidden key among sixty others, in the same flights, over and over: the others are
-/// decided, in order, and charged once.
+/// One forbidden key among sixty others, in the same flights: the others are charged once.
 #[tokio::test]
 async fn one_forbidden_key() {
     let server = Redis::start();

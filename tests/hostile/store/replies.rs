@@ -37,17 +37,14 @@ impl<'a> Owners<'a> {
         assert!(is_right, "{at} was told {spent} of another");
     }
 
-    /// Asks for all keys at once, each in its time, or some after the others.
-    async fn ask(&self, store: &RedisStore, slice: usize) -> Vec<Result<(), StoreError>> {
-        self.ask_some(store, slice, &self.takes).await
-    }
-
-    async fn ask_some(
+    /// Asks for so many keys at once, each in its time, or some after the others.
+    async fn ask(
         &self,
         store: &RedisStore,
         slice: usize,
-        takes: &[Take],
+        keys: usize,
     ) -> Vec<Result<(), StoreError>> {
+        let takes = &self.takes[..keys];
         let asks = takes.chunks(slice).enumerate();
         let asks = asks.map(|(chunk, takes)| async move {
             let asked = self.server.stopwatch();
@@ -76,7 +73,7 @@ async fn attack(modes: &[Mode], all_connections: bool) {
         };
         // The fault begins before the questions, or while they are on their way.
         let slice = [1, 7, 150][round % 3];
-        let early = owners.ask(&store, slice);
+        let early = owners.ask(&store, slice, KEYS);
         let fault = async {
             if round % 2 == 1 {
                 sleep(Duration::from_micros(300)).await;
@@ -86,7 +83,7 @@ async fn attack(modes: &[Mode], all_connections: bool) {
         let (_, answers) = tokio::join!(fault, early);
         drop(answers);
         for _ in 0..3 {
-            drop(owners.ask(&store, slice).await);
+            drop(owners.ask(&store, slice, KEYS).await);
         }
         proxy.all(Mode::Pass);
         let case = format!("{mode:?}, all: {all_connections}, slices of {slice}");
@@ -99,7 +96,7 @@ async fn recovers(store: &RedisStore, owners: &Owners<'_>, case: &str, proxy: &P
     let mut rounds = 0;
     loop {
         // So few that a busy machine has the time for all of them.
-        let answers = owners.ask_some(store, 1, &owners.takes[..10]).await;
+        let answers = owners.ask(store, 1, 10).await;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         let waited = began.waited();
         rounds += 1;

@@ -214,8 +214,7 @@ async fn odd_names() {
     }
 }
 
-/// A prefix with a brace that closes nothing: a reset forgets the key or says that it cannot, and
-/// takes go on.
+/// A prefix with a stray brace: a reset forgets the key or says that it cannot, and takes go on.
 #[tokio::test]
 async fn a_prefix_with_a_stray_brace() {
     let stores = Stores::start().await;
@@ -233,8 +232,7 @@ async fn a_prefix_with_a_stray_brace() {
     }
 }
 
-/// Resets while many tasks take: every take is decided, each reset admits at most one more quota,
-/// and the last one forgets all.
+/// Resets while many tasks take: each admits at most one more quota, and the last forgets all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resets_while_takes_are_in_flight() {
     const MAX: u64 = 25;
@@ -369,8 +367,7 @@ async fn a_user_without_permission() {
     }
 }
 
-/// Law 4: what a reset leaves expires after two seconds, and of a key that nobody used it makes
-/// nothing.
+/// Law 4: what a reset leaves expires after two seconds; of a key that nobody used it is nothing.
 #[tokio::test]
 async fn nothing_is_left_behind() {
     let stores = Stores::start().await;
@@ -414,8 +411,7 @@ async fn nothing_is_left_behind() {
     }
 }
 
-/// Law 6: a reset ends within the time-out while the server hangs, with a typed error, and does its
-/// work once the server is back.
+/// Law 6: while the server hangs a reset ends in time, with a typed error; later it does its work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs() {
     let (server, store) = near_within(millis(50)).await;
@@ -521,8 +517,7 @@ async fn a_request_that_waits() {
     }
 }
 
-/// In a cluster each key is forgotten on its own node, with the record of its refunds, whatever the
-/// prefix says about slots.
+/// In a cluster each key is forgotten on its own node, with its refunds, whatever the prefix says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster() {
     let cluster = Cluster::start(&Plan::default());

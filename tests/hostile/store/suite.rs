@@ -449,8 +449,7 @@ async fn noticed_own(mistake: OwnMistake) -> Vec<Algorithm> {
     noticed(store).await
 }
 
-/// A store of one's own on `Count` passes, with counts that are written to bytes behind every
-/// question as well.
+/// A store of one's own on `Count` passes, also with counts that are bytes between questions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_stores_pass() {
     for mistake in [OwnMistake::None, OwnMistake::InBytes] {

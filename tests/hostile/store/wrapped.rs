@@ -107,8 +107,7 @@ async fn everything_around_a_server_that_hangs() {
     assert!(allowed >= MAX, "{allowed}: the server's own are granted");
 }
 
-/// How many of a bystander's 200 decisions are lost while others ask for a forbidden key, with a
-/// breaker around the store.
+/// How many of a bystander's 200 decisions are lost beside a forbidden key and a breaker.
 async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
     let server = Redis::start();
     let store = connect(&limited(&server), PATIENT).await;
@@ -139,8 +138,7 @@ async fn a_forbidden_key_and_a_breaker() {
     }
 }
 
-/// Fallbacks around a store that aborting callers use: every one of the bystander's decisions is
-/// the server's.
+/// Aborting callers and a fallback: every one of the bystander's decisions is the server's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborted_callers_and_a_fallback() {
     let (_server, _proxy, store) = far_within(millis(20), millis(500)).await;

@@ -155,8 +155,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
     }
 }
 
-/// Law 1 and 14 through many caches, as in many processes: the quota is admitted, all of it, and
-/// never more.
+/// Law 1 and 14 through many caches, as in many processes: the whole quota is admitted, no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_caches_admit_the_quota() {
     const MAX: u64 = 50;
@@ -221,8 +220,7 @@ async fn a_flood_changes_nothing() {
     assert!(is_gone, "law 4: {keys:?}");
 }
 
-/// Law 9: a runtime ends while its tasks ask again; those of another one are told and asked as
-/// ever.
+/// Law 9: a runtime ends while its tasks ask again; those of another one are told as ever.
 #[test]
 fn a_runtime_ends() {
     let runtime = || Runtime::new().expect("a runtime");

@@ -126,8 +126,7 @@ async fn a_shadow_rule_counts_what_is_told() {
     assert!(denials[0].1 >= 3, "{denials:?}");
 }
 
-/// A reload with a larger quota is granted at once, and one with a smaller quota denies at once,
-/// under a flood; back and forth.
+/// A reload with a larger quota is granted at once, under a flood, each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_a_flood() {
     let folder = tempfile::tempdir().expect("a folder");

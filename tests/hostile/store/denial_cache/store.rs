@@ -364,8 +364,7 @@ async fn refunds_without_an_answer() {
     }
 }
 
-/// Ten thousand tasks of one key: the store is asked about ten times a second, and units that are
-/// free again are granted.
+/// Ten thousand tasks of one key: the store is asked about ten times a second.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_tasks_of_one_key() {
     let inner = Distant::new(MemoryStore::new());

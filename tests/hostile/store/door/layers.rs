@@ -87,11 +87,7 @@ async fn servers_and_not_names() {
         for (name, server, time_outs) in others {
             for (then, other) in door(name, server).into_iter().enumerate() {
                 let took = passes(&app(&[Arc::clone(one), other])).await;
-                assert_eq!(
-                    took,
-                    time_outs * TIMEOUT,
-                    "{at}, {then}: {name}, {server:?}"
-                );
+                assert_eq!(took, time_outs * TIMEOUT, "{at}, {then}: {name}");
             }
         }
     }
@@ -104,8 +100,7 @@ async fn servers_and_not_names() {
     assert_eq!(well.len(), 1);
 }
 
-/// Doors of two services on one server that stands still cost one time-out, beside a door on another
-/// one, which decides.
+/// Doors of two services on one server that stands still cost one time-out; others decide.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_of_one_server() {
     const LONG: Duration = millis(400);

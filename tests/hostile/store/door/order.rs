@@ -45,8 +45,7 @@ async fn the_bound_stands_behind_a_lease() {
     assert!(shed < 40, "{shed} of 160");
 }
 
-/// With no place at all nobody asks the store, not even for a lease, and a fallback decides; takes
-/// of shadow rules need none.
+/// With no place at all nobody asks the store; a fallback decides, and shadow rules need none.
 #[tokio::test(start_paused = true)]
 async fn a_bound_of_nobody() {
     let inner = Distant::new(MemoryStore::new().tokio_clock());

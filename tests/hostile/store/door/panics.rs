@@ -146,8 +146,7 @@ async fn a_renewal_of_a_denial_that_panics() {
     }
 }
 
-/// A condition that panics is no request's matter, and neither are capabilities that panic once the
-/// door is made.
+/// Conditions, and capabilities of a door that is made, may panic: no request fails for it.
 #[tokio::test]
 async fn conditions_and_capabilities_that_panic() {
     let one = take(&rule("asked", 100, HOUR), "x");

@@ -151,8 +151,7 @@ async fn a_cached_store_decides_as_a_plain_one() {
     }
 }
 
-/// A flood of denied tuples beside refunds through other tuples: afterwards nobody is denied what
-/// is free.
+/// A flood of denied tuples beside refunds: afterwards nobody is denied what is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refunds_amid_a_flood_of_denials() {
     let server = Redis::start();

@@ -147,8 +147,7 @@ async fn many_that_are_awaited_together() {
     }
 }
 
-/// Tens of thousands that leave, one after the other, at a random latency: what they leave behind
-/// does not grow.
+/// Tens of thousands leave at a random latency: what they leave behind does not grow.
 #[test]
 fn tens_of_thousands_that_leave() {
     const ROUNDS: u64 = 10_000;

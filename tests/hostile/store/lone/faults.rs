@@ -20,18 +20,13 @@ fn check(answer: Result<Decision, StoreError>) {
     }
 }
 
-/// Reset, half-closed or cut within the reply: who waits hears of it at once, the others lose
-/// nothing but what was on the wire.
+/// Reset, half-closed or cut: who waits hears of it at once, the others lose only what was sent.
 #[tokio::test]
 async fn the_connection_breaks() {
     let (_server, proxy, store, mut bystander) = beside_far(millis(8)).await;
     let mine = take(&rule("broken", MAX, HOUR), "x");
-    let modes = [
-        Mode::Reset,
-        Mode::HalfClosed,
-        Mode::CutAfter(7),
-        Mode::CutAfter(0),
-    ];
+    let cuts = [7, 0].map(Mode::CutAfter);
+    let modes = [Mode::Reset, Mode::HalfClosed, cuts[0], cuts[1]];
     for (round, mode) in (0..24).map(|round| (round, modes[round / 3 % 4])) {
         let caller = CALLERS[round % 3];
         let pending = polled_once(&store, &mine);
@@ -57,10 +52,8 @@ async fn a_reply_is_lost_on_a_connection_that_stays() {
     const WITHIN: Duration = millis(200);
     let server = Redis::start();
     let proxy = Proxy::start_with_flights(&server.url).await;
-    proxy.all(Mode::Delay {
-        calls: millis(2),
-        replies: millis(2),
-    });
+    let (calls, replies) = (millis(2), millis(2));
+    proxy.all(Mode::Delay { calls, replies });
     let store = connect(&proxy.url, WITHIN).await;
     for round in 0..6 {
         let caller = CALLERS[round % 3];
@@ -91,8 +84,7 @@ async fn a_reply_is_lost_on_a_connection_that_stays() {
     }
 }
 
-/// There is no connection when a lone take is polled once: what is asked behind it, once there is
-/// one, is answered.
+/// There is no connection when a lone take is polled: what is asked behind it is answered later.
 #[tokio::test]
 async fn polled_while_there_is_no_connection() {
     let server = Redis::start();

@@ -111,8 +111,7 @@ async fn without_a_single_poll() {
     assert!(charged >= certain, "{certain} heard of {charged}");
 }
 
-/// The server refuses the kept question, in ways that make it be asked again or not: those behind it
-/// are answered.
+/// The server refuses the kept question, for a while or for good: those behind it are answered.
 #[tokio::test]
 async fn when_the_server_refuses() {
     let (server, _proxy, store, mut bystander) = beside_far(millis(2)).await;

@@ -53,9 +53,8 @@ async fn before_the_client_has_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_command_is_half_written() {
     let (server, proxy, store, mut bystander) = beside(PATIENT).await;
-    let quota = Quota::new(HOUR, MAX).expect("a valid quota");
-    let long = Rule::new("long", [quota]).expect("a valid rule");
-    let long = Arc::new(long.with_prefix("x".repeat(12 << 20)));
+    let long = kit::per_hour("long", MAX).with_prefix("x".repeat(12 << 20));
+    let long = Arc::new(long);
     // Not through the proxy, which holds what comes.
     let stalls = Stalls::watch(&[&server.url], millis(80)).await;
     for round in 0..4 {
@@ -70,15 +69,14 @@ async fn while_the_command_is_half_written() {
         };
         tokio::join!(bystander.ask_unless_stalled(&store, &stalls), passes);
         bystander.ask_unless_stalled(&store, &stalls).await;
-        match kept {
-            None => {}
-            Some(kept) => match kept.await {
+        if let Some(kept) = kept {
+            match kept.await {
                 Ok(decision) => assert!(decision.is_allowed()),
                 Err(error) => {
                     let lost = Lost::since(begun, error);
                     assert!(stalls.excuse(&lost, millis(1_000)), "{lost:?}");
                 }
-            },
+            }
         }
         let charged = charged(&store, &take(&long, round)).await;
         assert!(charged <= 1, "{charged}");
@@ -96,10 +94,8 @@ async fn once_it_is_decided() {
     let gone = take(&rule("gone", MAX, HOUR), "x").with_cost(5);
     for round in 1..=50 {
         let is_on_its_way = round <= 20;
-        proxy.all(Mode::Delay {
-            calls: Duration::ZERO,
-            replies: millis(if is_on_its_way { 15 } else { 0 }),
-        });
+        let (calls, replies) = (Duration::ZERO, millis(if is_on_its_way { 15 } else { 0 }));
+        proxy.all(Mode::Delay { calls, replies });
         let pending = executed_once(&server, &store, &gone).await;
         if !is_on_its_way {
             sleep(millis(5)).await;
@@ -115,8 +111,7 @@ async fn once_it_is_decided() {
     steady.check();
 }
 
-/// Loops of `select!` with hardly any time, each round with a future of its own, and one that keeps
-/// its future over all rounds.
+/// Loops of `select!` with hardly any time, with a future for each round, or one for all rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_loops_of_select() {
     let (_server, proxy, store) = far(millis(10)).await;

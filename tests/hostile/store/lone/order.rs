@@ -24,8 +24,7 @@ async fn asked_first_and_polled_last() {
     }
 }
 
-/// A reset that is asked behind a lone take forgets it, whether it was polled or not; a peek behind
-/// it sees it.
+/// A reset behind a lone take forgets it, polled or not; a peek behind it sees it.
 #[tokio::test]
 async fn a_reset_or_a_peek_behind_it() {
     let (server, _proxy, store) = far(millis(2)).await;

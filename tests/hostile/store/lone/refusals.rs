@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// The scripts are forgotten before, while, and after a take is under way: each is charged once,
-/// and none fails.
+/// The scripts are forgotten before, while, and after a take: each is charged once, none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_forgotten() {
     let (server, _proxy, store, mut bystander) = beside_far(millis(3)).await;
@@ -128,8 +127,7 @@ async fn clients_are_paused() {
     }
 }
 
-/// Other users' transactions hold the server and watch the very key: lone takes are not part of
-/// them, and lose nothing.
+/// Other users' transactions watch the very key: lone takes are no part of them, and lose nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_of_others() {
     let (server, _proxy, store, mut bystander) = beside(PATIENT).await;

@@ -16,8 +16,7 @@ fn far_from(home: &Runtime, round_trip: u64) -> (Redis, Proxy, RedisStore) {
     home.block_on(far(millis(round_trip)))
 }
 
-/// A guest's runtime ends with its lone take at each moment of the round trip: the others lose
-/// nothing.
+/// A guest's runtime ends at each moment of its take's round trip: the others lose nothing.
 #[test]
 fn a_guest_ends_with_a_take_under_way() {
     const ROUNDS: u64 = 40;

@@ -33,8 +33,7 @@ async fn handed_from_task_to_task() {
     });
     while let Some((round, pending)) = from_first.recv().await {
         let answer = timeout(LOST, pending).await.expect("a lost wake-up");
-        let decision = answer.expect("a decision");
-        assert_eq!(MAX - decision.remaining(), round + 1);
+        assert_eq!(spent_by(answer), round + 1);
     }
     asks.await.expect("no panic");
     drop(store);
@@ -57,8 +56,7 @@ impl Wake for AsksWhenWoken {
     }
 }
 
-/// No lock is held while a caller is woken: by an answer, by a connection that breaks, or by a
-/// deadline.
+/// No lock is held while a caller is woken: by an answer, a broken connection, or a deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_asks() {
     let (_server, proxy, store, mut bystander) = beside(PATIENT).await;
@@ -83,10 +81,8 @@ async fn a_waker_that_asks() {
             2 => sleep(millis(30)).await,
             _ => proxy.all(Mode::Pass),
         }
-        eventually("it is woken", async || {
-            asks.woken.load(Ordering::SeqCst) > 0
-        })
-        .await;
+        let is_woken = async || asks.woken.load(Ordering::SeqCst) > 0;
+        eventually("it is woken", is_woken).await;
         proxy.all(Mode::Pass);
         drop(pending);
         let asks = bystander.ask_until_answered(&store, PATIENT / 4);
@@ -133,18 +129,14 @@ impl Wake for Inline {
     }
 }
 
-/// The same, when the caller drives its question, and when it has been idle for so long that a task
-/// of the store has taken over.
+/// The same, when the caller drives its question, and when a task of the store has taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_that_goes_on_at_once() {
     let (_server, proxy, store, mut bystander) = beside(millis(400)).await;
     let patient = store.clone().timeout(PATIENT);
     for round in 0..16_u64 {
-        let reply_takes = [0, 3, 560, 700][round as usize % 4];
-        proxy.all(Mode::Delay {
-            calls: Duration::ZERO,
-            replies: millis(reply_takes),
-        });
+        let (calls, replies) = (Duration::ZERO, millis([0, 3, 560, 700][round as usize % 4]));
+        proxy.all(Mode::Delay { calls, replies });
         let mine = take(&rule("mine", MAX, HOUR), round);
         let inline = Arc::new(Inline {
             pending: Mutex::new(Some(Box::pin(patient.take(&mine)))),
@@ -156,8 +148,7 @@ async fn a_waker_that_goes_on_at_once() {
         inline.poll();
         eventually("it goes on", async || inline.is_over.load(Ordering::SeqCst)).await;
         proxy.all(Mode::Pass);
-        timeout(PATIENT, bystander.ask(&patient))
-            .await
-            .expect("a deadlock");
+        let asks = timeout(PATIENT, bystander.ask(&patient));
+        asks.await.expect("a deadlock");
     }
 }

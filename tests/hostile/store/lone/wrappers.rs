@@ -40,8 +40,7 @@ async fn a_rule_with_a_candidate() {
     assert!(charged <= 2 * REQUESTS, "none twice: {charged}");
 }
 
-/// Callers that leave, one after the other, hold no place among those in flight, and do not open
-/// the breaker.
+/// Callers that leave hold no place among those in flight, and do not open the breaker.
 #[tokio::test]
 async fn resilient_under_callers_that_leave() {
     let (_server, _proxy, store, mut bystander) = beside_far(millis(10)).await;
@@ -60,8 +59,7 @@ async fn resilient_under_callers_that_leave() {
     }
 }
 
-/// The server dies and is back while callers ask that leave: the breaker lets the first one through
-/// that waits.
+/// The server dies and is back: the breaker lets the first one through that waits.
 #[tokio::test]
 async fn the_breaker_under_callers_that_leave() {
     let mut server = Redis::start();
@@ -90,8 +88,7 @@ async fn the_breaker_under_callers_that_leave() {
     }
 }
 
-/// A time-out around the store, shorter than its own and nothing at all: the earlier one counts, and
-/// what is late is not charged.
+/// A shorter time-out around the store: the earlier one counts, and what is late is not charged.
 #[tokio::test]
 async fn a_time_out_around_the_store() {
     let (_server, proxy, store, mut bystander) = beside_far(millis(40)).await;

@@ -15,8 +15,7 @@ fn type_of(server: &Redis, name: &str) -> String {
     kind.expect("a type")
 }
 
-/// The reply is lost: the caller hears of an error, asking again changes nothing, and the units are
-/// charged once.
+/// The reply is lost: the caller hears of an error, and the units are charged once.
 #[tokio::test]
 async fn a_lost_reply_is_not_repeated() {
     let server = Redis::start();
@@ -39,8 +38,7 @@ async fn a_lost_reply_is_not_repeated() {
     }
 }
 
-/// The server stands still: many settlements end in bounded time, and each is charged at most once
-/// when it goes on.
+/// The server stands still: settlements end in bounded time, and are charged at most once later.
 #[tokio::test]
 async fn a_server_that_stands_still() {
     let server = Redis::start();
@@ -100,11 +98,7 @@ async fn a_key_of_another_type() {
         }
         let (answer, of_good) = join(broken.settle(7), good.settle(7)).await;
         assert_eq!(of_good.expect("law 13").charged, 6, "{algorithm:?}");
-        assert_eq!(
-            kind(&answer),
-            Some(StoreErrorKind::WrongType),
-            "{algorithm:?}"
-        );
+        assert_eq!(kind(&answer), Some(StoreErrorKind::WrongType));
         for name in &names {
             assert_eq!(type_of(&server, name), "list", "law 10: {algorithm:?}");
         }
@@ -157,8 +151,7 @@ async fn a_damaged_value() {
     }
 }
 
-/// A server without memory, and one that only reads: a typed error, nothing is charged, and the
-/// connection stays.
+/// A server that is full, and one that only reads: a typed error, and nothing is charged.
 #[tokio::test]
 async fn a_server_that_writes_nothing() {
     let server = Redis::start();

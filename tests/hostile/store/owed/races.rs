@@ -17,8 +17,7 @@ async fn stores(url: &str) -> Vec<(&'static str, Arc<dyn Store>)> {
     ]
 }
 
-/// 40 settlements, each of another number of units, and 40 takes, all asked before any is answered:
-/// each is told its own number.
+/// 40 settlements and 40 takes, all asked before any is answered: each is told its own number.
 #[tokio::test]
 async fn each_gets_its_own_answer() {
     let server = Redis::start();
@@ -65,8 +64,7 @@ async fn each_gets_its_own_answer() {
     }
 }
 
-/// 1,000 settlements of one key by 64 tasks, some of which are given back in part, while others
-/// take: every unit is accounted for.
+/// 1,000 settlements of one key by 64 tasks, in part given back: every unit is accounted for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_of_one_key() {
     let server = Redis::start();

@@ -338,8 +338,7 @@ async fn whatever_comes_first_counts() {
     }
 }
 
-/// Refunds of other takes beside a debt give back their own units, and no more, and what is told
-/// afterwards is true.
+/// Refunds beside a debt give back their own units, and what is told afterwards is true.
 #[tokio::test]
 async fn refunds_beside_a_debt() {
     let stores = Stores::start().await;

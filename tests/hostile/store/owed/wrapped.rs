@@ -76,8 +76,7 @@ async fn a_cached_denial_is_void_after_a_settlement() {
     }
 }
 
-/// Denials that are under way while a settlement is: once all have ended, what is told is not
-/// earlier than what the server says.
+/// Denials that race with a settlement: what is told at last is not earlier than the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denials_that_race_with_a_settlement() {
     let (server, _proxy, store) = far(millis(6)).await;
@@ -166,8 +165,7 @@ async fn denials_that_share_a_count() {
     }
 }
 
-/// A random history of takes and settlements of a few keys: a cached store tells what a plain one
-/// does, at every microsecond.
+/// Random takes and settlements: a cached store tells what a plain one does, at every microsecond.
 #[tokio::test]
 async fn a_cached_store_tells_what_a_plain_one_does() {
     for algorithm in Algorithm::ALL {
@@ -338,8 +336,7 @@ async fn admitted_after_a_settlement(there: u64, back: u64) {
     }
 }
 
-/// The same on a server, with leases under way by the flight of the settlement: eight times at each
-/// of sixteen moments.
+/// The same on a server, eight times at each of sixteen moments of a flight of leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_of_the_flight_of_a_settlement() {
     let (_server, _proxy, store) = far(millis(2)).await;
@@ -415,8 +412,7 @@ async fn whoever_was_charged_is_charged_more() {
     }
 }
 
-/// A store that charges nothing beyond a reservation says so, plain and in wrappers, and settles
-/// what was not used.
+/// A store that charges nothing beyond a reservation says so, and settles what was not used.
 #[tokio::test]
 async fn a_store_that_cannot() {
     let plain: Arc<dyn Store> = Arc::new(Stub::that_cannot_owe());

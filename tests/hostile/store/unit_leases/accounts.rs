@@ -88,8 +88,7 @@ async fn a_refund_after_the_window() {
     }
 }
 
-/// Everything that was handed out is refunded while leases come and go: nothing is left charged,
-/// and the quota is there again.
+/// All is refunded while leases come and go: nothing is left charged, the quota is there again.
 #[tokio::test]
 async fn all_is_given_back() {
     for algorithm in LEASED {
@@ -120,8 +119,7 @@ async fn all_is_given_back() {
     }
 }
 
-/// After an own reset, leases from before hand out nothing, receipts from before give back
-/// nothing, and the quota is admitted once.
+/// After an own reset, leases and receipts from before are worth nothing; the quota is there once.
 #[tokio::test]
 async fn an_own_reset() {
     for algorithm in LEASED {
@@ -193,10 +191,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
             let (mut allowed, began) = (0, Instant::now());
             while began.elapsed() < millis(900) {
                 allowed += u64::from(is_allowed(&store.take(&new).await));
-                assert!(
-                    allowed <= 3,
-                    "law 11: {algorithm:?}, {has_lease}: {allowed}"
-                );
+                assert!(allowed <= 3, "law 11: {algorithm:?}, {has_lease}");
                 sleep(millis(2)).await;
             }
             assert_eq!(allowed, 3, "law 14: {algorithm:?}, lease {has_lease}");
@@ -204,8 +199,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
     }
 }
 
-/// The lease of a rule gets longer, shorter, is added or removed: when all leases have ended, the
-/// store counts what was used.
+/// The lease of a rule changes, or is added or removed: at last the store counts what was used.
 #[tokio::test]
 async fn a_lease_that_changes() {
     for leases in [[30, 200], [200, 30], [0, 60], [60, 0]] {

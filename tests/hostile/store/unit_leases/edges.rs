@@ -153,8 +153,7 @@ async fn a_large_cost_is_not_starved_by_leases() {
     }
 }
 
-/// Ten thousand tasks of one key: nobody waits for a lease, everybody has a decision, and exactly
-/// the quota is used.
+/// Ten thousand tasks of one key: nobody waits for a lease, and exactly the quota is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_tasks() {
     let memory = Arc::new(MemoryStore::new());

@@ -210,8 +210,7 @@ async fn a_process_that_is_killed() {
     assert!(lost <= 3 * used, "{lost} of {used} are lost");
 }
 
-/// Weights through a real server, from several stores: to the last unit, at the limit, once all
-/// leases have ended.
+/// Weights from several stores: to the last unit, at the limit, once all leases have ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_to_the_last_unit() {
     for algorithm in LEASED {

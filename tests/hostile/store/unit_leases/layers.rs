@@ -106,8 +106,7 @@ async fn requests_that_wait() {
     assert!(took < 6 * WINDOW, "law 14: {took:?}");
 }
 
-/// A shadow rule with leases denies nobody, and counts what it would have denied; so does a
-/// candidate beside an enforced rule.
+/// A shadow rule with leases, and a candidate, deny nobody, and count what they would have denied.
 #[tokio::test]
 async fn shadow_rules() {
     let store = Resilient::bare(MemoryStore::new());

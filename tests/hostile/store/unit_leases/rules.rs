@@ -88,8 +88,7 @@ fn settings_that_follow_each_other() {
     assert_eq!(all.clone().lease(), Some(millis(30)));
 }
 
-/// A file that cannot be right says which line and key is wrong, and why; a reload with it keeps
-/// the rules.
+/// A wrong file says which line and key is wrong, and why; a reload with it keeps the rules.
 #[test]
 fn files() {
     let text = |lease: &str, algorithm: &str| {

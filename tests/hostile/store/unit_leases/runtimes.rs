@@ -22,8 +22,7 @@ fn without_a_runtime() {
     assert!(is_allowed(&answer));
 }
 
-/// In a runtime without timers: nobody's take panics, the quota is kept, and its units are not
-/// lost to leases that cannot end.
+/// In a runtime without timers: no take panics, and no unit is lost to leases that cannot end.
 #[test]
 fn in_a_runtime_without_timers() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");

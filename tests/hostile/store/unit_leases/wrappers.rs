@@ -46,8 +46,7 @@ async fn a_fallback_is_not_leased() {
     assert!(spent(&memory, &one).await >= used, "law 1");
 }
 
-/// A leased unit is refunded during an outage: an error, or the units once, but never the
-/// fallback's; afterwards once.
+/// A leased unit is refunded in an outage: an error, or the units once; afterwards once.
 #[tokio::test(start_paused = true)]
 async fn a_refund_in_an_outage() {
     let (memory, inner) = distant_memory();
@@ -66,8 +65,7 @@ async fn a_refund_in_an_outage() {
     assert!(spent(&memory, &one).await >= units(&decisions) - 1);
 }
 
-/// Cached denials inside, as documented: what an ended lease gives back is granted at once, and the
-/// quota is used to the last unit.
+/// Cached denials inside and outside: what an ended lease gives back is granted at once.
 #[tokio::test(start_paused = true)]
 async fn cached_denials_inside_and_outside() {
     const MAX: u64 = 3_000;

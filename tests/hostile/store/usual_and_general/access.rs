@@ -162,10 +162,7 @@ async fn what_is_allowed_is_charged() {
                     let case = format!("without {command}: {algorithm:?}, {path}: {allowed}");
                     // A take that failed may be charged.
                     let charged = spent(&admin, take).await;
-                    assert!(
-                        (allowed..=3).contains(&charged),
-                        "{case}, {charged} charged"
-                    );
+                    assert!((allowed..=3).contains(&charged), "{case}: {charged}");
                 }
             }
         }

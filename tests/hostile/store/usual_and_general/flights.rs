@@ -157,8 +157,7 @@ async fn late_takes_among_others() {
     }
 }
 
-/// Keys are evicted while they are asked about: each begins afresh as often as it went, and never
-/// stays without an expiry.
+/// Keys are evicted while they are asked about: each begins afresh, and has an expiry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_are_evicted() {
     let (server, store) = near().await;

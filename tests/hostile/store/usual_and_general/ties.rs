@@ -6,8 +6,7 @@ use tidegate::algorithm::{AlgorithmConfig, Count};
 use super::{START, owned, quota, quotas, take};
 use crate::prelude::*;
 
-/// A rule whose takes are charged to a quota that counts for all, so that only two counters of
-/// earlier quotas are kept.
+/// A rule with a quota that counts for all: only two counters of earlier quotas are kept.
 fn bounded(algorithm: Algorithm) -> Arc<Rule> {
     let rule = Arc::new(owned(algorithm, "ties", &[(9, 1_000), (9, 10_000)]));
     let _ = rule.of_quotas(Arc::new(quotas(&[(8, 20_000)])));
