@@ -29,8 +29,8 @@ fn tokens(algorithm: Algorithm, requests: Policy, of_all: u64, user: &str) -> Ta
 async fn shares_of_each_quota_by_its_cost() {
     let store = gone(4).await;
     for algorithm in GROWING {
-        // Quarters: 1,000 tokens and 5 requests of a user, 3,000 tokens of all. Those and two of 500
-        // tokens use 1,005 of 3,000: 1,995 remain for the last ones.
+        // Quarters: 1,000 tokens and 5 requests of a user, 3,000 tokens of all. Of these 1,005 are
+        // used by the first ones, and 1,995 remain for the last ones.
         let requests = (0..7).map(|at| ("requests", 1, at < 5));
         let of_tokens = (0..4).map(|at| ("tokens", 500, at < 2));
         let last = [("c", 1_000), ("d", 996), ("d", 995), ("e", 1)];

@@ -140,8 +140,7 @@ async fn nothing_stays() {
             let _ = store.peek(one).await;
         }
     }
-    let after = expiries();
-    println!("{before:?}, then {after:?}");
+    println!("{before:?}, then {:?}", expiries());
     sleep(4 * WINDOW + millis(500)).await;
     assert!(expiries().is_empty(), "law 4: {:?}", expiries());
 }

@@ -126,6 +126,9 @@ fn files() {
         let rules = limits.rules().load();
         assert_eq!(rules.get("feed").expect("a rule").lease(), Some(millis(10)));
     }
+    // A candidate's lease is read or refused, and is no panic.
+    let shadow = "[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n";
+    let _ = Rules::from_toml(&(text("\"10ms\"", "sliding-log") + shadow));
     let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"10years\"\nlease = \"50ms\"\n";
     let error = Rules::from_toml(ten_years).expect_err("too long");
     let error = error.to_string();
