@@ -9,6 +9,7 @@ pub mod http;
 pub mod limiter_monitor;
 pub mod log;
 pub mod map;
+pub mod page;
 pub mod process;
 pub mod proxy;
 pub mod random;

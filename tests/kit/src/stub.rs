@@ -126,6 +126,21 @@ impl Stub {
             .owe_fn(move |_, _, _| StoreFuture::ready(Err(error())))
     }
 
+    /// Remembers its takes, and refuses all of them: the server's answer is an error of this kind.
+    pub fn failing(kind: StoreErrorKind) -> Self {
+        Self::answering(MemoryStore::new(), move |_| {
+            let error = StoreError::new(kind, "the test's store fails");
+            Some(StoreFuture::boxed(async { Err(error) }))
+        })
+    }
+
+    /// Remembers its takes, and answers none of them.
+    pub fn hanging() -> Self {
+        Self::answering(MemoryStore::new(), |_| {
+            Some(StoreFuture::boxed(std::future::pending()))
+        })
+    }
+
     pub fn take_fn(
         self,
         take: impl Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync + 'static,

@@ -1,6 +1,7 @@
 //! Rules, takes, apps and commands that tests of all subjects use.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,16 @@ use crate::Redis;
 use crate::proxy::{Mode, Proxy};
 use axum::Router;
 use axum::routing::any;
+use futures_util::FutureExt;
 use futures_util::future::{TryJoinAll, try_join_all};
+use tempfile::TempDir;
 use tidegate::layer::SubjectKeys;
 use tidegate::store::{Charges, StoreFuture};
 use tidegate::{
     Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Rule, Rules,
     Store, StoreError, Take,
 };
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::http::{self, Answer};
@@ -136,6 +140,94 @@ pub fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
         question.arg(word);
     }
     question.exec(&mut server.connection())
+}
+
+/// What a command of words answers.
+///
+/// # Panics
+///
+/// If it is an error.
+pub fn query<T: redis::FromRedisValue>(server: &Redis, command: &str) -> T {
+    let mut words = command.split_whitespace();
+    let mut question = redis::cmd(words.next().expect("a command"));
+    let answer = question
+        .arg(words.collect::<Vec<_>>())
+        .query(&mut server.connection());
+    answer.unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+/// The names of the keys that fit a pattern.
+pub fn keys(server: &Redis, pattern: &str) -> Vec<String> {
+    query(server, &format!("KEYS {pattern}"))
+}
+
+/// How often the server has executed this command, also by scripts.
+pub fn calls(server: &Redis, command: &str) -> u64 {
+    let stats: redis::InfoDict = query(server, "INFO commandstats");
+    let stat: Option<String> = stats.get(&format!("cmdstat_{command}"));
+    let stat = stat.unwrap_or_default();
+    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// The words of a table of cases.
+pub fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+/// The answer of a future that has it at once, in no runtime at all.
+///
+/// # Panics
+///
+/// If it has none yet.
+pub fn at_once<T>(future: impl IntoFuture<Output = T>) -> T {
+    let answer = future.into_future().now_or_never();
+    answer.expect("the answer is there at once")
+}
+
+/// A runtime of one thread, with all that it may have.
+pub fn runtime() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// The same, and its time passes only where the test waits.
+pub fn paused_runtime() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build();
+    runtime.expect("a runtime")
+}
+
+/// A file of limits in a folder of its own, which is gone when this is dropped.
+#[derive(Debug)]
+pub struct LimitsFile {
+    pub folder: TempDir,
+    pub path: PathBuf,
+}
+
+impl LimitsFile {
+    pub fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("limits.toml");
+        let file = Self { folder, path };
+        file.write(text);
+        file
+    }
+
+    pub fn write(&self, text: impl AsRef<[u8]>) {
+        std::fs::write(&self.path, text).expect("is written");
+    }
+
+    /// Limits that begin with it.
+    pub fn limits(&self) -> Limits {
+        Limits::from_file(&self.path).expect("valid")
+    }
+
+    /// Writes it, and has it read.
+    pub fn reload(&self, limits: &Limits, text: &str) {
+        self.write(text);
+        limits.reload(&self.path).expect("valid");
+    }
 }
 
 /// An allowed take: when it was asked for, and when it was answered.
