@@ -4,81 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::routing::get;
-use http::{Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request};
+use kit::page::{App, about, count, hourly, posted, search, shop, user};
+use kit::{millis, paused_runtime, words};
 use serde_json::{Value, json};
+use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
 use tidegate::rule::Quotas;
-use tidegate::{Header, Limits, Page, Quota, Rule, Rules};
+use tidegate::{
+    ClientIp, Header, KeyExtractor, Limits, Page, PeerIp, Quota, RateLimitLayer, Rule, Rules,
+};
 use tokio::time::sleep;
-use tower::ServiceExt;
-
-/// Users may send two requests a minute to `/search`, and the page is at `/limits`.
-struct App {
-    limits: Limits,
-    router: Router,
-}
-
-impl App {
-    fn new(page: impl FnOnce(Page) -> Page) -> Self {
-        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-        Self::of(Limits::new([rule]).key(Header::new("x-user")), page)
-    }
-
-    fn of(limits: Limits, page: impl FnOnce(Page) -> Page) -> Self {
-        let router = Router::new()
-            .route("/search", get("found").layer(limits.layer("search")))
-            .nest_service("/limits", page(limits.page()).router());
-        Self { limits, router }
-    }
-
-    async fn send(&self, request: Request<Body>) -> Response<Body> {
-        let answered = self.router.clone().oneshot(request).await;
-        answered.expect("routers do not fail")
-    }
-
-    async fn search(&self, user: &str) -> StatusCode {
-        let request = Request::get("/search").header("x-user", user);
-        let request = request.body(Body::empty()).expect("a request");
-        self.send(request).await.status()
-    }
-
-    async fn view(&self, view: &str) -> Value {
-        let request = Request::get(format!("/limits/api/{view}"));
-        let response = self
-            .send(request.body(Body::empty()).expect("a request"))
-            .await;
-        assert_eq!(response.status(), StatusCode::OK, "{view}");
-        body(response).await
-    }
-
-    async fn post(&self, what: &str, value: Value) -> (StatusCode, Value) {
-        let response = self.send(posted(what, &value)).await;
-        (response.status(), body(response).await)
-    }
-}
-
-fn posted(what: &str, value: &Value) -> Request<Body> {
-    Request::post(format!("/limits/api/{what}"))
-        .header("content-type", "application/json")
-        .header("x-tidegate", "1")
-        .header("host", "127.0.0.1:3000")
-        .header("origin", "http://127.0.0.1:3000")
-        .body(Body::from(value.to_string()))
-        .expect("a request")
-}
-
-async fn body(response: Response<Body>) -> Value {
-    let bytes = to_bytes(response.into_body(), 1 << 24)
-        .await
-        .expect("a body");
-    serde_json::from_slice(&bytes).expect("JSON")
-}
 
 #[tokio::test(start_paused = true)]
 async fn rates_are_shown_by_the_second() {
     let app = App::new(|page| page);
-    sleep(Duration::from_millis(1_500)).await;
+    sleep(millis(1_500)).await;
     for _ in 0..5 {
         app.search("alice").await;
     }
@@ -103,7 +45,7 @@ async fn rates_are_shown_by_the_second() {
 async fn the_first_requests_are_shown() {
     let app = App::new(|page| page);
     app.search("alice").await;
-    sleep(Duration::from_millis(2_500)).await;
+    sleep(millis(2_500)).await;
     let now = app.view("now").await;
     assert_eq!(now["rules"][0]["allowed"], json!([1, 0]), "{now}");
 }
@@ -111,40 +53,34 @@ async fn the_first_requests_are_shown() {
 /// The task that watches ends with its runtime. The next one goes on with the seconds.
 #[test]
 fn a_page_in_a_second_runtime_goes_on() {
-    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-    let limits = Limits::new([rule]).key(Header::new("x-user"));
+    let limits = Limits::new([hourly("search", 2)]);
     let allowed_after = |seconds: u64| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build();
-        runtime.expect("a runtime").block_on(async {
-            let app = App::of(limits.clone(), |page| page);
+        paused_runtime().block_on(async {
+            let app = App::keyed(limits.clone(), |page| page);
             app.search("alice").await;
-            sleep(Duration::from_millis(seconds * 1_000 + 500)).await;
+            sleep(millis(seconds * 1_000 + 500)).await;
             let now = app.view("now").await;
-            now["rules"][0]["allowed"].clone()
+            now["rules"][0]["allowed"]
+                .as_array()
+                .expect("a list")
+                .clone()
         })
     };
-    let of_first = allowed_after(130);
-    assert_eq!(of_first.as_array().map(Vec::len), Some(130));
+    assert_eq!(allowed_after(130).len(), 130);
     let of_both = allowed_after(2);
-    assert_eq!(of_both.as_array().map(Vec::len), Some(132), "{of_both}");
-    let sum = of_both
-        .as_array()
-        .map(|all| all.iter().filter_map(Value::as_u64).sum());
-    assert_eq!(sum, Some(2_u64));
+    assert_eq!(of_both.len(), 132, "{of_both:?}");
+    let sum: u64 = of_both.iter().filter_map(Value::as_u64).sum();
+    assert_eq!(sum, 2);
 }
 
 /// A name that stands twice in an object of JSON would hide what stood there first.
 #[tokio::test(start_paused = true)]
 async fn a_shadow_rule_is_named_as_one() {
-    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-    let limits = Limits::new([rule.into_shadow()]).key(Header::new("x-user"));
-    let app = App::of(limits, |page| page);
-    sleep(Duration::from_millis(1_500)).await;
+    let limits = Limits::new([hourly("search", 2).into_shadow()]);
+    let app = App::keyed(limits, |page| page);
+    sleep(millis(1_500)).await;
     for _ in 0..5 {
-        assert_eq!(app.search("alice").await, StatusCode::OK);
+        assert_eq!(app.search("alice").await, 200);
     }
     sleep(Duration::from_secs(1)).await;
     let rule = &app.view("now").await["rules"][0];
@@ -156,62 +92,41 @@ async fn a_shadow_rule_is_named_as_one() {
 #[tokio::test(start_paused = true)]
 async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
     let app = App::new(Page::allow_changes);
-    sleep(Duration::from_millis(1_100)).await;
+    sleep(millis(1_100)).await;
     for _ in 0..5 {
         app.search("alice").await;
     }
     app.search("bob").await;
-    sleep(Duration::from_millis(1_000)).await;
+    sleep(millis(1_000)).await;
     let limited = app.view("limited").await;
     let rows = limited["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 1, "{limited}");
-    assert_eq!(
-        (&rows[0]["denials"], &rows[0]["key"]),
-        (&json!(3), &Value::Null)
-    );
+    assert_eq!(rows[0]["denials"], 3);
+    assert_eq!(rows[0]["key"], Value::Null);
     assert!(!limited.to_string().contains("alice"));
 
-    let (status, answer) = app
-        .post(
-            "let-through",
-            json!({"rule": "search", "row": rows[0]["row"], "seconds": 60}),
-        )
-        .await;
-    assert_eq!(
-        (status, answer),
-        (StatusCode::OK, json!({"ends_in_s": 60.0}))
-    );
-    assert_eq!(app.search("alice").await, StatusCode::OK);
-    let allowed = app
-        .limits
-        .check("search", Header::new("x-user").key("alice"))
-        .await;
+    let by_row = json!({"rule": "search", "row": rows[0]["row"], "seconds": 60});
+    let answer = app.done("let-through", by_row).await;
+    assert_eq!(answer, json!({"ends_in_s": 60.0}));
+    assert_eq!(app.search("alice").await, 200);
+    let allowed = app.limits.check("search", user("alice")).await;
     assert!(allowed.expect("it is let through").decision.is_none());
     let snapshot = app.limits.snapshot();
     let counted = snapshot.rule("search").expect("a layer uses it");
     assert_eq!(counted.let_through, 2);
 
-    let (_, left) = app
-        .post("key", json!({"rule": "search", "key": "alice"}))
-        .await;
-    assert_eq!(
-        left["quotas"][0]["remaining"], 0,
-        "nothing was charged: {left}"
-    );
+    let left = app.look("alice").await;
+    // Nothing was charged.
+    assert_eq!(left["quotas"][0]["remaining"], 0, "{left}");
 
     // By its own end, or because an operator ends it.
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(app.search("alice").await, StatusCode::OK);
-    let ended = json!({"rule": "search", "key": "alice", "seconds": 0});
-    assert_eq!(app.post("let-through", ended).await.0, StatusCode::OK);
-    assert_eq!(app.search("alice").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(app.search("alice").await, 200);
+    app.let_through("alice", 0).await;
+    assert_eq!(app.search("alice").await, 429);
 
-    let reset = json!({"rule": "search", "key": "alice"});
-    assert_eq!(
-        app.post("reset", reset).await,
-        (StatusCode::OK, json!({"found": true}))
-    );
-    assert_eq!(app.search("alice").await, StatusCode::OK);
+    assert_eq!(app.reset("alice").await, json!({"found": true}));
+    assert_eq!(app.search("alice").await, 200);
 }
 
 /// A row says how many requests of its key were denied in each of the last five whole seconds, on
@@ -219,7 +134,7 @@ async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
 #[tokio::test(start_paused = true)]
 async fn the_denials_of_the_last_seconds_are_shown() {
     let app = App::new(Page::allow_changes);
-    sleep(Duration::from_millis(1_500)).await;
+    sleep(millis(1_500)).await;
     let row = async || app.view("limited").await["rows"][0].clone();
     for _ in 0..12 {
         app.search("alice").await;
@@ -243,104 +158,81 @@ async fn the_denials_of_the_last_seconds_are_shown() {
     for _ in 0..10 {
         app.search("alice").await;
     }
-    let reset = json!({"rule": "search", "key": "alice"});
-    assert_eq!(app.post("reset", reset).await.0, StatusCode::OK);
+    app.reset("alice").await;
     for _ in 0..3 {
         app.search("alice").await;
     }
     sleep(Duration::from_secs(1)).await;
     let row = row().await;
-    assert_eq!(
-        (&row["denials"], &row["denials_per_s"]),
-        (&json!(1), &json!(0.2)),
-        "the denials before the reset are forgotten"
-    );
+    // The denials before the reset are forgotten.
+    assert_eq!(row["denials"], 1);
+    assert_eq!(row["denials_per_s"], 0.2);
 }
 
 /// The plan of a key is that of its last denial.
 #[tokio::test(start_paused = true)]
 async fn the_plan_of_a_denied_key_is_shown() {
-    use tidegate::rule::Quotas;
-
-    let quotas = Quotas::new([Quota::per_minute(3)]).expect("quotas");
-    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-    let rule = rule.with_plan("pro", quotas).expect("a plan");
-    let limits = Limits::new([rule])
-        .key(Header::new("x-user"))
-        .plan(|head| head.headers.get("x-plan")?.to_str().ok());
-    let app = App::of(limits, |page| page);
-    sleep(Duration::from_millis(1_100)).await;
-    for (plan, shown) in [
-        (None, Value::Null),
-        (Some("pro"), json!("pro")),
-        (None, Value::Null),
-    ] {
+    let limits = Limits::new([with_plan(3)]);
+    let limits = limits.plan(|head| head.headers.get("x-plan")?.to_str().ok());
+    let app = App::keyed(limits, |page| page);
+    sleep(millis(1_100)).await;
+    for plan in [None, Some("pro"), None] {
         for _ in 0..4 {
-            let mut request = Request::get("/search").header("x-user", "alice");
-            if let Some(plan) = plan {
-                request = request.header("x-plan", plan);
-            }
-            app.send(request.body(Body::empty()).expect("a request"))
-                .await;
+            let mut request = search("alice");
+            let plan = plan.map(HeaderValue::from_static);
+            let name = HeaderName::from_static("x-plan");
+            request.headers_mut().extend(plan.map(|plan| (name, plan)));
+            app.send(request).await;
         }
         sleep(Duration::from_secs(1)).await;
         let row = app.view("limited").await["rows"][0].clone();
-        assert_eq!(row.get("plan"), Some(&shown), "{row}");
+        assert_eq!(row.get("plan"), Some(&json!(plan)), "{row}");
     }
+}
+
+/// A rule with a plan of so many requests.
+fn with_plan(max: u32) -> Rule {
+    let pro = Quotas::new([Quota::per_hour(max)]).expect("quotas");
+    hourly("search", 2).with_plan("pro", pro).expect("a plan")
 }
 
 /// Whoever needs no help any more stands behind those who do.
 #[tokio::test(start_paused = true)]
 async fn who_is_let_through_stands_behind_the_others() {
     let app = App::new(|page| page.allow_changes().show_keys());
-    sleep(Duration::from_millis(1_100)).await;
+    sleep(millis(1_100)).await;
     for (user, requests) in [("alice", 9), ("bob", 8), ("carol", 7), ("dave", 6)] {
         for _ in 0..requests {
             app.search(user).await;
         }
     }
     for user in ["alice", "bob"] {
-        let body = json!({"rule": "search", "key": user, "seconds": 60});
-        assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
+        app.let_through(user, 60).await;
     }
     sleep(Duration::from_secs(1)).await;
     let keys = async || {
         let view = app.view("limited").await;
-        let rows = view["rows"].as_array().expect("rows").clone();
-        let keys = rows
-            .iter()
-            .map(|row| row["key"].as_str().expect("a key").to_owned());
-        keys.collect::<Vec<_>>()
+        let rows = view["rows"].as_array().expect("rows").iter();
+        rows.map(|row| row["key"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(keys().await, ["carol", "dave", "alice", "bob"]);
 
-    let body = json!({"rule": "search", "key": "alice", "seconds": 0});
-    assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
+    app.let_through("alice", 0).await;
     assert_eq!(keys().await, ["alice", "carol", "dave", "bob"]);
 }
 
 /// The log names the key that was helped, where the page may, and the row of the page always.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_the_key_where_the_page_shows_keys() {
-    let bodies = [
-        (
-            "let-through",
-            json!({"rule": "search", "key": "alice", "seconds": 60}),
-        ),
-        (
-            "let-through",
-            json!({"rule": "search", "key": "alice", "seconds": 0}),
-        ),
-        ("reset", json!({"rule": "search", "key": "alice"})),
-    ];
+    let changes = [("let-through", 60), ("let-through", 0), ("reset", 0)];
     let hidden = App::new(Page::allow_changes);
     let shown = App::new(|page| page.allow_changes().show_keys());
     for (app, is_shown) in [(hidden, false), (shown, true)] {
-        let (_, left) = app.post("key", bodies[2].1.clone()).await;
+        let left = app.look("alice").await;
         let row = left["row"].as_str().expect("a row");
-        for (what, body) in &bodies {
+        for (what, seconds) in changes {
             let log = kit::log::Log::start();
-            assert_eq!(app.post(what, body.clone()).await.0, StatusCode::OK);
+            app.done(what, about("alice", seconds)).await;
             let lines = log.lines();
             let [line] = &*lines else {
                 panic!("{lines:?}");
@@ -356,38 +248,27 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
 /// Whoever types `alice` would look at a key that nobody has.
 #[tokio::test(start_paused = true)]
 async fn a_key_without_its_mark_is_told() {
-    use tidegate::{KeyExtractor, PeerIp};
-
-    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
     let key = Header::new("x-user").or(PeerIp);
-    let app = App::of(Limits::new([rule]).key(key), Page::allow_changes);
-    let hint = async |key: &str| {
-        let body = json!({"rule": "search", "key": key});
-        app.post("key", body).await.1["hint"].clone()
-    };
-    let told = hint("alice").await;
-    let told = told.as_str().expect("a hint");
-    assert!(told.contains("header.x-user|"), "{told}");
-    for right in ["header.x-user|alice", "203.0.113.7", "2001:db8::7"] {
-        assert_eq!(hint(right).await, Value::Null, "{right}");
+    let limits = Limits::new([hourly("search", 2)]).key(key);
+    let app = App::of(limits, Page::allow_changes);
+    let hint = async |what: &str, key: &str| app.done(what, about(key, 60)).await["hint"].clone();
+    let told = hint("key", "alice").await;
+    let text = told.as_str().expect("a hint");
+    assert!(text.contains("header.x-user|"), "{told}");
+    for right in ["203.0.113.7", "2001:db8::7"] {
+        assert_eq!(hint("key", right).await, Value::Null, "{right}");
     }
-    for what in ["reset", "let-through", "block"] {
-        let hint = async |key: &str| {
-            let body = json!({"rule": "search", "key": key, "seconds": 60});
-            app.post(what, body).await.1["hint"].clone()
-        };
-        assert_eq!(hint("alice").await, told, "{what}");
-        assert_eq!(hint("header.x-user|alice").await, Value::Null, "{what}");
+    for what in ["key", "reset", "let-through", "block"] {
+        assert_eq!(hint(what, "alice").await, told, "{what}");
+        let right = hint(what, "header.x-user|alice").await;
+        assert_eq!(right, Value::Null, "{what}");
     }
 }
 
 /// What is stored as a hash only can be looked up by its value, and by its hash.
 #[tokio::test(start_paused = true)]
 async fn a_secret_is_looked_up_by_its_value() {
-    use tidegate::key::Bearer;
-    use tidegate::{KeyExtractor, PeerIp};
-
-    let rules = || [Rule::new("search", [Quota::per_minute(2)]).expect("a rule")];
+    let rules = || [hourly("search", 2)];
     let token = Header::new("x-api-key");
     let hash = Bearer.key("a+b/c==").as_str().to_owned();
     let several = token.clone().or(Bearer).or(PeerIp);
@@ -402,12 +283,11 @@ async fn a_secret_is_looked_up_by_its_value() {
         };
         app.limits.check("search", key).await.expect("room");
         for text in ["a+b/c==", &hash] {
-            let body = json!({"rule": "search", "key": format!("{mark}{text}")});
-            let left = app.post("key", body).await.1;
+            let left = app.look(&format!("{mark}{text}")).await;
             assert_eq!(left["quotas"][0]["remaining"], 1, "{left}");
         }
-        let body = json!({"rule": "search", "key": format!("{mark}a+b/c==")});
-        assert_eq!(app.post("reset", body).await.1, json!({"found": true}));
+        let found = app.reset(&format!("{mark}a+b/c==")).await;
+        assert_eq!(found, json!({"found": true}));
     }
 }
 
@@ -415,84 +295,53 @@ async fn a_secret_is_looked_up_by_its_value() {
 /// is set, and lets them through.
 #[tokio::test(start_paused = true)]
 async fn what_people_write_is_the_key_of_the_layers() {
-    use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
-    use tidegate::{ClientIp, KeyExtractor, PeerIp, RateLimitLayer};
-
-    type Case = (
-        &'static str,
-        std::sync::Arc<dyn KeyExtractor>,
-        &'static [&'static str],
-    );
+    type Extractor = Arc<dyn KeyExtractor>;
     let client = |bits| ClientIp::behind([]).ipv6_prefix(bits);
-    let user = || Header::new("x-user");
+    let (absent, user) = (|| Header::new("x-absent"), || Header::new("x-user"));
+    let sid = || Cookie::new("sid");
     const ADDRESS: &str = "2001:db8:1:2:3::4";
-    let cases: [Case; 15] = [
-        (
-            "prefix 48",
-            std::sync::Arc::new(client(48)),
-            &[ADDRESS, "2001:db8:1::/48", "2001%3Adb8%3A1%3A%3A/48"],
-        ),
+    let prefixed = "2001:db8:1:2:3::4 2001:db8:1::/48 2001%3Adb8%3A1%3A%3A/48";
+    let cases: [(&str, Extractor, &str); 15] = [
+        ("prefix 48", Arc::new(client(48)), prefixed),
         (
             "prefix 56",
-            std::sync::Arc::new(client(56)),
-            &[ADDRESS, "2001:db8:1::/56"],
+            Arc::new(client(56)),
+            "2001:db8:1:2:3::4 2001:db8:1::/56",
         ),
         (
             "prefix 64",
-            std::sync::Arc::new(PeerIp),
-            &[ADDRESS, "2001:db8:1:2::/64"],
+            Arc::new(PeerIp),
+            "2001:db8:1:2:3::4 2001:db8:1:2::/64",
         ),
-        ("prefix 128", std::sync::Arc::new(client(128)), &[ADDRESS]),
+        ("prefix 128", Arc::new(client(128)), ADDRESS),
         (
             "or 48",
-            std::sync::Arc::new(Header::new("x-absent").or(client(48))),
-            &[ADDRESS, "2001:db8:1::/48"],
+            Arc::new(absent().or(client(48))),
+            "2001:db8:1:2:3::4 2001:db8:1::/48",
         ),
-        (
-            "first 48",
-            std::sync::Arc::new(client(48).or(Everyone)),
-            &[ADDRESS],
-        ),
-        ("bearer", std::sync::Arc::new(Bearer), &["t0ken/+="]),
+        ("first 48", Arc::new(client(48).or(Everyone)), ADDRESS),
+        ("bearer", Arc::new(Bearer), "t0ken/+="),
         (
             "or bearer",
-            std::sync::Arc::new(Header::new("x-absent").or(Bearer)),
-            &["bearer|t0ken/+="],
+            Arc::new(absent().or(Bearer)),
+            "bearer|t0ken/+=",
         ),
-        (
-            "cookie",
-            std::sync::Arc::new(Cookie::new("sid")),
-            &["a:b", "a%3Ab", "\"a%3ab\""],
-        ),
+        ("cookie", Arc::new(sid()), "a:b a%3Ab \"a%3ab\""),
         (
             "or cookie",
-            std::sync::Arc::new(Header::new("x-absent").or(Cookie::new("sid"))),
-            &["cookie.sid|a:b", "cookie.sid|a%3Ab"],
+            Arc::new(absent().or(sid())),
+            "cookie.sid|a:b cookie.sid|a%3Ab",
         ),
-        (
-            "secret",
-            std::sync::Arc::new(user().secret()),
-            &["2001:db8::7"],
-        ),
-        (
-            "a field",
-            std::sync::Arc::new(user()),
-            &["2001:db8::7", "2001%3Adb8%3A%3A7"],
-        ),
+        ("secret", Arc::new(user().secret()), "2001:db8::7"),
+        ("a field", Arc::new(user()), "2001:db8::7 2001%3Adb8%3A%3A7"),
         (
             "or a field",
-            std::sync::Arc::new(user().or(PeerIp)),
-            &[
-                "header.x-user|2001:db8::7",
-                "header.x-user|2001%3Adb8%3A%3A7",
-            ],
+            Arc::new(user().or(PeerIp)),
+            "header.x-user|2001:db8::7 header.x-user|2001%3Adb8%3A%3A7",
         ),
-        ("everyone", std::sync::Arc::new(Everyone), &[""]),
-        (
-            "or everyone",
-            std::sync::Arc::new(Header::new("x-absent").or(Everyone)),
-            &["everyone"],
-        ),
+        // The empty text is the text of the key itself.
+        ("everyone", Arc::new(Everyone), ""),
+        ("or everyone", Arc::new(absent().or(Everyone)), "everyone"),
     ];
     let head = || {
         Request::get("/search")
@@ -503,15 +352,15 @@ async fn what_people_write_is_the_key_of_the_layers() {
     };
     for (name, own, texts) in cases {
         for place in ["default", "rule", "layer", "layer beside a default"] {
-            let rule = Rule::new("search", [Quota::per_hour(2)]).expect("a rule");
+            let rule = hourly("search", 2);
             let limits = match place {
-                "default" => Limits::new([rule]).key(std::sync::Arc::clone(&own)),
-                "rule" => Limits::new([rule.with_key(std::sync::Arc::clone(&own))]),
+                "default" => Limits::new([rule]).key(Arc::clone(&own)),
+                "rule" => Limits::new([rule.with_key(Arc::clone(&own))]),
                 "layer" => Limits::new([rule]),
                 _ => Limits::new([rule]).key(Header::new("x-absent").secret()),
             };
             let layer: RateLimitLayer = match place.starts_with("layer") {
-                true => limits.layer("search").key(std::sync::Arc::clone(&own)),
+                true => limits.layer("search").key(Arc::clone(&own)),
                 false => limits.layer("search"),
             };
             let page = limits.page().allow_changes().show_keys().router();
@@ -521,25 +370,22 @@ async fn what_people_write_is_the_key_of_the_layers() {
             let app = App { limits, router };
             let search = async || {
                 let request = head().body(Body::empty()).expect("a request");
-                app.send(request).await.status().as_u16()
+                app.send(request).await.status
             };
             // Also the text of the key itself, which is a hash of what is secret.
             let head = head().body(()).expect("a request").into_parts().0;
             let whole = own.extract(&head).expect("a key").to_string();
-            for text in texts.iter().copied().chain([&*whole]) {
+            for text in words(texts).into_iter().chain([&*whole]) {
                 let case = format!("{name} {place} {text}");
                 while search().await != 429 {}
-                let body =
-                    |seconds: u64| json!({"rule": "search", "key": text, "seconds": seconds});
-                let seen = app.post("key", body(0)).await.1;
+                let seen = app.look(text).await;
                 assert_eq!(seen["allowed"], false, "{case}: {seen}");
                 assert_eq!(seen["hint"], Value::Null, "{case}: {seen}");
-                assert_eq!(app.post("let-through", body(60)).await.0, 200, "{case}");
+                app.let_through(text, 60).await;
                 assert_eq!(search().await, 200, "{case}");
-                assert_eq!(app.post("let-through", body(0)).await.0, 200, "{case}");
+                app.let_through(text, 0).await;
                 assert_eq!(search().await, 429, "{case}");
-                let found = app.post("reset", body(0)).await.1;
-                assert_eq!(found, json!({"found": true}), "{case}");
+                assert_eq!(app.reset(text).await, json!({"found": true}), "{case}");
             }
         }
     }
@@ -548,21 +394,15 @@ async fn what_people_write_is_the_key_of_the_layers() {
 /// A field that is there and empty has a key of its own, which is not that of everyone.
 #[tokio::test(start_paused = true)]
 async fn an_empty_value_is_looked_up() {
-    use tidegate::KeyExtractor;
-    use tidegate::key::Everyone;
-
+    let limits = || Limits::new([hourly("search", 2)]);
     let user = || Header::new("x-user");
-    let rule = || Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
     for (limits, text) in [
-        (Limits::new([rule()]).key(user()), ""),
-        (
-            Limits::new([rule()]).key(user().or(Everyone)),
-            "header.x-user|",
-        ),
+        (limits().key(user()), ""),
+        (limits().key(user().or(Everyone)), "header.x-user|"),
     ] {
         let app = App::of(limits, |page| page.allow_changes().show_keys());
-        sleep(Duration::from_millis(1_200)).await;
-        while app.search("").await != StatusCode::TOO_MANY_REQUESTS {}
+        sleep(millis(1_200)).await;
+        app.use_up("").await;
         sleep(Duration::from_secs(2)).await;
         let row = app.view("limited").await["rows"][0].clone();
         for body in [
@@ -570,19 +410,12 @@ async fn an_empty_value_is_looked_up() {
             json!({"rule": "search", "key": row["key"]}),
             json!({"rule": "search", "row": row["row"]}),
         ] {
-            while app.search("").await != StatusCode::TOO_MANY_REQUESTS {}
-            let seen = app.post("key", body.clone()).await.1;
-            assert_eq!(
-                (&seen["allowed"], &seen["row"]),
-                (&json!(false), &row["row"]),
-                "{body}"
-            );
-            assert_eq!(
-                app.post("reset", body.clone()).await.1,
-                json!({"found": true}),
-                "{body}"
-            );
-            assert_eq!(app.search("").await, StatusCode::OK, "{body}");
+            app.use_up("").await;
+            let seen = app.done("key", &body).await;
+            assert_eq!(seen["row"], row["row"], "{body}");
+            assert_eq!(seen["allowed"], false, "{body}");
+            assert_eq!(app.done("reset", &body).await["found"], true, "{body}");
+            assert_eq!(app.search("").await, 200, "{body}");
         }
     }
 }
@@ -590,44 +423,30 @@ async fn an_empty_value_is_looked_up() {
 /// The hint says how keys of the rule are written, and only to whoever wrote none.
 #[tokio::test(start_paused = true)]
 async fn a_hint_names_the_forms_of_the_keys() {
-    use tidegate::key::Everyone;
-    use tidegate::{KeyExtractor, PeerIp};
-
-    let rule = || Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-    let hint = async |key: std::sync::Arc<dyn KeyExtractor>, text: &str| {
-        let app = App::of(Limits::new([rule()]).key(key), |page| page);
-        let body = json!({"rule": "search", "key": text});
-        let hint = app.post("key", body).await.1["hint"].clone();
-        hint.as_str().map(str::to_owned)
+    let hint = async |key: Arc<dyn KeyExtractor>, text: &str| {
+        let limits = Limits::new([hourly("search", 2)]).key(key);
+        let app = App::of(limits, |page| page);
+        app.look(text).await["hint"].as_str().map(str::to_owned)
     };
-    let tenant = || std::sync::Arc::new(Header::new("x-tenant").or(Everyone));
+    let tenant = || Arc::new(Header::new("x-tenant").or(Everyone));
     let told = hint(tenant(), "alice").await.expect("a hint");
     assert!(told.contains("header.x-tenant|"), "{told}");
-    assert!(
-        told.contains("everyone") && !told.contains("everyone|"),
-        "{told}"
-    );
+    assert!(told.contains("everyone"), "{told}");
+    assert!(!told.contains("everyone|"), "{told}");
     assert!(!told.contains("address"), "{told}");
     for text in ["everyone", "header.x-tenant|alice", "header.x-tenant|"] {
         assert_eq!(hint(tenant(), text).await, None, "{text}");
     }
-    for text in [
-        "everyone|",
-        "everyone|alice",
-        "203.0.113.7",
-        "header.x-tenantalice",
-        "header.x-tenant",
-        "",
-    ] {
+    let others = words("everyone| everyone|alice 203.0.113.7 header.x-tenantalice header.x-tenant");
+    for text in others.into_iter().chain([""]) {
         assert_eq!(hint(tenant(), text).await.as_ref(), Some(&told), "{text}");
     }
     // A field whose name looks like an address's.
-    let real = || std::sync::Arc::new(Header::new("x-real-ip").or(PeerIp));
+    let real = || Arc::new(Header::new("x-real-ip").or(PeerIp));
     let told = hint(real(), "alice").await.expect("a hint");
-    assert!(
-        told.contains("header.x-real-ip|") && told.contains("an address"),
-        "{told}"
-    );
+    for form in ["header.x-real-ip|", "an address"] {
+        assert!(told.contains(form), "{told}");
+    }
     assert_eq!(hint(real(), "2001:db8::7").await, None);
     assert_eq!(hint(real(), "header.x-real-ip|alice").await, None);
 }
@@ -635,98 +454,43 @@ async fn a_hint_names_the_forms_of_the_keys() {
 /// A site that a browser has no origin for, and what only begins as one of the page's hosts.
 #[tokio::test(start_paused = true)]
 async fn an_origin_is_a_host_and_a_port() {
-    let app = App::new(|page| {
-        page.allow_changes()
-            .hosts(["admin.example.com", "ops.example.com:8443"])
-    });
+    let hosts = ["admin.example.com", "ops.example.com:8443"];
+    let app = App::new(|page| page.allow_changes().hosts(hosts));
     let status = async |origin: &str, host: &str| {
-        let mut request = posted("reset", &json!({"rule": "search", "key": "alice"}));
+        let mut request = posted("reset", about("alice", 0).to_string());
         for (name, value) in [("origin", origin), ("host", host)] {
-            request
-                .headers_mut()
-                .insert(name, value.parse().expect("a value"));
+            let value = value.parse().expect("a value");
+            request.headers_mut().insert(name, value);
         }
-        let response = app.send(request).await;
-        (
-            response.status().as_u16(),
-            body(response).await["error"].clone(),
-        )
+        let answer = app.send(request).await;
+        (answer.status, answer.json()["error"].clone())
     };
-    for origin in [
-        "https://admin.example.com",
-        "http://admin.example.com",
-        "https://admin.example.com:8443",
-        "https://admin.example.com:65535",
-        "https://ADMIN.example.com:1",
-        "https://ops.example.com:8443",
-        "http://127.0.0.1:3000",
-        "http://localhost",
-        "http://localhost:3000",
-        "http://[::1]",
-        "http://[::1]:3000",
-    ] {
+    for origin in words(
+        "https://admin.example.com http://admin.example.com https://admin.example.com:8443
+        https://admin.example.com:65535 https://ADMIN.example.com:1 https://ops.example.com:8443
+        http://127.0.0.1:3000 http://localhost http://localhost:3000 http://[::1]
+        http://[::1]:3000",
+    ) {
         let host = origin.split_once("://").expect("one").1;
         assert_eq!(status(origin, host).await.0, 200, "{origin}");
     }
     let long = "a".repeat(4_000);
-    for authority in [
-        "admin.example.com:8443.evil.com",
-        "admin.example.com:x",
-        "admin.example.com:99999999",
-        "admin.example.com:65536",
-        "admin.example.com:",
-        "admin.example.com:+80",
-        "admin.example.com:-1",
-        "admin.example.com:080",
-        "admin.example.com:0x50",
-        "admin.example.com:80:80",
-        "admin.example.com:80.",
-        "admin.example.com::80",
-        "admin.example.com.",
-        "admin.example.com.evil.com",
-        "admin.example.com,evil.com",
-        "admin.example.com;evil.com",
-        "admin.example.com%3A80",
-        "admin.example.com%00.evil.com",
-        "admin.example.com/",
-        "admin.example.com/.evil.com",
-        "admin.example.com?evil.com",
-        "admin.example.com#evil.com",
-        "admin.example.com\\.evil.com",
-        "admin.example.com@evil.com",
-        "evil.com@admin.example.com",
-        "evil.com:80@admin.example.com",
-        "@admin.example.com",
-        ":@admin.example.com",
-        "[admin.example.com]",
-        "[admin.example.com]:80",
-        "admin.example.com[::1]",
-        "[::1]admin.example.com",
-        "[::1].evil.com",
-        "[::1]:80.evil.com",
-        "[::1]:x",
-        "[::1]:",
-        "[::1",
-        "::1",
-        "127.0.0.1:80.evil.com",
-        "127.0.0.1:x",
-        "127.0.0.1:",
-        "127.0.0.1:+80",
-        "127.0.0.1.evil.com",
-        "localhost:x",
-        "localhost:80.evil.com",
-        "localhost:",
-        "localhost.evil.com",
-        "ops.example.com:8443.evil.com",
-        "ops.example.com:08443",
-        "ops.example.com",
-        ":3000",
-        ":",
-        "",
-        "*",
-        "null",
-        &long,
-    ] {
+    let wrong = words(
+        "admin.example.com:8443.evil.com admin.example.com:x admin.example.com:99999999
+        admin.example.com:65536 admin.example.com: admin.example.com:+80 admin.example.com:-1
+        admin.example.com:080 admin.example.com:0x50 admin.example.com:80:80 admin.example.com:80.
+        admin.example.com::80 admin.example.com. admin.example.com.evil.com
+        admin.example.com,evil.com admin.example.com;evil.com admin.example.com%3A80
+        admin.example.com%00.evil.com admin.example.com/ admin.example.com/.evil.com
+        admin.example.com?evil.com admin.example.com#evil.com admin.example.com@evil.com
+        evil.com@admin.example.com evil.com:80@admin.example.com @admin.example.com
+        :@admin.example.com [admin.example.com] [admin.example.com]:80 admin.example.com[::1]
+        [::1]admin.example.com [::1].evil.com [::1]:80.evil.com [::1]:x [::1]: [::1 ::1
+        127.0.0.1:80.evil.com 127.0.0.1:x 127.0.0.1: 127.0.0.1:+80 127.0.0.1.evil.com localhost:x
+        localhost:80.evil.com localhost: localhost.evil.com ops.example.com:8443.evil.com
+        ops.example.com:08443 ops.example.com :3000 : * null admin.example.com\\.evil.com",
+    );
+    for authority in wrong.into_iter().chain(["", &long]) {
         for scheme in ["https", "http"] {
             let origin = format!("{scheme}://{authority}");
             for host in [authority, "admin.example.com", "127.0.0.1:3000", "internal"] {
@@ -737,16 +501,15 @@ async fn an_origin_is_a_host_and_a_port() {
             }
         }
     }
-    for origin in [
-        "ftp://admin.example.com",
-        "https:admin.example.com",
-        "https:///admin.example.com",
-        "//admin.example.com",
-        "admin.example.com",
-        "https://https://admin.example.com",
+    let wrong = words(
+        "ftp://admin.example.com https:admin.example.com https:///admin.example.com
+        //admin.example.com admin.example.com https://https://admin.example.com",
+    );
+    let several = [
         "https://admin.example.com https://evil.com",
         " https://evil.com, https://admin.example.com",
-    ] {
+    ];
+    for origin in wrong.into_iter().chain(several) {
         assert_eq!(status(origin, "admin.example.com").await.0, 403, "{origin}");
     }
 }
@@ -776,12 +539,8 @@ async fn a_refusal_is_short() {
         "null".to_owned(),
     ] {
         for what in ["key", "reset", "let-through"] {
-            let mut request = posted(what, &Value::Null);
-            *request.body_mut() = Body::from(body.clone());
-            let response = app.send(request).await;
-            let error = to_bytes(response.into_body(), 1 << 20).await.expect("one");
-            let case: String = body.chars().take(40).collect();
-            assert!(error.len() < 1_500, "{what} {case}: {} bytes", error.len());
+            let length = app.post(what, &body).await.text.len();
+            assert!(length < 1_500, "{what} {body:.40}: {length} bytes");
         }
     }
 }
@@ -789,24 +548,14 @@ async fn a_refusal_is_short() {
 /// Without a plan, the rule's own quotas are looked at.
 #[tokio::test(start_paused = true)]
 async fn the_plans_of_a_rule_are_told() {
-    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-    let rule = rule
-        .with_plan("pro", Quotas::new([Quota::per_minute(9)]).expect("valid"))
-        .expect("a plan");
-    let app = App::of(Limits::new([rule]), |page| page);
+    let app = App::of(Limits::new([with_plan(9)]), |page| page);
     let look = async |plan: Option<&str>| {
         let body = json!({"rule": "search", "key": "", "plan": plan});
-        app.post("key", body).await.1
+        app.done("key", body).await
     };
     let (own, pro) = (look(None).await, look(Some("pro")).await);
-    assert_eq!(
-        (&own["quotas"][0]["max"], &pro["quotas"][0]["max"]),
-        (&json!(2), &json!(9))
-    );
-    assert!(
-        own["hint"].as_str().is_some_and(|it| it.contains("pro")),
-        "{own}"
-    );
+    assert_eq!([&own, &pro].map(|it| &it["quotas"][0]["max"]), [2, 9]);
+    assert!(own["hint"].to_string().contains("pro"), "{own}");
     assert_eq!(pro["hint"], Value::Null);
 }
 
@@ -814,20 +563,10 @@ async fn the_plans_of_a_rule_are_told() {
 /// reload.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_looked_at_as_it_was_decided() {
-    let rule = |pro| {
-        let quotas = |max| Quotas::new([Quota::per_minute(max)]).expect("valid");
-        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-        rule.with_plan("pro", quotas(pro)).expect("a plan")
-    };
-    let limits = Limits::new([rule(9)]);
+    let limits = Limits::new([with_plan(9)]);
     let app = App::of(limits.clone(), |page| page);
-    let look = async |key: &str| {
-        app.post("key", json!({"rule": "search", "key": key}))
-            .await
-            .1
-    };
     let seen = async |key: &str| {
-        let seen = look(key).await;
+        let seen = app.look(key).await;
         let max = seen["quotas"][0]["max"].clone();
         (seen["allowed"].clone(), seen["plan"].clone(), max)
     };
@@ -841,8 +580,8 @@ async fn a_key_is_looked_at_as_it_was_decided() {
     assert_eq!(seen("pro").await, (json!(true), json!("pro"), json!(9)));
     assert_eq!(seen("tabled").await, (json!(true), Value::Null, json!(50)));
     assert_eq!(seen("plain").await, (json!(false), Value::Null, json!(2)));
-    assert_eq!(look("pro").await["hint"], Value::Null);
-    limits.rules().replace(Rules::from_iter([rule(5)]));
+    assert_eq!(app.look("pro").await["hint"], Value::Null);
+    limits.rules().replace(Rules::from_iter([with_plan(5)]));
     assert_eq!(seen("pro").await, (json!(false), json!("pro"), json!(5)));
     // Without its plan, the key has the rule's own quotas.
     let _ = limits.check("search", "pro").await;
@@ -851,121 +590,60 @@ async fn a_key_is_looked_at_as_it_was_decided() {
 
 /// Two processes of a service over one Redis: each has limits of its own.
 mod fleet {
-    use std::future::Future;
-    use std::time::Instant;
-
-    use kit::Redis;
-    use tidegate::Resilient;
+    use kit::{Redis, check_expiries, eventually, keys, query};
 
     use super::*;
 
-    fn limits(redis: &Redis, service: &str) -> Limits {
-        let store = Resilient::redis(&*redis.url, service).expect("an address");
-        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-        let limits = Limits::new([rule]).key(Header::new("x-user"));
-        limits.store(store.timeout(Duration::from_secs(2)))
+    const INDEX: &str = "{shop:CurrentLimiter:~fleet}:processes";
+
+    async fn first_row(app: &App) -> Value {
+        let seen = app.until("limited", |it| it["rows"] != json!([])).await;
+        seen["rows"][0].clone()
     }
 
-    /// The first such view within a time.
-    async fn within<T, Asked: Future<Output = Option<T>>>(
-        seconds: u64,
-        what: &str,
-        mut ask: impl FnMut() -> Asked,
-    ) -> T {
-        let began = Instant::now();
-        loop {
-            if let Some(found) = ask().await {
-                return found;
-            }
-            assert!(began.elapsed() < Duration::from_secs(seconds), "{what}");
-            sleep(Duration::from_millis(100)).await;
-        }
+    async fn is_let_through(app: &App, name: &str) {
+        eventually("let through", async || app.search(name).await == 200).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn processes_see_each_other_and_obey() {
         let redis = Redis::start();
-        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
-        let other = App::of(limits(&redis, "shop"), Page::show_keys);
-        let stranger = App::of(limits(&redis, "shop2"), Page::show_keys);
-        let processes = async || {
-            let fleet = app.view("fleet").await;
-            fleet["processes"].as_array().expect("processes").len()
-        };
-        within(5, "two processes", async || {
-            (processes().await == 2).then_some(())
-        })
-        .await;
+        let app = App::on(&redis, Page::allow_changes);
+        let other = App::on(&redis, Page::show_keys);
+        let stranger = App::of_service(&redis.url, "shop2", Page::show_keys);
+        app.fleet_of(2).await;
 
         // Denied by the other process, shown by this one.
         for _ in 0..5 {
             other.search("alice").await;
         }
-        let row = within(5, "a row", async || {
-            let row = app.view("limited").await["rows"].get(0).cloned();
-            row.filter(|row| row["denials"] == 3)
-        });
-        let row = row.await;
-        let of_other = within(5, "a row", async || {
-            other.view("limited").await["rows"].get(0).cloned()
-        });
-        let of_other = of_other.await;
-        assert_eq!(
-            (&of_other["row"], &of_other["key"]),
-            (&row["row"], &json!("alice"))
-        );
+        let denied = |it: &Value| it["rows"][0]["denials"] == 3;
+        let row = app.until("limited", denied).await["rows"][0]["row"].clone();
+        let of_other = first_row(&other).await;
+        assert_eq!(of_other["row"], row);
+        assert_eq!(of_other["key"], "alice");
         for _ in 0..3 {
             stranger.search("alice").await;
         }
-        let of_stranger = within(5, "a row", async || {
-            stranger.view("limited").await["rows"].get(0).cloned()
-        });
-        assert_ne!(of_stranger.await["row"], row["row"], "another secret");
+        assert_ne!(first_row(&stranger).await["row"], row, "another secret");
 
         // Let through by this process, obeyed by the other one.
-        let body = json!({"rule": "search", "row": row["row"], "seconds": 600});
-        assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
-        within(5, "let through", async || {
-            (other.search("alice").await == StatusCode::OK).then_some(())
-        })
-        .await;
-        assert_eq!(
-            stranger.search("alice").await,
-            StatusCode::TOO_MANY_REQUESTS
-        );
+        let body = json!({"rule": "search", "row": row, "seconds": 600});
+        app.done("let-through", body).await;
+        is_let_through(&other, "alice").await;
+        assert_eq!(stranger.search("alice").await, 429);
 
-        // Every key of the fleet expires.
-        let mut connection = redis.connection();
-        let keys: Vec<String> = redis::cmd("KEYS")
-            .arg("{shop:*~fleet}:*")
-            .query(&mut connection)
-            .expect("keys");
-        assert_eq!(keys.len(), 6, "{keys:?}");
-        for key in keys {
-            let left: i64 = redis::cmd("PTTL")
-                .arg(&key)
-                .query(&mut connection)
-                .expect("a time");
-            assert!(left > 0, "{key}: {left}");
-        }
+        let names = keys(&redis, "{shop:*~fleet}:*");
+        assert_eq!(names.len(), 6, "{names:?}");
+        check_expiries(&redis, &[]);
 
         drop(other);
-        within(12, "one process", async || {
-            (processes().await == 1).then_some(())
-        })
-        .await;
+        app.fleet_of(1).await;
 
         // Its name is gone from the index, and so is one that a clock ahead has written.
-        let index = "{shop:CurrentLimiter:~fleet}:processes";
-        redis::cmd("ZADD")
-            .arg(index)
-            .arg("9e15")
-            .arg("ghost")
-            .exec(&mut connection)
-            .expect("is added");
-        within(10, "one name", || {
-            let known = redis::cmd("ZCARD").arg(index).query::<u64>(&mut connection);
-            std::future::ready((known == Ok(1)).then_some(()))
+        kit::run(&redis, &format!("ZADD {INDEX} 9e15 ghost"));
+        eventually("one name", async || {
+            query::<u64>(&redis, &format!("ZCARD {INDEX}")) == 1
         })
         .await;
     }
@@ -974,53 +652,44 @@ mod fleet {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_empty_value_of_another_process_is_helped_by_its_row() {
         let redis = Redis::start();
-        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
-        let other = App::of(limits(&redis, "shop"), Page::show_keys);
-        while other.search("").await != StatusCode::TOO_MANY_REQUESTS {}
-        let row = within(10, "a row", async || {
-            app.view("limited").await["rows"].get(0).cloned()
-        });
-        let row = row.await["row"].clone();
+        let app = App::on(&redis, Page::allow_changes);
+        let other = App::on(&redis, Page::show_keys);
+        other.use_up("").await;
+        let row = first_row(&app).await["row"].clone();
         let body = |seconds| json!({"rule": "search", "row": row, "seconds": seconds});
-        let seen = app.post("key", body(0)).await.1;
+        let seen = app.done("key", body(0)).await;
         assert_eq!((&seen["row"], &seen["allowed"]), (&row, &json!(false)));
-        let found = app.post("reset", body(0)).await.1;
-        assert_eq!(found, json!({"found": true}));
-        while other.search("").await != StatusCode::TOO_MANY_REQUESTS {}
-        assert_eq!(app.post("let-through", body(60)).await.0, StatusCode::OK);
-        within(5, "let through", async || {
-            (other.search("").await == StatusCode::OK).then_some(())
-        })
-        .await;
+        assert_eq!(app.done("reset", body(0)).await, json!({"found": true}));
+        other.use_up("").await;
+        app.done("let-through", body(60)).await;
+        is_let_through(&other, "").await;
     }
 
     /// A process has a name beside its number: its own, or that of its host.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn processes_are_named() {
         let redis = Redis::start();
-        let host = [
-            std::env::var("HOSTNAME").ok(),
-            std::fs::read_to_string("/etc/hostname").ok(),
-        ];
+        let by_variable = std::env::var("HOSTNAME").ok();
+        let host = [by_variable, std::fs::read_to_string("/etc/hostname").ok()];
         let mut host = host.into_iter().flatten().map(|it| it.trim().to_owned());
         let host = host.find(|it| !it.is_empty()).unwrap_or_default();
-        let app = App::of(limits(&redis, "shop"), |page| page);
+        let app = App::on(&redis, |page| page);
         let others = ["web-7", "", "   ", &"\u{202e}<b>".repeat(1_000)];
-        let others = others.map(|name| {
-            let limits = limits(&redis, "shop").process_name(name);
+        let _others = others.map(|name| {
+            let limits = shop(&redis).process_name(name);
             limits.join_fleet();
             limits
         });
-        let names = within(5, "five processes", async || {
-            let fleet = app.view("fleet").await;
-            let processes = fleet["processes"].as_array().expect("processes");
-            let names = processes.iter().map(|it| it["name"].as_str());
-            let names: Option<Vec<_>> = names.map(|it| it.map(str::to_owned)).collect();
-            names.filter(|names| names.len() == 5)
-        });
-        let mut names = names.await;
+        let fleet = app
+            .until("fleet", |it| {
+                let processes = it["processes"].as_array().expect("processes");
+                processes.len() == 5 && processes.iter().all(|it| it["name"].is_string())
+            })
+            .await;
+        let processes = fleet["processes"].as_array().expect("processes");
+        let mut names: Vec<_> = processes.iter().map(|it| it["name"].as_str()).collect();
         let long = "\u{202e}<b>".repeat(16);
-        let mut wanted = ["", "", "web-7", &long, &host].map(str::to_owned);
+        let mut wanted = ["", "", "web-7", &long, &host].map(Some);
         names.sort();
         wanted.sort();
         assert_eq!(names, wanted);
@@ -1028,14 +697,13 @@ mod fleet {
         // A clone is the same process, whenever it is named.
         let _ = app.limits.clone().process_name("web-1");
         assert_eq!(app.view("now").await["process_name"], "web-1");
-        drop(others);
     }
 
     /// Whoever writes to Redis may claim anything of a process.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_other_processes_claim_is_bounded() {
         let redis = Redis::start();
-        let app = App::of(limits(&redis, "shop"), |page| page);
+        let app = App::on(&redis, |page| page);
         let long = "<script>\u{1f}".repeat(5_000);
         let text = |name: Value| {
             json!({
@@ -1049,25 +717,23 @@ mod fleet {
             .to_string()
         };
         let mut connection = redis.connection();
-        let mut claim = |process: &str, text: String| {
+        for (process, text) in [
+            ("a", text(json!(long[..10_000]))),
+            ("b", text(json!(7))),
+            (&"c".repeat(1_000), text(Value::Null)),
+            ("d", "{".to_owned()),
+        ] {
             let key = format!("{{shop:CurrentLimiter:~fleet}}:process:{process}");
             let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
             let now = since.expect("a clock").as_millis() as u64;
             redis::pipe()
                 .set_ex(key, text, 60)
-                .zadd("{shop:CurrentLimiter:~fleet}:processes", process, now)
+                .zadd(INDEX, process, now)
                 .exec(&mut connection)
                 .expect("is written");
-        };
-        claim("a", text(json!(long[..10_000])));
-        claim("b", text(json!(7)));
-        claim(&"c".repeat(1_000), text(Value::Null));
-        claim("d", "{".to_owned());
-        let fleet = within(5, "the claims", async || {
-            let fleet = app.view("fleet").await;
-            (fleet["processes"].as_array()?.len() > 1).then_some(fleet)
-        });
-        let fleet = fleet.await;
+        }
+        let claimed = |it: &Value| count(&it["processes"]) > Some(1);
+        let fleet = app.until("fleet", claimed).await;
         let processes = fleet["processes"].as_array().expect("processes");
         assert_eq!(processes.len(), 3, "{fleet:#}");
         for process in &processes[1..] {
@@ -1080,28 +746,18 @@ mod fleet {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_is_let_through_stays_so_while_redis_is_gone() {
         let mut redis = Redis::start();
-        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
-        let user = |user: &str, seconds: u64| {
-            app.post(
-                "let-through",
-                json!({"rule": "search", "key": user, "seconds": seconds}),
-            )
-        };
-        within(5, "let through", async || {
-            (user("alice", 600).await.0 == StatusCode::OK).then_some(())
+        let app = App::on(&redis, Page::allow_changes);
+        eventually("let through", async || {
+            app.post("let-through", about("alice", 600)).await.status == 200
         })
         .await;
         redis.kill();
-        let (status, answer) = user("bob", 600).await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
-        within(5, "Redis is gone", async || {
-            let fleet = app.view("fleet").await;
-            (fleet["redis_answers"] == false).then_some(())
-        })
-        .await;
+        let answer = app.post("let-through", about("bob", 600)).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        app.until("fleet", |it| it["redis_answers"] == false).await;
         for _ in 0..3 {
-            assert_eq!(app.search("alice").await, StatusCode::OK);
+            assert_eq!(app.search("alice").await, 200);
         }
-        assert_eq!(app.search("bob").await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(app.search("bob").await, 503);
     }
 }

@@ -117,6 +117,12 @@ impl Browser {
         count.as_u64().expect("a number")
     }
 
+    /// Waits a few seconds until the element's text has this in it.
+    #[track_caller]
+    pub(super) fn sees(&self, selector: &str, text: &str) {
+        self.wait_for(selector, Duration::from_secs(6), |it| it.contains(text));
+    }
+
     /// Waits until the element's text is as wanted. Returns how long that took.
     #[track_caller]
     pub(super) fn wait_for(

@@ -30,12 +30,8 @@ async fn it_answers_with_and_without_a_slash_wherever_it_is() {
         .nest("/deeper/still", inner)
         .nest_service("/of/{tenant}/limits", page.clone().router())
         .nest_service("/other", page.router());
-    for at in [
-        "/limits",
-        "/deeper/still/ops/limits",
-        "/of/acme/limits",
-        "/other",
-    ] {
+    let status = async |path: &str| send(&app, empty(Method::GET, path)).await.status;
+    for at in words("/limits /deeper/still/ops/limits /of/acme/limits /other") {
         for address in [at.to_owned(), format!("{at}/")] {
             let answer = send(&app, empty(Method::GET, &address)).await;
             assert_eq!(answer.status, 200, "{address}");
@@ -43,18 +39,11 @@ async fn it_answers_with_and_without_a_slash_wherever_it_is() {
             let base = base(&answer.text);
             let api = resolved(&address, base, "./api/now");
             assert_eq!(api, format!("{at}/api/now"), "{address} {base}");
-            assert_eq!(send(&app, empty(Method::GET, &api)).await.status, 200);
-            for link in answer
-                .text
-                .split(['"', '\''])
-                .filter(|it| it.ends_with(".css") || it.ends_with(".js"))
-            {
+            assert_eq!(status(&api).await, 200);
+            let texts = answer.text.split(['"', '\'']);
+            for link in texts.filter(|it| it.ends_with(".css") || it.ends_with(".js")) {
                 let link = resolved(&address, base, &format!("./{link}"));
-                assert_eq!(
-                    send(&app, empty(Method::GET, &link)).await.status,
-                    200,
-                    "{link}"
-                );
+                assert_eq!(status(&link).await, 200, "{link}");
             }
         }
     }
@@ -98,15 +87,8 @@ async fn it_may_be_the_whole_app() {
 #[tokio::test(start_paused = true)]
 async fn methods_and_unknown_paths_are_answered_as_http_says() {
     let app = App::new(Page::allow_changes);
-    for path in [
-        "",
-        "/",
-        "/style.css",
-        "/api/now",
-        "/api/hour",
-        "/api/limited",
-        "/api/fleet",
-    ] {
+    let paths = words("/ /style.css /api/now /api/hour /api/limited /api/fleet");
+    for path in paths.into_iter().chain([""]) {
         let path = format!("/limits{path}");
         let whole = app.get(&path).await;
         assert_eq!(whole.status, 200, "{path}");
@@ -117,38 +99,20 @@ async fn methods_and_unknown_paths_are_answered_as_http_says() {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");
             let answer = app.send(empty(method.clone(), &path)).await;
             assert_eq!(answer.status, 405, "{method} {path}");
-            assert!(
-                answer.field("allow").contains("GET"),
-                "{method} {path} {answer:?}"
-            );
+            let allowed = answer.field("allow");
+            assert!(allowed.contains("GET"), "{method} {path} {answer:?}");
         }
     }
     for path in ["key", "reset", "let-through"] {
-        let answer = app.get(&format!("/limits/api/{path}")).await;
-        assert_eq!(
-            (answer.status, answer.field("allow")),
-            (405, "POST"),
-            "{path}"
-        );
+        let answer = app.get_view(path).await;
+        let seen = (answer.status, answer.field("allow"));
+        assert_eq!(seen, (405, "POST"), "{path}");
     }
-    for path in [
-        "/api",
-        "/api/",
-        "/api/nothing",
-        "/api/now/",
-        "/api/now/x",
-        "/api/NOW",
-        "/../style.css",
-        "/%2e%2e/Cargo.toml",
-        "/..%2f..%2fetc%2fpasswd",
-        "/%00",
-        "/%ff%fe",
-        "/index.html%00.js",
-        "/api/now%0d%0ax:y",
-        "/assets/../mod.rs",
-        "/page.rs",
-        "/mod.rs",
-    ] {
+    for path in words(
+        "/api /api/ /api/nothing /api/now/ /api/now/x /api/NOW /../style.css /%2e%2e/Cargo.toml
+        /..%2f..%2fetc%2fpasswd /%00 /%ff%fe /index.html%00.js /api/now%0d%0ax:y /assets/../mod.rs
+        /page.rs /mod.rs",
+    ) {
         let answer = app.get(&format!("/limits{path}")).await;
         assert_eq!(answer.status, 404, "{path}: {answer:?}");
     }
@@ -158,14 +122,19 @@ async fn methods_and_unknown_paths_are_answered_as_http_says() {
 #[tokio::test(start_paused = true)]
 async fn what_is_known_is_not_sent_again() {
     let app = App::new(|page| page);
-    sleep(Duration::from_millis(1_500)).await;
+    sleep(millis(1_500)).await;
     app.use_up("alice").await;
     sleep(Duration::from_secs(2)).await;
-    let paths = GET_VIEWS.iter().map(|view| format!("/limits/api/{view}"));
-    for path in paths {
-        let first = app.get(&path).await;
+    let ask = async |view: &str, known: &str| {
+        let mut request = empty(Method::GET, &format!("/limits/api/{view}"));
+        let value = known.parse().expect("a value");
+        request.headers_mut().insert("if-none-match", value);
+        app.send(request).await
+    };
+    for view in GET_VIEWS {
+        let first = app.get_view(view).await;
         let tag = first.field("etag").to_owned();
-        assert!(tag.len() > 2, "{path}: {first:?}");
+        assert!(tag.len() > 2, "{view}: {first:?}");
         for (known, status) in [
             (tag.clone(), 304),
             (format!("\"other\", {tag}"), 304),
@@ -173,32 +142,26 @@ async fn what_is_known_is_not_sent_again() {
             ("\"other\"".to_owned(), 200),
             (String::new(), 200),
         ] {
-            let mut request = empty(Method::GET, &path);
-            let value = known.parse().expect("a value");
-            request.headers_mut().insert("if-none-match", value);
-            let answer = app.send(request).await;
-            assert_eq!(answer.status, status, "{path} {known}");
-            assert_eq!(answer.text.is_empty(), status == 304, "{path} {known}");
+            let answer = ask(view, &known).await;
+            assert_eq!(answer.status, status, "{view} {known}");
+            assert_eq!(answer.text.is_empty(), status == 304, "{view} {known}");
             if status == 304 {
-                assert_eq!(answer.field("etag"), tag, "{path}");
+                assert_eq!(answer.field("etag"), tag, "{view}");
             }
         }
     }
     // What is new is told, whatever was known.
-    let before = app.get("/limits/api/limited").await;
+    let before = app.get_view("limited").await;
     sleep(Duration::from_secs(2)).await;
     app.use_up("bob").await;
     sleep(Duration::from_secs(2)).await;
-    let mut request = empty(Method::GET, "/limits/api/limited");
-    let tag = before.head["etag"].clone();
-    request.headers_mut().insert("if-none-match", tag);
-    assert_eq!(app.send(request).await.status, 200);
+    assert_eq!(ask("limited", before.field("etag")).await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_may_be_anything() {
     let app = App::new(|page| page);
-    sleep(Duration::from_millis(4_500)).await;
+    sleep(millis(4_500)).await;
     let all = app.view("now").await;
     let points = |now: &Value| now["rules"][0]["denied"].as_array().expect("points").len() as u64;
     let number = |now: &Value, name: &str| now[name].as_u64().expect("a number");
@@ -209,25 +172,11 @@ async fn after_may_be_anything() {
     let none = app.view(&format!("now?after={tick}")).await;
     assert_eq!((number(&none, "tick"), points(&none)), (tick, 0));
     assert_eq!(number(&none, "first"), tick + 1);
-    for after in [
-        "0",
-        "1000000",
-        "9223372036854775808",
-        "-1",
-        "-9223372036854775808",
-        "1.5",
-        "x",
-        "",
-        "%00",
-        "99999999999999999999999999",
-        "1&after=2",
-        "%F0%9F%8C%8A",
-        "1%202",
-        "0x1",
-        "+1",
-        "NaN",
-        "1e3",
-    ] {
+    let odd = words(
+        "0 1000000 9223372036854775808 -1 -9223372036854775808 1.5 x %00
+        99999999999999999999999999 1&after=2 %F0%9F%8C%8A 1%202 0x1 +1 NaN 1e3",
+    );
+    for after in odd.into_iter().chain([""]) {
         let answer = app.get(&format!("/limits/api/now?after={after}")).await;
         match answer.status {
             200 => {
@@ -244,25 +193,18 @@ async fn after_may_be_anything() {
     // What is not possible is all.
     for after in ["1000000", "9223372036854775808"] {
         let now = app.view(&format!("now?after={after}")).await;
-        assert_eq!(
-            (&now["first"], points(&now)),
-            (&all["first"], points(&all)),
-            "{after}"
-        );
+        assert_eq!(now["first"], all["first"], "{after}");
+        assert_eq!(points(&now), points(&all), "{after}");
     }
     for query in ["?", "?x=y", "?after", "?&&&"] {
-        assert_eq!(
-            app.get(&format!("/limits/api/now{query}")).await.status,
-            200,
-            "{query}"
-        );
+        app.view(&format!("now{query}")).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_may_be_the_greatest_number() {
     let app = App::new(|page| page);
-    sleep(Duration::from_millis(2_500)).await;
+    sleep(millis(2_500)).await;
     let all = app.view("now").await;
     for after in [u64::MAX - 300, u64::MAX - 1, u64::MAX] {
         assert_eq!(app.view(&format!("now?after={after}")).await, all);
@@ -275,11 +217,8 @@ async fn a_page_that_has_just_begun_answers() {
     let app = App::new(|page| page);
     for view in GET_VIEWS {
         let seen = app.view(view).await;
-        assert_eq!(
-            seen["process"].as_str().map(str::len),
-            Some(16),
-            "{view}: {seen}"
-        );
+        let process = seen["process"].as_str().map(str::len);
+        assert_eq!(process, Some(16), "{view}: {seen}");
         assert!(seen["tick"].is_u64(), "{view}: {seen}");
     }
 }

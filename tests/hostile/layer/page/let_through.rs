@@ -1,6 +1,11 @@
 //! A key that is let through: obeyed everywhere, not charged, and over in time.
 
+use std::collections::BTreeSet;
+
+use http::HeaderValue;
+use kit::{LimitsFile, eventually};
 use tidegate::Resilient;
+use tidegate::metrics::{DecisionOutcome::Allowed, RuleSnapshot};
 use tidegate::rule::Plan;
 
 use super::*;
@@ -10,19 +15,26 @@ pub(super) const OBEYS: Duration = Duration::from_secs(2);
 
 /// Until a request of this user gets this status; at most as long as is promised.
 pub(super) async fn obeys(app: &App, name: &str, status: u16) -> Duration {
+    in_time(name, async || app.search(name).await == status).await
+}
+
+/// Until it is so; at most as long as is promised.
+pub(super) async fn in_time(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let began = Instant::now();
-    while app.search(name).await != status {
-        assert!(began.elapsed() < OBEYS + SLACK, "not {status} for {name}");
-        sleep(Duration::from_millis(20)).await;
+    while !is_so().await {
+        assert!(began.elapsed() < OBEYS + SLACK, "not in time: {what}");
+        sleep(millis(20)).await;
     }
     began.elapsed()
 }
 
+pub(super) fn counted(app: &App) -> RuleSnapshot {
+    let snapshot = app.limits.snapshot();
+    snapshot.rule("search").expect("a rule").clone()
+}
+
 pub(super) async fn two(server: &Redis) -> [App; 2] {
-    let apps = [
-        App::on(server, Page::allow_changes),
-        App::on(server, Page::allow_changes),
-    ];
+    let apps = [0, 1].map(|_| App::on(server, Page::allow_changes));
     for app in &apps {
         app.in_fleet().await;
     }
@@ -34,84 +46,45 @@ pub(super) async fn two(server: &Redis) -> [App; 2] {
 async fn all_processes_obey_within_two_seconds_and_charge_nothing() {
     let server = Redis::start();
     let [here, there] = two(&server).await;
-    let joined = Limits::new([hourly("search", 2)]).store(store(&server.url, "shop"));
+    let joined = shop(&server);
     joined.join_fleet();
     for app in [&here, &there] {
         app.use_up("alice").await;
     }
-    assert!(joined.check("search", user("alice")).await.is_err());
-    let ends = here
-        .let_through("alice", 600)
-        .await
-        .expect_ok("let through");
+    let check = async || joined.check("search", user("alice")).await;
+    assert!(check().await.is_err());
+    let ends = here.let_through("alice", 600).await;
     assert_eq!(ends, json!({"ends_in_s": 600.0}));
-    let took = [
-        obeys(&here, "alice", 200).await,
-        obeys(&there, "alice", 200).await,
-    ];
-    let began = Instant::now();
-    while joined.check("search", user("alice")).await.is_err() {
-        assert!(began.elapsed() < OBEYS + SLACK);
-        sleep(Duration::from_millis(20)).await;
+    for app in [&here, &there] {
+        println!("obeyed after {:?}", obeys(app, "alice", 200).await);
     }
-    println!("obeyed after {took:?}");
+    in_time("no page", async || check().await.is_ok()).await;
 
-    let before = there
-        .limits
-        .snapshot()
-        .rule("search")
-        .expect("a rule")
-        .clone();
+    let before = counted(&there);
     for _ in 0..50 {
         assert_eq!(there.search("alice").await, 200);
-        let checked = there
-            .limits
-            .check("search", user("alice"))
-            .cost(1_000)
-            .await;
-        assert!(checked.expect("whatever it costs").decision.is_none());
-        let joined = joined
-            .check("search", user("alice"))
-            .await
-            .expect("let through");
-        assert!(joined.decision.is_none());
+        let costly = there.limits.check("search", user("alice")).cost(1_000);
+        assert!(costly.await.expect("whatever it costs").decision.is_none());
+        assert!(check().await.expect("let through").decision.is_none());
     }
     assert_eq!(there.used("alice").await, 2, "nothing is charged");
-    let after = there
-        .limits
-        .snapshot()
-        .rule("search")
-        .expect("a rule")
-        .clone();
+    let after = counted(&there);
     assert_eq!(after.let_through - before.let_through, 100);
-    use tidegate::metrics::DecisionOutcome::Allowed;
-    assert_eq!(
-        after.decisions(Allowed),
-        before.decisions(Allowed),
-        "counted apart"
-    );
+    let allowed = [&after, &before].map(|it| it.decisions(Allowed));
+    assert_eq!(allowed[0], allowed[1], "counted apart");
     // Nobody else is let through: not another key, not a part of it, not another rule.
     for name in ["alic", "alice2", "Alice", "bob"] {
         there.use_up(name).await;
     }
-    let answer = there
-        .post("key", json!({"rule": "search", "key": "alice"}))
-        .await;
-    let left = answer.expect_ok("look it up");
-    let ends = left["let_through_in_s"]
-        .as_f64()
-        .expect("it is let through");
-    assert!((500.0..=600.0).contains(&ends), "{left}");
+    let left = there.look("alice").await;
+    let ends = left["let_through_in_s"].as_f64();
+    assert!((500.0..=600.0).contains(&ends.expect("an end")), "{left}");
 
     // It ends early, everywhere.
-    there.let_through("alice", 0).await.expect_ok("ended");
+    there.let_through("alice", 0).await;
     obeys(&there, "alice", 429).await;
     obeys(&here, "alice", 429).await;
-    let began = Instant::now();
-    while joined.check("search", user("alice")).await.is_ok() {
-        assert!(began.elapsed() < OBEYS + SLACK);
-        sleep(Duration::from_millis(20)).await;
-    }
+    in_time("ended", async || check().await.is_err()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +93,7 @@ async fn it_ends_by_itself_in_all_processes() {
     let [here, there] = two(&server).await;
     here.use_up("alice").await;
     let began = Instant::now();
-    here.let_through("alice", 8).await.expect_ok("let through");
+    here.let_through("alice", 8).await;
     obeys(&there, "alice", 200).await;
     if began.elapsed() < Duration::from_secs(7) {
         assert_eq!(here.search("alice").await, 200);
@@ -135,10 +108,8 @@ async fn it_ends_by_itself_in_all_processes() {
     }
     println!("over after {:?} of 8 s", began.elapsed());
     // A longer one is a longer one, and a shorter one shorter.
-    here.let_through("alice", 600)
-        .await
-        .expect_ok("let through");
-    here.let_through("alice", 3).await.expect_ok("shortened");
+    here.let_through("alice", 600).await;
+    here.let_through("alice", 3).await;
     sleep(Duration::from_secs(3)).await;
     obeys(&here, "alice", 429).await;
     obeys(&there, "alice", 429).await;
@@ -153,7 +124,8 @@ async fn a_race_lets_no_more_than_a_thousand_through() {
     for from in (0..1_400).step_by(100) {
         let asked = (from..from + 100).map(async |at| {
             let app = &apps[at % 2];
-            app.let_through(&format!("user{at}"), 600).await
+            app.post("let-through", about(&format!("user{at}"), 600))
+                .await
         });
         for answer in futures_util::future::join_all(asked).await {
             match answer.status {
@@ -164,31 +136,26 @@ async fn a_race_lets_no_more_than_a_thousand_through() {
     }
     assert_eq!(accepted, 1_000);
     for app in &apps {
-        let full = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(1_000);
-        app.wait("limited", PATIENT, full).await;
+        let full = |it: &Value| count(&it["let_through"]) == Some(1_000);
+        app.until("limited", full).await;
     }
 }
 
 /// A rule that has left the file while a key of it was let through.
 #[tokio::test(start_paused = true)]
 async fn a_key_of_a_rule_that_is_gone_can_be_ended() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
     let rule = |name| format!("[rules.{name}]\nmax-count = 2\nwindow = \"1h\"\n");
-    std::fs::write(&file, rule("search") + &rule("gone")).expect("is written");
-    let limits = Limits::from_file(&file).expect("valid");
-    let app = App::of(limits.clone(), |page| page.allow_changes().show_keys());
+    let file = LimitsFile::new(&(rule("search") + &rule("gone")));
+    let limits = file.limits();
+    let app = App::keyed(limits.clone(), |page| page.allow_changes().show_keys());
     let body = json!({"rule": "gone", "key": "alice", "seconds": 600});
-    app.post("let-through", body).await.expect_ok("let through");
-    std::fs::write(&file, rule("search")).expect("is written");
-    limits.reload(&file).expect("valid");
+    app.done("let-through", body).await;
+    file.reload(&limits, &rule("search"));
     sleep(Duration::from_secs(2)).await;
     let list = app.view("limited").await["let_through"].clone();
     assert_eq!(list[0]["key"], "alice");
     let by_row = json!({"rule": "gone", "row": list[0]["row"], "seconds": 0});
-    app.post("let-through", by_row)
-        .await
-        .expect_ok("it is ended");
+    app.done("let-through", by_row).await;
     sleep(Duration::from_secs(2)).await;
     assert_eq!(app.view("limited").await["let_through"], json!([]));
 }
@@ -198,35 +165,41 @@ async fn a_key_of_a_rule_that_is_gone_can_be_ended() {
 async fn a_request_without_its_key_is_not_let_through() {
     let app = App::new(Page::allow_changes);
     for key in ["", ":", "-"] {
-        app.let_through(key, 600).await;
+        app.post("let-through", about(key, 600)).await;
         let answer = app.send(empty(Method::GET, "/search")).await;
         assert_eq!(answer.status, 400, "{key:?}: {answer:?}");
     }
     app.use_up("alice").await;
 }
 
-/// A request that waits for units is a request, too.
+/// A request that waits for units is a request, too: it goes on when its key is let through, and
+/// stops waiting when it is blocked.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_is_let_through() {
-    let limits = Limits::new([hourly("search", 2)]).key(Header::new("x-user"));
-    let app = App::of(limits, Page::allow_changes);
-    let layer = app.limits.layer("search").wait(Duration::from_secs(4_000));
-    let router = Router::new().route("/search", get("found").layer(layer));
-    app.use_up("alice").await;
-    let ask = async || {
-        let request = Request::get("/search").header("x-user", "alice");
-        let began = Instant::now();
-        let answer = send(&router, request.body(Body::empty()).expect("a request")).await;
-        (answer.status, began.elapsed())
-    };
-    let let_through = async {
-        sleep(Duration::from_secs(5)).await;
-        app.let_through("alice", 600).await.expect_ok("let through");
-        assert_eq!(ask().await, (200, Duration::ZERO), "who asks now");
-    };
-    let ((status, took), ()) = tokio::join!(ask(), let_through);
-    assert_eq!(status, 200);
-    assert!(took < Duration::from_secs(5) + OBEYS, "after {took:?}");
+async fn a_request_that_waits_obeys() {
+    for (what, status) in [("let-through", 200), ("block", 429)] {
+        let app = App::new(Page::allow_changes);
+        let layer = app.limits.layer("search").wait(Duration::from_secs(4_000));
+        let router = Router::new().route("/search", get("found").layer(layer));
+        app.use_up("alice").await;
+        let ask = async || {
+            let began = Instant::now();
+            let answer = send(&router, search("alice")).await;
+            (answer.status, began.elapsed())
+        };
+        let change = async {
+            sleep(Duration::from_secs(5)).await;
+            app.done(what, about("alice", 600)).await;
+            if status == 200 {
+                assert_eq!(ask().await, (200, Duration::ZERO), "who asks now");
+            }
+        };
+        let ((got, took), ()) = tokio::join!(ask(), change);
+        assert_eq!(got, status, "{what}");
+        assert!(took < Duration::from_secs(5) + OBEYS, "{what}: {took:?}");
+        let counted = counted(&app);
+        let blocked = u64::from(status == 429);
+        assert_eq!((counted.blocked, counted.waiting), (blocked, 0));
+    }
 }
 
 /// In memory: the page's own process, at once.
@@ -234,14 +207,14 @@ async fn a_request_that_waits_is_let_through() {
 async fn without_redis_the_process_obeys_and_ends_on_time() {
     let app = App::new(Page::allow_changes);
     app.use_up("alice").await;
-    app.let_through("alice", 60).await.expect_ok("let through");
+    app.let_through("alice", 60).await;
     for _ in 0..59 {
         assert_eq!(app.search("alice").await, 200);
         sleep(Duration::from_secs(1)).await;
     }
-    sleep(Duration::from_millis(1_010)).await;
+    sleep(millis(1_010)).await;
     assert_eq!(app.search("alice").await, 429);
-    app.let_through("alice", 86_400).await.expect_ok("a day");
+    app.let_through("alice", 86_400).await;
     sleep(Duration::from_secs(4_000)).await;
     assert_eq!(app.search("alice").await, 200);
 }
@@ -251,34 +224,15 @@ async fn without_redis_the_process_obeys_and_ends_on_time() {
 async fn every_kind_of_rule_obeys() {
     let server = Redis::start();
     let file = r#"
-        [rules.joined]
-        max-count = 1
-        window = "1h"
-        key = ["header:x-user", "header:x-tenant | everyone"]
-        [rules.all]
-        max-count = 1
-        window = "1h"
-        key = "everyone"
-        [rules.leased]
-        max-count = 20
-        window = "1h"
-        lease = "50ms"
-        [rules.planned]
-        max-count = 1
-        window = "1h"
-        [rules.planned.plans.pro]
-        max-count = 2
-        window = "1h"
-        [rules.shady]
-        max-count = 1
-        window = "1h"
-        shadow = true
-        [rules.tried]
-        max-count = 20
-        window = "1h"
-        [rules.tried.shadow]
-        max-count = 1
-        window = "1h"
+        [rules]
+        joined.max-count = 1
+        joined.window = "1h"
+        joined.key = ["header:x-user", "header:x-tenant | everyone"]
+        all = { max-count = 1, window = "1h", key = "everyone" }
+        leased = { max-count = 20, window = "1h", lease = "50ms" }
+        planned = { max-count = 1, window = "1h", plans.pro = { max-count = 2, window = "1h" } }
+        shady = { max-count = 1, window = "1h", shadow = true }
+        tried = { max-count = 20, window = "1h", shadow = { max-count = 1, window = "1h" } }
     "#;
     let limits = Limits::from_toml(file).expect("valid");
     let limits = limits
@@ -304,69 +258,44 @@ async fn every_kind_of_rule_obeys() {
         request.extensions_mut().insert(Plan::new("pro"));
         app.send(request).await
     };
-    for (path, key) in [
-        ("joined", "alice:header.x-tenant|a%3Ab"),
-        ("all", ""),
-        ("leased", "alice"),
-        ("planned", "alice"),
-        ("shady", "alice"),
-        ("tried", "alice"),
-    ] {
+    for path in paths {
+        let key = match path {
+            "joined" => "alice:header.x-tenant|a%3Ab",
+            "all" => "",
+            _ => "alice",
+        };
         for _ in 0..3 {
             ask(path).await;
         }
         let body = json!({"rule": path, "key": key, "seconds": 600});
-        app.post("let-through", body).await.expect_ok(path);
+        app.done("let-through", body).await;
         let counted = || app.limits.snapshot().rule(path).expect("counted").clone();
-        let keys = || {
-            let mut admin = server.connection();
-            let mut all: Vec<(String, Vec<u8>)> = Vec::new();
-            let names: Vec<String> = redis::cmd("KEYS")
-                .arg("shop:*")
-                .query(&mut admin)
-                .expect("names");
-            for name in names.into_iter().filter(|name| name.contains(path)) {
-                let value = redis::cmd("DUMP")
-                    .arg(&name)
-                    .query(&mut admin)
-                    .expect("a value");
-                all.push((name, value));
-            }
-            all.sort();
-            all
+        let stored = || {
+            let names = keys(&server, "shop:*").into_iter();
+            let of_path = names.filter(|name| name.contains(path));
+            let dump = |name: String| (query::<Vec<u8>>(&server, &format!("DUMP {name}")), name);
+            of_path.map(dump).collect::<BTreeSet<_>>()
         };
         // Leases end, and what is left of them is given back.
-        let began = Instant::now();
-        let (before, stored) = loop {
-            let seen = (counted(), keys());
-            sleep(Duration::from_millis(200)).await;
-            if seen == (counted(), keys()) {
-                break seen;
-            }
-            assert!(began.elapsed() < PATIENT, "{path} does not come to rest");
-        };
+        let (mut last, mut before) = (BTreeSet::new(), counted());
+        eventually(path, async || {
+            let seen = (stored(), counted());
+            let rests = (&seen.0, &seen.1) == (&last, &before);
+            (last, before) = seen;
+            sleep(millis(200)).await;
+            rests
+        })
+        .await;
         for _ in 0..40 {
             let answer = ask(path).await;
-            assert_eq!(
-                (answer.status, answer.field("ratelimit")),
-                (200, ""),
-                "{path}: {answer:?}"
-            );
+            let seen = (answer.status, answer.field("ratelimit"));
+            assert_eq!(seen, (200, ""), "{path}: {answer:?}");
         }
-        let after = counted();
-        assert_eq!(after.let_through - before.let_through, 40, "{path}");
-        assert_eq!(
-            after,
-            {
-                let mut it = before.clone();
-                it.let_through += 40;
-                it
-            },
-            "{path} counts apart"
-        );
-        assert!(stored == keys(), "{path}: nothing in Redis changes");
+        before.let_through += 40;
+        assert_eq!(counted(), before, "{path} counts apart");
+        assert!(last == stored(), "{path}: nothing in Redis changes");
         let body = json!({"rule": path, "key": key, "seconds": 0});
-        app.post("let-through", body).await.expect_ok(path);
+        app.done("let-through", body).await;
     }
 }
 
@@ -381,17 +310,13 @@ async fn a_row_of_another_process_works_here() {
         .await;
     assert_eq!(seen["of"], "fleet");
     let body = json!({"rule": "search", "row": seen["rows"][0]["row"], "seconds": 60});
-    here.post("let-through", &body)
-        .await
-        .expect_ok("by its row");
+    here.done("let-through", &body).await;
     obeys(&there, "alice", 200).await;
     obeys(&here, "alice", 200).await;
     let body = json!({"rule": "search", "row": seen["rows"][0]["row"], "seconds": 0});
-    here.post("let-through", &body)
-        .await
-        .expect_ok("by its row");
+    here.done("let-through", &body).await;
     obeys(&there, "alice", 429).await;
-    let found = here.post("reset", &body).await.expect_ok("by its row");
+    let found = here.done("reset", &body).await;
     assert_eq!(found, json!({"found": true}));
 }
 
@@ -408,22 +333,16 @@ async fn another_service_in_the_same_redis_is_untouched() {
         other.use_up("alice").await;
     }
     here.use_up("alice").await;
-    here.let_through("alice", 60).await.expect_ok("let through");
+    here.let_through("alice", 60).await;
     obeys(&here, "alice", 200).await;
     sleep(OBEYS + Duration::from_secs(1)).await;
     for other in &others {
         assert_eq!(other.search("alice").await, 429);
         let fleet = other.view("fleet").await;
-        assert_eq!(
-            fleet["processes"].as_array().map(Vec::len),
-            Some(1),
-            "{fleet}"
-        );
+        assert_eq!(count(&fleet["processes"]), Some(1), "{fleet}");
         assert_eq!(other.view("limited").await["let_through"], json!([]));
     }
-    here.post("reset", json!({"rule": "search", "key": "alice"}))
-        .await
-        .expect_ok("reset");
+    here.reset("alice").await;
     for other in &others {
         assert_eq!(other.used("alice").await, 2);
     }
@@ -438,37 +357,27 @@ async fn while_redis_is_gone_what_is_known_holds_until_its_end() {
     here.use_up("bob").await;
     let began = Instant::now();
     let time = Duration::from_secs(12);
-    here.let_through("alice", 12).await.expect_ok("let through");
+    here.let_through("alice", 12).await;
     obeys(&there, "alice", 200).await;
     server.kill();
-    while began.elapsed() + Duration::from_millis(500) < time {
+    while began.elapsed() + millis(500) < time {
         for app in [&here, &there] {
             let status = app.search("alice").await;
             assert!(status == 200 || began.elapsed() >= time, "{status}");
         }
-        sleep(Duration::from_millis(100)).await;
+        sleep(millis(100)).await;
     }
     for app in [&here, &there] {
-        let answer = app.let_through("bob", 60).await;
-        assert_eq!(answer.status, 503, "{answer:?}");
-        answer.json();
-        let answer = app.let_through("alice", 0).await;
-        assert_eq!(answer.status, 503, "an end, too: {answer:?}");
-        let answer = app
-            .post("reset", json!({"rule": "search", "key": "bob"}))
-            .await;
-        assert_eq!(answer.status, 503, "{answer:?}");
-        let answer = app
-            .post("key", json!({"rule": "search", "key": "bob"}))
-            .await;
-        assert_eq!(answer.status, 503, "{answer:?}");
+        let bob = about("bob", 60);
+        let ended = ("let-through", &about("alice", 0));
+        for (what, body) in [("let-through", &bob), ended, ("reset", &bob), ("key", &bob)] {
+            let answer = app.post(what, body).await;
+            assert_eq!(answer.status, 503, "{what} {body}: {answer:?}");
+            answer.json();
+        }
         let fleet = app.view("fleet").await;
         assert_eq!(fleet["redis_answers"], false);
-        assert_eq!(
-            fleet["processes"].as_array().map(Vec::len),
-            Some(1),
-            "{fleet}"
-        );
+        assert_eq!(count(&fleet["processes"]), Some(1), "{fleet}");
         assert_eq!(fleet["processes"][0]["this"], true);
     }
     sleep((time + Duration::from_secs(1)).saturating_sub(began.elapsed())).await;
@@ -477,15 +386,10 @@ async fn while_redis_is_gone_what_is_known_holds_until_its_end() {
     }
     server.restart();
     for app in [&here, &there] {
-        app.wait("fleet", PATIENT, |it| {
-            it["processes"].as_array().map(Vec::len) == Some(2)
-        })
-        .await;
+        app.fleet_of(2).await;
         app.use_up("bob").await;
     }
-    here.let_through("bob", 60)
-        .await
-        .expect_ok("Redis is there again");
+    here.let_through("bob", 60).await;
     obeys(&there, "bob", 200).await;
 }
 
@@ -496,45 +400,30 @@ async fn a_list_after_a_loss_is_not_taken_for_the_one_before() {
     let [here, there] = two(&server).await;
     for round in 0..4 {
         let (old, new) = (format!("old{round}"), format!("new{round}"));
-        here.let_through(&old, 600).await.expect_ok("let through");
+        here.let_through(&old, 600).await;
         here.use_up(&new).await;
         obeys(&there, &old, 200).await;
         kit::run(&server, "FLUSHALL");
-        here.let_through(&new, 600).await.expect_ok("let through");
+        here.let_through(&new, 600).await;
         for app in [&here, &there] {
             // Its count is lost, too: it is used up first.
-            let body = json!({"rule": "search", "key": old});
-            let began = Instant::now();
-            loop {
-                let left = app.post("key", &body).await.expect_ok("a look");
-                if left["let_through_in_s"].is_null() {
-                    break;
-                }
-                assert!(
-                    began.elapsed() < OBEYS + SLACK,
-                    "the list from before is believed: {left}"
-                );
-                sleep(Duration::from_millis(50)).await;
-            }
+            let is_over = async || app.look(&old).await["let_through_in_s"].is_null();
+            in_time("the list from before is believed", is_over).await;
             for _ in 0..5 {
                 obeys(app, &new, 200).await;
             }
-            let one = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(1);
+            let one = |it: &Value| count(&it["let_through"]) == Some(1);
             app.wait("limited", OBEYS + SLACK, one).await;
         }
-        here.let_through(&new, 0).await.expect_ok("ended");
+        here.let_through(&new, 0).await;
     }
     // Both have the same secret again.
     there.use_up("alice").await;
-    let row = async |app: &App| {
-        let body = json!({"rule": "search", "key": "alice"});
-        app.post("key", body).await.expect_ok("look it up")["row"].clone()
-    };
-    let began = Instant::now();
-    while row(&here).await != row(&there).await {
-        assert!(began.elapsed() < PATIENT, "two secrets in one service");
-        sleep(Duration::from_millis(100)).await;
-    }
+    let row = async |app: &App| app.look("alice").await["row"].clone();
+    eventually("one secret in one service", async || {
+        row(&here).await == row(&there).await
+    })
+    .await;
 }
 
 /// One of the fleet's keys on a server of its own, and two processes.
@@ -552,24 +441,15 @@ impl Foreign {
         let server = Redis::start();
         let apps = two(&server).await;
         for (what, key) in [("let-through", "zoe"), ("block", "yan")] {
-            let body = json!({"rule": "search", "key": key, "seconds": 600});
-            apps[0].post(what, body).await.expect_ok(what);
+            apps[0].done(what, about(key, 600)).await;
         }
-        let mut admin = server.connection();
-        let names: Vec<String> = redis::cmd("KEYS")
-            .arg("*~fleet*")
-            .query(&mut admin)
-            .expect("names");
-        let name = names.into_iter().find(|name| {
+        let name = keys(&server, "*~fleet*").into_iter().find(|name| {
             let name =
                 name.trim_end_matches(|it: char| it.is_ascii_hexdigit() && !end.ends_with(it));
             name.ends_with(end)
         });
         let name = name.unwrap_or_else(|| panic!("no {end}"));
-        let kind = redis::cmd("TYPE")
-            .arg(&name)
-            .query(&mut admin)
-            .expect("a type");
+        let kind = query(&server, &format!("TYPE {name}"));
         Self {
             server,
             apps,
@@ -578,17 +458,18 @@ impl Foreign {
         }
     }
 
+    fn remove(&self) {
+        kit::run(&self.server, &format!("DEL {}", self.name));
+    }
+
     /// Puts this under the name, in place of what is there or beside it.
     fn put(&self, command: &str, values: &[&str], beside: bool) {
-        let mut admin = self.server.connection();
         if !beside {
-            redis::cmd("DEL")
-                .arg(&self.name)
-                .exec(&mut admin)
-                .expect("is done");
+            self.remove();
         }
         let mut put = redis::cmd(command);
-        let _ = put.arg(&self.name).arg(values).exec(&mut admin);
+        let put = put.arg(&self.name).arg(values);
+        let _ = put.exec(&mut self.server.connection());
     }
 
     /// Requests are decided, and the page answers.
@@ -596,7 +477,7 @@ impl Foreign {
         let [here, there] = &self.apps;
         let began = Instant::now();
         let mut decided = 0;
-        while began.elapsed() < Duration::from_millis(1_200) {
+        while began.elapsed() < millis(1_200) {
             for app in [here, there] {
                 let status = app.search(&format!("user{}", decided % 50)).await;
                 assert!(status == 200 || status == 429, "{case}: {status}");
@@ -605,15 +486,12 @@ impl Foreign {
                     app.view(view).await;
                 }
             }
-            sleep(Duration::from_millis(100)).await;
+            sleep(millis(100)).await;
         }
         for what in ["let-through", "block", "key", "reset"] {
-            let body = json!({"rule": "search", "key": "bob", "seconds": 1});
-            let answer = here.post(what, body).await;
-            assert!(
-                [200, 503].contains(&answer.status),
-                "{what} {case}: {answer:?}"
-            );
+            let answer = here.post(what, about("bob", 1)).await;
+            let is_right = [200, 503].contains(&answer.status);
+            assert!(is_right, "{what} {case}: {answer:?}");
             answer.json();
         }
     }
@@ -624,12 +502,12 @@ impl Foreign {
         let began = Instant::now();
         while began.elapsed() < most {
             let fleet = there.view("fleet").await;
-            let both = fleet["processes"].as_array().map(Vec::len) == Some(2);
-            let answer = here.let_through("carol", 1).await;
+            let both = count(&fleet["processes"]) == Some(2);
+            let answer = here.post("let-through", about("carol", 1)).await;
             if fleet["redis_answers"] == true && both && answer.status == 200 {
                 return true;
             }
-            sleep(Duration::from_millis(200)).await;
+            sleep(millis(200)).await;
         }
         false
     }
@@ -655,24 +533,17 @@ impl Foreign {
             let short: Vec<_> = values.iter().map(|it| it.get(..20).unwrap_or(it)).collect();
             let case = format!("{} {command} {short:?}", self.name);
             self.put(command, &values, beside);
-            let kind: String = redis::cmd("TYPE")
-                .arg(&self.name)
-                .query(&mut self.server.connection())
-                .expect("a type");
+            let kind: String = query(&self.server, &format!("TYPE {}", self.name));
             self.works(&case).await;
             // A value of another type is an error until it is gone.
             if kind != self.kind && kind != "none" {
-                let mut admin = self.server.connection();
-                redis::cmd("DEL")
-                    .arg(&self.name)
-                    .exec(&mut admin)
-                    .expect("is done");
+                self.remove();
             }
             assert!(self.heals(PATIENT).await, "{case}");
         }
         let [here, there] = &self.apps;
         there.use_up("last").await;
-        here.let_through("last", 60).await.expect_ok("let through");
+        here.let_through("last", 60).await;
         obeys(there, "last", 200).await;
     }
 }
@@ -680,14 +551,8 @@ impl Foreign {
 /// Somebody else's values under the names of the fleet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_values_under_the_fleets_names_break_nothing_and_heal() {
-    let ends = [
-        ":processes",
-        ":secret",
-        ":version",
-        ":let-through",
-        ":blocked",
-        ":process:",
-    ];
+    let ends = words(":processes :secret :version :let-through :blocked :process:");
+    let ends = ends.into_iter();
     let checks = ends.map(async |end| Foreign::new(end).await.check().await);
     futures_util::future::join_all(checks).await;
 }
@@ -703,33 +568,23 @@ async fn a_version_beyond_every_number_heals() {
     }
 }
 
-/// Law 10: entries that no process of this version has written.
+/// Law 10: entries that no process of this version has written, with an end or without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_entries_of_the_list_are_in_nobodys_way() {
-    foreign_entry("9000000000000").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_entry_that_never_ends_is_in_nobodys_way() {
-    foreign_entry("+inf").await;
-}
-
-/// With an end that is to come.
-async fn foreign_entry(end: &str) {
-    let foreign = Foreign::new(":let-through").await;
-    let [here, there] = &foreign.apps;
-    there.use_up("zoe2").await;
-    foreign.put("ZADD", &[end, "garbage", end, ""], true);
-    sleep(OBEYS).await;
-    here.let_through("alice", 60)
-        .await
-        .expect_ok("beside a foreign entry");
-    for name in ["zoe", "alice"] {
-        while there.used(name).await < 2 && there.search(name).await != 200 {}
-        obeys(there, name, 200).await;
+    for end in ["9000000000000", "+inf"] {
+        let foreign = Foreign::new(":let-through").await;
+        let [here, there] = &foreign.apps;
+        there.use_up("zoe2").await;
+        foreign.put("ZADD", &[end, "garbage", end, ""], true);
+        sleep(OBEYS).await;
+        here.let_through("alice", 60).await;
+        for name in ["zoe", "alice"] {
+            while there.used(name).await < 2 && there.search(name).await != 200 {}
+            obeys(there, name, 200).await;
+        }
+        let both = |it: &Value| count(&it["let_through"]) >= Some(2);
+        there.wait("limited", OBEYS + SLACK, both).await;
     }
-    let both = |it: &Value| it["let_through"].as_array().map(Vec::len) >= Some(2);
-    there.wait("limited", OBEYS + SLACK, both).await;
 }
 
 /// What the page shows as a key can be written into its form.
@@ -742,39 +597,28 @@ async fn a_key_that_is_shown_can_be_looked_up() {
         key = ["header:x-user | method", "header:x-tenant | everyone", "header:authorization | bearer"]
     "#;
     let limits = Limits::from_toml(file).expect("valid");
-    let app = App::of(limits, |page| page.allow_changes().show_keys());
+    let app = App::keyed(limits, |page| page.allow_changes().show_keys());
     let ask = async |user: &str| {
-        let request = Request::get("/search")
-            .header("x-user", user)
-            .header("x-tenant", "a:b {}|%\u{e9}");
-        let request = request
-            .header("authorization", "Bearer x")
-            .body(Body::empty());
-        app.send(request.expect("a request")).await.status
+        let mut request = search(user);
+        let fields = request.headers_mut();
+        let tenant = HeaderValue::from_bytes("a:b {}|%\u{e9}".as_bytes());
+        fields.insert("x-tenant", tenant.expect("a value"));
+        fields.insert("authorization", HeaderValue::from_static("Bearer x"));
+        app.send(request).await.status
     };
-    sleep(Duration::from_millis(1_200)).await;
+    sleep(millis(1_200)).await;
     let long = "k".repeat(500);
     for user in ["", "a b", "x|y", "x:y", "~^\"\\<>`", "%", "#", &long] {
         while ask(user).await != 429 {}
     }
     sleep(Duration::from_secs(2)).await;
     let seen = app.view("limited").await;
-    assert_eq!(seen["rows"].as_array().map(Vec::len), Some(8), "{seen}");
+    assert_eq!(count(&seen["rows"]), Some(8), "{seen}");
     for row in seen["rows"].as_array().expect("rows") {
         let body = json!({"rule": "search", "key": row["key"]});
-        let found = app
-            .post("key", &body)
-            .await
-            .expect_ok(&row["key"].to_string());
-        assert_eq!(
-            (&found["row"], &found["allowed"]),
-            (&row["row"], &json!(false)),
-            "{row}"
-        );
-        assert_eq!(
-            app.post("reset", body).await.expect_ok("it was found")["found"],
-            true,
-            "{row}"
-        );
+        let found = app.done("key", &body).await;
+        assert_eq!(found["row"], row["row"], "{row}");
+        assert_eq!(found["allowed"], false, "{row}");
+        assert_eq!(app.done("reset", body).await["found"], true, "{row}");
     }
 }

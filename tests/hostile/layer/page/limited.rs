@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use allocation_counter::measure;
-use futures_util::FutureExt;
 use kit::random::Random;
+use kit::{at_once, paused_runtime};
+use tidegate::Rules;
 
 use super::*;
 
@@ -28,9 +29,8 @@ impl Zipf {
     fn pick(&self, random: &mut Random) -> usize {
         let all = self.0.last().expect("there are keys");
         let at = random.below(1 << 40) as f64 / (1_u64 << 40) as f64 * all;
-        self.0
-            .partition_point(|sum| *sum < at)
-            .min(self.0.len() - 1)
+        let rank = self.0.partition_point(|sum| *sum < at);
+        rank.min(self.0.len() - 1)
     }
 }
 
@@ -40,10 +40,8 @@ fn rows(seen: &Value) -> (Vec<(String, u64)>, u64) {
         let key = row["key"].as_str().expect("keys are shown");
         (key.to_owned(), row["denials"].as_u64().expect("a number"))
     });
-    (
-        rows.collect(),
-        seen["too_many_by_at_most"].as_u64().expect("a number"),
-    )
+    let error = seen["too_many_by_at_most"].as_u64();
+    (rows.collect(), error.expect("a number"))
 }
 
 fn check_most(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
@@ -51,20 +49,11 @@ fn check_most(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
     let mut order: Vec<_> = exact.iter().collect();
     order.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let least = order[most - 1].1;
-    let right = rows
-        .iter()
-        .take(most)
-        .filter(|(key, _)| exact.get(key) >= Some(least))
-        .count();
-    println!(
-        "{right} of {most} right, error at most {error}, {} keys",
-        exact.len()
-    );
-    assert!(
-        right >= most - 2,
-        "{right} of {most}: {rows:?} {:?}",
-        &order[..most]
-    );
+    let most_denied = rows.iter().take(most);
+    let is_right = |(key, _): &&(String, u64)| exact.get(key) >= Some(least);
+    let right = most_denied.filter(is_right).count();
+    println!("{right} of {most} right, error at most {error}");
+    assert!(right >= most - 2, "{right}: {rows:?} {order:.20?}");
     assert!(rows.len() <= 100);
     assert!(rows.is_sorted_by(|a, b| a.1 >= b.1), "most denied first");
 }
@@ -72,17 +61,12 @@ fn check_most(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
 fn check_rows(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
     check_most(seen, exact, most);
     let (rows, error) = rows(seen);
+    let missing = seen["too_few_by_at_most"].as_u64().expect("a number");
     for (key, denials) in &rows {
         let exact = exact.get(key).copied().unwrap_or_default();
-        assert!(
-            *denials <= exact + error,
-            "{key}: {denials} of {exact}, error {error}"
-        );
-        let missing = seen["too_few_by_at_most"].as_u64().expect("a number");
-        assert!(
-            exact <= *denials + missing,
-            "{key}: {denials} of {exact}, missing {missing}"
-        );
+        let case = format!("{key}: {denials} of {exact}, error {error}, missing {missing}");
+        assert!(*denials <= exact + error, "{case}");
+        assert!(exact <= *denials + missing, "{case}");
     }
 }
 
@@ -90,7 +74,7 @@ fn check_rows(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
 async fn the_most_denied_of_ten_thousand_are_right_within_the_error() {
     for (seed, order) in [(1, false), (2, true), (3, false)] {
         let app = App::new(Page::show_keys);
-        sleep(Duration::from_millis(1_100)).await;
+        sleep(millis(1_100)).await;
         let (zipf, mut random) = (Zipf::new(10_000), Random::new(seed));
         let mut exact = HashMap::new();
         let mut picks: Vec<_> = (0..200_000).map(|_| zipf.pick(&mut random)).collect();
@@ -107,7 +91,7 @@ async fn the_most_denied_of_ten_thousand_are_right_within_the_error() {
                 sleep(Duration::from_secs(1)).await;
             }
         }
-        sleep(Duration::from_millis(2_100)).await;
+        sleep(millis(2_100)).await;
         check_rows(&app.view("limited").await, &exact, 20);
     }
 }
@@ -116,11 +100,7 @@ async fn the_most_denied_of_ten_thousand_are_right_within_the_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
     let server = Redis::start();
-    let max0 = || Limits::new([hourly("search", 0)]).store(store(&server.url, "shop"));
-    let apps = [0, 1, 2].map(|_| App::of(max0(), Page::show_keys));
-    for app in &apps {
-        app.in_fleet().await;
-    }
+    let apps = all_denied::<3>(&server).await;
     let (zipf, mut random) = (Zipf::new(3_000), Random::new(7));
     let mut exact: HashMap<String, u64> = HashMap::new();
     for _ in 0..400 {
@@ -129,11 +109,8 @@ async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
             let name = format!("user{pick}");
             denied(&apps[at % 3], &name).await.then_some(name)
         });
-        for name in futures_util::future::join_all(asked)
-            .await
-            .into_iter()
-            .flatten()
-        {
+        let answers = futures_util::future::join_all(asked).await;
+        for name in answers.into_iter().flatten() {
             *exact.entry(name).or_insert(0) += 1;
         }
     }
@@ -149,11 +126,7 @@ async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_error_of_a_fleet_is_said() {
     let server = Redis::start();
-    let max0 = || Limits::new([hourly("search", 0)]).store(store(&server.url, "shop"));
-    let apps = [0, 1].map(|_| App::of(max0(), Page::show_keys));
-    for app in &apps {
-        app.in_fleet().await;
-    }
+    let apps = all_denied::<2>(&server).await;
     let mut exact: HashMap<String, u64> = HashMap::new();
     for (app, others) in apps.iter().zip(["here", "there"]) {
         // Behind a thousand others in the second process, before nearly all in the first.
@@ -171,12 +144,21 @@ async fn the_error_of_a_fleet_is_said() {
     }
 }
 
+/// Processes of one service, and whoever asks is denied.
+async fn all_denied<const PROCESSES: usize>(server: &Redis) -> [App; PROCESSES] {
+    let max0 = || Limits::new([hourly("search", 0)]).store(store(&server.url, "shop"));
+    let apps = [(); PROCESSES].map(|()| App::keyed(max0(), Page::show_keys));
+    for app in &apps {
+        app.in_fleet().await;
+    }
+    apps
+}
+
 /// What a page shows once every process has told what happened before.
 async fn of_whole_fleet(app: &App) -> Value {
-    sleep(Duration::from_millis(2_500)).await;
+    sleep(millis(2_500)).await;
     // The others are asked while somebody looks.
-    app.wait("limited", PATIENT, |it| it["complete"] == true)
-        .await
+    app.until("limited", |it| it["complete"] == true).await
 }
 
 fn row<'a>(seen: &'a Value, key: &str) -> Option<&'a Value> {
@@ -185,39 +167,36 @@ fn row<'a>(seen: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 fn number(row: &Value, name: &str) -> f64 {
-    row[name]
-        .as_f64()
-        .unwrap_or_else(|| panic!("{name}: {row}"))
+    let number = row[name].as_f64();
+    number.unwrap_or_else(|| panic!("{name}: {row}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn since_and_until_are_those_of_the_key() {
-    let limits = Limits::new([
-        hourly("search", 2),
-        Rule::new("short", [Quota::per_second(1)]).expect("a rule"),
-    ]);
-    let app = App::of(limits, |page| page.allow_changes().show_keys());
-    sleep(Duration::from_millis(1_500)).await;
+    let short = Rule::new("short", [Quota::per_second(1)]).expect("a rule");
+    let limits = Limits::new([hourly("search", 2), short]);
+    let app = App::keyed(limits, |page| page.allow_changes().show_keys());
+    let is_near = |row: &Value, name: &str, expected: f64| {
+        assert!((number(row, name) - expected).abs() <= 2.0, "{row}");
+    };
+    let bob_asks_twice = async || {
+        for _ in 0..2 {
+            let _ = app.limits.check("short", user("bob")).await;
+        }
+    };
+    sleep(millis(1_500)).await;
     app.use_up("alice").await;
-    for _ in 0..2 {
-        let _ = app.limits.check("short", user("bob")).await;
-    }
+    bob_asks_twice().await;
     let checked = app.limits.check("search", user("greedy")).cost(10).await;
     assert!(checked.is_err());
     sleep(Duration::from_secs(10)).await;
     app.search("alice").await;
-    sleep(Duration::from_millis(2_100)).await;
+    sleep(millis(2_100)).await;
     let seen = app.view("limited").await;
     let alice = row(&seen, "alice").expect("she is limited");
     assert_eq!(alice["denials"], 2);
-    assert!(
-        (number(alice, "since_ago_s") - 12.1).abs() <= 2.0,
-        "{alice}"
-    );
-    assert!(
-        (number(alice, "until_in_s") - 3_587.9).abs() <= 2.0,
-        "{alice}"
-    );
+    is_near(alice, "since_ago_s", 12.1);
+    is_near(alice, "until_in_s", 3_587.9);
     assert_eq!(alice["never"], false);
     let greedy = row(&seen, "greedy").expect("he is limited");
     assert_eq!(greedy["never"], true, "{greedy}");
@@ -229,9 +208,7 @@ async fn since_and_until_are_those_of_the_key() {
     assert!(row(&seen, "alice").is_some());
     // A key that begins again is limited since then.
     sleep(Duration::from_secs(10)).await;
-    for _ in 0..2 {
-        let _ = app.limits.check("short", user("bob")).await;
-    }
+    bob_asks_twice().await;
     sleep(Duration::from_secs(2)).await;
     let seen = app.view("limited").await;
     let bob = row(&seen, "bob").expect("again");
@@ -241,21 +218,16 @@ async fn since_and_until_are_those_of_the_key() {
 #[tokio::test(start_paused = true)]
 async fn who_was_reset_is_forgotten() {
     let app = App::new(|page| page.allow_changes().show_keys());
-    sleep(Duration::from_millis(1_500)).await;
+    sleep(millis(1_500)).await;
     app.use_up("alice").await;
     app.use_up("bob").await;
     sleep(Duration::from_secs(2)).await;
     assert!(row(&app.view("limited").await, "alice").is_some());
-    app.post("reset", json!({"rule": "search", "key": "alice"}))
-        .await
-        .expect_ok("reset");
+    app.reset("alice").await;
     sleep(Duration::from_secs(2)).await;
     let seen = app.view("limited").await;
     let alice = row(&seen, "alice").map(|row| number(row, "until_in_s"));
-    assert!(
-        alice.is_none_or(|until| until <= 0.0),
-        "limited no more: {seen}"
-    );
+    assert!(alice.is_none_or(|until| until <= 0.0), "{seen}");
     assert!(row(&seen, "bob").is_some());
 }
 
@@ -264,40 +236,36 @@ fn without_log() -> tracing::subscriber::DefaultGuard {
     tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new())
 }
 
-/// A million keys that were never seen before, each denied.
-#[tokio::test]
-async fn a_flood_of_a_million_keys_takes_bounded_memory() {
-    let _quiet = without_log();
-    let app = App::of(Limits::new([hourly("search", 0)]), Page::show_keys);
-    sleep(Duration::from_millis(1_200)).await;
-    let flood = |from: u64, to: u64| {
-        for number in from..to {
-            let check = app.limits.check("search", tidegate::Key::from(number));
-            let answer = check.into_future().now_or_never();
-            assert!(answer.expect("memory answers at once").is_err());
+/// An app that denies everybody: asks for these keys, and returns how many bytes are kept of that.
+fn kept_after(app: &App, keys: impl Iterator<Item = tidegate::Key>) -> i64 {
+    let used = measure(|| {
+        for key in keys {
+            assert!(at_once(app.limits.check("search", key)).is_err());
         }
-    };
-    // What is kept for the process stands by then.
-    flood(0, 50_000);
-    app.view("limited").await;
-    let used = measure(|| flood(50_000, 1_000_000));
+    });
     println!(
         "{} bytes are left of {}",
         used.bytes_current, used.bytes_total
     );
-    assert!(
-        used.bytes_current < 2_000_000,
-        "{} bytes",
-        used.bytes_current
-    );
-    let first = measure(|| flood(1_000_000, 1_050_000));
-    assert!(
-        first.bytes_current < 500_000,
-        "{} bytes",
-        first.bytes_current
-    );
+    used.bytes_current
+}
+
+/// A million keys that were never seen before, each denied.
+#[tokio::test]
+async fn a_flood_of_a_million_keys_takes_bounded_memory() {
+    let _quiet = without_log();
+    let app = App::keyed(Limits::new([hourly("search", 0)]), Page::show_keys);
+    sleep(millis(1_200)).await;
+    let flood = |keys: std::ops::Range<u64>| kept_after(&app, keys.map(tidegate::Key::from));
+    // What is kept for the process stands by then.
+    flood(0..50_000);
+    app.view("limited").await;
+    let kept = flood(50_000..1_000_000);
+    assert!(kept < 2_000_000, "{kept} bytes");
+    let kept = flood(1_000_000..1_050_000);
+    assert!(kept < 500_000, "{kept} bytes");
     let seen = app.view("limited").await;
-    assert!(seen["rows"].as_array().expect("rows").len() <= 100);
+    assert!(count(&seen["rows"]) <= Some(100));
     assert!(seen.to_string().len() < 100_000);
 }
 
@@ -305,79 +273,58 @@ async fn a_flood_of_a_million_keys_takes_bounded_memory() {
 #[tokio::test]
 async fn long_keys_take_bounded_memory() {
     let _quiet = without_log();
-    let app = App::of(Limits::new([hourly("search", 0)]), Page::show_keys);
-    sleep(Duration::from_millis(1_200)).await;
-    let used = measure(|| {
-        for number in 0..20_000_u64 {
-            let mut key = tidegate::Key::default();
-            for part in 0..64 {
-                key = key.with(format!("{part}{number:060}"));
-            }
-            let check = app.limits.check("search", key).into_future().now_or_never();
-            assert!(check.expect("memory answers at once").is_err());
-        }
+    let app = App::keyed(Limits::new([hourly("search", 0)]), Page::show_keys);
+    sleep(millis(1_200)).await;
+    let keys = (0..20_000_u64).map(|number| {
+        let parts = (0..64).map(|part| format!("{part}{number:060}"));
+        parts.fold(tidegate::Key::default(), |key, part| key.with(part))
     });
-    println!("{} bytes are left", used.bytes_current);
-    assert!(
-        used.bytes_current < 16_000_000,
-        "{} bytes",
-        used.bytes_current
-    );
-    sleep(Duration::from_millis(1_500)).await;
-    let limited = app.get("/limits/api/limited").await;
+    let kept = kept_after(&app, keys);
+    assert!(kept < 16_000_000, "{kept} bytes");
+    sleep(millis(1_500)).await;
+    let limited = app.get_view("limited").await;
     assert!(limited.text.len() < 1_000_000, "{}", limited.text.len());
 }
 
 /// The busiest rules of many, however late they became busy.
 #[tokio::test(start_paused = true)]
 async fn the_busiest_rules_are_shown() {
-    expect_busiest(200, 1, 50).await;
-    expect_busiest(1_000, 1, 50).await;
+    for rules in [200, 1_000] {
+        expect_busiest(rules, 1, 50).await;
+    }
 }
 
 /// Rules of which every twentieth is busy, from some time on.
 async fn expect_busiest(rules: usize, quiet: usize, busy: usize) {
     let names: Vec<_> = (0..rules).map(|at| format!("rule{at:03}")).collect();
-    let limits = Limits::new(
-        names
-            .iter()
-            .map(|name| hourly(name, 1))
-            .collect::<tidegate::Rules>(),
-    );
-    let layers: Vec<_> = names.iter().map(|name| limits.layer(name)).collect();
-    let app = App::of(limits, |page| page);
-    sleep(Duration::from_millis(1_100)).await;
+    let limits = Limits::new(names.iter().map(|name| hourly(name, 1)).collect::<Rules>());
+    let _layers: Vec<_> = names.iter().map(|name| limits.layer(name)).collect();
+    let app = App::keyed(limits, |page| page);
+    sleep(millis(1_100)).await;
     let is_busy = |at: usize| at % 20 == 7;
     for second in 0..30 {
         for (at, name) in names.iter().enumerate() {
-            for _ in 0..if second > 5 && is_busy(at) {
+            let times = if second > 5 && is_busy(at) {
                 busy
             } else {
                 quiet
-            } {
+            };
+            for _ in 0..times {
                 let _ = app.limits.check(name, "k").await;
             }
         }
         sleep(Duration::from_secs(1)).await;
     }
-    let answer = app.get("/limits/api/now").await;
+    let answer = app.get_view("now").await;
     assert!(answer.text.len() < 4_000_000, "{}", answer.text.len());
     let now = answer.json();
     let shown = now["rules"].as_array().expect("rules");
     assert_eq!(shown.len(), 64);
     assert_eq!(now["more_rules"], rules - 64);
-    let shown: Vec<_> = shown
-        .iter()
-        .map(|it| it["rule"].as_str().expect("text"))
-        .collect();
-    let busy = names
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| is_busy(*at))
-        .map(|(_, name)| name.as_str());
-    let missing: Vec<_> = busy.filter(|name| !shown.contains(name)).collect();
+    let is_shown = |name: &&String| shown.iter().any(|it| it["rule"] == **name);
+    let busy = names.iter().skip(7).step_by(20);
+    let missing: Vec<_> = busy.filter(|name| !is_shown(name)).collect();
     assert!(missing.is_empty(), "not shown: {missing:?}");
-    drop(layers);
 }
 
 /// An hour of rates of two hundred rules, in at most 4 MB.
@@ -386,17 +333,12 @@ fn an_hour_of_rates_takes_four_megabytes_at_most() {
     let _quiet = without_log();
     let names: Vec<_> = (0..200).map(|at| format!("rule{at:03}")).collect();
     let run = |with_page: bool| {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
+        let runtime = paused_runtime();
         let mut kept = None;
         let used = measure(|| {
             runtime.block_on(async {
                 let rules = names.iter().map(|name| hourly(name, 1));
-                let limits = Limits::new(rules.collect::<tidegate::Rules>());
+                let limits = Limits::new(rules.collect::<Rules>());
                 let router = with_page.then(|| limits.page().router());
                 for second in 0..3_700 {
                     let asked = if second % 10 == 0 { 100 } else { 0 };
@@ -412,6 +354,5 @@ fn an_hour_of_rates_takes_four_megabytes_at_most() {
         used.bytes_current
     };
     let (with, without) = (run(true), run(false));
-    println!("{with} bytes with a page, {without} without");
-    assert!(with - without < 4_000_000, "{with} {without}");
+    assert!(with - without < 4_000_000, "{with} and {without}");
 }

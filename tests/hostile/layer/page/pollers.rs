@@ -1,15 +1,22 @@
 //! Those who look on take nothing from those who are served.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
+use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
+
+use super::let_through::counted;
 use super::*;
+
+/// The answer in time, without a panic.
+async fn ended<T>(task: JoinHandle<T>) -> T {
+    let ended = tokio::time::timeout(PATIENT, task).await;
+    ended.expect("in time").expect("no panic")
+}
 
 struct Server {
     address: std::net::SocketAddr,
@@ -61,9 +68,8 @@ async fn ask(stream: &mut TcpStream, question: &str) -> Option<u16> {
 }
 
 async fn connect(server: &Server) -> TcpStream {
-    TcpStream::connect(server.address)
-        .await
-        .expect("it listens")
+    let stream = TcpStream::connect(server.address).await;
+    stream.expect("it listens")
 }
 
 /// A thousand pollers ask at once and again each second, while ten thousand requests are served.
@@ -87,7 +93,7 @@ async fn a_thousand_pollers_and_the_requests_go_on() {
                 }
                 assert_eq!(status, Some(200));
                 polled.fetch_add(1, Ordering::SeqCst);
-                sleep(Duration::from_millis(500)).await;
+                sleep(millis(500)).await;
             }
         }));
     }
@@ -106,34 +112,19 @@ async fn a_thousand_pollers_and_the_requests_go_on() {
     for client in clients {
         client.await.expect("all are answered");
     }
-    println!(
-        "{:?}, {} looks",
-        began.elapsed(),
-        polled.load(Ordering::SeqCst)
-    );
     // All of them have seen something.
     while polled.load(Ordering::SeqCst) < 1_000 {
         assert!(began.elapsed() < PATIENT * 3, "pollers starve");
-        sleep(Duration::from_millis(50)).await;
+        sleep(millis(50)).await;
     }
-    let total = app
-        .limits
-        .snapshot()
-        .rule("search")
-        .expect("counted")
-        .clone();
-    use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
+    let total = counted(&app);
     assert_eq!(total.decisions(Allowed) + total.decisions(Denied), 10_000);
     // The shutdown does not wait for those who look on.
     over.store(true, Ordering::SeqCst);
     server.stop.send(()).expect("it serves still");
-    let ended = timeout(PATIENT, server.task).await;
-    ended.expect("the shutdown ends").expect("no panic");
+    ended(server.task).await;
     for poller in pollers {
-        timeout(PATIENT, poller)
-            .await
-            .expect("its connection ends")
-            .expect("no panic");
+        ended(poller).await;
     }
 }
 
@@ -142,11 +133,11 @@ async fn a_thousand_pollers_and_the_requests_go_on() {
 async fn pollers_that_never_read_are_in_nobodys_way() {
     let app = App::new(Page::show_keys);
     let server = serve(&app).await;
-    sleep(Duration::from_millis(1_200)).await;
+    sleep(millis(1_200)).await;
     for at in 0..300 {
         app.use_up(&format!("user{at}")).await;
     }
-    sleep(Duration::from_millis(1_200)).await;
+    sleep(millis(1_200)).await;
     let mut deaf = Vec::new();
     for _ in 0..100 {
         let mut stream = connect(&server).await;
@@ -159,11 +150,11 @@ async fn pollers_that_never_read_are_in_nobodys_way() {
     let mut stream = connect(&server).await;
     for at in 0..500 {
         let search = question("/search", &format!("u{at}"));
-        let status = timeout(PATIENT, ask(&mut stream, &search)).await;
-        assert_eq!(status.expect("in time"), Some(200));
         let view = question(&format!("/limits/api/{}", GET_VIEWS[at % 4]), "");
-        let status = timeout(PATIENT, ask(&mut stream, &view)).await;
-        assert_eq!(status.expect("in time"), Some(200));
+        for question in [search, view] {
+            let status = tokio::time::timeout(PATIENT, ask(&mut stream, &question)).await;
+            assert_eq!(status.expect("in time"), Some(200));
+        }
     }
     for one in deaf {
         one.abort();
@@ -177,7 +168,8 @@ async fn a_body_that_never_ends_is_in_nobodys_way() {
     let app = App::new(Page::allow_changes);
     let server = serve(&app).await;
     let head = format!(
-        "POST /limits/api/reset HTTP/1.1\r\nhost: {HOST}\r\norigin: {ORIGIN}\r\nx-tidegate: 1\r\ncontent-type: application/json\r\n"
+        "POST /limits/api/reset HTTP/1.1\r\nhost: {HOST}\r\norigin: {ORIGIN}\r\n\
+         x-tidegate: 1\r\ncontent-type: application/json\r\n"
     );
     let mut slow = Vec::new();
     for _ in 0..100 {
@@ -203,20 +195,13 @@ async fn a_body_that_never_ends_is_in_nobodys_way() {
         sent
     });
     let mut answer = vec![0; 4_096];
-    let number = timeout(PATIENT, read.read(&mut answer))
-        .await
-        .expect("an answer")
-        .unwrap_or(0);
+    let number = tokio::time::timeout(PATIENT, read.read(&mut answer)).await;
+    let number = number.expect("an answer").unwrap_or(0);
     let answer = String::from_utf8_lossy(&answer[..number]);
-    println!("{answer}");
     assert!(number == 0 || answer.starts_with("HTTP/1.1 4"), "{answer}");
     drop(read);
-    let sent = timeout(PATIENT, writer)
-        .await
-        .expect("the connection ends")
-        .expect("no panic");
-    println!("{sent} bytes were taken");
-    assert!(sent < 64_000_000);
+    let sent = ended(writer).await;
+    assert!(sent < 64_000_000, "{sent} bytes were taken");
     for at in 0..100 {
         assert_eq!(app.search(&format!("u{at}")).await, 200);
     }

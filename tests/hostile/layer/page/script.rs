@@ -29,56 +29,34 @@ fn expect_safe(answer: &Answer, case: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn every_response_forbids_scripts_from_elsewhere() {
-    let panicking = |page: Page| {
-        page.allow_changes()
-            .actor(|_| panic!("the actor is broken"))
-    };
-    let app = App::new(panicking);
-    let asked =
-        |method: &'static str, path: &'static str| (method, path.to_owned(), posted("x", "{}"));
-    let mut cases: Vec<_> = [
-        ("GET", "/limits"),
-        ("GET", "/limits/"),
-        ("HEAD", "/limits/"),
-        ("OPTIONS", "/limits/"),
-        ("GET", "/limits/style.css"),
-        ("GET", "/limits/page.js"),
-        ("GET", "/limits/nothing"),
-        ("GET", "/limits/api/now"),
-        ("GET", "/limits/api/now?after=x"),
-        ("HEAD", "/limits/api/now"),
-        ("OPTIONS", "/limits/api/now"),
-        ("POST", "/limits/api/now"),
-        ("GET", "/limits/api/nothing"),
-        ("GET", "/limits/api/reset"),
-        ("OPTIONS", "/limits/api/reset"),
-        ("POST", "/limits/api/reset"),
-        ("POST", "/limits/api/key"),
-        ("POST", "/limits/api/let-through"),
-        ("TRACE", "/limits/api/key"),
-        ("GET", "/limits/%00"),
-        ("DELETE", "/limits"),
-        ("POST", "/limits"),
-    ]
-    .into_iter()
-    .map(|(method, path)| asked(method, path))
-    .collect();
-    for body in ["{", "[]", "null", "\u{feff}{}"] {
-        cases.push(("POST", "/limits/api/key".to_owned(), posted("key", body)));
-    }
-    let let_through = json!({"rule": "search", "key": "alice", "seconds": 60}).to_string();
-    cases.push((
+    let broken = |_: &http::request::Parts| panic!("the actor is broken");
+    let app = App::new(|page| page.allow_changes().actor(broken));
+    let requests = words(
+        "GET /limits GET /limits/ HEAD /limits/ OPTIONS /limits/ GET /limits/style.css
+        GET /limits/page.js GET /limits/nothing GET /limits/api/now GET /limits/api/now?after=x
+        HEAD /limits/api/now OPTIONS /limits/api/now POST /limits/api/now GET /limits/api/nothing
+        GET /limits/api/reset OPTIONS /limits/api/reset POST /limits/api/reset
+        POST /limits/api/key POST /limits/api/let-through TRACE /limits/api/key GET /limits/%00
+        DELETE /limits POST /limits",
+    );
+    let requests = requests
+        .chunks(2)
+        .map(|pair| (pair[0], pair[1], "{}".to_owned()));
+    let bodies = ["{", "[]", "null", "\u{feff}{}"].map(str::to_owned);
+    let bodies = bodies.map(|body| ("POST", "/limits/api/key", body));
+    let let_through = (
         "POST",
-        "/limits/api/let-through".to_owned(),
-        posted("x", let_through),
-    ));
-    for (method, path, mut request) in cases {
+        "/limits/api/let-through",
+        about("alice", 60).to_string(),
+    );
+    for (method, path, body) in requests.chain(bodies).chain([let_through]) {
+        let mut request = posted("x", body);
         *request.method_mut() = method.parse().expect("a method");
         *request.uri_mut() = path.parse().expect("a path");
         let answer = app.send(request).await;
         expect_safe(&answer, &format!("{method} {path} {}", answer.status));
     }
-    let tag = app.get("/limits/api/fleet").await.head["etag"].clone();
+    let tag = app.get_view("fleet").await.head["etag"].clone();
     let mut request = empty(Method::GET, "/limits/api/fleet");
     request.headers_mut().insert("if-none-match", tag);
     let answer = app.send(request).await;
@@ -92,13 +70,9 @@ async fn script_in_rules_keys_plans_and_actors_stays_text() {
     let quotas = tidegate::rule::Quotas::new([Quota::per_hour(9)]).expect("quotas");
     let rule = rule.with_plan(SCRIPT, quotas).expect("any plan is a name");
     let limits = Limits::new([rule, hourly("search", 2)]);
-    let page = |page: Page| {
-        page.allow_changes()
-            .show_keys()
-            .actor(|_| Some(SCRIPT.to_owned()))
-    };
-    let app = App::of(limits, page);
-    sleep(Duration::from_millis(1_500)).await;
+    let actor = |_: &http::request::Parts| Some(SCRIPT.to_owned());
+    let app = App::keyed(limits, |page| page.allow_changes().show_keys().actor(actor));
+    sleep(millis(1_500)).await;
     app.use_up("<script>alert('zorro')</script>").await;
     for _ in 0..4 {
         let _ = app.limits.check(SCRIPT, SCRIPT).await;
@@ -106,26 +80,17 @@ async fn script_in_rules_keys_plans_and_actors_stays_text() {
     sleep(Duration::from_secs(2)).await;
     let key = tidegate::Key::from(SCRIPT);
     let body = json!({"rule": SCRIPT, "key": key.as_str(), "seconds": 60});
-    app.post("let-through", body).await.expect_ok("let through");
+    app.done("let-through", body).await;
     sleep(Duration::from_secs(2)).await;
     let limited = app.view("limited").await;
     let row = &limited["let_through"][0];
-    assert_eq!(
-        (&row["rule"], &row["key"]),
-        (&json!(SCRIPT), &json!(key.as_str()))
-    );
+    assert_eq!([&row["rule"], &row["key"]], [SCRIPT, key.as_str()]);
     let by = row["by"].as_str().expect("an actor");
-    assert!(
-        by.chars().count() <= 100 && by.starts_with("</script>"),
-        "{by}"
-    );
-    assert_eq!(
-        limited["rows"].as_array().map(Vec::len),
-        Some(2),
-        "{limited}"
-    );
+    let is_short = by.chars().count() <= 100;
+    assert!(is_short && by.starts_with("</script>"), "{by}");
+    assert_eq!(count(&limited["rows"]), Some(2), "{limited}");
     let body = json!({"rule": SCRIPT, "key": key.as_str(), "plan": SCRIPT});
-    app.post("key", body).await.expect_ok("a plan");
+    app.done("key", body).await;
     let unknown = json!({"rule": format!("{SCRIPT}x"), "key": SCRIPT});
     for what in ["key", "reset"] {
         let answer = app.post(what, &unknown).await;
@@ -133,7 +98,7 @@ async fn script_in_rules_keys_plans_and_actors_stays_text() {
         expect_safe(&answer, "/api/");
     }
     for view in GET_VIEWS {
-        let answer = app.get(&format!("/limits/api/{view}")).await;
+        let answer = app.get_view(view).await;
         expect_safe(&answer, "/api/");
         answer.json();
     }
@@ -150,12 +115,9 @@ async fn script_in_rules_keys_plans_and_actors_stays_text() {
 /// character has several bytes.
 #[tokio::test(start_paused = true)]
 async fn a_long_actor_is_cut() {
-    let app = App::new(|page| {
-        page.allow_changes()
-            .show_keys()
-            .actor(|_| Some("\u{1f30a}".repeat(100_000)))
-    });
-    app.let_through("alice", 60).await.expect_ok("let through");
+    let actor = |_: &http::request::Parts| Some("\u{1f30a}".repeat(100_000));
+    let app = App::new(|page| page.allow_changes().show_keys().actor(actor));
+    app.let_through("alice", 60).await;
     let limited = app.view("limited").await;
     let by = limited["let_through"][0]["by"].as_str().expect("an actor");
     assert!(by.chars().count() <= 101, "{}", by.len());
@@ -176,37 +138,14 @@ async fn the_address_does_not_break_out_of_the_index() {
 }
 
 async fn expect_no_way_out(app: &Router) {
-    for path in [
-        "//evil.example",
-        "//evil.example/",
-        "///evil.example",
-        "/\\evil.example",
-        "/\\/evil.example",
-        "/\\\\evil.example/",
-        "/javascript:alert(1)",
-        "/javascript:alert(1)//",
-        "/data:text/html,x",
-        "/x\"onload=\"alert(1)",
-        "/x'onload='alert(1)",
-        "/x%22%3E%3Cscript%3Ezorro%3C/script%3E",
-        "/x\"/zorro",
-        "/zorro\"{}|^`",
-        "/%2F%2Fevil.example",
-        "/%5Cevil.example",
-        "/https:evil.example",
-        "/https://evil.example",
-        "/..",
-        "/../..",
-        "/%2e%2e/",
-        "/.",
-        "/;",
-        "/?\"zorro",
-        "/x?<zorro>",
-        "/&quot;zorro",
-        "/%0a%0dzorro",
-        "/a/b/https:",
-        "/a//evil.example",
-    ] {
+    for path in words(
+        r#"//evil.example //evil.example/ ///evil.example /\evil.example /\/evil.example
+        /\\evil.example/ /javascript:alert(1) /javascript:alert(1)// /data:text/html,x
+        /x"onload="alert(1) /x'onload='alert(1) /x%22%3E%3Cscript%3Ezorro%3C/script%3E /x"/zorro
+        /zorro"{}|^` /%2F%2Fevil.example /%5Cevil.example /https:evil.example
+        /https://evil.example /.. /../.. /%2e%2e/ /. /; /?"zorro /x?<zorro> /&quot;zorro
+        /%0a%0dzorro /a/b/https: /a//evil.example"#,
+    ) {
         let Ok(uri) = path.parse::<http::Uri>() else {
             continue;
         };
@@ -219,21 +158,16 @@ async fn expect_no_way_out(app: &Router) {
         }
         let (before, rest) = answer.text.split_once("<base href=\"").expect("a base");
         let (base, after) = rest.split_once('"').expect("it ends");
-        assert!(
-            after.starts_with('>') || after.starts_with(" />"),
-            "{path}: {base} {after:.40}"
-        );
+        let case = format!("{path}: {base} {after:.40}");
+        assert!(after.starts_with('>') || after.starts_with(" />"), "{case}");
         assert!(
             base.starts_with("./") && !base[2..].starts_with('/'),
-            "{path}: {base}"
+            "{case}"
         );
-        assert!(
-            !base.contains(['<', '>', '\'', '\n', '\r']),
-            "{path}: {base}"
-        );
+        assert!(!base.contains(['<', '>', '\'', '\n', '\r']), "{case}");
         assert!(
             !before.contains("zorro") && !after.contains("zorro"),
-            "{path}"
+            "{case}"
         );
     }
 }
@@ -245,27 +179,13 @@ async fn an_actor_forges_no_line_of_the_log() {
     let actor = "mallory\n WARN forged: alice did it\r\n\u{1b}[31mred\u{2028}";
     let app = App::new(|page| page.allow_changes().actor(|_| Some(actor.to_owned())));
     app.use_up("alice").await;
-    app.let_through("alice", 60).await.expect_ok("let through");
-    app.post("reset", json!({"rule": "search", "key": "alice"}))
-        .await
-        .expect_ok("reset");
+    app.let_through("alice", 60).await;
+    app.reset("alice").await;
     let lines = log.lines();
-    let who: Vec<_> = lines
-        .iter()
-        .filter(|line| line.contains("mallory"))
-        .collect();
-    println!("{lines:#?}");
-    assert_eq!(
-        who.len(),
-        2,
-        "both changes are logged with who did it: {lines:#?}"
-    );
-    let forged = lines
-        .iter()
-        .find(|line| line.trim_start().starts_with("WARN forged"));
-    assert_eq!(forged, None);
-    assert!(
-        !lines.iter().any(|line| line.contains('\u{1b}')),
-        "{lines:?}"
-    );
+    let who = lines.iter().filter(|line| line.contains("mallory")).count();
+    assert_eq!(who, 2, "both changes name who did it: {lines:#?}");
+    for line in &lines {
+        assert!(!line.trim_start().starts_with("WARN forged"), "{line}");
+        assert!(!line.contains('\u{1b}'), "{line}");
+    }
 }

@@ -1,8 +1,6 @@
 //! Without `show_keys` no response says whose request it was, where Redis is, or what a file is
 //! called: the views, and all that is refused.
 
-use std::sync::Arc;
-
 use super::*;
 
 /// No name on the page has this in it, and all that must be hidden has.
@@ -11,11 +9,7 @@ const MARK: &str = "zorro";
 fn hides(answer: &Answer, case: &str, others: &[&str]) {
     let text = answer.text.to_lowercase();
     for hidden in [&[MARK][..], others].concat() {
-        assert!(
-            !text.contains(hidden),
-            "{case} shows {hidden}: {}",
-            answer.text
-        );
+        assert!(!text.contains(hidden), "{case} shows {hidden}: {text}");
     }
     for (name, value) in &answer.head {
         let value = String::from_utf8_lossy(value.as_bytes()).to_lowercase();
@@ -26,7 +20,7 @@ fn hides(answer: &Answer, case: &str, others: &[&str]) {
 /// All that a reader can ask, with what he may not read in the questions as well.
 async fn expect_hidden(app: &App, others: &[&str]) {
     for view in GET_VIEWS {
-        let answer = app.get(&format!("/limits/api/{view}")).await;
+        let answer = app.get_view(view).await;
         assert_eq!(answer.status, 200, "{view}: {answer:?}");
         hides(&answer, view, others);
     }
@@ -65,56 +59,40 @@ async fn without_show_keys_nothing_says_who_or_where() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("zorro.toml");
     let rules = |more: &str| {
-        let rules = format!(
-            "[rules.search]\nmax-count = 2\nwindow = \"1h\"\nkey = \"header:x-user\"\n{more}"
-        );
-        std::fs::write(&file, rules).expect("is written");
+        let rules = "[rules.search]\nmax-count = 2\nwindow = \"1h\"\nkey = \"header:x-user\"\n";
+        std::fs::write(&file, rules.to_owned() + more).expect("is written");
     };
     rules("");
     let url = server.url.replace("//", "//us3r-zorro:s3cret-zorro@");
-    let port = server.url.rsplit(':').next().expect("a port").to_owned();
-    let port = format!(":{port}");
+    let port = format!(":{}", server.url.rsplit(':').next().expect("a port"));
     let others = [
         &*port, "us3r", "s3cret", "act0r", ".toml", "/tmp", "redis://",
     ];
-    let limits = Limits::from_file(&file)
-        .expect("valid")
-        .store(store(&url, "shop"));
+    let limits = Limits::from_file(&file).expect("valid");
+    let limits = limits.store(store(&url, "shop"));
     limits.watch(&file).expect("in a runtime");
-    let page = |page: Page| {
-        page.allow_changes()
-            .actor(|_| Some("act0r-zorro".to_owned()))
-    };
-    let app = App::of(limits, page);
+    let actor = |_: &http::request::Parts| Some("act0r-zorro".to_owned());
+    let page = |page: Page| page.allow_changes().actor(actor);
+    let app = App::keyed(limits, page);
     // A setter after a layer is a warning.
     let _ = app.limits.layer("no-rule");
     app.in_fleet().await;
     app.use_up("k3y-zorro").await;
     app.use_up("k3y zorro{}").await;
-    app.wait("limited", PATIENT, |it| {
-        it["rows"].as_array().map(Vec::len) == Some(2)
-    })
-    .await;
-    app.let_through("k3y-zorro", 60)
-        .await
-        .expect_ok("let through");
+    app.until("limited", |it| count(&it["rows"]) == Some(2))
+        .await;
+    app.let_through("k3y-zorro", 60).await;
     expect_hidden(&app, &others).await;
-    app.let_through("k3y-zorro", 60)
-        .await
-        .expect_ok("let through");
-    app.wait("limited", PATIENT, |it| {
-        it["let_through"].as_array().map(Vec::len) == Some(1)
-    })
-    .await;
+    app.let_through("k3y-zorro", 60).await;
+    let one = |it: &Value| count(&it["let_through"]) == Some(1);
+    app.until("limited", one).await;
     let warned = |it: &Value| it["processes"][0]["warnings"] != json!([]);
-    let fleet = app.wait("fleet", PATIENT, warned).await;
-    println!("{fleet}");
+    app.until("fleet", warned).await;
     expect_hidden(&app, &others).await;
 
     // A file that is wrong.
     rules("[rules.search.zorro]\nmax-count = \"zorro\"\n");
-    app.wait("now", PATIENT, |it| it["reload_failing"] == true)
-        .await;
+    app.until("now", |it| it["reload_failing"] == true).await;
     expect_hidden(&app, &others).await;
     // A file that is gone.
     std::fs::remove_file(&file).expect("it was there");
@@ -122,28 +100,22 @@ async fn without_show_keys_nothing_says_who_or_where() {
     expect_hidden(&app, &others).await;
 
     // The store refuses, with a text that names keys and users; then it is gone.
+    let goes_on_hiding = async |times| {
+        for _ in 0..times {
+            app.search("an0-zorro").await;
+            expect_hidden(&app, &others).await;
+            sleep(millis(700)).await;
+        }
+    };
     kit::run(&server, "ACL SETUSER us3r-zorro -@all");
-    for _ in 0..3 {
-        app.search("an0-zorro").await;
-        expect_hidden(&app, &others).await;
-        sleep(Duration::from_millis(700)).await;
-    }
+    goes_on_hiding(3).await;
     kit::run(&server, "ACL SETUSER us3r-zorro >other");
     kit::run(&server, "ACL SETUSER us3r-zorro <s3cret-zorro");
     kit::run(&server, "CLIENT KILL TYPE normal SKIPME yes");
-    for _ in 0..2 {
-        app.search("an0-zorro").await;
-        expect_hidden(&app, &others).await;
-        sleep(Duration::from_millis(700)).await;
-    }
+    goes_on_hiding(2).await;
     server.kill();
-    for _ in 0..3 {
-        app.search("an0-zorro").await;
-        expect_hidden(&app, &others).await;
-        sleep(Duration::from_millis(700)).await;
-    }
+    goes_on_hiding(3).await;
     let fleet = app.view("fleet").await;
-    println!("{fleet}");
     assert!(fleet["processes"][0]["last_error"].is_object(), "{fleet}");
 }
 
@@ -152,28 +124,22 @@ async fn without_show_keys_nothing_says_who_or_where() {
 async fn another_process_that_shows_keys_does_not_show_them_here() {
     let server = Redis::start();
     let hiding = App::on(&server, Page::allow_changes);
+    let actor = |_: &http::request::Parts| Some("act0r-zorro".to_owned());
     let showing = App::on(&server, |page| {
-        page.allow_changes()
-            .show_keys()
-            .actor(|_| Some("act0r-zorro".to_owned()))
+        page.allow_changes().show_keys().actor(actor)
     });
     hiding.in_fleet().await;
     showing.in_fleet().await;
     showing.use_up("k3y-zorro").await;
-    showing
-        .let_through("k3y-zorro", 60)
-        .await
-        .expect_ok("let through");
-    let one = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(1);
-    let hidden = hiding.wait("limited", PATIENT, one).await;
-    let shown = showing.wait("limited", PATIENT, one).await;
+    showing.let_through("k3y-zorro", 60).await;
+    let one = |it: &Value| count(&it["let_through"]) == Some(1);
+    let hidden = hiding.until("limited", one).await;
+    let shown = showing.until("limited", one).await;
     assert_eq!(shown["let_through"][0]["key"], "k3y-zorro");
     assert_eq!(shown["let_through"][0]["by"], "act0r-zorro");
     let list = |it: &Value| it["let_through"][0]["row"].clone();
     assert_eq!(list(&hidden), list(&shown), "one service has one hash");
-    hiding
-        .wait("limited", PATIENT, |it| it["rows"] != json!([]))
-        .await;
+    hiding.until("limited", |it| it["rows"] != json!([])).await;
     expect_hidden(&hiding, &["act0r"]).await;
 }
 
@@ -183,9 +149,10 @@ fn first_row(seen: &Value) -> String {
 }
 
 async fn row_of(app: &App, key: &str) -> String {
-    let answer = app.post("key", json!({"rule": "search", "key": key})).await;
-    let answer = answer.expect_ok("look it up");
-    answer["row"].as_str().expect("a row").to_owned()
+    app.look(key).await["row"]
+        .as_str()
+        .expect("a row")
+        .to_owned()
 }
 
 /// 128 bits that are kept in Redis and never shown.
@@ -201,18 +168,13 @@ async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
     ];
     let mut rows = Vec::new();
     for app in &apps {
-        app.wait("fleet", PATIENT, |it| it["redis_answers"] != false)
-            .await;
-        sleep(Duration::from_millis(1_200)).await;
+        app.until("fleet", |it| it["redis_answers"] != false).await;
+        sleep(millis(1_200)).await;
         app.use_up("alice").await;
-        let seen = app
-            .wait("limited", PATIENT, |it| it["rows"] != json!([]))
-            .await;
+        let seen = app.until("limited", |it| it["rows"] != json!([])).await;
         let row = first_row(&seen);
-        assert!(
-            row.len() == 32 && row.bytes().all(|it| it.is_ascii_hexdigit()),
-            "{row}"
-        );
+        let is_hex = row.bytes().all(|it| it.is_ascii_hexdigit());
+        assert!(row.len() == 32 && is_hex, "{row}");
         assert_eq!(row, row_of(app, "alice").await);
         assert_ne!(row, row_of(app, "bob").await);
         rows.push(row);
@@ -223,47 +185,38 @@ async fn a_row_is_one_hash_in_a_service_and_another_elsewhere() {
 
     // No value in Redis of the page is shown.
     let mut admin = server.connection();
-    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut admin)
-        .expect("names");
-    let mut secrets = 0;
-    for name in &names {
-        println!("{}", String::from_utf8_lossy(name));
-        let dump: redis::RedisResult<Vec<u8>> = redis::cmd("GET").arg(name).query(&mut admin);
-        let Ok(value) = dump else { continue };
-        if value.len() != 16 {
+    for name in query::<Vec<Vec<u8>>>(&server, "KEYS *") {
+        let value: redis::RedisResult<Vec<u8>> = redis::cmd("GET").arg(name).query(&mut admin);
+        let Some(secret) = value.ok().filter(|value| value.len() == 16) else {
             continue;
-        }
-        secrets += 1;
-        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        };
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         for app in &apps {
             for view in GET_VIEWS {
-                let text = app.get(&format!("/limits/api/{view}")).await.text;
+                let text = app.get_view(view).await.text;
                 assert!(!text.contains(&hex), "{view} shows the secret");
             }
         }
     }
-    println!("{secrets} secrets that are plain values");
 }
 
 /// Two rules of one service: a key has another row under each.
 #[tokio::test(start_paused = true)]
 async fn a_row_belongs_to_its_rule() {
-    let app = App::of(
+    let app = App::keyed(
         Limits::new([hourly("search", 2), hourly("login", 2)]),
         Page::allow_changes,
     );
     app.use_up("alice").await;
     let row = row_of(&app, "alice").await;
     let login = app
-        .post("key", json!({"rule": "login", "key": "alice"}))
+        .done("key", json!({"rule": "login", "key": "alice"}))
         .await;
-    assert_ne!(login.expect_ok("look it up")["row"], json!(row));
+    assert_ne!(login["row"], json!(row));
     // A row of one rule finds nothing under another.
     for what in ["key", "reset", "let-through"] {
         let body = json!({"rule": "login", "row": row, "seconds": 60});
-        app.post(what, body).await.expect_refusal(what);
+        app.refused(what, body).await;
     }
     assert_eq!(app.search("alice").await, 429);
 }
@@ -273,21 +226,16 @@ async fn a_row_belongs_to_its_rule() {
 #[tokio::test]
 async fn the_store_is_named_by_kind() {
     let server = Redis::start();
-    let url: Arc<str> = server.url.as_str().into();
     let hiding = App::on(&server, |page| page);
     let now = hiding.view("now").await;
     assert_eq!(now["store"], "redis");
     for hidden in ["store_name", "file", "reload_error"] {
         assert!(now[hidden].is_null(), "{hidden}: {now}");
     }
-    let address = url.trim_start_matches("redis://");
+    let address = server.url.trim_start_matches("redis://");
     assert!(!now.to_string().contains(address));
     let showing = App::on(&server, Page::show_keys);
     let now = showing.view("now").await;
-    assert!(
-        now["store_name"]
-            .as_str()
-            .is_some_and(|it| it.contains(address)),
-        "{now}"
-    );
+    let name = now["store_name"].as_str();
+    assert!(name.is_some_and(|it| it.contains(address)), "{now}");
 }

@@ -1,15 +1,10 @@
 //! What the processes of a service tell each other, by a store of somebody else: lists that are
 //! older than a change, names that nobody wrote, and too many processes.
 
-use std::sync::Mutex;
-
-use tidegate::store::{
-    Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report, StoreFuture,
-};
+use tidegate::store::OperatorKind;
 use tidegate::{RedisStore, Store};
 
 use super::*;
-use kit::stub::Stub;
 
 /// Answers a report with the list as it was when it was asked.
 #[derive(Debug, Default, Clone)]
@@ -59,7 +54,22 @@ impl Fleet for Shared {
 fn shared_app(shared: Shared) -> App {
     let store = Stub::in_memory().named("shared").with_fleet(shared);
     let limits = Limits::new([hourly("search", 2)]).store(store);
-    App::of(limits, |page| page.allow_changes().show_keys())
+    App::keyed(limits, |page| page.allow_changes().show_keys())
+}
+
+/// As a list has it.
+fn operator_key(kind: OperatorKind, key: &str, time: Duration) -> OperatorKey {
+    OperatorKey {
+        kind,
+        path: "search".into(),
+        key: key.into(),
+        by: None,
+        time,
+    }
+}
+
+fn listing(keys: Vec<OperatorKey>) -> Arc<Mutex<(u64, Vec<OperatorKey>)>> {
+    Arc::new(Mutex::new((1, keys)))
 }
 
 /// A list that was read before a key was let through arrives behind it.
@@ -67,16 +77,16 @@ fn shared_app(shared: Shared) -> App {
 async fn an_older_list_undoes_no_change() {
     for begun in [100, 450, 850] {
         let app = shared_app(Shared {
-            late: Duration::from_millis(900),
-            list: Arc::new(Mutex::new((1, Vec::new()))),
+            late: millis(900),
+            list: listing(Vec::new()),
             ..Shared::default()
         });
         app.use_up("alice").await;
-        sleep(Duration::from_millis(begun)).await;
-        app.let_through("alice", 600).await.expect_ok("let through");
+        sleep(millis(begun)).await;
+        app.let_through("alice", 600).await;
         for _ in 0..100 {
             assert_eq!(app.search("alice").await, 200, "after {begun} ms");
-            sleep(Duration::from_millis(50)).await;
+            sleep(millis(50)).await;
         }
     }
 }
@@ -84,47 +94,37 @@ async fn an_older_list_undoes_no_change() {
 /// Of what stands there and is no key, nothing is reset nor let through, least of all everybody.
 #[tokio::test(start_paused = true)]
 async fn a_row_without_a_key_changes_nothing() {
-    let garbage = OperatorKey {
-        kind: OperatorKind::LetThrough,
-        path: "search".into(),
-        key: "\0{}\n".into(),
-        by: None,
-        time: Duration::MAX,
-    };
+    let garbage = operator_key(OperatorKind::LetThrough, "\0{}\n", Duration::MAX);
+    let list = listing(vec![garbage]);
     let app = shared_app(Shared {
-        list: Arc::new(Mutex::new((1, vec![garbage]))),
+        list,
         ..Shared::default()
     });
     let full = |it: &Value| it["let_through"] != json!([]);
-    let seen = app.wait("limited", PATIENT, full).await;
+    let seen = app.until("limited", full).await;
     let row = &seen["let_through"][0]["row"];
     for what in ["key", "reset", "let-through"] {
         let body = json!({"rule": "search", "row": row, "seconds": 60});
-        app.post(what, body).await.expect_refusal(what);
+        app.refused(what, body).await;
     }
     let after = app.view("limited").await;
-    assert_eq!(after["let_through"].as_array().map(Vec::len), Some(1));
+    assert_eq!(count(&after["let_through"]), Some(1));
 }
 
 /// What is blocked stays so, in whichever order a list says both.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_a_list_has_twice_is_blocked() {
-    let one = |kind| OperatorKey {
-        kind,
-        path: "search".into(),
-        key: "alice".into(),
-        by: None,
-        time: Duration::from_secs(600),
-    };
+    let one = |kind| operator_key(kind, "alice", Duration::from_secs(600));
     for kinds in [
         OperatorKind::ALL,
         [OperatorKind::Blocked, OperatorKind::LetThrough],
     ] {
+        let list = listing(kinds.map(one).into());
         let app = shared_app(Shared {
-            list: Arc::new(Mutex::new((1, kinds.map(one).into()))),
+            list,
             ..Shared::default()
         });
-        sleep(Duration::from_millis(100)).await;
+        sleep(millis(100)).await;
         assert_eq!(app.search("alice").await, 429, "{kinds:?}");
         assert_eq!(app.view("limited").await["let_through"], json!([]));
     }
@@ -138,10 +138,10 @@ async fn more_processes_than_are_shown() {
             ..Shared::default()
         });
         app.view("fleet").await;
-        sleep(Duration::from_millis(2_500)).await;
+        sleep(millis(2_500)).await;
         let fleet = app.view("fleet").await;
         assert_eq!(fleet["complete"], is_complete, "{processes}");
-        assert_eq!(fleet["processes"].as_array().map(Vec::len), Some(200));
+        assert_eq!(count(&fleet["processes"]), Some(200));
         assert_eq!(app.view("limited").await["complete"], is_complete);
     }
 }
@@ -153,15 +153,12 @@ async fn a_process_that_joins_late() {
     for _ in 0..100 {
         let _ = limits.check("search", user("alice")).await;
     }
-    let app = App::of(limits, |page| page);
+    let app = App::keyed(limits, |page| page);
     for _ in 0..3 {
-        sleep(Duration::from_millis(700)).await;
+        sleep(millis(700)).await;
         let fleet = app.view("fleet").await;
         let this = &fleet["processes"][0];
-        assert_eq!(
-            (&this["allowed_per_s"], &this["denied_per_s"]),
-            (&json!(0), &json!(0))
-        );
+        assert_eq!([&this["allowed_per_s"], &this["denied_per_s"]], [0, 0]);
     }
     assert_eq!(app.view("now").await["rules"][0]["denied"], json!([0, 0]));
 }
@@ -171,18 +168,9 @@ async fn a_process_that_joins_late() {
 async fn the_longest_time_is_a_day() {
     let server = Redis::start();
     let store = RedisStore::connect(&*server.url).await.expect("a server");
-    let one = OperatorKey {
-        kind: OperatorKind::LetThrough,
-        path: "search".into(),
-        key: "alice".into(),
-        by: None,
-        time: Duration::MAX,
-    };
+    let one = operator_key(OperatorKind::LetThrough, "alice", Duration::MAX);
     let fleet = store.timeout(PATIENT).fleet().expect("a fleet");
     assert!(fleet.set_key(&one).await.expect("an answer"));
-    let left: i64 = redis::cmd("PTTL")
-        .arg("{CurrentLimiter:~fleet}:let-through")
-        .query(&mut server.connection())
-        .expect("a time");
+    let left: i64 = query(&server, "PTTL {CurrentLimiter:~fleet}:let-through");
     assert!((1..=86_400_000).contains(&left), "{left}");
 }

@@ -4,13 +4,12 @@ use std::collections::HashSet;
 use std::future::pending;
 
 use tidegate::Key;
-use tidegate::store::{Fleet, FleetState, OperatorKey, PeerReport, Report, StoreFuture};
+use tokio::task::JoinHandle;
 use tracing::{Instrument, info_span};
 
 use kit::full_log::Log;
 
 use super::*;
-use kit::stub::Stub;
 
 /// What takes its time for whatever an operator asks.
 #[derive(Debug, Clone, Copy)]
@@ -67,17 +66,18 @@ fn slow_app(pause: impl Into<Option<Duration>>) -> App {
         pause: pause.into(),
     };
     let limits = Limits::new([hourly("search", 2)]).store(slow.store());
-    App::of(limits, Page::allow_changes)
+    App::keyed(limits, Page::allow_changes)
 }
+
+const QUESTIONS: [&str; 3] = ["key", "reset", "let-through"];
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers_ends_no_question_unanswered() {
     let app = slow_app(None);
     app.use_up("alice").await;
-    let alice = json!({"rule": "search", "key": "alice", "seconds": 60});
-    for what in ["key", "reset", "let-through"] {
+    for what in QUESTIONS {
         let began = Instant::now();
-        let answer = app.post(what, &alice).await;
+        let answer = app.post(what, about("alice", 60)).await;
         assert_eq!(answer.status, 503, "{what}: {answer:?}");
         assert!(answer.json()["error"].is_string(), "{what}: {answer:?}");
         assert!(began.elapsed() < PATIENT, "{what}: {:?}", began.elapsed());
@@ -104,11 +104,9 @@ async fn a_browser_that_leaves_leaves_no_change_unlogged() {
         ("let-through", "a key is let through"),
         ("reset", "the count of a key was reset"),
     ] {
-        let body = json!({"rule": "search", "key": "alice", "seconds": 60});
-        let asked = app
-            .post(what, body)
-            .instrument(info_span!("request", id = 4711));
-        let left = tokio::time::timeout(Duration::from_millis(100), asked);
+        let asked = app.post(what, about("alice", 60));
+        let asked = asked.instrument(info_span!("request", id = 4711));
+        let left = tokio::time::timeout(millis(100), asked);
         assert!(left.await.is_err(), "it is gone before the answer");
         sleep(Duration::from_secs(2)).await;
         let text = log.text();
@@ -126,71 +124,60 @@ async fn a_browser_that_leaves_leaves_no_change_unlogged() {
 async fn a_change_that_may_have_been_made_is_logged() {
     let log = Log::start();
     let app = slow_app(None);
-    let alice = json!({"rule": "search", "key": "alice", "seconds": 60});
-    assert_eq!(app.post("let-through", &alice).await.status, 503);
-    assert!(log.text().contains("a key may be let through"));
-    assert_eq!(app.post("block", &alice).await.status, 503);
-    assert!(log.text().contains("a key may be blocked"));
-    assert_eq!(app.post("reset", &alice).await.status, 503);
-    assert!(
-        log.text()
-            .contains("the count of a key may have been reset")
-    );
+    for (what, said) in [
+        ("let-through", "a key may be let through"),
+        ("block", "a key may be blocked"),
+        ("reset", "the count of a key may have been reset"),
+    ] {
+        assert_eq!(app.post(what, about("alice", 60)).await.status, 503);
+        assert!(log.text().contains(said), "{what}");
+    }
 }
 
 /// In memory, where the process has the only list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_at_once_are_all_made() {
     let app = App::new(|page| page.allow_changes().show_keys());
-    let asked: Vec<_> = (0..1_200)
-        .map(|at| {
-            let app = app.clone();
-            tokio::spawn(async move {
-                let name = format!("user{at}");
-                let status = app.let_through(&name, 600).await.status;
-                (status == 200).then_some(name)
-            })
+    let let_through = |name: String, seconds| {
+        let app = app.clone();
+        tokio::spawn(async move {
+            let status = app.post("let-through", about(&name, seconds)).await.status;
+            (status == 200).then_some(name)
         })
-        .collect();
-    let mut accepted = HashSet::new();
-    for one in asked {
-        accepted.extend(one.await.expect("no panic"));
-    }
+    };
+    let all_accepted = async |asked: Vec<JoinHandle<Option<String>>>| -> HashSet<String> {
+        let names = futures_util::future::join_all(asked).await.into_iter();
+        names.filter_map(|name| name.expect("no panic")).collect()
+    };
+    let asked = (0..1_200).map(|at| let_through(format!("user{at}"), 600));
+    let accepted = all_accepted(asked.collect()).await;
     assert_eq!(accepted.len(), 1_000);
     let listed = async |number: usize| {
-        let is_so = |it: &Value| it["let_through"].as_array().map(Vec::len) == Some(number);
-        app.wait("limited", PATIENT, is_so).await
+        let is_so = |it: &Value| count(&it["let_through"]) == Some(number);
+        app.until("limited", is_so).await["let_through"].clone()
     };
-    for one in listed(1_000).await["let_through"]
-        .as_array()
-        .expect("a list")
-    {
+    for one in listed(1_000).await.as_array().expect("a list") {
         let key = one["key"].as_str().expect("is shown");
         assert!(accepted.contains(key), "{key} was refused");
     }
     // All of them end at once.
-    let asked = accepted.into_iter().map(|name| {
-        let app = app.clone();
-        tokio::spawn(async move { app.let_through(&name, 0).await.status })
-    });
-    for one in asked.collect::<Vec<_>>() {
-        assert_eq!(one.await.expect("no panic"), 200);
-    }
+    let ended = accepted.iter().map(|name| let_through(name.clone(), 0));
+    assert_eq!(all_accepted(ended.collect()).await, accepted);
     listed(0).await;
 }
 
 /// "Whether a request would pass": what lets it pass is not only what is left.
 #[tokio::test(start_paused = true)]
 async fn the_verdict_is_that_of_a_request() {
-    let file = "
-        [rules.search]\nmax-count = 1\nwindow = '1h'\n
-        [rules.shady]\nmax-count = 1\nwindow = '1h'\nshadow = true\n
-        [rules.off]\nmax-count = 0\nwindow = '1h'\nenabled = false";
+    let file = "[rules]
+        search = { max-count = 1, window = '1h' }
+        shady = { max-count = 1, window = '1h', shadow = true }
+        off = { max-count = 0, window = '1h', enabled = false }";
     let limits = Limits::from_toml(file).expect("valid");
-    let app = App::of(limits, Page::allow_changes);
+    let app = App::keyed(limits, Page::allow_changes);
     let verdict = async |rule: &str| {
         let body = json!({"rule": rule, "key": "alice"});
-        app.post("key", body).await.expect_ok(rule)["allowed"].clone()
+        app.done("key", body).await["allowed"].clone()
     };
     assert_eq!(verdict("search").await, true);
     for rule in ["search", "shady"] {
@@ -199,7 +186,7 @@ async fn the_verdict_is_that_of_a_request() {
     assert_eq!(verdict("search").await, false);
     assert_eq!(verdict("shady").await, true);
     assert_eq!(verdict("off").await, true);
-    app.let_through("alice", 60).await.expect_ok("let through");
+    app.let_through("alice", 60).await;
     assert_eq!(verdict("search").await, true);
 }
 
@@ -211,11 +198,8 @@ async fn a_row_whose_parts_look_like_an_address_is_that_row() {
     let [here, there] = [0, 1].map(|_| App::on(&server, Page::allow_changes));
     let key = Key::default().with("1").with("").with("2");
     while there.limits.check("search", key.clone()).await.is_ok() {}
-    let seen = here
-        .wait("limited", PATIENT, |it| it["rows"] != json!([]))
-        .await;
+    let seen = here.until("limited", |it| it["rows"] != json!([])).await;
     let body = json!({"rule": "search", "row": seen["rows"][0]["row"]});
-    let answer = here.post("reset", body).await.expect_ok("by its row");
-    assert_eq!(answer, json!({"found": true}));
+    assert_eq!(here.done("reset", body).await, json!({"found": true}));
     there.limits.check("search", key).await.expect("was reset");
 }
