@@ -2,25 +2,16 @@
 //! problem documents that tell nothing.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::response::Response;
-use axum::routing::any;
-use http::{HeaderValue, Method, Request, StatusCode};
-use kit::Redis as Server;
-use kit::proxy::{Mode, Proxy};
+use http::{HeaderValue, Method, Request};
+use kit::http::call;
 use tidegate::callback::is_grpc;
 use tidegate::key::PeerAddr;
-use tidegate::rule::{OnError, Policy};
-use tidegate::{
-    ClientIp, FailOpen, Header, KeyExtractor, Limits, PeerIp, Quota, RateLimitLayer, Resilient,
-    Rule, Store,
-};
-use tower::ServiceExt;
+use tidegate::rule::Policy;
+use tidegate::{ClientIp, Header, KeyExtractor, PeerIp, Quota};
 
-use kit::{HOUR, app, millis};
+use super::*;
+use kit::app;
 
 fn request(method: &Method, content_types: &[&[u8]]) -> Request<Body> {
     let mut request = Request::new(Body::from("secret body"));
@@ -30,10 +21,6 @@ fn request(method: &Method, content_types: &[&[u8]]) -> Request<Body> {
         request.headers_mut().append("content-type", value);
     }
     request
-}
-
-async fn ask(app: &Router, request: Request<Body>) -> Response {
-    app.clone().oneshot(request).await.expect("never fails")
 }
 
 /// A gRPC answer: trailers only, of this status.
@@ -49,8 +36,7 @@ async fn check_grpc(response: Response, code: &str, content_type: &[u8]) {
         assert!(bytes.iter().all(|byte| (b' '..=b'~').contains(byte)));
     }
     assert!(!fields.contains_key("grpc-status-details-bin"));
-    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
-    assert!(body.expect("a body").is_empty(), "a body");
+    assert_eq!(text(response).await, "", "a body");
 }
 
 /// Which content types are gRPC, after the contract: these three, followed by nothing, `+` or `;`.
@@ -69,34 +55,25 @@ fn is_meant(method: &Method, value: &[u8]) -> bool {
 }
 
 fn content_types() -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = Vec::new();
-    for kind in [
-        "application/grpc",
-        "application/grpc-web",
-        "application/grpc-web-text",
-        "APPLICATION/gRPC",
-        "application/grpc-web-",
-        "application/grpcweb",
-        "application/grpc-web-texts",
-        "xapplication/grpc",
-        "application/json",
-        "",
-    ] {
-        for rest in [
-            &b""[..],
-            b"+proto",
-            b"+",
-            b";",
-            b"; charset=\"\xff\xfe\"",
-            b";\xe4\xf6",
-            b" ;a",
-            b",application/json",
-            b"+proto, application/grpc",
-            b"/grpc",
-        ] {
-            all.push([kind.as_bytes(), rest].concat());
-        }
-    }
+    let kinds = "application/grpc application/grpc-web application/grpc-web-text APPLICATION/gRPC
+        application/grpc-web- application/grpcweb application/grpc-web-texts xapplication/grpc
+        application/json";
+    let rests: [&[u8]; 10] = [
+        b"",
+        b"+proto",
+        b"+",
+        b";",
+        b"; charset=\"\xff\xfe\"",
+        b";\xe4\xf6",
+        b" ;a",
+        b",application/json",
+        b"+proto, application/grpc",
+        b"/grpc",
+    ];
+    let kinds = words(kinds).into_iter().chain([""]);
+    let mut all: Vec<_> = kinds
+        .flat_map(|kind| rests.map(|rest| [kind.as_bytes(), rest].concat()))
+        .collect();
     all.push([b"application/grpc;".to_vec(), vec![b'a'; 60_000]].concat());
     all
 }
@@ -112,7 +89,7 @@ async fn hostile_content_types() {
             let (head, _) = request(&method, &[&value]).into_parts();
             let meant = is_meant(&method, &value);
             assert_eq!(is_grpc(&head), meant, "{method} {shown}");
-            let response = ask(&app, request(&method, &[&value])).await;
+            let response = call(&app, request(&method, &[&value])).await;
             if meant {
                 check_grpc(response, "8", &value).await;
             } else {
@@ -128,7 +105,7 @@ async fn hostile_content_types() {
         [&b"application/grpc"[..], b"text/html"],
         [&b"text/html"[..], b"application/grpc"],
     ] {
-        let response = ask(&app, request(&Method::POST, &lines)).await;
+        let response = call(&app, request(&Method::POST, &lines)).await;
         assert_eq!(response.headers().get_all("content-type").iter().count(), 1);
         let is_grpc = response.headers().contains_key("grpc-status");
         assert_eq!(response.status(), if is_grpc { 200 } else { 429 });
@@ -140,15 +117,11 @@ async fn hostile_content_types() {
 async fn every_outcome_speaks_grpc() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store
-        .connect()
-        .await
-        .expect("a server")
-        .timeout(millis(200));
+    let store = connected(&proxy.url).await.timeout(millis(200));
     proxy.all(Mode::BlackHole);
-    let quota = || [Quota::new(HOUR, 1).expect("valid")];
-    let rule = || Rule::new("p", quota()).expect("valid");
+    let rule = || per_hour("p", 1);
+    let with_policy = |policy| per_hour("p", 1).with_on_error(policy);
+    let proceeding = || with_policy(OnError::Proceed);
     let with = |rule| RateLimitLayer::from_rule(rule).store(store.clone());
     let tenant = || Header::new("x-tenant");
     let panics = |_: &http::request::Parts| -> Result<tidegate::Key, tidegate::key::KeyError> {
@@ -158,14 +131,11 @@ async fn every_outcome_speaks_grpc() {
     let layers = [
         (with(rule()), "14"),
         (with(rule()).wait(Duration::MAX), "14"),
-        (with(rule().with_on_error(OnError::Respond)), "14"),
-        (with(rule().with_on_error(OnError::Fallback)), "14"),
+        (with(with_policy(OnError::Respond)), "14"),
+        (with(with_policy(OnError::Fallback)), "14"),
         (with(rule()).key(tenant()), "3"),
         (with(rule()).key(tenant()).on_error(FailOpen), "3"),
-        (
-            with(rule().with_on_error(OnError::Proceed)).key(tenant()),
-            "3",
-        ),
+        (with(proceeding()).key(tenant()), "3"),
         (with(rule()).key(PeerIp).on_error(FailOpen), "13"),
         (with(rule()).key(ClientIp::behind_hops(1)), "13"),
         (with(rule()).key(panics), "13"),
@@ -178,9 +148,9 @@ async fn every_outcome_speaks_grpc() {
     ];
     for (at, (layer, code)) in layers.into_iter().enumerate() {
         println!("layer {at}");
-        let proceeds = with(rule().with_on_error(OnError::Proceed));
+        let proceeds = with(proceeding());
         let app = app(layer).layer(proceeds.clone()).layer(proceeds);
-        let response = ask(&app, request(&Method::POST, &[value])).await;
+        let response = call(&app, request(&Method::POST, &[value])).await;
         check_grpc(response, code, value).await;
     }
 }
@@ -200,13 +170,11 @@ async fn policies_with_hostile_names() {
         let rule = Rule::with_policies("p\r\nx: y", [policy]).expect("valid");
         let app = app(RateLimitLayer::from_rule(rule));
         let value = b"application/grpc";
-        let response = ask(&app, request(&Method::POST, &[value])).await;
+        let response = call(&app, request(&Method::POST, &[value])).await;
         assert!(!response.headers().contains_key("x"));
         check_grpc(response, "8", value).await;
-        let response = ask(&app, request(&Method::POST, &[b"text/html"])).await;
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
-        let body = body.expect("a body");
-        serde_json::from_slice::<serde_json::Value>(&body).expect("JSON");
+        let response = call(&app, request(&Method::POST, &[b"text/html"])).await;
+        serde_json::from_str::<serde_json::Value>(&text(response).await).expect("JSON");
     }
 }
 
@@ -219,16 +187,12 @@ async fn hooks_for_the_peer() {
     let there: SocketAddr = "203.0.113.10:1".parse().expect("an address");
     let with_peer = |peer: Option<SocketAddr>| {
         let mut request = request(&Method::GET, &[]);
-        request.extensions_mut().extend(
-            peer.map(|peer| {
-                let mut extensions = http::Extensions::new();
-                extensions.insert(PeerAddr(peer));
-                extensions
-            })
-            .unwrap_or_default(),
-        );
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(PeerAddr(peer));
+        }
         request
     };
+    let app_of = |limits: &Limits| app(limits.layer("p"));
     let limits = Limits::from_toml(text).expect("valid");
     // It finds what an extension says that only this test sets.
     #[derive(Clone)]
@@ -236,8 +200,8 @@ async fn hooks_for_the_peer() {
     let hooked = limits
         .clone()
         .peer(|extensions| Some(extensions.get::<Claimed>()?.0));
-    let app = Router::new().route("/", any(async || "1").layer(hooked.layer("p")));
-    let status = async |request| ask(&app, request).await.status();
+    let app = app_of(&hooked);
+    let status = async |request| call(&app, request).await.status();
     assert_eq!(status(with_peer(None)).await, 500, "law 5");
     assert_eq!(status(with_peer(Some(here))).await, 200);
     assert_eq!(status(with_peer(Some(here))).await, 429);
@@ -247,17 +211,15 @@ async fn hooks_for_the_peer() {
     assert_eq!(status(with_peer(Some(there))).await, 429, "one count");
 
     let panics = limits.peer(|_| panic!("s3cret"));
-    let app = Router::new().route("/", any(async || "1").layer(panics.layer("p")));
     for _ in 0..3 {
-        let response = ask(&app, with_peer(Some(here))).await;
+        let response = call(&app_of(&panics), with_peer(Some(here))).await;
         assert_eq!(response.status(), 500);
     }
     // In a shadow it lets the request pass.
     let text = format!("{text}\nshadow = true");
     let shadow = Limits::from_toml(&text).expect("valid");
     let shadow = shadow.peer(|_| panic!("on purpose"));
-    let app = Router::new().route("/", any(async || "1").layer(shadow.layer("p")));
-    let response = ask(&app, with_peer(None)).await;
+    let response = call(&app_of(&shadow), with_peer(None)).await;
     assert_eq!(response.status(), 200, "law 16");
 }
 
@@ -284,8 +246,8 @@ async fn hostile_forwarding_fields() {
             let mut request = Request::get("/").extension(PeerAddr(peer));
             for _ in 0..lines {
                 for name in ["x-forwarded-for", "forwarded", "x-real-ip"] {
-                    request =
-                        request.header(name, HeaderValue::from_bytes(value).expect("a value"));
+                    let value = HeaderValue::from_bytes(value).expect("a value");
+                    request = request.header(name, value);
                 }
             }
             // The proxy appends a line of its own.

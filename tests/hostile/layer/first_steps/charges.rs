@@ -1,43 +1,26 @@
 //! Charges behind every switch: the handler runs, finds what its layers charged, and gives back
 //! exactly that, once.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
-use axum::Router;
-use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use axum::response::Response;
-use axum::routing::get;
-use futures_util::future::join_all;
-use http::StatusCode;
-use kit::Redis as Server;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
 use tidegate::callback::AlsoWithFallback;
-use tidegate::decision::Source;
-use tidegate::rule::OnError;
 use tidegate::store::Charges;
-use tidegate::{
-    Decision, FailOpen, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Rules,
-    Store, Take,
-};
-use tokio::time::sleep;
-use tower::ServiceExt;
+use tidegate::{Decision, Rules};
 
-use super::eventually;
-use kit::{HOUR, PATIENT, millis, per_hour};
+use super::*;
+use kit::owned_rule;
 
-async fn send(app: &Router, uri: &str) -> Response {
-    let request = Request::get(uri).body(Body::empty()).expect("valid");
-    app.clone().oneshot(request).await.expect("never fails")
+/// All of these charges go back: how many units.
+async fn refund(charges: &Charges) -> u64 {
+    charges.refund().await.expect("an answer")
 }
 
-async fn text(response: Response) -> String {
-    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await;
-    String::from_utf8(bytes.expect("a body").to_vec()).expect("text")
+async fn remaining(store: &impl Store, rule: &Rule) -> u64 {
+    let take = Take::new(rule.clone().into(), Key::default());
+    store.peek(&take).await.expect("a decision").remaining()
 }
 
 /// Rules at random: everything that an operator may turn.
@@ -67,17 +50,16 @@ fn turned(random: &mut Random) -> Rules {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn switches_turn_while_requests_run() {
     let server = Server::start();
-    let store = Resilient::redis(&*server.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let store = connected(&server.url).await.timeout(PATIENT);
     let limits = Limits::new(turned(&mut Random::new(1))).store(store.clone());
     let handler = async |charges: Charges, same: Charges| {
         assert_eq!(charges.len(), same.len());
         let charged: u64 = charges.iter().map(|one| one.receipt().units()).sum();
-        let middle = charges.of("middle").refund().await.expect("an answer");
-        let both = join_all([charges.refund(), same.refund(), charges.of("x").refund()]).await;
-        let back: u64 = both.into_iter().map(|one| one.expect("an answer")).sum();
+        let middle = refund(&charges.of("middle")).await;
+        let all = [&charges, &same, &charges.of("x")];
+        let back: u64 = join_all(all.map(refund)).await.into_iter().sum();
         assert_eq!(middle + back, charged, "law 15");
-        assert_eq!(charges.refund().await.expect("an answer"), 0);
+        assert_eq!(refund(&charges).await, 0);
         charges.len().to_string()
     };
     let exempt = |head: &http::request::Parts| head.uri.query().is_some();
@@ -113,8 +95,7 @@ async fn switches_turn_while_requests_run() {
             let response = send(&app, uri).await;
             assert_eq!(response.status(), StatusCode::OK, "law 16");
             let outside = Charges::from_extensions(response.extensions());
-            let left = outside.refund().await.expect("an answer");
-            assert_eq!(left, 0, "it was given back inside");
+            assert_eq!(refund(&outside).await, 0, "it was given back inside");
             let count: u64 = text(response).await.parse().expect("a number");
             assert_eq!(outside.len() as u64, count);
             let of = if count == 0 { &empty } else { &charged };
@@ -124,16 +105,10 @@ async fn switches_turn_while_requests_run() {
     join_all(clients).await;
     assert!(charged.into_inner() > 100 && empty.into_inner() > 20);
     for path in ["outer", "middle", "inner"] {
-        for one in [
-            per_hour(path, 1_000_000),
-            per_hour(path, 1_000_000).into_shadow(),
-        ] {
-            let is_shadow = one.is_shadow();
-            let take = Take::new(one.into(), Key::default());
-            let left = store.peek(&take).await.expect("a decision").remaining();
-            // Shadows keep what they count.
-            assert!(is_shadow || left == 1_000_000, "{path}: {left}");
-        }
+        let rule = per_hour(path, 1_000_000);
+        // Shadows keep what they count.
+        remaining(&store, &rule.clone().into_shadow()).await;
+        assert_eq!(remaining(&store, &rule).await, 1_000_000, "{path}");
     }
 }
 
@@ -142,8 +117,7 @@ async fn switches_turn_while_requests_run() {
 async fn requests_that_pass_without_a_decision() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server");
+    let store = connected(&proxy.url).await;
     proxy.all(Mode::BlackHole);
     let proceed = || per_hour("p", 5).with_on_error(OnError::Proceed);
     let layer = |rule| RateLimitLayer::from_rule(rule).store(store.clone());
@@ -163,8 +137,8 @@ async fn requests_that_pass_without_a_decision() {
     for (at, layer) in layers.into_iter().enumerate() {
         for twice in [false, true] {
             let handler = async |charges: Charges, same: Charges| {
-                assert_eq!(same.refund().await.expect("an answer"), 0);
-                assert_eq!(charges.of("p").refund().await.expect("an answer"), 0);
+                assert_eq!(refund(&same).await, 0);
+                assert_eq!(refund(&charges.of("p")).await, 0);
                 charges.len().to_string()
             };
             let mut app = Router::new().route("/", get(handler).layer(layer.clone()));
@@ -203,16 +177,14 @@ async fn charges_on_the_response() {
 async fn what_a_fallback_charged_goes_back_there() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server");
+    let store = connected(&proxy.url).await;
     let store = store.timeout(millis(150)).processes(1).denial_cache(None);
     let refunds = Arc::new(AtomicBool::new(false));
     let gives = Arc::clone(&refunds);
     let handler = get(async move |charges: Charges| {
         if gives.load(Ordering::Relaxed) {
-            let back = charges.refund().await.expect("an answer");
-            assert_eq!(back, charges.len() as u64);
-            assert_eq!(charges.refund().await.expect("an answer"), 0);
+            assert_eq!(refund(&charges).await, charges.len() as u64);
+            assert_eq!(refund(&charges).await, 0);
         }
         charges.len().to_string()
     });
@@ -229,7 +201,7 @@ async fn what_a_fallback_charged_goes_back_there() {
     })
     .await;
     let inner = Take::new(per_hour("inner", 4).into(), Key::default());
-    let before = store.peek(&inner).await.expect("a decision").remaining();
+    let before = remaining(&store, inner.rule()).await;
     proxy.all(Mode::Hold);
     refunds.store(true, Ordering::Relaxed);
     for _ in 0..20 {
@@ -250,8 +222,7 @@ async fn what_a_fallback_charged_goes_back_there() {
     })
     .await;
     // What arrives late is refused: Redis has neither charged nor given back.
-    let after = store.peek(&inner).await.expect("a decision").remaining();
-    assert_eq!(after, before);
+    assert_eq!(remaining(&store, inner.rule()).await, before);
 }
 
 /// The reply is lost: Redis has charged, and nobody knows. Nothing is given back, and no unit of
@@ -260,11 +231,10 @@ async fn what_a_fallback_charged_goes_back_there() {
 async fn a_charge_whose_reply_was_lost() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server");
+    let store = connected(&proxy.url).await;
     let store = store.timeout(millis(300)).failures(None);
     let handler = get(async |charges: Charges| {
-        let back = charges.refund().await.expect("an answer");
+        let back = refund(&charges).await;
         format!("{} {back}", charges.len())
     });
     let limit = per_hour("p", 10).with_on_error(OnError::Proceed);
@@ -293,8 +263,7 @@ async fn a_charge_whose_reply_was_lost() {
 #[tokio::test]
 async fn the_outer_charges_of_a_denied_request() {
     let server = Server::start();
-    let store = Resilient::redis(&*server.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let store = connected(&server.url).await.timeout(PATIENT);
     let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());
     let outer = per_hour("outer", 10).with_cost(3);
     let no_key = per_hour("x", 1)
@@ -315,9 +284,7 @@ async fn the_outer_charges_of_a_denied_request() {
             let back: u64 = join_all(asked).await.into_iter().flatten().sum();
             assert_eq!(back, 3);
         }
-        let take = Take::new(outer.clone().into(), Key::default());
-        let left = store.peek(&take).await.expect("a decision").remaining();
-        assert_eq!(left, 10);
+        assert_eq!(remaining(&store, &outer).await, 10);
     }
 }
 
@@ -326,34 +293,29 @@ async fn the_outer_charges_of_a_denied_request() {
 #[tokio::test]
 async fn requests_that_wait_are_charged_once() {
     let server = Server::start();
-    let store = Resilient::redis(&*server.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server").timeout(PATIENT);
-    let second = Quota::new(Duration::from_secs(1), 2).expect("valid");
-    let slow = Rule::new("slow", [second]).expect("valid");
+    let store = connected(&server.url).await.timeout(PATIENT);
+    let slow = owned_rule("slow", 2, Duration::from_secs(1));
     let large = per_hour("large", 1_000);
     let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());
     let handler = get(async |charges: Charges| {
         assert_eq!(charges.len(), 2);
         assert_eq!(charges.of("slow").len(), 1);
-        assert_eq!(charges.of("large").refund().await.expect("an answer"), 1);
+        assert_eq!(refund(&charges.of("large")).await, 1);
     });
     let app = Router::new()
         .route("/", handler.layer(of(&slow).wait(HOUR)))
         .layer(of(&large));
     let waits = (0..8).map(|_| send(&app, "/"));
-    let aborted: Vec<_> = (0..8)
-        .map(|_| {
-            let app = app.clone();
-            tokio::spawn(async move { send(&app, "/").await })
-        })
-        .collect();
+    let aborted = [(); 8].map(|()| {
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, "/").await })
+    });
     sleep(millis(50)).await;
     aborted.iter().for_each(tokio::task::JoinHandle::abort);
     for response in join_all(waits).await {
         assert_eq!(response.status(), StatusCode::OK);
     }
-    let take = Take::new(large.into(), Key::default());
-    let left = store.peek(&take).await.expect("a decision").remaining();
+    let left = remaining(&store, &large).await;
     // Who left has paid outside, as the docs say, and nobody else has.
     assert!((992..=1_000).contains(&left), "{left}");
     let memory = MemoryStore::new();

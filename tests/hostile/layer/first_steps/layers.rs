@@ -1,55 +1,52 @@
 //! Three layers in a row over a Redis that hangs: a request pays once, wherever the hang begins,
 //! and what it pays costs nobody else a decision.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use axum::Router;
-use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use axum::response::Response;
-use axum::routing::get;
-use futures_util::future::join_all;
-use http::StatusCode;
-use kit::Redis as Server;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
-use tidegate::decision::Source;
-use tidegate::rule::OnError;
-use tidegate::store::{Capabilities, Charges, StoreErrorKind, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    Decision, FailOpen, Headers, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient,
-    Rule, Store, StoreError, Take,
-};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tower::ServiceExt;
 
-use super::eventually;
+use tidegate::store::{Capabilities, Charges, StoreFuture};
+use tidegate::test_util::ManualClock;
+use tidegate::{Decision, Headers, StoreError};
+use tokio::task::JoinSet;
+
+use super::*;
 use kit::stalls::Stalls;
 use kit::stub::Stub;
-use kit::{HOUR, PATIENT, millis};
+use kit::{owned_rule, quota};
 
 /// Long, so that two of them differ from one on a busy machine.
 const LONG: Duration = millis(1_500);
 
 fn with_policy(path: &str, on_error: OnError) -> Rule {
-    let quota = Quota::new(HOUR, 1_000).expect("valid");
-    let rule = Rule::new(path, [quota]).expect("valid");
-    rule.with_on_error(on_error)
+    per_hour(path, 1_000).with_on_error(on_error)
 }
 
-async fn send(app: &Router) -> Response {
-    let request = Request::get("/").body(Body::empty()).expect("valid");
-    app.clone().oneshot(request).await.expect("never fails")
+/// A layer of such a rule over this store.
+fn layer(path: &str, on_error: OnError, store: &(impl Store + Clone)) -> RateLimitLayer {
+    RateLimitLayer::from_rule(with_policy(path, on_error)).store(store.clone())
+}
+
+/// An app behind two such layers, `inner` and `outer`, which proceed.
+fn two_layers(store: &(impl Store + Clone)) -> Router {
+    let layer = |path| layer(path, OnError::Proceed, store);
+    behind_layers([layer("inner"), layer("outer")])
+}
+
+/// An app behind these layers, from the inside out.
+fn behind_layers(layers: impl IntoIterator<Item = RateLimitLayer>) -> Router {
+    let app = Router::new().route("/", get(async || "1"));
+    layers.into_iter().fold(app, Router::layer)
+}
+
+/// The status of a request, and how long it took.
+async fn timed(app: &Router) -> (StatusCode, Duration) {
+    let began = Instant::now();
+    (send(app, "/").await.status(), began.elapsed())
 }
 
 /// Over a proxy, bounded by this time-out, with what the rest of a service has, but no breaker.
 async fn resilient(proxy: &Proxy, time_out: Duration) -> Resilient<RedisStore> {
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let store = shop(&proxy.url);
     // The first connection may take longer than a decision.
     let store = store.connect().await.expect("a running server");
     store.timeout(time_out).failures(None).denial_cache(None)
@@ -110,13 +107,9 @@ async fn a_hang_is_paid_once_wherever_it_begins() {
         let mut app = Router::new().route("/", handler);
         let mut policies = Vec::new();
         for (at, store) in stores.iter().enumerate().rev() {
-            let policy = match random.below(2) {
-                0 => OnError::Proceed,
-                _ => OnError::Fallback,
-            };
-            let rule = with_policy(&format!("p{at}"), policy);
+            let policy = [OnError::Proceed, OnError::Fallback][random.below(2) as usize];
             app = note(app, &sources);
-            app = app.layer(RateLimitLayer::from_rule(rule).store(store.clone()));
+            app = app.layer(layer(&format!("p{at}"), policy, store));
             if at == begins {
                 let proxy = Arc::clone(&proxy);
                 app = app.layer(from_fn(move |request: Request, next: Next| {
@@ -126,9 +119,7 @@ async fn a_hang_is_paid_once_wherever_it_begins() {
             }
             policies.insert(0, policy);
         }
-        let began = Instant::now();
-        let response = send(&app).await;
-        let took = began.elapsed();
+        let (status, took) = timed(&app).await;
         proxy.all(Mode::Pass);
         let case = format!("round {round}: from {begins}, {policies:?}, {took:?}");
         assert!(took < LONG * 2 - millis(50), "{case}");
@@ -138,7 +129,7 @@ async fn a_hang_is_paid_once_wherever_it_begins() {
                 _ if at < begins => Some(Source::Redis),
                 // The one in the middle has no fallback, so the request ends there.
                 OnError::Fallback if at == 1 => {
-                    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{case}");
+                    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{case}");
                     break;
                 }
                 OnError::Fallback => Some(Source::Fallback),
@@ -161,23 +152,18 @@ async fn who_waits_asks_redis_again() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let store = resilient(&proxy, millis(100)).await.processes(1);
-    let one = Quota::new(Duration::from_secs(2), 1).expect("valid");
-    let small = Rule::new("small", [one]).expect("valid");
-    let inner = RateLimitLayer::from_rule(small)
-        .store(store.clone())
-        .wait(Duration::from_secs(20));
-    let outer = RateLimitLayer::from_rule(with_policy("outer", OnError::Fallback)).store(store);
+    let small = owned_rule("small", 1, Duration::from_secs(2));
+    let inner = RateLimitLayer::from_rule(small).store(store.clone());
+    let inner = inner.wait(Duration::from_secs(20));
+    let outer = layer("outer", OnError::Fallback, &store);
     let handler = get(async |decision: Option<Decision>| {
         format!("{:?}", decision.expect("decided").source())
     });
     let app = Router::new().route("/", handler.layer(inner)).layer(outer);
     proxy.all(Mode::Hold);
-    let response = send(&app).await;
-    assert_eq!(body(response).await, "Fallback");
-    let waits = {
-        let app = app.clone();
-        tokio::spawn(async move { body(send(&app).await).await })
-    };
+    let waits = app.clone();
+    assert_eq!(text(send(&app, "/").await).await, "Fallback");
+    let waits = tokio::spawn(async move { text(send(&waits, "/").await).await });
     // It is denied by the fallback, and asks again within two seconds.
     sleep(millis(500)).await;
     assert!(!waits.is_finished());
@@ -186,11 +172,6 @@ async fn who_waits_asks_redis_again() {
     let body = waits.await.expect("no panic");
     assert_eq!(body, "Redis");
     assert!(began.elapsed() < Duration::from_secs(10));
-}
-
-async fn body(response: Response) -> String {
-    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await;
-    String::from_utf8(bytes.expect("a body").to_vec()).expect("text")
 }
 
 /// What others do between two layers takes longer than the time-out: Redis is there again, so the
@@ -215,11 +196,8 @@ async fn time_between_the_layers_under_two_time_outs() {
 
 async fn the_later_layer_asks(proxy: Arc<Proxy>, store: Resilient<RedisStore>) {
     let sources = Sources::default();
-    let handler = get(async || "1");
-    let app = note(Router::new().route("/", handler), &sources);
-    let layer =
-        |path, policy| RateLimitLayer::from_rule(with_policy(path, policy)).store(store.clone());
-    let app = app.layer(layer("inner", OnError::Respond));
+    let app = note(behind_layers([]), &sources);
+    let app = app.layer(layer("inner", OnError::Respond, &store));
     let between = Arc::clone(&proxy);
     let app = app.layer(from_fn(move |request: Request, next: Next| {
         let proxy = Arc::clone(&between);
@@ -229,9 +207,9 @@ async fn the_later_layer_asks(proxy: Arc<Proxy>, store: Resilient<RedisStore>) {
             next.run(request).await
         }
     }));
-    let app = note(app, &sources).layer(layer("outer", OnError::Fallback));
+    let app = note(app, &sources).layer(layer("outer", OnError::Fallback, &store));
     proxy.all(Mode::Hold);
-    assert_eq!(send(&app).await.status(), StatusCode::OK);
+    assert_eq!(send(&app, "/").await.status(), StatusCode::OK);
     let sources = sources.lock().expect("no panic").clone();
     assert_eq!(sources, [Some(Source::Fallback), Some(Source::Redis)]);
 }
@@ -246,18 +224,16 @@ async fn two_servers_of_which_one_hangs() {
     );
     let (sick, fine) = (resilient(&ill, LONG).await, resilient(&well, LONG).await);
     let sources = Sources::default();
-    let mut app = Router::new().route("/", get(async || "1"));
+    let mut app = behind_layers([]);
     for at in (0..5).rev() {
         let store = if at % 2 == 0 { &fine } else { &sick };
-        let rule = with_policy(&format!("p{at}"), OnError::Proceed);
         app = note(app, &sources);
-        app = app.layer(RateLimitLayer::from_rule(rule).store(store.clone()));
+        app = app.layer(layer(&format!("p{at}"), OnError::Proceed, store));
     }
     ill.all(Mode::BlackHole);
     for _ in 0..3 {
-        let began = Instant::now();
-        assert_eq!(send(&app).await.status(), StatusCode::OK);
-        let took = began.elapsed();
+        let (status, took) = timed(&app).await;
+        assert_eq!(status, StatusCode::OK);
         assert!(took < LONG * 2 - millis(50), "{took:?}");
         let redis = Some(Source::Redis);
         let sources = std::mem::take(&mut *sources.lock().expect("no panic"));
@@ -298,12 +274,9 @@ fn decides(inner: &dyn Store, take: &Take) -> StoreFuture<Decision> {
 async fn another_store_of_the_same_name() {
     let fine = own("mine", decides);
     let sick = Resilient::bare(own("mine", hangs)).timeout(LONG);
-    let inner = with_policy("inner", OnError::Respond);
-    let inner = RateLimitLayer::from_rule(inner).store(fine.clone());
-    let outer = RateLimitLayer::from_rule(with_policy("outer", OnError::Proceed)).store(sick);
-    let handler = get(async || "1").layer(inner);
-    let app = Router::new().route("/", handler).layer(outer);
-    let response = send(&app).await;
+    let inner = layer("inner", OnError::Respond, &fine);
+    let app = behind_layers([inner, layer("outer", OnError::Proceed, &sick)]);
+    let response = send(&app, "/").await;
     assert_eq!(fine.takes().len(), 1, "it is not asked");
     assert_eq!(response.status(), StatusCode::OK);
 }
@@ -320,15 +293,9 @@ async fn time_outs_that_make_no_sense() {
     for (at, answers_within) in nonsense.into_iter().enumerate() {
         for take in [is_away, is_slowly_away] {
             let own = answering_within(own("away", take), answers_within);
-            let store: Arc<dyn Store> = Arc::new(own.clone());
-            let layer = |path| {
-                let rule = with_policy(path, OnError::Proceed);
-                RateLimitLayer::from_rule(rule).store(Arc::clone(&store))
-            };
-            let handler = get(async || "1").layer(layer("inner"));
-            let app = Router::new().route("/", handler).layer(layer("outer"));
+            let app = two_layers(&own);
             for _ in 0..3 {
-                assert_eq!(send(&app).await.status(), StatusCode::OK, "{at}");
+                assert_eq!(send(&app, "/").await.status(), StatusCode::OK, "{at}");
             }
             // Each request asks anew.
             assert!(own.takes().len() >= 3, "{at}");
@@ -350,20 +317,15 @@ async fn a_store_that_panics_about_its_time_out() {
         "outer" => is_away(inner, take),
         _ => inner.take(take),
     });
-    let store: Arc<dyn Store> = Arc::new(answering_within(own, || panic!("on purpose")));
-    let layer = |path| {
-        let rule = with_policy(path, OnError::Proceed);
-        RateLimitLayer::from_rule(rule).store(Arc::clone(&store))
-    };
-    let handler = get(async || "1").layer(layer("inner"));
-    let app = Router::new().route("/", handler).layer(layer("outer"));
-    let aside = Router::new().route("/", get(async || "1").layer(layer("aside")));
+    let store = answering_within(own, || panic!("on purpose"));
+    let app = two_layers(&store);
+    let aside = behind_layers([layer("aside", OnError::Proceed, &store)]);
     for _ in 0..3 {
         let app = app.clone();
         // Like a panic of `Store::take`, it may be the request's.
-        let answer = tokio::spawn(async move { send(&app).await.status() }).await;
+        let answer = tokio::spawn(async move { send(&app, "/").await.status() }).await;
         assert!(answer.is_err() || answer.is_ok_and(|status| status == 200 || status == 500));
-        let response = send(&aside).await;
+        let response = send(&aside, "/").await;
         assert_eq!(response.status(), StatusCode::OK);
         let decision = Decision::from_extensions(response.extensions());
         assert!(decision.is_some(), "it is decided");
@@ -390,11 +352,8 @@ async fn a_candidate_that_hangs() {
         let rule = with_policy(path, OnError::Respond).with_shadow(candidate);
         RateLimitLayer::from_rule(rule).store(Arc::clone(&store))
     };
-    let handler = get(async || "1").layer(layer("inner"));
-    let app = Router::new().route("/", handler).layer(layer("outer"));
-    let began = Instant::now();
-    assert_eq!(send(&app).await.status(), StatusCode::OK);
-    let took = began.elapsed();
+    let (status, took) = timed(&behind_layers(["inner", "outer"].map(layer))).await;
+    assert_eq!(status, StatusCode::OK);
     assert!(took < LONG - millis(50), "{took:?}");
     assert_eq!(own.takes().len(), 4, "both layers asked both");
 }
@@ -416,19 +375,16 @@ async fn the_breaker_counts_a_request_once() {
             }
             RateLimitLayer::from_rule(limit).store(store.clone())
         };
-        let app = Router::new()
-            .route("/", get(async || "1").layer(layer("inner")))
-            .layer(layer("middle"))
-            .layer(layer("outer"));
-        assert_eq!(send(&app).await.status(), StatusCode::OK);
+        let app = behind_layers(["inner", "middle", "outer"].map(layer));
+        assert_eq!(send(&app, "/").await.status(), StatusCode::OK);
         let stalls = Stalls::watch(&[&server.url], millis(80)).await;
         proxy.all(Mode::BlackHole);
         let questions = || asked.asked(|take| take.cost() > 0 && !take.rule().is_shadow());
         for request in 0..5 {
-            let (began, before) = (Instant::now(), questions());
-            assert_eq!(send(&app).await.status(), StatusCode::OK);
-            let took = began.elapsed();
+            let before = questions();
+            let (status, took) = timed(&app).await;
             let case = format!("candidates {with_candidates}, request {request}: {took:?}");
+            assert_eq!(status, StatusCode::OK, "{case}");
             let expected = usize::from(request < 3);
             assert_eq!(questions() - before, expected, "{case}");
             let is_excused = stalls.longest().is_some();
@@ -442,24 +398,10 @@ async fn the_breaker_counts_a_request_once() {
 async fn clients_that_leave_during_a_hang() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server").processes(1);
-    let app = |store: &Resilient<RedisStore>| {
-        let layer = |path| {
-            RateLimitLayer::from_rule(with_policy(path, OnError::Fallback))
-                .store(store.clone())
-                .wait(millis(100))
-        };
-        Router::new()
-            .route("/", get(async || "1").layer(layer("inner")))
-            .layer(layer("middle"))
-            .layer(layer("outer"))
-    };
-    let app = app(&store);
-    let decided = async |source: Source| {
-        let decision = Decision::from_extensions(send(&app).await.extensions()).cloned();
-        decision.is_some_and(|decision| decision.source() == source)
-    };
+    let store = connected(&proxy.url).await.processes(1);
+    let layer = |path| layer(path, OnError::Fallback, &store).wait(millis(100));
+    let app = behind_layers(["inner", "middle", "outer"].map(layer));
+    let decided = async |source: Source| decided_by(&send(&app, "/").await) == Some(source);
     eventually("Redis decides", async || decided(Source::Redis).await).await;
     sleep(millis(300)).await;
     let tasks = tokio::runtime::Handle::current().metrics();
@@ -471,7 +413,7 @@ async fn clients_that_leave_during_a_hang() {
         for _ in 0..200 {
             let (app, stays) = (app.clone(), millis(random.below(150)));
             clients.spawn(async move {
-                let _ = tokio::time::timeout(stays, send(&app)).await;
+                let _ = timeout(stays, send(&app, "/")).await;
             });
         }
         sleep(millis(random.below(80))).await;
@@ -504,11 +446,8 @@ async fn many_requests_over_a_hang() {
         });
         RateLimitLayer::from_rule(rule).store(store.clone())
     };
-    let app = Router::new()
-        .route("/", get(async || "1").layer(layer("inner")))
-        .layer(layer("middle"))
-        .layer(layer("outer"));
-    assert_eq!(send(&app).await.status(), StatusCode::OK);
+    let app = behind_layers(["inner", "middle", "outer"].map(layer));
+    assert_eq!(send(&app, "/").await.status(), StatusCode::OK);
     let stalls = Stalls::watch(&[&server.url], millis(80)).await;
     proxy.all(Mode::BlackHole);
     let requests = (0..200_u64).map(|at| {
@@ -516,9 +455,7 @@ async fn many_requests_over_a_hang() {
         async move {
             sleep(millis(at * 3)).await;
             let began = Instant::now();
-            let uri = format!("/?{at}");
-            let request = Request::get(uri).body(Body::empty()).expect("valid");
-            let response = app.oneshot(request).await.expect("never fails");
+            let response = send(&app, &format!("/?{at}")).await;
             assert_eq!(response.status(), StatusCode::OK);
             began.elapsed()
         }
@@ -539,18 +476,13 @@ async fn many_requests_over_a_hang() {
 async fn stores_with_settings_at_their_ends() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let base = || Resilient::redis(&*proxy.url, "shop").expect("an address");
+    let base = || shop(&proxy.url);
+    let unforgiving = base().probe_every(Duration::MAX).failures(1);
     let stores = [
         (base().timeout(Duration::MAX), true),
         (base().timeout(Duration::ZERO), false),
         // One failure is for ever, so none may come of a busy machine.
-        (
-            base()
-                .timeout(PATIENT)
-                .probe_every(Duration::MAX)
-                .failures(1),
-            true,
-        ),
+        (unforgiving.timeout(PATIENT), true),
         (base().probe_every(Duration::ZERO).failures(0), true),
         (base().failures(u32::MAX), true),
         (base().denial_cache(Duration::MAX), true),
@@ -563,50 +495,30 @@ async fn stores_with_settings_at_their_ends() {
     for (at, (store, decides)) in stores.into_iter().enumerate() {
         let store = store.connect().await.expect("a server");
         for wait in [Duration::ZERO, Duration::MAX] {
-            let layer = |path: &str| {
-                let rule = with_policy(path, OnError::Proceed);
-                RateLimitLayer::from_rule(rule)
-                    .store(store.clone())
-                    .wait(wait)
-            };
-            let handler = get(async || "1").layer(layer("inner"));
-            let app = Router::new().route("/", handler).layer(layer("outer"));
+            let layer = |path: &str| layer(path, OnError::Proceed, &store).wait(wait);
+            let app = behind_layers(["inner", "outer"].map(layer));
             let mut is_decided = false;
             let began = Instant::now();
             while !is_decided && began.elapsed() < PATIENT {
-                let response = send(&app).await;
+                let response = send(&app, "/").await;
                 assert_eq!(response.status(), StatusCode::OK, "store {at}");
-                let decision = Decision::from_extensions(response.extensions());
-                is_decided = decision.is_some_and(|it| it.source() == Source::Redis);
+                is_decided = decided_by(&response) == Some(Source::Redis);
                 if !decides {
                     break;
                 }
                 sleep(millis(10)).await;
             }
             assert_eq!(is_decided, decides, "store {at}");
-            assert!(
-                store
-                    .capabilities()
-                    .timeout
-                    .is_none_or(|time| time <= Duration::MAX)
-            );
+            let _ = store.capabilities().timeout;
         }
     }
     // And while it hangs.
-    let store = base().connect().await.expect("a server");
+    let store = connected(&proxy.url).await;
     let store = store.timeout(Duration::from_secs(u64::MAX));
     let store = Resilient::bare(store).timeout(millis(200));
-    let store: Arc<dyn Store> = Arc::new(store);
     proxy.all(Mode::BlackHole);
-    let layer = |path| {
-        let rule = with_policy(path, OnError::Proceed);
-        RateLimitLayer::from_rule(rule).store(Arc::clone(&store))
-    };
-    let handler = get(async || "1").layer(layer("inner"));
-    let app = Router::new().route("/", handler).layer(layer("outer"));
-    let began = Instant::now();
-    assert_eq!(send(&app).await.status(), StatusCode::OK);
-    let took = began.elapsed();
+    let (status, took) = timed(&two_layers(&store)).await;
+    assert_eq!(status, StatusCode::OK);
     assert!(took < millis(380), "{took:?}");
 }
 
@@ -620,13 +532,13 @@ async fn the_tightest_of_all_layers() {
         clock.set(1_800_000_000_000_000);
         let store = Arc::new(MemoryStore::new().clock(clock.clone()));
         let headers = [Headers::Draft7, Headers::Legacy][round % 2];
-        let mut app = Router::new().route("/", get(async || "1"));
+        let mut app = behind_layers([]);
         let mut rules = Vec::new();
         for at in 0..1 + random.below(4) {
             let mut policies = Vec::new();
             for window in 0..1 + random.below(3) {
                 let window = Duration::from_secs(10 * (1 + window) + random.below(9));
-                policies.push(Quota::new(window, 1 + random.below(8)).expect("valid"));
+                policies.push(quota(1 + random.below(8), window));
             }
             let rule = Rule::new(&format!("p{at}"), policies).expect("valid");
             let take = Take::new(Arc::new(rule.clone()), Key::default());
@@ -636,7 +548,7 @@ async fn the_tightest_of_all_layers() {
         }
         for step in 0..6 {
             clock.set(clock.now() + random.below(3_000_000));
-            let response = send(&app).await;
+            let response = send(&app, "/").await;
             if response.status() != StatusCode::OK {
                 continue;
             }
@@ -653,26 +565,20 @@ async fn the_tightest_of_all_layers() {
                 }
             }
             let fields = response.headers();
-            let shown = match headers {
-                Headers::Legacy => {
-                    let number = |name: &str| {
-                        assert_eq!(fields.get_all(name).iter().count(), 1, "{fields:?}");
-                        let text = fields[name].to_str().expect("text");
-                        text.parse::<u64>().expect("a number")
-                    };
-                    (number("x-ratelimit-remaining"), number("x-ratelimit-reset"))
-                }
-                _ => {
-                    assert_eq!(fields.get_all("ratelimit").iter().count(), 1);
-                    let text = fields["ratelimit"].to_str().expect("text");
-                    let number = |name: &str| {
-                        let parts = text.split(", ").find_map(|part| part.strip_prefix(name));
-                        let number = parts.and_then(|part| part.strip_prefix('='));
-                        number.expect("a part").parse::<u64>().expect("a number")
-                    };
-                    (number("remaining"), number("reset"))
-                }
+            let only = |name: &str| {
+                assert_eq!(fields.get_all(name).iter().count(), 1, "{fields:?}");
+                fields[name].to_str().expect("text")
             };
+            let [left, reset] = match headers {
+                Headers::Legacy => ["x-ratelimit-remaining", "x-ratelimit-reset"].map(only),
+                _ => ["remaining=", "reset="].map(|name| {
+                    let mut parts = only("ratelimit").split(", ");
+                    let number = parts.find_map(|part| part.strip_prefix(name));
+                    number.expect("a part")
+                }),
+            };
+            let number = |text: &str| text.parse::<u64>().expect("a number");
+            let shown = (number(left), number(reset));
             assert_eq!(shown, tightest, "round {round}, step {step}: {fields:?}");
         }
     }
@@ -692,43 +598,28 @@ async fn fields_that_the_handler_sends() {
         b"\"x\";r=1;t=2",
         huge.as_bytes(),
     ];
-    let names = [
-        "ratelimit",
-        "ratelimit-policy",
-        "x-ratelimit-limit",
-        "x-ratelimit-remaining",
-        "x-ratelimit-reset",
-        "retry-after",
-    ];
-    let all = [
-        Headers::Draft11,
-        Headers::Draft7,
-        Headers::Legacy,
-        Headers::None,
-    ];
+    const NAMES: &str = "ratelimit ratelimit-policy x-ratelimit-limit x-ratelimit-remaining \
+        x-ratelimit-reset retry-after";
     for value in values {
         for lines in [1, 3] {
             let value = http::HeaderValue::from_bytes(value).expect("a value");
             let handler = get(move || {
                 let mut response = Response::new(Body::empty());
-                for name in names {
+                for name in words(NAMES) {
                     for _ in 0..lines {
                         response.headers_mut().append(name, value.clone());
                     }
                 }
                 std::future::ready(response)
             });
-            for outer in all {
-                for inner in all {
-                    let layer =
-                        |path, headers| RateLimitLayer::new(path, HOUR, 100).headers(headers);
-                    let app = Router::new()
-                        .route("/", handler.clone().layer(layer("inner", inner)))
-                        .layer(layer("outer", outer));
-                    let response = send(&app).await;
-                    assert_eq!(response.status(), StatusCode::OK);
-                    assert!(response.headers().contains_key("retry-after"));
-                }
+            for (outer, inner) in pairs_of_headers() {
+                let layer = |path, headers| RateLimitLayer::new(path, HOUR, 100).headers(headers);
+                let app = Router::new()
+                    .route("/", handler.clone().layer(layer("inner", inner)))
+                    .layer(layer("outer", outer));
+                let response = send(&app, "/").await;
+                assert_eq!(response.status(), StatusCode::OK);
+                assert!(response.headers().contains_key("retry-after"));
             }
         }
     }
@@ -737,25 +628,32 @@ async fn fields_that_the_handler_sends() {
 /// The inner layer denies: the client learns when to come back, whatever the outer layers show.
 #[tokio::test]
 async fn a_denial_keeps_its_retry_after() {
+    for (outer, inner) in pairs_of_headers() {
+        let small = RateLimitLayer::new("inner", Duration::from_secs(7), 1).headers(inner);
+        let large = RateLimitLayer::new("outer", HOUR, 100).headers(outer);
+        let app = behind_layers([small, large.on_error(FailOpen)]);
+        send(&app, "/").await;
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        let again: Vec<_> = response.headers().get_all("retry-after").iter().collect();
+        assert_eq!(again, ["7"], "{:?}", response.headers());
+    }
+}
+
+/// What two layers show, in all ways.
+fn pairs_of_headers() -> impl Iterator<Item = (Headers, Headers)> {
     let all = [
         Headers::Draft11,
         Headers::Draft7,
         Headers::Legacy,
         Headers::None,
     ];
-    for outer in all {
-        for inner in all {
-            let small = RateLimitLayer::new("inner", Duration::from_secs(7), 1).headers(inner);
-            let large = RateLimitLayer::new("outer", HOUR, 100).headers(outer);
-            let app = Router::new()
-                .route("/", get(async || "1").layer(small))
-                .layer(large.clone().on_error(FailOpen));
-            send(&app).await;
-            let response = send(&app).await;
-            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-            let again = response.headers().get_all("retry-after").iter();
-            let again: Vec<_> = again.map(|value| value.to_str().expect("text")).collect();
-            assert_eq!(again, ["7"], "{:?}", response.headers());
-        }
-    }
+    all.into_iter()
+        .flat_map(move |outer| all.map(|inner| (outer, inner)))
+}
+
+/// What decided about a request, if anything did.
+fn decided_by(response: &Response) -> Option<Source> {
+    let decision = Decision::from_extensions(response.extensions());
+    decision.map(Decision::source)
 }

@@ -8,15 +8,34 @@ mod layers;
 mod set_up;
 mod warnings;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::StatusCode;
+use kit::http::{send, text};
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
+use kit::{HOUR, PATIENT, Redis as Server, eventually, millis, per_hour, words};
+use tidegate::decision::Source;
+use tidegate::rule::OnError;
+use tidegate::store::StoreErrorKind;
+use tidegate::{
+    FailOpen, Key, Limits, MemoryStore, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take,
+};
+use tokio::time::{sleep, timeout};
 
-/// Waits until this holds, for as long as a busy machine may need.
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < Duration::from_secs(120), "never: {what}");
-        sleep(Duration::from_millis(20)).await;
-    }
+/// The safe set-up in one line.
+fn shop(url: &str) -> Resilient<RedisStore> {
+    Resilient::redis(url, "shop").expect("an address")
+}
+
+/// The same, and it has a connection: the first one may take longer than a decision.
+async fn connected(url: &str) -> Resilient<RedisStore> {
+    shop(url).connect().await.expect("a running server")
 }

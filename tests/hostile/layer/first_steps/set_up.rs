@@ -1,21 +1,9 @@
 //! The safe set-up in one line: names, addresses and runtimes that make no sense, setters after the
 //! first use, and what is left of a store that is dropped.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::random::Random;
-use redis::Commands;
-use tidegate::decision::Source;
-use tidegate::store::StoreErrorKind;
-use tidegate::{
-    Algorithm, Key, Limits, MemoryStore, RateLimitLayer, RedisStore, Resilient, Store, Take,
-};
-use tokio::time::sleep;
-
-use super::eventually;
-use kit::{PATIENT, millis, per_hour};
+use super::*;
+use kit::{app, keys, query};
+use tidegate::Algorithm;
 
 fn take(path: &str) -> Take {
     Take::new(per_hour(path, 100).into(), Key::default())
@@ -30,45 +18,32 @@ async fn names_and_addresses() {
         "", "a b", "a:b", "{a}", "ä", "a\n", "a\0", "a%", "a/b", "*", "a?", "[a]", &long,
         "\u{202e}",
     ];
+    let hides = |text: String| {
+        assert!(!text.contains("s3cret") && !text.contains("us3r"), "{text}");
+    };
     for name in wrong {
         let error = Resilient::redis(url, name).expect_err(name);
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Configuration,
-            "{name:?}: {error}"
-        );
-        let text = format!("{error} {error:?}");
-        assert!(!text.contains("s3cret") && !text.contains("us3r"), "{text}");
+        let kind = StoreErrorKind::Configuration;
+        assert_eq!(error.kind(), kind, "{name:?}: {error}");
+        hides(format!("{error} {error:?}"));
     }
     for name in ["a", "A-z.0_9", &"b".repeat(64), "..", "-"] {
         let store = Resilient::redis(url, name).expect(name);
-        let text = format!(
-            "{store:?} {} {:?}",
-            store.name(),
-            store.condition().warnings
-        );
-        assert!(!text.contains("s3cret") && !text.contains("us3r"), "{text}");
+        let warnings = store.condition().warnings;
+        hides(format!("{store:?} {} {warnings:?}", store.name()));
     }
-    for address in [
-        "",
-        "redis//s3cret",
-        "http://s3cret@x",
-        "redis://:s3cret@",
-        "redis://h:s3cret",
-    ] {
+    let wrong = words("redis//s3cret http://s3cret@x redis://:s3cret@ redis://h:s3cret");
+    for address in wrong.into_iter().chain([""]) {
         let error = Resilient::redis(address, "shop").expect_err(address);
-        let text = format!("{error} {error:?}");
-        assert!(!text.contains("s3cret"), "{text}");
+        hides(format!("{error} {error:?}"));
     }
     let began = Instant::now();
-    let nobody = Resilient::redis(url, "shop").expect("an address");
+    let nobody = shop(url);
     let error = nobody.connect().await.expect_err("nobody is there");
     assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
     let took = began.elapsed();
-    assert!(
-        took < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(3),
-        "{took:?}"
-    );
+    let most = RedisStore::CONNECT_TIMEOUT + Duration::from_secs(3);
+    assert!(took < most, "{took:?}");
 }
 
 /// Outside of a runtime it is an error. A store that outlives its runtime fails, and says so.
@@ -95,8 +70,7 @@ fn without_a_runtime() {
 #[tokio::test]
 async fn setters_after_the_first_use() {
     let server = Server::start();
-    let store = Resilient::redis(&*server.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server").timeout(PATIENT);
+    let store = connected(&server.url).await.timeout(PATIENT);
     let mut all = vec![store];
     let mut random = Random::new(12);
     for number in 1..=40 {
@@ -136,20 +110,12 @@ async fn two_services_on_one_redis() {
         let store = store.connect().await.expect("a server");
         store.timeout(PATIENT).denial_cache(None)
     };
-    let services = [
-        service("shop").await,
-        service("shop-2").await,
-        service("sho").await,
-    ];
+    const NAMES: [&str; 3] = ["shop", "shop-2", "sho"];
+    let services = join_all(NAMES.map(service)).await;
     let mut rules = Vec::new();
     for algorithm in Algorithm::ALL {
-        for prefix in [
-            None,
-            Some(""),
-            Some("shop:"),
-            Some("{eu}:"),
-            Some("p:CurrentLimiter:"),
-        ] {
+        let prefixes = ["", "shop:", "{eu}:", "p:CurrentLimiter:"].into_iter();
+        for prefix in prefixes.map(Some).chain([None]) {
             let mut one = per_hour("login", 2).with_algorithm(algorithm);
             if let Some(prefix) = prefix {
                 one = one.with_prefix(prefix);
@@ -171,11 +137,10 @@ async fn two_services_on_one_redis() {
             let _ = service.refund(&take, &receipt).await;
         }
     }
-    let keys: Vec<String> = server.connection().keys("*").expect("the keys");
+    let keys = keys(&server, "*");
     assert!(keys.len() > 60, "{keys:?}");
     for key in keys {
-        let names = ["shop", "shop-2", "sho"];
-        let is_ours = names.iter().any(|name| {
+        let is_ours = NAMES.iter().any(|name| {
             key.starts_with(&format!("{name}:"))
                 || key.starts_with(&format!("{{{name}:")) && key.ends_with(":back")
                 || key.contains("{eu}")
@@ -193,12 +158,12 @@ async fn stores_that_are_dropped() {
     let tasks = tokio::runtime::Handle::current().metrics();
     let before = tasks.num_alive_tasks();
     for round in 0..40 {
-        let store = Resilient::redis(&*server.url, "shop").expect("an address");
+        let store = shop(&server.url);
         let store = store.processes(2);
         match round % 4 {
             0 => {}
             1 => drop(store.take(&take("p")).await),
-            2 => drop(tokio::time::timeout(millis(2), store.clone().connect()).await),
+            2 => drop(timeout(millis(2), store.clone().connect()).await),
             _ => {
                 let pending = store.take(&take("p"));
                 drop(store);
@@ -210,10 +175,7 @@ async fn stores_that_are_dropped() {
         let _ = nobody.take(&take("p")).await;
     }
     eventually("no task and no connection is left", async || {
-        let list: String = redis::cmd("CLIENT")
-            .arg("LIST")
-            .query(&mut server.connection())
-            .expect("a list");
+        let list: String = query(&server, "CLIENT LIST");
         list.lines().count() <= 1 && tasks.num_alive_tasks() <= before
     })
     .await;
@@ -231,31 +193,22 @@ async fn no_processes() {
 /// gives the limit back, or the log says what to do.
 #[tokio::test(start_paused = true)]
 async fn a_paused_clock_with_the_default_store() {
-    use axum::body::Body;
-    use axum::routing::get;
-    use tower::ServiceExt;
-    let text = "[rules.a]\nmax-count = 2\nwindow = \"10s\"";
-    let limits = Limits::from_toml(text).expect("valid");
+    let limits = "[rules.a]\nmax-count = 2\nwindow = \"10s\"";
+    let limits = Limits::from_toml(limits).expect("valid");
     let layers = [
         RateLimitLayer::new("p", Duration::from_secs(10), 2),
         limits.layer("a"),
     ];
     for layer in layers {
         let log = kit::full_log::Log::start();
-        let app = axum::Router::new().route("/", get(async || "1").layer(layer));
+        let app = app(layer);
         for _ in 0..3 {
             for expected in [200, 200, 429] {
-                let request = http::Request::get("/").body(Body::empty()).expect("valid");
-                let response = app.clone().oneshot(request).await.expect("never fails");
+                let response = send(&app, "/").await;
                 let status = response.status();
-                let body = axum::body::to_bytes(response.into_body(), 1 << 16).await;
-                let body = format!("{:?}", body.expect("a body"));
-                let hint = log.text() + &body;
+                let hint = log.text() + &text(response).await;
                 let is_told = hint.contains("tokio_clock");
-                assert!(
-                    status == expected || is_told,
-                    "{status}, and no hint: {hint}"
-                );
+                assert!(status == expected || is_told, "{status}: {hint}");
             }
             sleep(Duration::from_secs(11)).await;
         }
@@ -289,24 +242,15 @@ fn mistakes_in_inline_tables() {
 /// Layers take stores of one name for one server: different servers have different names.
 #[tokio::test]
 async fn names_of_servers() {
-    let addresses = [
-        "redis://127.0.0.1:1",
-        "redis://127.0.0.1:2",
-        "redis://localhost:1",
-        "redis://[::1]:1",
-        "redis-cluster://127.0.0.1:1",
-        "redis-sentinel://127.0.0.1:1/one",
-        "redis-sentinel://127.0.0.1:1/two",
-        "redis-sentinel://127.0.0.1:1,127.0.0.1:2/one",
-        "unix:///tmp/one.sock",
-        "unix:///tmp/two.sock",
-    ];
-    let names = addresses.map(|address| {
-        let store = Resilient::redis(address, "shop").expect(address);
-        store.name()
-    });
-    let different: std::collections::BTreeSet<_> = names.iter().collect();
-    assert_eq!(different.len(), names.len(), "{names:?}");
+    let addresses = words(
+        "redis://127.0.0.1:1 redis://127.0.0.1:2 redis://localhost:1 redis://[::1]:1
+        redis-cluster://127.0.0.1:1 redis-sentinel://127.0.0.1:1/one
+        redis-sentinel://127.0.0.1:1/two redis-sentinel://127.0.0.1:1,127.0.0.1:2/one
+        unix:///tmp/one.sock unix:///tmp/two.sock",
+    );
+    let name = |address: &&str| Resilient::redis(*address, "shop").expect(address).name();
+    let names: std::collections::BTreeSet<_> = addresses.iter().map(name).collect();
+    assert_eq!(names.len(), addresses.len(), "{names:?}");
 }
 
 /// The status shows a hash of hex digits.

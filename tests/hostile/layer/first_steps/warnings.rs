@@ -1,38 +1,39 @@
 //! Warnings: each once, whoever asks, and never anything of a request, a key, a password or a URL.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Barrier, OnceLock};
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
-use kit::Redis as Server;
-use kit::proxy::{FlightFault, Mode, Part, Proxy};
-use kit::random::Random;
+use super::*;
+use http::{HeaderMap, HeaderValue, Request};
+use kit::full_log::Log;
+use kit::http::call;
+use kit::proxy::{FlightFault, Part};
+use kit::stub::Stub;
+use kit::{LimitsFile, at_once, calls, roomy, run, runtime};
 use tidegate::key::{Forwarding, KeyError, PeerAddr};
 use tidegate::rule::Share;
 use tidegate::store::{Capabilities, Condition};
 use tidegate::warning::{Warning, WarningKind as Kind};
-use tidegate::{
-    Algorithm, ClientIp, Header, Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RedisStore,
-    Resilient, Rule, Rules, Store, Take,
-};
-use tokio::time::sleep;
-use tower::ServiceExt;
-
-use super::eventually;
-use kit::full_log::Log;
-use kit::stub::Stub;
-use kit::{HOUR, PATIENT, millis, roomy, run};
+use tidegate::{Algorithm, ClientIp, Header, KeyExtractor, PeerIp, Rules};
 
 /// What no warning may show.
 const MARK: &str = "s3cret";
 
 fn limits(rules: impl IntoIterator<Item = Rule>) -> Limits {
     Limits::new(rules.into_iter().collect::<Rules>())
+}
+
+/// A field that only a proxy sends.
+const BY_PROXY: [(&str, &[u8]); 1] = [("forwarded", b"for=1.2.3.4")];
+
+fn warned(log: &Log) -> Vec<String> {
+    log.lines_of(tracing::Level::WARN)
+}
+
+/// How many lines have this in them.
+fn told(lines: &[String], what: &str) -> usize {
+    lines.iter().filter(|line| line.contains(what)).count()
 }
 
 fn catch_all(limits: &Limits, path: &str) -> Router {
@@ -50,8 +51,7 @@ fn request(fields: &[(&str, &[u8])]) -> Request<Body> {
 }
 
 async fn ask(app: &Router, fields: &[(&str, &[u8])]) -> StatusCode {
-    let response = app.clone().oneshot(request(fields)).await;
-    response.expect("never fails").status()
+    call(app, request(fields)).await.status()
 }
 
 fn kinds(limits: &Limits) -> Vec<Kind> {
@@ -80,13 +80,7 @@ async fn nothing_of_a_request_is_shown() {
         format!("{MARK}, ").repeat(200).into(),
         b"".to_vec(),
     ];
-    let fields = [
-        "x-forwarded-for",
-        "forwarded",
-        "x-real-ip",
-        "cf-connecting-ip",
-        "via",
-    ];
+    let fields = words("x-forwarded-for forwarded x-real-ip cf-connecting-ip via");
     let bare = RedisStore::connect(&*url).await.expect("a server");
     let safe = Resilient::redis(&*url, "shop").expect("an address");
     let stores: [Arc<dyn Store>; 3] = [
@@ -106,12 +100,12 @@ async fn nothing_of_a_request_is_shown() {
             let limits = limits([key(roomy("login")), roomy("keyed").with_key(secret())]);
             let limits = limits.store(Arc::clone(&store));
             let apps = [catch_all(&limits, "login"), catch_all(&limits, "keyed")];
-            for value in &values {
-                for name in fields {
-                    for app in &apps {
-                        let lines = [(name, &value[..]), (name, value)];
-                        ask(app, &lines).await;
-                    }
+            for (value, name) in values
+                .iter()
+                .flat_map(|it| fields.iter().map(move |of| (it, of)))
+            {
+                for app in &apps {
+                    ask(app, &[(*name, value), (*name, value)]).await;
                 }
             }
             let warnings = limits.warnings();
@@ -125,12 +119,9 @@ async fn nothing_of_a_request_is_shown() {
         }
     }
     assert!(found >= 9, "{found}");
-    let warned: Vec<_> = log.lines_of(tracing::Level::WARN);
+    let warned = warned(&log);
     assert!(warned.len() >= 6, "{warned:#?}");
-    assert!(
-        warned.iter().all(|line| !line.contains(MARK)),
-        "{warned:#?}"
-    );
+    assert_eq!(told(&warned, MARK), 0, "{warned:#?}");
 }
 
 /// Eight threads with a runtime each see the same mistakes at the same time: the list and the log
@@ -142,37 +133,33 @@ fn eight_threads_find_the_same() {
     let limits = limits([used, roomy("unused one"), roomy("unused two")]);
     let app = catch_all(&limits, "login");
     let _other = limits.layer("no rule");
-    let barrier = Arc::new(Barrier::new(8));
-    let threads: Vec<_> = (0..8)
-        .map(|_| {
-            let (app, limits) = (app.clone(), limits.clone());
-            let barrier = Arc::clone(&barrier);
-            std::thread::spawn(move || {
-                let log = Log::start();
-                let mut runtime = tokio::runtime::Builder::new_current_thread();
-                let runtime = runtime.enable_all().build().expect("a runtime");
-                barrier.wait();
-                let requests = async |number| {
-                    for _ in 0..number {
-                        ask(&app, &[("x-forwarded-for", b"s3cret")]).await;
-                        let _ = limits.warnings();
-                        let _layer = limits.layer("no rule either");
-                    }
-                };
-                runtime.block_on(requests(50));
-                barrier.wait();
-                runtime.block_on(async {
-                    sleep(Duration::from_secs(11)).await;
-                    requests(50).await;
-                });
-                log.lines_of(tracing::Level::WARN)
-            })
-        })
-        .collect();
-    let told = threads.into_iter();
-    let told = told.flat_map(|thread| thread.join().expect("no panic"));
-    let mut lines: Vec<_> = told.collect();
-    lines.extend(log.lines_of(tracing::Level::WARN));
+    let barrier = Barrier::new(8);
+    let requests = async |number| {
+        for _ in 0..number {
+            ask(&app, &[("x-forwarded-for", b"s3cret")]).await;
+            let _ = limits.warnings();
+            let _layer = limits.layer("no rule either");
+        }
+    };
+    let of_thread = || {
+        let log = Log::start();
+        let runtime = runtime();
+        barrier.wait();
+        runtime.block_on(requests(50));
+        barrier.wait();
+        runtime.block_on(async {
+            sleep(Duration::from_secs(11)).await;
+            requests(50).await;
+        });
+        warned(&log)
+    };
+    let mut lines = std::thread::scope(|scope| {
+        let threads = [(); 8].map(|()| scope.spawn(of_thread));
+        threads
+            .map(|thread| thread.join().expect("no panic"))
+            .concat()
+    });
+    lines.extend(warned(&log));
     for (word, kind) in [
         ("PeerIp", Kind::PeerIpBehindProxy),
         ("\"no rule\"", Kind::NoRule),
@@ -180,14 +167,8 @@ fn eight_threads_find_the_same() {
         ("\"unused one\"", Kind::UnusedRule),
         ("\"unused two\"", Kind::UnusedRule),
     ] {
-        let told = lines.iter().filter(|line| line.contains(word)).count();
-        let listed = limits
-            .warnings()
-            .iter()
-            .filter(|it| it.kind == kind)
-            .count();
-        assert_eq!(told, 1, "{word}: {lines:#?}");
-        assert!(listed >= 1, "{word}: {:?}", limits.warnings());
+        assert_eq!(told(&lines, word), 1, "{word}: {lines:#?}");
+        assert!(kinds(&limits).contains(&kind), "{word}");
     }
     assert_eq!(kinds(&limits).len(), 5);
 }
@@ -199,28 +180,18 @@ fn the_runtime_of_the_first_request_ends() {
     let limits = limits([roomy("login"), roomy("unused")]);
     let app = catch_all(&limits, "login");
     let log = Log::start();
-    let runtime = || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime
-            .enable_all()
-            .start_paused(false)
-            .build()
-            .expect("a runtime")
-    };
+    let mut lines = Vec::new();
     runtime().block_on(ask(&app, &[]));
-    runtime().block_on(async {
-        for _ in 0..13 {
-            ask(&app, &[]).await;
-            sleep(Duration::from_secs(1)).await;
-        }
-    });
+    runtime().block_on(eventually("the log is told", async || {
+        sleep(millis(500)).await;
+        ask(&app, &[]).await;
+        lines.extend(warned(&log));
+        told(&lines, "\"unused\"") > 0
+    }));
+    runtime().block_on(ask(&app, &[]));
+    lines.extend(warned(&log));
     assert_eq!(kinds(&limits), [Kind::UnusedRule]);
-    let lines = log.lines_of(tracing::Level::WARN);
-    let told = lines
-        .iter()
-        .filter(|line| line.contains("\"unused\""))
-        .count();
-    assert_eq!(told, 1, "{lines:#?}");
+    assert_eq!(told(&lines, "\"unused\""), 1, "{lines:#?}");
 }
 
 /// A layer over memory needs no runtime, and no timer: neither do its warnings.
@@ -232,32 +203,20 @@ fn without_a_runtime() {
         run(&app);
         assert_eq!(kinds(&limits), [Kind::PeerIpBehindProxy]);
     };
-    check(&|app| {
-        futures_util::FutureExt::now_or_never(async {
-            let status = ask(app, &[("forwarded", b"for=1.2.3.4")]).await;
-            assert_eq!(status, StatusCode::OK);
-        })
-        .expect("it is ready at once");
-    });
+    check(&|app| assert_eq!(at_once(ask(app, &BY_PROXY)), StatusCode::OK));
     check(&|app| {
         let log = Log::start();
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.build().expect("a runtime without a timer");
-        runtime.block_on(async {
-            let before = tokio::runtime::Handle::current()
-                .metrics()
-                .num_alive_tasks();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("without a timer").block_on(async {
+            let tasks = tokio::runtime::Handle::current().metrics();
+            let before = tasks.num_alive_tasks();
             let app = app.clone();
-            let asks = async move { ask(&app, &[("forwarded", b"for=1.2.3.4")]).await };
-            let status = tokio::spawn(asks).await.expect("no panic");
-            assert_eq!(status, StatusCode::OK);
+            let asks = tokio::spawn(async move { ask(&app, &BY_PROXY).await });
+            assert_eq!(asks.await.expect("no panic"), StatusCode::OK);
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            let after = tokio::runtime::Handle::current()
-                .metrics()
-                .num_alive_tasks();
-            assert_eq!(after, before);
+            assert_eq!(tasks.num_alive_tasks(), before);
         });
         drop(log.text());
     });
@@ -282,7 +241,7 @@ async fn limits_that_are_dropped() {
         let limits = limits.store(Arc::clone(&store));
         let app = catch_all(&limits, "login");
         let _none = limits.layer("no rule");
-        ask(&app, &[("forwarded", b"for=1.2.3.4")]).await;
+        ask(&app, &BY_PROXY).await;
         let _ = limits.warnings();
         held.push(Arc::downgrade(&store));
         if at % 2 == 0 {
@@ -325,58 +284,46 @@ impl<F: Fn(&HeaderMap) -> Option<Warning> + Send + Sync + 'static> KeyExtractor 
 /// listed and logged, and never more than a thousand.
 #[tokio::test]
 async fn an_extractor_that_lies() {
-    let number = AtomicU64::new(0);
-    let names = Lies(move |_: &HeaderMap| {
-        let mut warning = some_warning();
-        let number = number.fetch_add(1, Ordering::Relaxed);
-        warning.name = Some(format!("field {number}").into());
-        Some(warning)
-    });
-    let log = Log::start();
-    let of_names = limits([roomy("login").with_key(names)]);
-    let app_of_names = catch_all(&of_names, "login");
-    for _ in 0..100 {
-        ask(&app_of_names, &[]).await;
-    }
-    let warnings = of_names.warnings();
-    assert_eq!(
-        warnings.len(),
-        1,
-        "one for each kind and path: {warnings:#?}"
-    );
-    assert_eq!(log.lines_of(tracing::Level::WARN).len(), 1);
-
     let number = Arc::new(AtomicU64::new(0));
-    let rules = (0..60).map(|at| {
+    let lies = |lie: fn(&mut Warning, u64)| {
         let number = Arc::clone(&number);
-        let paths = Lies(move |_: &HeaderMap| {
+        Lies(move |_: &HeaderMap| {
             let mut warning = some_warning();
-            let number = number.fetch_add(1, Ordering::Relaxed);
-            warning.path = Some(format!("path {number}\nINFO forged").into());
+            lie(&mut warning, number.fetch_add(1, Ordering::Relaxed));
             Some(warning)
-        });
-        roomy(&format!("p{at}")).with_key(paths)
-    });
-    let of_paths = limits(rules);
-    for at in 0..60 {
-        let app = catch_all(&of_paths, &format!("p{at}"));
+        })
+    };
+    let asks = async |limits: &Limits, path: &str| {
+        let app = catch_all(limits, path);
         for _ in 0..100 {
             ask(&app, &[]).await;
         }
+    };
+    let names = lies(|it, number| it.name = Some(format!("field {number}").into()));
+    let log = Log::start();
+    let of_names = limits([roomy("login").with_key(names)]);
+    asks(&of_names, "login").await;
+    let warnings = of_names.warnings();
+    // One for each kind and path.
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert_eq!(warned(&log).len(), 1);
+
+    let of_paths = limits((0..60).map(|at| {
+        let paths = lies(|warning, number| {
+            warning.path = Some(format!("path {number}\nINFO forged").into());
+        });
+        roomy(&format!("p{at}")).with_key(paths)
+    }));
+    for at in 0..60 {
+        asks(&of_paths, &format!("p{at}")).await;
     }
-    assert!(
-        of_paths.warnings().len() <= 1_000,
-        "{}",
-        of_paths.warnings().len()
-    );
+    let listed = of_paths.warnings().len();
+    assert!(listed <= 1_000, "{listed}");
     let lines = log.lines();
-    let warned = lines
-        .iter()
-        .filter(|line| line.starts_with(" WARN"))
-        .count();
+    let count = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+    let warned = count(" WARN");
     assert!(warned <= 1_000, "{warned}");
-    let forged = lines.iter().find(|line| line.starts_with("INFO forged"));
-    assert_eq!(forged, None);
+    assert_eq!(count("INFO forged"), 0);
 }
 
 /// An extractor that asks for the warnings while it is asked for one: no deadlock.
@@ -396,11 +343,10 @@ fn an_extractor_that_asks_back() {
     let app = catch_all(&limits, "login");
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let status = futures_util::FutureExt::now_or_never(ask(&app, &[]));
-        let _ = done.send(status);
+        let _ = done.send(at_once(ask(&app, &[])));
     });
-    let status = is_done.recv_timeout(Duration::from_secs(20));
-    assert_eq!(status.expect("no deadlock"), Some(StatusCode::OK));
+    let status = is_done.recv_timeout(PATIENT);
+    assert_eq!(status.expect("no deadlock"), StatusCode::OK);
     assert!(kinds(&limits).contains(&Kind::PeerIpBehindProxy));
 }
 
@@ -427,13 +373,11 @@ async fn a_store_that_panics() {
     let app_of_panics = catch_all(&panics, "login");
     for at in 0..3 {
         let app = app_of_panics.clone();
-        let asks = async move { ask(&app, &[("forwarded", b"for=1.2.3.4")]).await };
-        let status = tokio::spawn(asks).await;
+        let status = tokio::spawn(async move { ask(&app, &BY_PROXY).await }).await;
         let status = status.unwrap_or_else(|error| panic!("request {at} pays: {error}"));
         assert_eq!(status, StatusCode::OK);
     }
-    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics.warnings()));
-    println!("{asked:?}");
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics.warnings()));
     assert_eq!(ask(&app_of_panics, &[]).await, StatusCode::OK);
     let _layer = panics.layer("no rule");
 }
@@ -460,24 +404,18 @@ async fn a_store_with_many_warnings() {
 #[test]
 fn wrappers_pass_the_questions_on() {
     let one = || warns(|| vec![some_warning()]);
-    let share = Share::of_processes(2);
+    let bare = || Resilient::bare(one());
     let wrapped: [(&str, Arc<dyn Store>); 9] = [
         ("Arc", Arc::new(Arc::new(one()))),
+        ("Timeout", Arc::new(bare().timeout(millis(123)))),
+        ("InFlight", Arc::new(bare().in_flight(9))),
+        ("CircuitBreaker", Arc::new(bare().failures(10))),
+        ("DenialCache", Arc::new(bare().denial_cache(millis(100)))),
         (
-            "Timeout",
-            Arc::new(Resilient::bare(one()).timeout(millis(123))),
+            "Fallback",
+            Arc::new(bare().fallback(Share::of_processes(2))),
         ),
-        ("InFlight", Arc::new(Resilient::bare(one()).in_flight(9))),
-        (
-            "CircuitBreaker",
-            Arc::new(Resilient::bare(one()).failures(10)),
-        ),
-        (
-            "DenialCache",
-            Arc::new(Resilient::bare(one()).denial_cache(Duration::from_millis(100))),
-        ),
-        ("Fallback", Arc::new(Resilient::bare(one()).fallback(share))),
-        ("UnitLeases", Arc::new(Resilient::bare(one()))),
+        ("UnitLeases", Arc::new(bare())),
         ("Resilient", Arc::new(Resilient::new(one()).processes(2))),
         ("build", Resilient::new(one()).processes(2).build()),
     ];
@@ -485,7 +423,7 @@ fn wrappers_pass_the_questions_on() {
         assert_eq!(store.condition().warnings, [some_warning()], "{name}");
         assert_eq!(store.capabilities().timeout, Some(millis(123)), "{name}");
     }
-    let shorter = Resilient::bare(one()).timeout(millis(7));
+    let shorter = bare().timeout(millis(7));
     assert_eq!(shorter.capabilities().timeout, Some(millis(7)));
 }
 
@@ -494,8 +432,7 @@ fn wrappers_pass_the_questions_on() {
 async fn the_memory_of_a_fallback() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server");
+    let store = connected(&proxy.url).await;
     let store = store.processes(2).fallback_keys(10);
     proxy.all(Mode::BlackHole);
     let path =
@@ -526,13 +463,9 @@ async fn the_question_for_evictions_goes_wrong() {
         let server = Server::start();
         let proxy = Proxy::start_with_flights(&server.url).await;
         proxy.break_flight(fault, "$4\r\nINFO", 0);
-        let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
+        let store = shop(&proxy.url);
         let store = store.timeout(PATIENT);
-        let rules = (0..4).map(|at| {
-            let quota = Quota::new(HOUR, 100 + at).expect("valid");
-            Arc::new(Rule::new(&format!("p{at}"), [quota]).expect("valid"))
-        });
-        let rules: Vec<_> = rules.collect();
+        let rules = [0, 1, 2, 3].map(|at| Arc::new(per_hour(&format!("p{at}"), 100 + at)));
         let began = Instant::now();
         // While the link is replaced there may be no decision.
         let mut right = 0;
@@ -544,10 +477,7 @@ async fn the_question_for_evictions_goes_wrong() {
                         assert_eq!(state.remaining(), 100 + at as u64, "{fault:?}");
                         right += 1;
                     }
-                    Err(error) => {
-                        println!("{fault:?}: {error}");
-                        sleep(millis(5)).await;
-                    }
+                    Err(_) => sleep(millis(5)).await,
                 }
             }
             assert!(began.elapsed() < PATIENT, "{fault:?}: {right}");
@@ -561,8 +491,7 @@ async fn the_question_for_evictions_goes_wrong() {
 #[tokio::test]
 async fn a_redis_that_begins_to_evict() {
     let server = Server::start();
-    let store = Resilient::redis(&*server.url, "shop").expect("an address");
-    let store = store.connect().await.expect("a server");
+    let store = connected(&server.url).await;
     let limits = limits([roomy("login")]).store(store.clone());
     let app = catch_all(&limits, "login");
     ask(&app, &[]).await;
@@ -570,25 +499,13 @@ async fn a_redis_that_begins_to_evict() {
     run(&server, "CONFIG SET maxmemory 100mb");
     run(&server, "CONFIG SET maxmemory-policy volatile-lru");
     let log = Log::start();
-    let info = || {
-        let stats: redis::InfoDict = redis::cmd("INFO")
-            .arg("commandstats")
-            .query(&mut server.connection())
-            .expect("statistics");
-        let stat: Option<String> = stats.get("cmdstat_info");
-        let stat = stat.unwrap_or_default();
-        let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
-        calls.map_or(0, |calls| calls.parse::<u64>().expect("a number"))
-    };
-    let before = info();
+    let before = calls(&server, "info");
     for _ in 0..5 {
         run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+        let take = Take::new(roomy("again").into(), Key::default());
         eventually("it is connected again", async || {
-            let take = Take::new(roomy("again").into(), Key::default());
-            store
-                .take(&take)
-                .await
-                .is_ok_and(|it| it.failure().is_none())
+            let answer = store.take(&take).await;
+            answer.is_ok_and(|it| it.failure().is_none())
         })
         .await;
         for _ in 0..50 {
@@ -600,22 +517,19 @@ async fn a_redis_that_begins_to_evict() {
     })
     .await;
     // The looks of this test are some of them.
-    let asked = info() - before;
+    let asked = calls(&server, "info") - before;
     assert!(asked <= 5 * 2 + 4, "{asked} times");
-    let lines = log.lines_of(tracing::Level::WARN);
-    let told = lines.iter().filter(|line| line.contains("evict")).count();
-    assert_eq!(told, 1, "{lines:#?}");
+    let lines = warned(&log);
+    assert_eq!(told(&lines, "evict"), 1, "{lines:#?}");
 }
 
 /// Rules are replaced, files are lost, layers are made and warnings are read at the same time.
 /// Nothing hangs, and what was verified stays so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_at_the_same_time() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
     let of = |path: &str| format!("[rules.{path}]\nmax-count = 5\nwindow = \"1h\"\n");
-    std::fs::write(&file, of("login") + &of("search")).expect("is written");
-    let limits = Limits::from_file(&file).expect("valid");
+    let file = LimitsFile::new(&(of("login") + &of("search")));
+    let limits = file.limits();
     let app = catch_all(&limits, "login");
     let _search = limits.layer("search");
     limits.verify().expect("all fits");
@@ -632,7 +546,7 @@ async fn all_at_the_same_time() {
     };
     let asks = tokio::spawn(async move {
         for _ in 0..3_000 {
-            ask(&app, &[("forwarded", b"for=1.2.3.4")]).await;
+            ask(&app, &BY_PROXY).await;
             tokio::task::yield_now().await;
         }
     });
@@ -645,8 +559,8 @@ async fn all_at_the_same_time() {
             3 => "[rules.login]\nmax".to_owned(),
             _ => of("login") + &of("search"),
         };
-        std::fs::write(&file, text).expect("is written");
-        let _ = limits.reload(&file);
+        file.write(text);
+        let _ = limits.reload(&file.path);
         tokio::task::yield_now().await;
     }
     asks.await.expect("no panic");

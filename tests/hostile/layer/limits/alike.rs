@@ -3,32 +3,22 @@
 //! and events.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use axum::response::IntoResponse;
 use http::request::Parts;
-use kit::Redis;
 use kit::random::Random;
 use tempfile::TempDir;
-use tidegate::key::{Bearer, Cookie, Everyone};
 use tidegate::layer::CallError;
 use tidegate::rule::Share;
-use tidegate::store::{Charge, Charges, StoreErrorKind, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    ClientIp, Decision, Header, Headers, Key, KeyExtractor, Limits, MemoryStore, PeerIp,
-    RedisStore, Resilient, Rules, Store, StoreError,
-};
+use tidegate::store::{Charge, Charges, StoreFuture};
+use tidegate::{Store, StoreError};
 use tokio::time::sleep;
 
 use super::*;
 use kit::full_log::Log;
-use kit::stub::Stub;
-use kit::{PATIENT, millis};
+use kit::{eventually, paused_runtime};
 
 /// What the store does with the takes that it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +71,13 @@ fn key_of(path: &str) -> (&'static str, Arc<dyn KeyExtractor>) {
     }
 }
 
+fn any<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
+}
+
 fn any_quota(random: &mut Random) -> String {
-    let max = [0, 1, 2, 3, 5, 8, 1_000][random.below(7) as usize];
-    let window = ["100ms", "1s", "10s", "1m"][random.below(4) as usize];
+    let max = any(random, &[0, 1, 2, 3, 5, 8, 1_000]);
+    let window = any(random, &["100ms", "1s", "10s", "1m"]);
     format!("max-count = {max}\nwindow = \"{window}\"\n")
 }
 
@@ -96,37 +90,39 @@ fn any_count(random: &mut Random) -> String {
              {{ max-count = {two}, window = \"10s\"{name} }}]\n"
         );
     }
-    let mut text = any_quota(random);
-    let algorithm = ["sliding-log", "sliding-window", "gcra", "fixed-window"];
-    let algorithm = algorithm[random.below(4) as usize];
-    writeln!(text, "algorithm = \"{algorithm}\"").expect("a text");
-    text
+    let quota = any_quota(random);
+    let algorithm = any(
+        random,
+        &["sliding-log", "sliding-window", "gcra", "fixed-window"],
+    );
+    format!("{quota}algorithm = \"{algorithm}\"\n")
 }
 
 /// The text of a file with some of the rules; sometimes it is none.
 fn any_file(random: &mut Random) -> String {
     if random.is(8) {
-        return ["", "enabled = \"no\"", "[rules.a]\nmax-count = -1\n", "x"]
-            [random.below(4) as usize]
-            .to_owned();
+        let wrong = ["", "enabled = \"no\"", "[rules.a]\nmax-count = -1\n", "x"];
+        return any(random, &wrong).to_owned();
     }
     let mut text = String::new();
-    if random.is(8) {
-        text.push_str("enabled = false\n");
+    for (percent, line) in [
+        (8, "enabled = false\n"),
+        (8, "shadow = true\n"),
+        (100, "[client-ip]\ntrusted = []\n"),
+    ] {
+        if percent == 100 || random.is(percent) {
+            text += line;
+        }
     }
-    if random.is(8) {
-        text.push_str("shadow = true\n");
-    }
-    text.push_str("[client-ip]\ntrusted = []\n");
     for path in &PATHS[..6] {
         if random.is(25) {
             continue;
         }
         let name = path.replace('"', "\\\"").replace('\n', "\\n");
-        write!(text, "[rules.\"{name}\"]\n{}", any_count(random)).expect("a text");
+        text += &format!("[rules.\"{name}\"]\n{}", any_count(random));
         let key = key_of(path).0;
         if !key.is_empty() {
-            writeln!(text, "key = {key}").expect("a text");
+            text += &format!("key = {key}\n");
         }
         for (percent, line) in [
             (10, "enabled = false"),
@@ -134,16 +130,15 @@ fn any_file(random: &mut Random) -> String {
             (30, "cost = 2"),
         ] {
             if random.is(percent) {
-                writeln!(text, "{line}").expect("a text");
+                text += &format!("{line}\n");
             }
         }
         if random.is(60) {
-            let policy = ["respond", "fallback", "proceed"][random.below(3) as usize];
-            writeln!(text, "on-error = \"{policy}\"").expect("a text");
+            let policy = any(random, &["respond", "fallback", "proceed"]);
+            text += &format!("on-error = \"{policy}\"\n");
         }
         if random.is(30) {
-            let count = any_count(random);
-            write!(text, "[rules.\"{name}\".shadow]\n{count}").expect("a text");
+            text += &format!("[rules.\"{name}\".shadow]\n{}", any_count(random));
         }
     }
     text
@@ -210,34 +205,26 @@ impl Story {
     ) -> Self {
         let around = around(seed);
         let is_wild = seed.is_multiple_of(2) || !matches!(around, Around::Timeout);
-        let first = if is_paused {
-            Mood::Decides
-        } else {
-            Mood::Dawdles
+        let (first, timeout) = match is_paused {
+            true => (Mood::Decides, TIMEOUT),
+            false => (Mood::Dawdles, PATIENT),
         };
         let mood = Arc::new(Mutex::new(first));
         let under_way = Arc::new(());
         let moody = moody(inner, &mood, &under_way);
-        let timeout = if is_paused { TIMEOUT } else { PATIENT };
         let local = MemoryStore::new().clock(clock.clone());
+        let bounded = |moody| Resilient::bare(moody).timeout(timeout);
         let store: Arc<dyn Store> = match around {
-            Around::Timeout => Arc::new(Resilient::bare(moody).timeout(timeout)),
+            Around::Timeout => Arc::new(bounded(moody)),
             Around::Fallback => {
-                let bounded = Resilient::bare(moody).timeout(timeout);
-                Arc::new(
-                    Resilient::bare(bounded)
-                        .fallback(Share::of_processes(1))
-                        .fallback_store(local),
-                )
+                let store = Resilient::bare(bounded(moody)).fallback(Share::of_processes(1));
+                Arc::new(store.fallback_store(local))
             }
             Around::Resilient => {
                 let inner = Resilient::new(moody).timeout(timeout).failures(None);
                 let inner = inner.clock(clock.clone()).build();
-                Arc::new(
-                    Resilient::bare(inner)
-                        .fallback(Share::of_processes(2))
-                        .fallback_store(local),
-                )
+                let store = Resilient::bare(inner).fallback(Share::of_processes(2));
+                Arc::new(store.fallback_store(local))
             }
         };
         let limits = Limits::new(Rules::default())
@@ -266,7 +253,7 @@ impl Story {
         let event = match random.below(100) {
             0..70 => self.ask(random).await,
             70..80 => {
-                let by = [1, 1_000, 50_000, 700_000, 11_000_000][random.below(5) as usize];
+                let by = any(random, &[1, 1_000, 50_000, 700_000, 11_000_000]);
                 self.clock.set(self.clock.now() + by);
                 String::new()
             }
@@ -292,11 +279,8 @@ impl Story {
         if self.is_paused {
             return sleep(2 * TIMEOUT).await;
         }
-        let begun = std::time::Instant::now();
-        while Arc::strong_count(&self.under_way) > 2 {
-            assert!(begun.elapsed() < PATIENT, "the store does not answer");
-            sleep(millis(1)).await;
-        }
+        let has_answered = async || Arc::strong_count(&self.under_way) <= 2;
+        eventually("the store answers", has_answered).await;
     }
 
     fn change_mood(&mut self, random: &mut Random) -> String {
@@ -317,7 +301,7 @@ impl Story {
         };
         let fails = |mood| !matches!(mood, Mood::Decides | Mood::Dawdles);
         let mut mood = self.mood.lock().expect("no panic");
-        let next = moods[random.below(moods.len() as u64) as usize];
+        let next = any(random, moods);
         if !self.is_wild && self.has_failed && fails(next) {
             return String::new();
         }
@@ -327,8 +311,8 @@ impl Story {
     }
 
     async fn ask(&mut self, random: &mut Random) -> String {
-        let path = PATHS[random.below(PATHS.len() as u64) as usize];
-        let mut fields = vec![("x-user", ["alice", "bob", PEER][random.below(3) as usize])];
+        let path = any(random, &PATHS);
+        let mut fields = vec![("x-user", any(random, &["alice", "bob", PEER]))];
         if path == "b" && random.is(30) {
             fields.clear();
         }
@@ -338,11 +322,11 @@ impl Story {
         if random.is(50) {
             fields.push(("authorization", "Bearer t0ken"));
         }
-        let cost = [0, 1, 1, 2, 3, 1_001, u64::MAX][random.below(7) as usize];
+        let cost = any(random, &[0, 1, 1, 2, 3, 1_001, u64::MAX]);
         let cost = random.is(60).then_some(cost);
         let said = match self.side {
             Side::Layer => self.ask_layer(path, cost, request(&fields)).await,
-            Side::Check => self.ask_by_name(path, cost, request(&fields)).await,
+            Side::Check => self.by_name(path, cost, request(&fields)).await,
             Side::Call => self.call(path, cost, request(&fields)).await,
         };
         format!("{path:?} {fields:?} {cost:?}: {said}")
@@ -377,14 +361,8 @@ impl Story {
         self.admitted(decision.as_ref(), charges.first())
     }
 
-    async fn ask_by_name(
-        &mut self,
-        path: &str,
-        cost: Option<u64>,
-        request: Request<Body>,
-    ) -> String {
-        let key = key_of(path).1.extract(&request.into_parts().0);
-        let check = self.limits.check(path, key.expect("a key"));
+    async fn by_name(&mut self, path: &str, cost: Option<u64>, request: Request<Body>) -> String {
+        let check = self.limits.check(path, key_in(path, request));
         let answer = match cost {
             Some(cost) => check.cost(cost).await,
             None => check.await,
@@ -394,15 +372,13 @@ impl Story {
             Err(refused) => {
                 assert_eq!(refused.rule().path(), path);
                 assert_ne!(refused.error().is_some(), refused.decision().is_some());
-                let response: Response<Body> = refused.into_response();
-                format!("refused: {}", seen(response).await)
+                format!("refused: {}", seen(refused.into_response()).await)
             }
         }
     }
 
     async fn call(&mut self, path: &str, cost: Option<u64>, request: Request<Body>) -> String {
-        let key = key_of(path).1.extract(&request.into_parts().0);
-        let call = self.limits.call(path).key(key.expect("a key"));
+        let call = self.limits.call(path).key(key_in(path, request));
         let ran = match cost {
             Some(cost) => call.cost(cost).run(async || ()).await,
             None => {
@@ -415,10 +391,7 @@ impl Story {
         };
         match ran {
             Ok(()) => self.admitted(None, None),
-            Err(refused) => {
-                let response: Response<Body> = refused.into_response();
-                format!("refused: {}", seen(response).await)
-            }
+            Err(refused) => format!("refused: {}", seen(refused.into_response()).await),
         }
     }
 
@@ -473,11 +446,8 @@ impl Story {
     }
 
     async fn look(&self, random: &mut Random) -> String {
-        let path = PATHS[random.below(PATHS.len() as u64) as usize];
-        let key = key_of(path)
-            .1
-            .extract(&request(&[("x-user", "bob")]).into_parts().0);
-        let key: Key = key.expect("a key");
+        let path = any(random, &PATHS);
+        let key = key_in(path, request(&[("x-user", "bob")]));
         if random.is(30) {
             return format!("reset: {:?}", self.limits.reset(path, key).await);
         }
@@ -517,10 +487,10 @@ fn timeless(lines: &[String]) -> Vec<String> {
     lines.iter().map(timeless).collect()
 }
 
-fn runtime(is_paused: bool) -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().start_paused(is_paused).build();
-    runtime.expect("a runtime")
+/// The key of a request, as code makes it for this path.
+fn key_in(path: &str, request: Request<Body>) -> Key {
+    let key = key_of(path).1.extract(&request.into_parts().0);
+    key.expect("a key")
 }
 
 fn around(seed: u64) -> Around {
@@ -537,7 +507,12 @@ fn check_story(
     let is_blind = other == Side::Call;
     let [layer, other] = [Side::Layer, other].map(|side| {
         let side = (side, is_blind);
-        runtime(is_paused).block_on(async {
+        let runtime = if is_paused {
+            paused_runtime()
+        } else {
+            runtime()
+        };
+        runtime.block_on(async {
             let clock = ManualClock::default();
             clock.set(1_800_000_000_000_777);
             let mut story = Story::begin(side, seed, is_paused, store(clock.clone()), clock);
@@ -551,12 +526,14 @@ fn check_story(
     });
     for (step, (layer, other)) in layer.iter().zip(&other).enumerate() {
         let case = format!("seed {seed}, {:?}, step {step}", around(seed));
-        assert!(
-            layer == other,
-            "{case}:\n--- layer\n{layer}\n--- the other\n{other}"
-        );
+        let both = format!("--- layer\n{layer}\n--- the other\n{other}");
+        assert!(layer == other, "{case}:\n{both}");
     }
     other
+}
+
+fn in_memory_by(clock: ManualClock) -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new().clock(clock))
 }
 
 /// 10,000 requests, and all that can become of one.
@@ -564,8 +541,7 @@ fn check_story(
 fn in_memory() {
     let mut told = Vec::new();
     for seed in 0..75 {
-        let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
-        told.extend(check_story(Side::Check, seed, 200, true, &store));
+        told.extend(check_story(Side::Check, seed, 200, true, &in_memory_by));
     }
     let of = |what: &str| told.iter().filter(|step| step.contains(what)).count();
     let asked = of(": admitted: ") + of(": refused: ");
@@ -590,10 +566,9 @@ fn in_memory() {
 fn calls_in_memory() {
     let histories = std::env::var("TIDEGATE_HISTORIES").map_or(Ok(75), |number| number.parse());
     for seed in 0..histories.expect("a number") {
-        let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
         let steps = if seed < 75 { 200 } else { 20 };
-        check_story(Side::Call, seed, steps, true, &store);
-        check_story(Side::Check, seed, steps.min(20), true, &store);
+        check_story(Side::Call, seed, steps, true, &in_memory_by);
+        check_story(Side::Check, seed, steps.min(20), true, &in_memory_by);
     }
 }
 

@@ -1,14 +1,11 @@
 //! What `Limits` is told once for all its layers: which of several settings counts, who gets it, and
 //! what a setting does that comes too late.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::response::IntoResponse;
 use http::StatusCode;
-use tidegate::store::StoreErrorKind;
+use tidegate::Recovery;
 use tidegate::warning::WarningKind;
-use tidegate::{ClientIp, Header, Headers, Key, Recovery, Rules};
 
 use super::*;
 
@@ -70,9 +67,8 @@ async fn the_nearest_key_counts() {
 /// A rule that comes with a key, and one that comes without, while the layer is there.
 #[tokio::test]
 async fn the_nearest_key_counts_after_a_reload() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
     let text = |key: &str| format!("[rules.a]\nmax-count = 1\nwindow = \"1h\"\n{key}");
+    let file = LimitsFile::new("");
     let limits = Limits::new(Rules::default()).key(Header::new("x-limits"));
     let service = wrap(limits.layer("a"));
     let fields = [("x-rule", "rule"), ("x-limits", "limits")];
@@ -82,15 +78,14 @@ async fn the_nearest_key_counts_after_a_reload() {
         ("key = \"everyone\"", "everyone"),
         ("", "limits"),
     ] {
-        std::fs::write(&file, text(key)).expect("is written");
-        limits.reload(&file).expect("valid");
+        file.reload(&limits, &text(key));
         assert_eq!(status(&service, &fields).await, 200, "{key}");
         assert_eq!(counted_by(&limits, "a").await, [expected], "{key}");
         let known = match expected {
             "everyone" => Key::default(),
             name => Key::from(name),
         };
-        assert!(limits.reset("a", known).await.expect("an answer"));
+        assert!(reset(&limits, "a", known).await);
     }
 }
 
@@ -105,12 +100,8 @@ async fn exemptions_add_up() {
     let limits = Limits::from_toml(text).expect("valid");
     let limits = limits.exempt(has("x-one")).exempt(has("x-two"));
     let plain = wrap(limits.layer("a"));
-    let layer = wrap(
-        limits
-            .layer("a")
-            .exempt(has("x-three"))
-            .exempt(has("x-four")),
-    );
+    let layer = limits.layer("a").exempt(has("x-three"));
+    let layer = wrap(layer.exempt(has("x-four")));
     for (name, by_plain, by_layer) in [
         ("x-one", 200, 200),
         ("x-two", 200, 200),
@@ -132,9 +123,8 @@ async fn exemptions_add_up() {
         assert_eq!(response.status(), expected, "{method} {path}");
         assert!(expected != 200 || response.headers().is_empty());
     }
-    let counted = limits.snapshot();
-    let rule = counted.rule("a").expect("a layer uses it");
-    assert_eq!(rule.key_errors(tidegate::key::KeyErrorKind::Absent), 4);
+    let absent = tidegate::key::KeyErrorKind::Absent;
+    assert_eq!(of_rule(&limits, "a").key_errors(absent), 4);
 }
 
 /// Exemptions need a request: `check` has none.
@@ -157,9 +147,8 @@ async fn callbacks() {
         .degrade_fn(async |_| StatusCode::IM_A_TEAPOT)
         .on_error_fn(async |_| StatusCode::LOOP_DETECTED);
     let own = |path| {
-        let layer = limits
-            .layer(path)
-            .degrade_fn(async |_| StatusCode::CONFLICT);
+        let layer = limits.layer(path);
+        let layer = layer.degrade_fn(async |_| StatusCode::CONFLICT);
         layer.on_error_fn(async |_| Recovery::Proceed)
     };
     for path in ["a", "b"] {
@@ -168,9 +157,9 @@ async fn callbacks() {
         let expected = if path == "a" { [418, 409] } else { [508, 200] };
         assert_eq!([by_default, by_layer], expected, "{path}");
     }
-    let denied = limits.check("a", "").await.expect_err("the max is 0");
+    let denied = refused(&limits, "a", "").await;
     assert_eq!(denied.into_response().status(), DENIED);
-    let failed = limits.check("b", "").await.expect_err("there is no room");
+    let failed = refused(&limits, "b", "").await;
     let error = failed.error().expect("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Full);
     assert_eq!(failed.into_response().status(), 503);
@@ -226,27 +215,24 @@ async fn a_default_that_comes_too_late() {
 fn too_late(limits: &Limits) -> Vec<String> {
     let warnings = limits.warnings().into_iter();
     let late = warnings.filter(|it| it.kind == WarningKind::SetTooLate);
-    let late = late.map(|it| {
-        let text = it.to_string();
-        let name = it.name.expect("the setter").into_owned();
-        assert!(text.contains(&name), "{text}");
-        name
+    let named = late.map(|it| {
+        let (text, name) = (it.to_string(), it.name.expect("the setter"));
+        assert!(text.contains(&*name), "{text}");
+        name.into_owned()
     });
-    late.collect()
+    named.collect()
 }
 
 /// A default that is set in time is no mistake, in any order and on any clone.
 #[tokio::test]
 async fn defaults_in_time() {
     let base = Limits::new(rules("a", 1));
-    let one = base
-        .clone()
-        .headers(Headers::Legacy)
-        .key(Header::new("x-user"));
+    let legacy = base.clone().headers(Headers::Legacy);
+    let one = legacy.key(Header::new("x-user"));
     let other = base.clone().store(MemoryStore::new()).exempt(|_| false);
-    assert_eq!(too_late(&one), [""; 0]);
-    assert_eq!(too_late(&other), [""; 0]);
-    assert_eq!(too_late(&base), [""; 0]);
+    for limits in [one, other, base] {
+        assert_eq!(too_late(&limits), [""; 0]);
+    }
 }
 
 /// Clones share rules, counts, paths and warnings, and each has its own defaults: for layers and
@@ -258,47 +244,45 @@ async fn clones_that_are_changed() {
         let legacy = base.clone().headers(Headers::Legacy);
         let silent = base.clone().headers(Headers::None);
         let failing = base.clone().store(MemoryStore::with_max_keys(0));
-        let fields = async |limits: &Limits| -> (Vec<String>, Vec<String>) {
-            let names = |response: &Response<Body>| {
-                let names = response.headers().keys().map(ToString::to_string);
-                let mut names: Vec<_> = names.collect();
+        // Which fields a check and a layer answer with.
+        let fields = async |limits: &Limits| {
+            let mut names = [Vec::new(), Vec::new()];
+            for of_check in [checks_first, !checks_first] {
+                let response = match of_check {
+                    true => refused(limits, "a", "").await.into_response(),
+                    false => send(&wrap(limits.layer("a")), request(&[])).await,
+                };
+                let fields = response.headers().keys().map(ToString::to_string);
+                let names = &mut names[usize::from(of_check)];
+                names.extend(fields);
                 names.sort();
-                names
-            };
-            let of_check =
-                async || names(&limits.check("a", "").await.expect_err("0").into_response());
-            let of_layer = async || names(&send(&wrap(limits.layer("a")), request(&[])).await);
-            if checks_first {
-                let check = of_check().await;
-                (check, of_layer().await)
-            } else {
-                let layer = of_layer().await;
-                (of_check().await, layer)
             }
+            names
         };
         for limits in [&base, &legacy, &silent, &base, &failing] {
-            let (check, layer) = fields(limits).await;
+            let [check, layer] = fields(limits).await;
             assert_eq!(check, layer);
         }
         let has =
-            async |limits: &Limits, name: &str| fields(limits).await.0.contains(&name.to_owned());
-        assert!(has(&base, "ratelimit").await);
-        assert!(has(&legacy, "x-ratelimit-limit").await);
-        assert!(!has(&legacy, "ratelimit").await);
-        assert!(!has(&silent, "ratelimit").await && !has(&silent, "x-ratelimit-limit").await);
+            async |limits: &Limits, name: &str| fields(limits).await[1].contains(&name.to_owned());
+        for (limits, name, expected) in [
+            (&base, "ratelimit", true),
+            (&legacy, "x-ratelimit-limit", true),
+            (&legacy, "ratelimit", false),
+            (&silent, "ratelimit", false),
+            (&silent, "x-ratelimit-limit", false),
+        ] {
+            assert_eq!(has(limits, name).await, expected, "{name}");
+        }
 
         // One that has room counts apart from one that has none, under the same rules.
         base.rules().replace(rules("a", 1));
-        base.check("a", "").await.expect("there is room");
-        let full = failing.check("a", "").await.expect_err("there is no room");
-        assert_eq!(
-            full.error().map(tidegate::StoreError::kind),
-            Some(StoreErrorKind::Full)
-        );
-        legacy
-            .check("a", "")
-            .await
-            .expect_err("the store is shared");
+        admitted(&base, "a", "").await;
+        let full = refused(&failing, "a", "").await;
+        let kind = full.error().map(tidegate::StoreError::kind);
+        assert_eq!(kind, Some(StoreErrorKind::Full));
+        // The store is shared.
+        refused(&legacy, "a", "").await;
         assert_eq!(left(&silent, "a", "").await, 0);
         assert!(!Arc::ptr_eq(base.shared_store(), failing.shared_store()));
         assert!(Arc::ptr_eq(base.shared_store(), silent.shared_store()));
@@ -312,15 +296,16 @@ async fn clones_that_are_changed() {
 #[tokio::test]
 async fn a_setting_between_checks() {
     let limits = Limits::new(rules("a", 0));
-    let fields = |refused: tidegate::layer::Refused| refused.into_response().headers().clone();
-    let first = limits.check("a", "").await.expect_err("the max is 0");
-    assert!(fields(first).contains_key("ratelimit"));
+    let has = async |limits: &Limits, name: &str| {
+        let response = refused(limits, "a", "").await.into_response();
+        response.headers().contains_key(name)
+    };
+    assert!(has(&limits, "ratelimit").await);
     let limits = limits.headers(Headers::Legacy);
-    let second = limits.check("a", "").await.expect_err("the max is 0");
-    assert!(fields(second).contains_key("x-ratelimit-limit"));
+    assert!(has(&limits, "x-ratelimit-limit").await);
     let limits = limits.store(MemoryStore::with_max_keys(0));
     limits.rules().replace(rules("a", 5));
-    limits.check("a", "").await.expect_err("no room");
+    refused(&limits, "a", "").await;
 }
 
 /// Threads make layers, ask, replace rules and change clones of their own: at the end everything
@@ -329,47 +314,41 @@ async fn a_setting_between_checks() {
 fn everybody_at_once() {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 200;
-    let limits = Limits::new(rules("a", u64::from(u32::MAX))).store(clocked().1);
-    let admitted = AtomicU64::new(0);
+    let large = || rules("a", u64::from(u32::MAX));
+    let limits = Limits::new(large()).store(clocked().1);
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let mut all = Vec::new();
-        for thread in 0..THREADS {
-            let (limits, admitted) = (limits.clone(), &admitted);
-            all.push(scope.spawn(move || {
-                let mut builder = tokio::runtime::Builder::new_current_thread();
-                let runtime = builder.enable_all().build().expect("a runtime");
-                runtime.block_on(async {
-                    let mine = limits.headers(match thread % 2 {
-                        0 => Headers::Legacy,
-                        _ => Headers::None,
-                    });
-                    for _ in 0..ROUNDS {
-                        let response = send(&wrap(mine.layer("a")), request(&[])).await;
-                        assert_eq!(response.status(), 200);
-                        let is_legacy = response.headers().contains_key("x-ratelimit-limit");
-                        assert_eq!(is_legacy, thread % 2 == 0);
-                        mine.check("a", "").await.expect("there is room");
-                        admitted.fetch_add(2, Ordering::Relaxed);
-                    }
-                });
-            }));
+    let ask = async |mine: Limits, is_legacy: bool| {
+        for _ in 0..ROUNDS {
+            let response = send(&wrap(mine.layer("a")), request(&[])).await;
+            assert_eq!(response.status(), 200);
+            let has_legacy = response.headers().contains_key("x-ratelimit-limit");
+            assert_eq!(has_legacy, is_legacy);
+            admitted(&mine, "a", "").await;
         }
-        let (replaced, is_over) = (limits.clone(), &is_over);
-        scope.spawn(move || {
+    };
+    std::thread::scope(|scope| {
+        let threads = (0..THREADS).map(|thread| {
+            let is_legacy = thread % 2 == 0;
+            let headers = if is_legacy {
+                Headers::Legacy
+            } else {
+                Headers::None
+            };
+            let (mine, ask) = (limits.clone().headers(headers), &ask);
+            scope.spawn(move || runtime().block_on(ask(mine, is_legacy)))
+        });
+        let threads: Vec<_> = threads.collect();
+        scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                replaced.rules().replace(rules("a", u64::from(u32::MAX)));
-                let _ = (replaced.warnings(), replaced.verify(), replaced.snapshot());
+                limits.rules().replace(large());
+                let _ = (limits.warnings(), limits.verify(), limits.snapshot());
                 std::thread::yield_now();
             }
         });
-        for thread in all {
+        for thread in threads {
             thread.join().expect("no panic");
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("a").expect("a layer uses it");
-    assert_eq!(rule.units, admitted.load(Ordering::Relaxed));
-    assert_eq!(rule.units, 2 * THREADS * ROUNDS);
+    assert_eq!(of_rule(&limits, "a").units, 2 * THREADS * ROUNDS);
 }

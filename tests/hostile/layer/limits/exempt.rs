@@ -1,16 +1,13 @@
 //! What a file exempts: paths that look like an exempt one, addresses that a client makes up, and
 //! files that change under requests.
 
-use std::convert::Infallible;
-use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::Router;
 use axum::routing::{any, get};
 use tidegate::metrics::DecisionOutcome::{Denied, ShadowDenied};
 use tidegate::store::Charges;
-use tidegate::{Decision, Rules};
+use tower::util::MapErrLayer;
 
 use super::*;
 
@@ -24,9 +21,13 @@ fn limits(lines: &str) -> Limits {
 
 fn of_target(target: &str) -> Request<Body> {
     let mut request = request(&[]);
-    *request.uri_mut() = target
-        .parse()
-        .unwrap_or_else(|_| panic!("a target: {target}"));
+    let uri = target.parse();
+    *request.uri_mut() = uri.unwrap_or_else(|_| panic!("a target: {target}"));
+    request
+}
+
+fn of_method(method: &str, mut request: Request<Body>) -> Request<Body> {
+    *request.method_mut() = method.parse().expect("a method");
     request
 }
 
@@ -38,44 +39,38 @@ async fn is_exempt(service: &Wrapped, request: Request<Body>) -> bool {
     }
 }
 
+/// Which of these targets are exempt, each a word, and which are not.
+async fn expect_exempt(case: &str, service: &Wrapped, exempt: &str, others: &str) {
+    for (targets, expected) in [(exempt, true), (others, false)] {
+        for target in words(targets) {
+            let got = is_exempt(service, of_target(target)).await;
+            assert_eq!(got, expected, "{case}: {target}");
+        }
+    }
+}
+
 fn of_router(router: Router) -> Wrapped {
-    use tower::util::MapErrLayer;
     let infallible = MapErrLayer::new(|error: Infallible| error);
     BoxCloneSyncService::new(infallible.layer(router))
 }
 
 /// All ways to put a layer around routes that see `/healthz` and others.
-fn services(limits: &Limits) -> Vec<(&'static str, Wrapped)> {
+fn services(limits: &Limits) -> [(&'static str, Wrapped); 5] {
     let ok = || any(async || "");
     let layer = || limits.layer("p");
     let routes = || {
-        Router::new()
-            .route("/healthz", ok())
-            .route("/healthz/", ok())
-            .route("/{*rest}", ok())
-            .route("/", ok())
+        let rest = Router::new().route("/{*rest}", ok()).route("/", ok());
+        rest.route("/healthz", ok()).route("/healthz/", ok())
     };
-    vec![
+    let each = Router::new().route("/healthz", ok().layer(layer()));
+    let each = each.fallback_service(ok().layer(layer()));
+    let nested = Router::new().nest("/in", routes()).merge(routes());
+    [
         ("a service", wrap(layer())),
         ("a router", of_router(routes().layer(layer()))),
         ("a route layer", of_router(routes().route_layer(layer()))),
-        (
-            "its routes",
-            of_router(
-                Router::new()
-                    .route("/healthz", ok().layer(layer()))
-                    .fallback_service(ok().layer(layer())),
-            ),
-        ),
-        (
-            "around a nested router",
-            of_router(
-                Router::new()
-                    .nest("/in", routes())
-                    .merge(routes())
-                    .layer(layer()),
-            ),
-        ),
+        ("its routes", of_router(each)),
+        ("around a nested router", of_router(nested.layer(layer()))),
     ]
 }
 
@@ -83,57 +78,19 @@ fn services(limits: &Limits) -> Vec<(&'static str, Wrapped)> {
 #[tokio::test]
 async fn paths_that_look_like_an_exempt_one() {
     let limits = limits("exempt.paths = [\"/healthz\"]");
-    let exempt = [
-        "/healthz",
-        "/healthz?",
-        "/healthz?a=/x",
-        "http://a.example/healthz",
-        "http://a:1/healthz?x",
-    ];
-    let others = [
-        "/",
-        "//healthz",
-        "/healthz/",
-        "/healthz//",
-        "/./healthz",
-        "/x/../healthz",
-        "/%68ealthz",
-        "/healthz%2F",
-        "/healthz%00",
-        "/healthz;x",
-        "/Healthz",
-        "/HEALTHZ",
-        "/healthz.",
-        "/healthzz",
-        "/healthz%20",
-        "/in/healthz",
-        "/x?/healthz",
-        "/x#/healthz",
-        "http://healthz/",
-        "http://a.example//healthz",
-        "http://a.example",
-        "/healthz/x",
-        "/%2Fhealthz",
-    ];
+    let exempt = "/healthz /healthz? /healthz?a=/x http://a.example/healthz http://a:1/healthz?x";
+    let others = "/ //healthz /healthz/ /healthz// /./healthz /x/../healthz /%68ealthz /healthz%2F
+        /healthz%00 /healthz;x /Healthz /HEALTHZ /healthz. /healthzz /healthz%20 /in/healthz
+        /x?/healthz /x#/healthz http://healthz/ http://a.example//healthz http://a.example
+        /healthz/x /%2Fhealthz";
     for (name, service) in services(&limits) {
-        for target in exempt {
-            assert!(
-                is_exempt(&service, of_target(target)).await,
-                "{name}: {target}"
-            );
-        }
-        for target in others {
-            assert!(
-                !is_exempt(&service, of_target(target)).await,
-                "{name}: {target}"
-            );
-        }
+        expect_exempt(name, &service, exempt, others).await;
     }
     // No path at all.
-    assert!(!is_exempt(&services(&limits)[0].1, of_target("*")).await);
-    let mut connect = of_target("healthz:443");
-    *connect.method_mut() = http::Method::CONNECT;
-    assert!(!is_exempt(&services(&limits)[0].1, connect).await);
+    let [(_, service), ..] = services(&limits);
+    assert!(!is_exempt(&service, of_target("*")).await);
+    let connect = of_method("CONNECT", of_target("healthz:443"));
+    assert!(!is_exempt(&service, connect).await);
 }
 
 /// A router inside of others sees less of the path than the client sent; what counts is what the
@@ -142,43 +99,23 @@ async fn paths_that_look_like_an_exempt_one() {
 async fn nested_routers() {
     let limits = limits("exempt.paths = [\"/a/b/status\", \"/status\"]");
     let ok = || any(async || "");
+    let limited = || ok().layer(limits.layer("p"));
     let inner = || {
-        Router::new()
-            .route("/status", ok())
-            .route("/{*rest}", ok())
-            .layer(limits.layer("p"))
+        let routes = Router::new().route("/status", ok()).route("/{*rest}", ok());
+        routes.layer(limits.layer("p"))
     };
-    let service = wrap(limits.layer("p"));
+    let middle = Router::new()
+        .nest("/b", inner())
+        .route("/status", limited());
     let app = Router::new()
-        .nest(
-            "/a",
-            Router::new()
-                .nest("/b", inner())
-                .route("/status", ok().layer(limits.layer("p"))),
-        )
-        .nest_service("/service", service)
+        .nest("/a", middle)
+        .nest_service("/service", wrap(limits.layer("p")))
         .nest("/of/{tenant}/x", inner())
-        .route("/status", ok().layer(limits.layer("p")))
-        .fallback_service(ok().layer(limits.layer("p")));
-    let app = of_router(app);
-    for (target, expected) in [
-        ("/a/b/status", true),
-        ("/status", true),
-        ("/a/status", false),
-        ("/service/status", false),
-        ("/service/a/b/status", false),
-        ("/of/acme/x/status", false),
-        ("/of/a%2Fb/x/status", false),
-        ("/b/status", false),
-        ("/a/b/status/", false),
-        ("/a/b//status", false),
-    ] {
-        assert_eq!(
-            is_exempt(&app, of_target(target)).await,
-            expected,
-            "{target}"
-        );
-    }
+        .route("/status", limited())
+        .fallback_service(limited());
+    let others = "/a/status /service/status /service/a/b/status /of/acme/x/status
+        /of/a%2Fb/x/status /b/status /a/b/status/ /a/b//status";
+    expect_exempt("nested", &of_router(app), "/a/b/status /status", others).await;
 }
 
 /// Methods as they were sent: no field changes them.
@@ -186,20 +123,10 @@ async fn nested_routers() {
 async fn methods() {
     let limits = limits("exempt.methods = [\"OPTIONS\", \"X-Y\"]");
     let service = wrap(limits.layer("p"));
-    for (method, expected) in [
-        ("OPTIONS", true),
-        ("X-Y", true),
-        ("options", false),
-        ("Options", false),
-        ("OPTION", false),
-        ("OPTIONSX", false),
-        ("x-y", false),
-        ("GET", false),
-        ("HEAD", false),
-    ] {
-        let mut request = request(&[("x-http-method-override", "OPTIONS"), ("x-method", "X-Y")]);
-        *request.method_mut() = method.parse().expect("a method");
-        assert_eq!(is_exempt(&service, request).await, expected, "{method}");
+    for method in words("OPTIONS X-Y options Options OPTION OPTIONSX x-y GET HEAD") {
+        let fields = [("x-http-method-override", "OPTIONS"), ("x-method", "X-Y")];
+        let got = is_exempt(&service, of_method(method, request(&fields))).await;
+        assert_eq!(got, ["OPTIONS", "X-Y"].contains(&method), "{method}");
     }
 }
 
@@ -210,60 +137,40 @@ fn from(peer: &str, fields: &[(&'static str, &str)]) -> Request<Body> {
     request
 }
 
+/// Which of these peers are exempt, each a word, and which are not.
+async fn expect_peers(service: &Wrapped, inside: &str, outside: &str) {
+    for (peers, expected) in [(inside, true), (outside, false)] {
+        for peer in words(peers) {
+            let got = is_exempt(service, from(peer, &[])).await;
+            assert_eq!(got, expected, "{peer} of {inside}, but not {outside}");
+        }
+    }
+}
+
 const INSIDE: &str = "exempt.networks = [\"10.0.0.0/8\", \"fd00::/8\", \"2001:db8::7\"]\n";
 
-/// Without settings for proxies: no field of a client makes a request exempt, and any field by which
-/// a proxy tells of a client ends the exemption of its peer.
+/// Without settings for proxies: no field of a client makes a request exempt, and any field by
+/// which a proxy tells of a client ends the exemption of its peer.
 #[tokio::test]
 async fn forwarding_fields_without_settings() {
     let limits = limits(INSIDE);
     let service = wrap(limits.layer("p"));
-    for peer in [
-        "10.0.0.0",
-        "10.255.255.255",
-        "::ffff:10.1.1.1",
-        "fd12::1",
-        "2001:db8::7",
-    ] {
-        assert!(is_exempt(&service, from(peer, &[])).await, "{peer}");
-    }
-    for peer in [
-        "11.0.0.0",
-        "9.255.255.255",
-        "::10.1.1.1",
-        "fe80::1",
-        "2001:db8::8",
-        "::",
-    ] {
-        assert!(!is_exempt(&service, from(peer, &[])).await, "{peer}");
-    }
-    let fields = [
-        "x-forwarded-for",
-        "forwarded",
-        "x-real-ip",
-        "cf-connecting-ip",
-        "true-client-ip",
-        "X-Forwarded-For",
-    ];
-    for field in fields {
-        for value in [
-            "10.0.0.1",
-            "for=10.0.0.1",
-            "",
-            "unknown",
-            "203.0.113.9",
-            ",",
-            "\u{e4}",
-        ] {
-            let mut behind = from("10.1.1.1", &[]);
-            let mut outside = from("203.0.113.1", &[]);
-            for request in [&mut behind, &mut outside] {
+    let inside = "10.0.0.0 10.255.255.255 ::ffff:10.1.1.1 fd12::1 2001:db8::7";
+    let outside = "11.0.0.0 9.255.255.255 ::10.1.1.1 fe80::1 2001:db8::8 ::";
+    expect_peers(&service, inside, outside).await;
+    let fields = "x-forwarded-for forwarded x-real-ip cf-connecting-ip true-client-ip
+        X-Forwarded-For";
+    for field in words(fields) {
+        let values = words("10.0.0.1 for=10.0.0.1 unknown 203.0.113.9 , \u{e4}").into_iter();
+        for value in values.chain([""]) {
+            for peer in ["10.1.1.1", "203.0.113.1"] {
+                let mut request = from(peer, &[]);
                 let name: http::HeaderName = field.parse().expect("a name");
-                let value = http::HeaderValue::from_bytes(value.as_bytes()).expect("a value");
-                request.headers_mut().insert(name, value);
+                let bytes = http::HeaderValue::from_bytes(value.as_bytes()).expect("a value");
+                request.headers_mut().insert(name, bytes);
+                let is_exempt = is_exempt(&service, request).await;
+                assert!(!is_exempt, "{peer} {field}: {value}");
             }
-            assert!(!is_exempt(&service, behind).await, "{field}: {value}");
-            assert!(!is_exempt(&service, outside).await, "{field}: {value}");
         }
     }
     // Nobody is exempt whose address is not known.
@@ -275,113 +182,73 @@ async fn forwarding_fields_without_settings() {
 /// With settings: the address that they find, and no part of a field that a client wrote.
 #[tokio::test]
 async fn forwarding_fields_with_settings() {
-    let trusted = limits(&format!(
-        "{INSIDE}client-ip = {{ trusted = [\"192.0.2.0/24\"] }}"
-    ));
-    let hops = limits(&format!("{INSIDE}client-ip = {{ hops = 1 }}"));
-    let forwarded = limits(&format!(
-        "{INSIDE}client-ip = {{ hops = 1, field = \"forwarded\" }}"
-    ));
-    let xff = "x-forwarded-for";
-    type Fields = [(&'static str, &'static str)];
-    let cases: [(&Limits, &str, &Fields, bool); 16] = [
-        (&trusted, "192.0.2.1", &[(xff, "10.0.0.1")], true),
-        (&trusted, "192.0.2.1", &[(xff, "10.0.0.1, 192.0.2.9")], true),
-        (
-            &trusted,
-            "192.0.2.1",
-            &[(xff, "10.0.0.1, 203.0.113.1")],
-            false,
-        ),
-        (
-            &trusted,
-            "192.0.2.1",
-            &[(xff, "10.0.0.1"), (xff, "203.0.113.1")],
-            false,
-        ),
-        (&trusted, "192.0.2.1", &[(xff, "10.0.0.1, nonsense")], false),
-        (&trusted, "192.0.2.1", &[], false),
-        (
-            &trusted,
-            "192.0.2.1",
-            &[("forwarded", "for=10.0.0.1")],
-            false,
-        ),
+    let of = |settings: &str| limits(&format!("{INSIDE}client-ip = {{ {settings} }}"));
+    let trusted = of("trusted = [\"192.0.2.0/24\"]");
+    let hops = of("hops = 1");
+    let forwarded = of("hops = 1, field = \"forwarded\"");
+    // Lines of `x-forwarded-for`, or of `forwarded` where they say `for=`, between slashes.
+    let cases = [
+        (&trusted, "192.0.2.1", "10.0.0.1", true),
+        (&trusted, "192.0.2.1", "10.0.0.1, 192.0.2.9", true),
+        (&trusted, "192.0.2.1", "10.0.0.1, 203.0.113.1", false),
+        (&trusted, "192.0.2.1", "10.0.0.1/203.0.113.1", false),
+        (&trusted, "192.0.2.1", "10.0.0.1, nonsense", false),
+        (&trusted, "192.0.2.1", "-", false),
+        (&trusted, "192.0.2.1", "for=10.0.0.1", false),
         // A peer outside is not asked who sent it.
-        (&trusted, "203.0.113.1", &[(xff, "10.0.0.1")], false),
+        (&trusted, "203.0.113.1", "10.0.0.1", false),
         // One inside is, whatever it says.
-        (&trusted, "10.0.0.1", &[(xff, "203.0.113.1")], true),
-        (&hops, "203.0.113.1", &[(xff, "10.0.0.1")], true),
-        (
-            &hops,
-            "203.0.113.1",
-            &[(xff, "10.0.0.1, 203.0.113.5")],
-            false,
-        ),
-        (&hops, "10.0.0.1", &[(xff, "203.0.113.1")], false),
-        (&hops, "10.0.0.1", &[], true),
+        (&trusted, "10.0.0.1", "203.0.113.1", true),
+        (&hops, "203.0.113.1", "10.0.0.1", true),
+        (&hops, "203.0.113.1", "10.0.0.1, 203.0.113.5", false),
+        (&hops, "10.0.0.1", "203.0.113.1", false),
+        (&hops, "10.0.0.1", "-", true),
+        (&forwarded, "203.0.113.1", "for=\"[fd00::1]:80\"", true),
         (
             &forwarded,
             "203.0.113.1",
-            &[("forwarded", "for=\"[fd00::1]:80\"")],
-            true,
-        ),
-        (
-            &forwarded,
-            "203.0.113.1",
-            &[("forwarded", "for=\"10.0.0.1\", for=203.0.113.9")],
+            "for=\"10.0.0.1\", for=203.0.113.9",
             false,
         ),
-        (&forwarded, "203.0.113.1", &[(xff, "10.0.0.1")], false),
+        (&forwarded, "203.0.113.1", "10.0.0.1", false),
     ];
-    for (number, (limits, peer, fields, expected)) in cases.into_iter().enumerate() {
-        let service = wrap(limits.layer("p"));
-        let got = is_exempt(&service, from(peer, fields)).await;
-        assert_eq!(got, expected, "{number}: {peer} {fields:?}");
+    for (limits, peer, lines, expected) in cases {
+        let lines = lines.split('/').filter(|line| *line != "-");
+        let name = |line: &str| {
+            if line.starts_with("for=") {
+                "forwarded"
+            } else {
+                "x-forwarded-for"
+            }
+        };
+        let fields: Vec<_> = lines.map(|line| (name(line), line)).collect();
+        let got = is_exempt(&wrap(limits.layer("p")), from(peer, &fields)).await;
+        assert_eq!(got, expected, "{peer} {fields:?}");
     }
 }
 
 /// Networks of all lengths, and both ways to write an IPv4 network.
 #[tokio::test]
 async fn networks() {
-    let all = [
-        (
-            "0.0.0.0/0",
-            &["203.0.113.9", "::ffff:203.0.113.9"][..],
-            &["2001:db8::1", "::"][..],
-        ),
-        (
-            "::/0",
-            &["2001:db8::1", "::1"],
-            &["203.0.113.9", "::ffff:203.0.113.9"],
-        ),
-        ("203.0.113.9/32", &["203.0.113.9"], &["203.0.113.8"]),
-        ("203.0.113.9/24", &["203.0.113.255"], &["203.0.112.9"]),
+    let (v4, mapped) = ("203.0.113.9", "::ffff:203.0.113.9");
+    let both = format!("{v4} {mapped}");
+    let (near, other) = ("203.0.113.8", "203.0.112.9");
+    for (network, inside, outside) in [
+        ("0.0.0.0/0", &*both, "2001:db8::1 ::"),
+        ("::/0", "2001:db8::1 ::1", &*both),
+        ("203.0.113.9/32", v4, near),
+        ("203.0.113.9/24", "203.0.113.255", other),
         (
             "::ffff:203.0.113.0/120",
-            &["203.0.113.9", "::ffff:203.0.113.1"],
-            &["203.0.112.9"],
+            "203.0.113.9 ::ffff:203.0.113.1",
+            other,
         ),
-        ("::ffff:203.0.113.9", &["203.0.113.9"], &["203.0.113.8"]),
-        ("2001:db8::/64", &["2001:db8::ffff"], &["2001:db8:0:1::"]),
-        ("2001:db8::1/128", &["2001:db8::1"], &["2001:db8::2"]),
-    ];
-    for (network, inside, outside) in all {
-        let text = format!("{RULE}exempt.networks = [\"{network}\"]");
-        let limits = Limits::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
-        let service = wrap(limits.layer("p"));
-        for peer in inside {
-            assert!(
-                is_exempt(&service, from(peer, &[])).await,
-                "{network} {peer}"
-            );
-        }
-        for peer in outside {
-            assert!(
-                !is_exempt(&service, from(peer, &[])).await,
-                "{network} {peer}"
-            );
-        }
+        ("::ffff:203.0.113.9", v4, near),
+        ("2001:db8::/64", "2001:db8::ffff", "2001:db8:0:1::"),
+        ("2001:db8::1/128", "2001:db8::1", "2001:db8::2"),
+    ] {
+        let limits = limits(&format!("exempt.networks = [\"{network}\"]"));
+        expect_peers(&wrap(limits.layer("p")), inside, outside).await;
     }
 }
 
@@ -389,39 +256,27 @@ async fn networks() {
 /// without a key; and the handler finds that nothing was charged.
 #[tokio::test]
 async fn exempt_is_untouched() {
-    for shadow in [
-        "",
-        "shadow = true\n",
-        "[rules.p.shadow]\nmax-count = 0\nwindow = \"1s\"\n",
-    ] {
-        let text = format!(
-            "{RULE}key = \"header:x-user\"\nexempt.paths = [\"/healthz\"]\non-error = \"respond\"\n{shadow}"
-        );
+    let candidate = "[rules.p.shadow]\nmax-count = 0\nwindow = \"1s\"\n";
+    for shadow in ["", "shadow = true\n", candidate] {
+        let lines =
+            "key = \"header:x-user\"\nexempt.paths = [\"/healthz\"]\non-error = \"respond\"";
         // A store without room would be an error.
-        let limits = Limits::from_toml(&text)
-            .expect("valid")
-            .store(MemoryStore::with_max_keys(0));
+        let limits = limits(&format!("{lines}\n{shadow}"));
+        let limits = limits.store(MemoryStore::with_max_keys(0));
         let handler = async |charges: Charges, decision: Option<Decision>| {
             format!("{} {decision:?}", charges.len())
         };
-        let app = Router::new()
-            .route("/healthz", get(handler))
-            .layer(limits.layer("p"));
-        let app = of_router(app);
+        let app = Router::new().route("/healthz", get(handler));
+        let app = of_router(app.layer(limits.layer("p")));
         let before = format!("{:?}", limits.snapshot());
         let response = send(&app, of_target("/healthz")).await;
-        let limited = ["ratelimit", "ratelimit-policy", "retry-after"];
-        assert!(
-            limited
-                .iter()
-                .all(|name| !response.headers().contains_key(*name))
-        );
+        for name in ["ratelimit", "ratelimit-policy", "retry-after"] {
+            assert!(!response.headers().contains_key(name), "{name}");
+        }
         assert!(Charges::from_extensions(response.extensions()).is_empty());
         let text = seen(response).await;
-        assert!(
-            text.starts_with("200") && text.contains("0 None"),
-            "{shadow}: {text}"
-        );
+        let is_right = text.starts_with("200") && text.contains("0 None");
+        assert!(is_right, "{shadow}: {text}");
         assert_eq!(format!("{:?}", limits.snapshot()), before, "{shadow}");
         // A shadow denies nobody, also without a key.
         let expected = if shadow.starts_with("shadow") {
@@ -449,16 +304,11 @@ async fn exempt_from_shadows() {
         for target in ["/healthz", "/", "/", "/healthz?x"] {
             assert_eq!(send(&service, of_target(target)).await.status(), 200);
         }
-        let mut purge = of_target("/");
-        *purge.method_mut() = "PURGE".parse().expect("a method");
+        let purge = of_method("PURGE", of_target("/"));
         assert_eq!(send(&service, purge).await.status(), 200);
-        let snapshot = limits.snapshot();
-        let rule = snapshot.rule(path).expect("a layer");
-        assert_eq!(
-            (rule.decisions(ShadowDenied), rule.decisions(Denied)),
-            (2, 0),
-            "{path}"
-        );
+        let rule = of_rule(&limits, path);
+        let denied = [ShadowDenied, Denied].map(|it| rule.decisions(it));
+        assert_eq!(denied, [2, 0], "{path}");
     }
 }
 
@@ -468,10 +318,9 @@ async fn grpc() {
     let limits = limits("exempt.paths = [\"/grpc.health.v1.Health/Check\"]");
     let service = wrap(limits.layer("p"));
     let ask = async |target: &str| {
-        let mut request = of_target(target);
+        let mut request = of_method("POST", of_target(target));
         let grpc = http::HeaderValue::from_static("application/grpc");
         request.headers_mut().insert("content-type", grpc);
-        *request.method_mut() = http::Method::POST;
         *request.version_mut() = http::Version::HTTP_2;
         let response = send(&service, request).await;
         let status = response.headers().get("grpc-status");
@@ -479,11 +328,8 @@ async fn grpc() {
     };
     assert_eq!(ask("http://host/grpc.health.v1.Health/Check").await, None);
     assert_eq!(ask("/grpc.health.v1.Health/Check").await, None);
-    for other in [
-        "/grpc.health.v1.Health/Watch",
-        "/grpc.health.v1.Health/",
-        "/shop.Health/Check",
-    ] {
+    let others = "/grpc.health.v1.Health/Watch /grpc.health.v1.Health/ /shop.Health/Check";
+    for other in words(others) {
         assert_eq!(ask(other).await.as_deref(), Some("8"), "{other}");
     }
 }
@@ -492,55 +338,46 @@ async fn grpc() {
 /// whoever asks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_requests() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
     // `/a` and `/b` are exempt in turns, `/always` in both, `/never` in none.
     let text = |path: &str| format!("{RULE}exempt = {{ paths = [\"/{path}\", \"/always\"] }}");
-    fs::write(&file, text("a")).expect("is written");
-    let limits = Limits::from_file(&file).expect("valid");
+    let file = LimitsFile::new(&text("a"));
+    let limits = file.limits();
     let service = wrap(limits.layer("p"));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let asked = Arc::new(AtomicU64::new(0));
-    let tasks: Vec<_> = ["/always", "/never", "/a", "/b"]
-        .into_iter()
-        .map(|target| {
-            let (service, is_over, asked) =
-                (service.clone(), Arc::clone(&is_over), Arc::clone(&asked));
-            tokio::spawn(async move {
-                while !is_over.load(Ordering::Relaxed) {
-                    let got = is_exempt(&service, of_target(target)).await;
-                    assert!(target != "/always" || got);
-                    assert!(target != "/never" || !got);
-                    asked.fetch_add(1, Ordering::Relaxed);
-                    tokio::task::yield_now().await;
-                }
-            })
+    let (is_over, asked) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let tasks = ["/always", "/never", "/a", "/b"].map(|target| {
+        let (service, is_over, asked) = (service.clone(), Arc::clone(&is_over), Arc::clone(&asked));
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                let got = is_exempt(&service, of_target(target)).await;
+                assert!(target != "/always" || got);
+                assert!(target != "/never" || !got);
+                asked.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
         })
-        .collect();
+    });
     for round in 0..200 {
         let [exempt, other] = if round % 2 == 0 {
             ["b", "a"]
         } else {
             ["a", "b"]
         };
-        fs::write(&file, text(exempt)).expect("is written");
-        limits.reload(&file).expect("valid");
-        assert!(
-            is_exempt(&service, of_target(&format!("/{exempt}"))).await,
-            "{round}"
-        );
-        assert!(
-            !is_exempt(&service, of_target(&format!("/{other}"))).await,
-            "{round}"
-        );
-        if round % 10 == 0 {
-            // A mistake changes nothing.
-            fs::write(&file, text("x*")).expect("is written");
-            limits.reload(&file).expect_err("a mistake");
-            assert!(
-                is_exempt(&service, of_target(&format!("/{exempt}"))).await,
-                "{round}"
-            );
+        file.reload(&limits, &text(exempt));
+        for has_mistake in [false, true] {
+            if has_mistake && round % 10 > 0 {
+                continue;
+            }
+            if has_mistake {
+                file.write(text("x*"));
+                limits
+                    .reload(&file.path)
+                    .expect_err("a mistake changes nothing");
+            }
+            let [exempt, other] = [exempt, other].map(|path| format!("/{path}"));
+            expect_exempt(&format!("round {round}"), &service, &exempt, &other).await;
         }
         tokio::task::yield_now().await;
     }
@@ -554,20 +391,13 @@ async fn reloads_under_requests() {
 /// A rule that is kept when the file loses it keeps what was exempt from it, also by the file.
 #[tokio::test]
 async fn a_kept_rule_keeps_its_exemptions() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    fs::write(
-        &file,
-        format!("exempt.methods = [\"PURGE\"]\n{RULE}exempt.paths = [\"/healthz\"]"),
-    )
-    .expect("is written");
-    let limits = Limits::from_file(&file).expect("valid");
+    let text = format!("exempt.methods = [\"PURGE\"]\n{RULE}exempt.paths = [\"/healthz\"]");
+    let file = LimitsFile::new(&text);
+    let limits = file.limits();
     let service = wrap(limits.layer("p"));
-    fs::write(&file, "[rules.other]\nmax-count = 1\nwindow = \"1m\"").expect("is written");
-    limits.reload(&file).expect("valid");
+    file.reload(&limits, "[rules.other]\nmax-count = 1\nwindow = \"1m\"");
     assert_eq!(limits.status().kept_rules, ["p"]);
-    assert!(is_exempt(&service, of_target("/healthz")).await);
-    assert!(!is_exempt(&service, of_target("/")).await);
-    limits.rules().replace(Rules::from_iter([hourly("p", 0)]));
-    assert!(!is_exempt(&service, of_target("/healthz")).await);
+    expect_exempt("kept", &service, "/healthz", "/").await;
+    replace(&limits, hourly("p", 0));
+    expect_exempt("replaced", &service, "", "/healthz").await;
 }

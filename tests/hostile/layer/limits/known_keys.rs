@@ -2,10 +2,9 @@
 //! `check`, `peek` and `reset` with the key that the extractor makes of the value.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use tidegate::key::{Bearer, Cookie, Everyone, Extension, Joined, Method};
-use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp, Rules};
+use tidegate::MatchedPath;
+use tidegate::key::{Extension, Joined, Method};
 
 use super::*;
 
@@ -71,28 +70,23 @@ fn head() -> http::request::Parts {
 
 /// A layer's request, the check and the reset meet in one count.
 async fn check_meeting(case: &str, limits: Limits, key: Key) {
-    let request = || Request::from_parts(head(), Body::empty());
     let layer = wrap(limits.layer("a"));
-    let response = send(&layer, request()).await;
-    assert_eq!(response.status(), 200, "{case}");
+    let ask = async || {
+        send(&layer, Request::from_parts(head(), Body::empty()))
+            .await
+            .status()
+    };
+    assert_eq!(ask().await, 200, "{case}");
     assert_eq!(left(&limits, "a", key.clone()).await, 1, "{case}");
-    limits
-        .check("a", key.clone())
-        .await
-        .unwrap_or_else(|refused| panic!("{case}: {refused}"));
-    assert_eq!(send(&layer, request()).await.status(), 429, "{case}");
+    let checked = limits.check("a", key.clone()).await;
+    checked.unwrap_or_else(|refused| panic!("{case}: {refused}"));
+    assert_eq!(ask().await, 429, "{case}");
     let other = Key::default().with("nobody").with("else");
-    assert!(
-        !limits.reset("a", other.clone()).await.expect("an answer"),
-        "{case}"
-    );
+    assert!(!reset(&limits, "a", other.clone()).await, "{case}");
     assert_eq!(left(&limits, "a", other).await, 2, "{case}");
-    assert!(
-        limits.reset("a", key.clone()).await.expect("an answer"),
-        "{case}"
-    );
-    assert!(!limits.reset("a", key).await.expect("an answer"), "{case}");
-    assert_eq!(send(&layer, request()).await.status(), 200, "{case}");
+    assert!(reset(&limits, "a", key.clone()).await, "{case}");
+    assert!(!reset(&limits, "a", key).await, "{case}");
+    assert_eq!(ask().await, 200, "{case}");
 }
 
 fn of_file(key: &str) -> Limits {
@@ -155,10 +149,8 @@ async fn joined() {
             let absent: Arc<dyn KeyExtractor> = Arc::new(Header::new("x-absent"));
             let either: Arc<dyn KeyExtractor> = Arc::new(absent.or(Arc::clone(&other.extractor)));
             let both = Joined::new([Arc::clone(&one.extractor), either]);
-            let key = one
-                .key
-                .clone()
-                .join(&other.extractor.marked(other.key.clone()));
+            let marked = other.extractor.marked(other.key.clone());
+            let key = one.key.clone().join(&marked);
             let case = format!("{:?} and {:?}: {key:?}", one.name, other.name);
             check_meeting(&case, of_code(Arc::new(both)), key.clone()).await;
             if let (Some(one), Some(other)) = (one.name, other.name) {
@@ -183,11 +175,9 @@ async fn values_of_clients_as_known_keys() {
         "everyone",
         "",
     ];
-    let mut keys: Vec<_> = names
-        .iter()
-        .map(|name| user.marked(user.key(name)))
-        .collect();
-    keys.push(PeerIp.key(ip(PEER)));
+    let of = |name: &str| user.marked(user.key(name));
+    let keys = names.map(of).into_iter().chain([PeerIp.key(ip(PEER))]);
+    let keys: Vec<_> = keys.collect();
     for (number, key) in keys.iter().enumerate() {
         assert_eq!(left(&limits, "a", key.clone()).await, 2);
         limits.check("a", key.clone()).await.expect("there is room");
@@ -199,11 +189,7 @@ async fn values_of_clients_as_known_keys() {
     for name in names {
         let service = wrap(limits.layer("a"));
         assert_eq!(status(&service, &[("x-user", name)]).await, 200, "{name:?}");
-        assert_eq!(
-            left(&limits, "a", user.marked(user.key(name))).await,
-            0,
-            "{name:?}"
-        );
+        assert_eq!(left(&limits, "a", of(name)).await, 0, "{name:?}");
     }
     assert_eq!(left(&limits, "a", PeerIp.key(ip(PEER))).await, 1);
 }

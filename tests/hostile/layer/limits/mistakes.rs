@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use tidegate::Rules;
 use tidegate::config::ConfigError;
+
+use super::*;
 
 /// A text as TOML writes it, whatever its characters are.
 fn quoted(text: &str) -> String {
@@ -43,103 +44,41 @@ fn check_error(error: &ConfigError, line: usize, key: &str) -> Result<(), String
 }
 
 fn check_mistake(line: &str, key: &str) {
-    let error = match rules(line) {
-        Ok(_) => panic!("{line} is no mistake"),
-        Err(error) => error,
-    };
-    if let Err(what) = check_error(&error, 4, key) {
-        panic!("{line}: {what}");
-    }
+    let error = rules(line).err();
+    let error = error.unwrap_or_else(|| panic!("{line} is no mistake"));
+    check_error(&error, 4, key).unwrap_or_else(|what| panic!("{line:.200}: {what}"));
 }
 
 #[test]
 fn wrong_keys() {
-    let texts = [
-        "",
-        " ",
-        "|",
-        "||",
-        "bearer|",
-        "|bearer",
-        "bearer||client-ip",
-        "bearer | | client-ip",
-        "Bearer",
-        "BEARER",
-        "bearer, client-ip",
-        "bearer or client-ip",
-        "bearer client-ip",
-        "header",
-        "header:",
-        "header: ",
-        "header:a b",
-        "header:a:b",
-        "header:|client-ip",
-        "header:\u{e4}",
-        "header:x-user,y",
-        "cookie",
-        "cookie:",
-        "cookie:a=b",
-        "cookie:a;b",
-        "cookie: sid",
-        "cookie:\u{e4}",
-        "bearer:x",
-        "client-ip:1",
-        "peer-ip:x",
-        "everyone:x",
-        "method:GET",
-        "matched-path:/",
-        "custom",
-        "extension:User",
-        "joined",
-        "client_ip",
-        "clientip",
-        "path",
-        "bearer \u{ff5c} client-ip",
-        "bearer\0",
-        "bear\ner",
-        "client-ip | bearer",
-        "everyone | bearer",
-        "peer-ip | everyone",
-        "method | everyone",
-        "matched-path | everyone",
-        "bearer | everyone | client-ip",
-    ];
+    let mut texts = words(
+        "| || bearer| |bearer bearer||client-ip Bearer BEARER header header: header:a:b
+        header:|client-ip header:\u{e4} header:x-user,y cookie cookie: cookie:a=b cookie:a;b
+        cookie:\u{e4} bearer:x client-ip:1 peer-ip:x everyone:x method:GET matched-path:/ custom
+        extension:User joined client_ip clientip path bearer\0",
+    );
+    let with_blanks = ", ,bearer | | client-ip,bearer or client-ip,bearer client-ip,header: ,\
+        header:a b,cookie: sid,bearer \u{ff5c} client-ip,bear\ner,client-ip | bearer,\
+        everyone | bearer,peer-ip | everyone,method | everyone,matched-path | everyone,\
+        bearer | everyone | client-ip";
+    texts.extend(with_blanks.split(','));
+    texts.push("bearer, client-ip");
     for text in texts {
-        check_mistake(&format!("key = {}", quoted(text)), "rules.p.key");
-        check_mistake(
-            &format!("key = [\"everyone\", {}]", quoted(text)),
-            "rules.p.key",
-        );
+        let text = quoted(text);
+        check_mistake(&format!("key = {text}"), "rules.p.key");
+        check_mistake(&format!("key = [\"everyone\", {text}]"), "rules.p.key");
     }
-    for value in [
-        "7",
-        "true",
-        "{}",
-        "[[\"bearer\"]]",
-        "[7]",
-        "[]",
-        "1.5",
-        "1979-05-27",
-        "[\"\"]",
-    ] {
+    for value in words("7 true {} [7] [] 1.5 1979-05-27 [[\"bearer\"]] [\"\"]") {
         check_mistake(&format!("key = {value}"), "rules.p.key");
     }
-    check_mistake(
-        &format!("key = {}", quoted(&"bearer|".repeat(10_000))),
-        "rules.p.key",
-    );
-    check_mistake(
-        &format!("key = {}", quoted(&"x".repeat(100_000))),
-        "rules.p.key",
-    );
-    for separator in [" | ", "|"] {
-        let many: Vec<_> = (0..50_000)
-            .map(|number| format!("header:x-{number}"))
-            .collect();
-        check_mistake(
-            &format!("key = {}", quoted(&many.join(separator))),
-            "rules.p.key",
-        );
+    let many: Vec<_> = (0..50_000).map(|at| format!("header:x-{at}")).collect();
+    for text in [
+        "bearer|".repeat(10_000),
+        "x".repeat(100_000),
+        many.join(" | "),
+        many.join("|"),
+    ] {
+        check_mistake(&format!("key = {}", quoted(&text)), "rules.p.key");
     }
 }
 
@@ -160,23 +99,21 @@ fn alternatives_that_are_never_tried() {
 
 #[test]
 fn right_keys() {
-    let texts = [
-        "bearer",
+    let mut texts = words(
+        "bearer bearer|client-ip header:X-User method header:a|cookie:a|everyone
+        cookie:__Host-sid",
+    );
+    texts.extend([
         " bearer ",
-        "bearer|client-ip",
         "bearer  |\tclient-ip",
         "header:x-user | everyone",
-        "header:X-User",
         "cookie:sid | header:x-api-key | bearer | peer-ip",
-        "method",
         "cookie:a | cookie:A",
-        "header:a|cookie:a|everyone",
-        "cookie:__Host-sid",
-    ];
-    for text in texts {
+    ]);
+    for text in texts.into_iter().map(quoted) {
         for line in [
-            format!("key = {}", quoted(text)),
-            format!("key = [{}, \"method\"]", quoted(text)),
+            format!("key = {text}"),
+            format!("key = [{text}, \"method\"]"),
         ] {
             let rules = rules(&line).unwrap_or_else(|error| panic!("{error}"));
             assert!(rules.get("p").is_some());
@@ -187,11 +124,8 @@ fn right_keys() {
 /// The key client-ip needs its table, wherever in the alternatives it stands.
 #[test]
 fn client_ip_without_its_table() {
-    for key in [
-        "\"bearer | client-ip\"",
-        "[\"method\", \"bearer | client-ip\"]",
-        "\"client-ip\"",
-    ] {
+    let either = "\"bearer | client-ip\"";
+    for key in [either, &format!("[\"method\", {either}]"), "\"client-ip\""] {
         let error = Rules::from_toml(&format!("{RULE}key = {key}")).expect_err("a mistake");
         let text = error.to_string();
         assert!(text.contains("client-ip"), "{text}");
@@ -204,76 +138,38 @@ fn client_ip_without_its_table() {
 
 #[test]
 fn wrong_exemptions() {
-    let values = |list: &str, texts: &[&str]| -> Vec<String> {
-        let of = |text: &&str| format!("{list} = [{}]", quoted(text));
-        texts.iter().map(of).collect()
-    };
-    let mut all = values(
-        "paths",
-        &[
-            "",
-            " ",
-            "healthz",
-            "*",
-            "/*",
-            "/a/*",
-            "/a?x",
-            "/a#x",
-            "/{id}",
-            " /a",
-            "http://host/a",
-        ],
-    );
-    all.extend(values(
-        "methods",
-        &[
-            "", "get", "Get", "GET POST", "GET,POST", "GET\n", "*", "\u{c4}", "GET|POST", "(GET)",
-            " GET",
-        ],
-    ));
-    all.extend(values(
-        "networks",
-        &[
-            "",
-            "*",
-            "10.0.0.0/33",
-            "10.0.0.0/-1",
-            "10.0.0/8",
-            "10.0.0.0/",
-            "::/129",
-            "localhost",
-            "10.0.0.1:80",
-            "[::1]",
-            "10.0.0.0-10.0.0.9",
-            "010.0.0.1",
-            " 10.0.0.1",
-            "10.0.0.1/8/8",
-            "fe80::1%eth0",
-            "private",
-        ],
-    ));
-    for list in ["paths", "methods", "networks"] {
-        for value in [
-            "7",
-            "\"x\"",
-            "true",
-            "{}",
-            "[7]",
-            "[[]]",
-            "[true, \"/a\"]",
-            "[{}]",
-        ] {
-            all.push(format!("{list} = {value}"));
-        }
+    let lists = [
+        (
+            "paths",
+            "healthz * /* /a/* /a?x /a#x /{id} http://host/a",
+            &["", " ", " /a"][..],
+        ),
+        (
+            "methods",
+            "get Get GET,POST * \u{c4} GET|POST (GET)",
+            &["", "GET POST", "GET\n", " GET"],
+        ),
+        (
+            "networks",
+            "* 10.0.0.0/33 10.0.0.0/-1 10.0.0/8 10.0.0.0/ ::/129 localhost 10.0.0.1:80 [::1]
+            10.0.0.0-10.0.0.9 010.0.0.1 10.0.0.1/8/8 fe80::1%eth0 private",
+            &["", " 10.0.0.1"],
+        ),
+    ];
+    let mut all = ["path = []", "hosts = [\"a\"]", "Paths = []"]
+        .map(str::to_owned)
+        .to_vec();
+    for (list, texts, blank) in lists {
+        let texts = words(texts).into_iter().chain(blank.iter().copied());
+        all.extend(texts.map(|text| format!("{list} = [{}]", quoted(text))));
+        let values = words("7 true {} [7] [[]] [{}] \"x\" [true,\"/a\"]").into_iter();
+        all.extend(values.map(|value| format!("{list} = {value}")));
     }
-    all.extend(["path = []", "hosts = [\"a\"]", "Paths = []"].map(str::to_owned));
     for inner in all {
         check_mistake(&format!("exempt = {{ {inner} }}"), "rules.p.exempt");
         check_mistake(&format!("exempt.{inner}"), "rules.p.exempt");
-        let error = Rules::from_toml(&format!("exempt = {{ {inner} }}\n{RULE}"));
-        let error = error
-            .err()
-            .unwrap_or_else(|| panic!("{inner} of the file is no mistake"));
+        let error = Rules::from_toml(&format!("exempt = {{ {inner} }}\n{RULE}")).err();
+        let error = error.unwrap_or_else(|| panic!("{inner} of the file is no mistake"));
         check_error(&error, 1, "exempt").unwrap_or_else(|what| panic!("{inner}: {what}"));
     }
     for value in ["7", "\"/a\"", "[]", "[\"/a\"]", "true"] {

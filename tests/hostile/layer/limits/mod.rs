@@ -12,30 +12,31 @@ mod refusals;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::IntoResponse;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate::key::PeerAddr;
+use kit::stub::Stub;
+use kit::{
+    LimitsFile, PATIENT, Redis, at_once, left, millis, per_hour as hourly, quota, runtime, words,
+};
+use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
+use tidegate::layer::Refused;
+use tidegate::metrics::RuleSnapshot;
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Limits, MemoryStore, Quota, RateLimitLayer, Rule};
+use tidegate::{
+    ClientIp, Decision, Header, Headers, Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota,
+    RateLimitLayer, RedisStore, Resilient, Rule, Rules,
+};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
-use kit::HOUR;
-
 /// Where the client of all requests is, unless a test says otherwise.
 const PEER: &str = "203.0.113.9";
-
-fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(window, max).expect("a valid quota")
-}
-
-/// A rule of one quota, by the hour.
-fn hourly(path: &str, max: u64) -> Rule {
-    Rule::new(path, [quota(max, HOUR)]).expect("a valid rule")
-}
 
 /// A layer around a service that has nothing to do.
 type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -43,11 +44,6 @@ type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 fn wrap(layer: RateLimitLayer) -> Wrapped {
     let empty = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
     BoxCloneSyncService::new(layer.layer(service_fn(empty)))
-}
-
-async fn send(service: &Wrapped, request: Request<Body>) -> Response<Body> {
-    let answer = service.clone().oneshot(request).await;
-    answer.expect("the service does not fail")
 }
 
 /// A request from [`PEER`] with these fields.
@@ -59,6 +55,11 @@ fn request(fields: &[(&'static str, &str)]) -> Request<Body> {
     let peer = SocketAddr::new(PEER.parse().expect("an address"), 4711);
     let request = request.extension(PeerAddr(peer)).body(Body::empty());
     request.expect("a valid request")
+}
+
+async fn send(service: &Wrapped, request: Request<Body>) -> Response<Body> {
+    let answer = service.clone().oneshot(request).await;
+    answer.expect("the service does not fail")
 }
 
 async fn status(service: &Wrapped, fields: &[(&'static str, &str)]) -> u16 {
@@ -81,8 +82,30 @@ fn clocked() -> (ManualClock, MemoryStore) {
     (clock.clone(), MemoryStore::new().clock(clock))
 }
 
-/// What is left for a key, as `peek` says.
-async fn left(limits: &Limits, path: &str, key: impl Into<tidegate::Key>) -> u64 {
-    let left = limits.peek(path, key).await.expect("an answer");
-    left.expect("there is a rule").remaining()
+async fn peek(limits: &Limits, path: &str, key: &str) -> Option<Decision> {
+    limits.peek(path, key).await.expect("an answer")
+}
+
+/// Whether there was something to forget.
+async fn reset(limits: &Limits, path: &str, key: impl Into<Key>) -> bool {
+    limits.reset(path, key.into()).await.expect("an answer")
+}
+
+async fn refused(limits: &Limits, path: &str, key: &str) -> Refused {
+    let answer = limits.check(path, key).await;
+    answer.expect_err("it is used up")
+}
+
+async fn admitted(limits: &Limits, path: &str, key: &str) -> tidegate::layer::Admitted {
+    limits.check(path, key).await.expect("there is room")
+}
+
+/// One rule in place of all there were.
+fn replace(limits: &Limits, rule: Rule) {
+    limits.rules().replace(Rules::from_iter([rule]));
+}
+
+fn of_rule(limits: &Limits, path: &str) -> RuleSnapshot {
+    let snapshot = limits.snapshot();
+    snapshot.rule(path).expect("it is in use").clone()
 }

@@ -1,19 +1,13 @@
 //! `Refused`: the response that a layer would have given, and nothing that only the log may know.
 
 use std::error::Error;
-use std::sync::Arc;
 
-use axum::response::IntoResponse;
-use kit::Redis;
-use tidegate::key::Bearer;
-use tidegate::layer::Refused;
 use tidegate::rule::{Policy, Share};
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Algorithm, Header, Headers, Key, RedisStore, Resilient, Store, StoreError};
+use tidegate::store::StoreFuture;
+use tidegate::{Algorithm, Store, StoreError};
 
 use super::*;
-use kit::stub::Stub;
-use kit::{HOUR, millis};
+use kit::HOUR;
 
 const SECONDS: Duration = Duration::from_secs(90);
 
@@ -21,18 +15,15 @@ const SECONDS: Duration = Duration::from_secs(90);
 fn rules(algorithm: Algorithm) -> Vec<(Rule, u64, u64)> {
     let named = Policy::new("a \"name\"\n", quota(3, SECONDS));
     let rule = |path, quotas: &[Quota]| Rule::new(path, quotas.iter().copied()).expect("valid");
+    let (seconds, hour) = (|max| quota(max, SECONDS), |max| quota(max, HOUR));
     let all = [
-        (rule("one", &[quota(2, SECONDS)]), 2, 1),
-        (rule("none", &[quota(0, HOUR)]), 0, 1),
-        (rule("never", &[quota(5, SECONDS)]), 1, 6),
-        (rule("two", &[quota(2, SECONDS), quota(2, HOUR)]), 2, 2),
-        (
-            rule("one of two", &[quota(2, SECONDS), quota(9, HOUR)]),
-            2,
-            2,
-        ),
+        (rule("one", &[seconds(2)]), 2, 1),
+        (rule("none", &[hour(0)]), 0, 1),
+        (rule("never", &[seconds(5)]), 1, 6),
+        (rule("two", &[seconds(2), hour(2)]), 2, 2),
+        (rule("one of two", &[seconds(2), hour(9)]), 2, 2),
         (rule("odd", &[quota(1, millis(1_500))]), 1, 1),
-        (rule("/quoted/\"\u{e4}\"", &[quota(1, HOUR)]), 1, 1),
+        (rule("/quoted/\"\u{e4}\"", &[hour(1)]), 1, 1),
         (
             Rule::with_policies("named", [named]).expect("valid"),
             3,
@@ -46,13 +37,12 @@ fn rules(algorithm: Algorithm) -> Vec<(Rule, u64, u64)> {
 /// Status, fields and document: byte for byte, under each setting of the fields.
 #[tokio::test]
 async fn the_response_of_the_layer() {
-    let all_fields = [
+    for headers in [
         Headers::Draft11,
         Headers::Draft7,
         Headers::Legacy,
         Headers::None,
-    ];
-    for headers in all_fields {
+    ] {
         for algorithm in Algorithm::ALL {
             for (rule, first, second) in rules(algorithm) {
                 let path = rule.path().to_owned();
@@ -94,27 +84,22 @@ async fn the_response_of_the_layer_to_failures() {
                 Some(StoreFuture::boxed(async { Err(error) }))
             })
         };
-        let local = || clocked().1;
+
         for has_fallback in [false, true] {
             let store = || -> Arc<dyn Store> {
-                match has_fallback {
-                    true => Arc::new(
-                        Resilient::bare(failing())
-                            .fallback(Share::of_processes(1))
-                            .fallback_store(local()),
-                    ),
-                    false => Arc::new(failing()),
+                if !has_fallback {
+                    return Arc::new(failing());
                 }
+                let store = Resilient::bare(failing()).fallback(Share::of_processes(1));
+                Arc::new(store.fallback_store(clocked().1))
             };
             let layered = Limits::new([hourly("a", 0)]).store(store());
             let checked = Limits::new([hourly("a", 0)]).store(store());
             let expected = seen(send(&wrap(layered.layer("a")), request(&[])).await).await;
             let refused = checked.check("a", "").await.expect_err("denied or failed");
             assert_eq!(refused.decision().is_some(), has_fallback);
-            assert_eq!(
-                refused.error().map(StoreError::kind),
-                (!has_fallback).then_some(kind)
-            );
+            let said = refused.error().map(StoreError::kind);
+            assert_eq!(said, (!has_fallback).then_some(kind));
             let got = seen(refused.into_response()).await;
             assert_eq!(got, expected, "{kind:?} {has_fallback}");
             assert!(!got.contains("s3cret") && !got.contains("alice"), "{got}");
@@ -136,21 +121,16 @@ fn told(refused: &Refused) -> String {
 /// No key, no address of a server, no password, in whatever form a refusal is shown.
 #[tokio::test]
 async fn what_a_refusal_tells() {
+    let ip: std::net::IpAddr = "198.51.100.77".parse().expect("an address");
     let keys = [
         Key::from("s3cret-alice"),
         Header::new("x-user").key("s3cret-alice"),
         Bearer.key("s3cret-alice"),
-        Key::from(
-            "198.51.100.77"
-                .parse::<std::net::IpAddr>()
-                .expect("an address"),
-        ),
+        Key::from(ip),
     ];
     let mut server = Redis::start();
     let url = server.url.replace("//", "//default:s3cret@");
-    let mut set = redis::cmd("CONFIG");
-    set.arg(&["SET", "requirepass", "s3cret"]);
-    set.exec(&mut server.connection()).expect("is set");
+    kit::run(&server, "CONFIG SET requirepass s3cret");
     let redis = RedisStore::connect(&*url).await.expect("the password");
     let redis: Arc<dyn Store> = Arc::new(redis.timeout(millis(300)));
     let limits = Limits::new([hourly("a", 0)]).store(redis);
@@ -163,15 +143,10 @@ async fn what_a_refusal_tells() {
             server.kill();
         }
         for key in &keys {
-            let refused = limits
-                .check("a", key.clone())
-                .await
-                .expect_err("nobody is allowed");
+            let refuse = async || limits.check("a", key.clone()).await.expect_err("nobody");
+            let refused = refuse().await;
             // What a client is shown.
-            let shown = format!("{refused}\n{}", {
-                let refused = limits.check("a", key.clone()).await.expect_err("nobody");
-                seen(refused.into_response()).await
-            });
+            let shown = format!("{refused}\n{}", seen(refuse().await.into_response()).await);
             for secret in secrets {
                 assert!(!shown.contains(secret), "{is_up}: {secret} in {shown}");
             }
@@ -194,10 +169,7 @@ async fn an_error_as_others_are() {
     let failed = limits.check("b", "k").await.expect_err("there is no room");
     let kind = failed.error().expect("no decision").kind();
     let (denied, failed) = (is_an_error(denied), is_an_error(failed));
-    assert!(
-        denied.source().is_none(),
-        "a denial is not an error of the store"
-    );
+    assert!(denied.source().is_none(), "no error of the store");
     for error in [&denied, &failed] {
         let text = error.to_string();
         assert!(!text.ends_with('.') && !text.contains('\n'), "{text}");
