@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::{HeaderValue, Request, StatusCode};
+use axum::routing::any;
+use http::StatusCode;
+use kit::http::{call, request};
+use kit::per_hour;
 use tidegate::key::KeyError;
 use tidegate::rule::{OnError, Share, SharedRules};
 use tidegate::{
-    ErrorCallbackChain, FailOpen, Failed, Header, Limits, MemoryStore, PeerIp, Quota,
-    RateLimitLayer, Recovery, RedisStore, Resilient, Rule, Rules, Store,
+    ErrorCallbackChain, FailOpen, Failed, Header, Limits, MemoryStore, PeerIp, RateLimitLayer,
+    Recovery, RedisStore, Resilient, Rule, Rules, Store,
 };
-use tower::ServiceExt;
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
@@ -37,6 +37,8 @@ fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str,
     let shared = |rule: Rule| SharedRules::new([rule].into_iter().collect::<Rules>());
     let answers = async |_: Failed| Recovery::Proceed;
     let chain = || ErrorCallbackChain::new().on::<KeyError>(answers);
+    let of_rules = RateLimitLayer::from_rules(&shared(proceed()), "keyed", Arc::clone(store));
+    let of_limits = Limits::new([proceed()]).store(Arc::clone(store));
     vec![
         ("proceed", layer(proceed())),
         ("fallback", layer(fallback())),
@@ -49,23 +51,9 @@ fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str,
             "waiting",
             layer(proceed()).wait(Duration::MAX).on_error(FailOpen),
         ),
-        (
-            "rules",
-            RateLimitLayer::from_rules(&shared(proceed()), "keyed", Arc::clone(store))
-                .on_error(FailOpen),
-        ),
-        (
-            "limits",
-            Limits::new([proceed()])
-                .store(Arc::clone(store))
-                .layer("keyed")
-                .on_error(answers),
-        ),
+        ("rules", of_rules.on_error(FailOpen)),
+        ("limits", of_limits.layer("keyed").on_error(answers)),
     ]
-}
-
-fn quotas() -> [Quota; 1] {
-    [Quota::per_hour(1_000)]
 }
 
 /// Stores that decide, that fail, that hang, and that fall back.
@@ -81,23 +69,20 @@ async fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     ]
 }
 
-async fn check(rule: impl Fn() -> Rule, request: impl Fn() -> Request<Body>, expected: StatusCode) {
+/// Requests with these fields have this status, by each of these rules, and admit nobody unless it
+/// is 200.
+async fn check(name: &str, rule: impl Fn(Rule) -> Rule, fields: &str, expected: StatusCode) {
+    let rule = || rule(per_hour("keyed", 1_000));
     for (store_name, store) in stores().await {
-        for (name, layer) in layers(&rule, &store) {
+        for (layer_name, layer) in layers(rule, &store) {
             let handled = Arc::<AtomicUsize>::default();
-            let app = Router::new().route(
-                "/",
-                get({
-                    let handled = Arc::clone(&handled);
-                    async move || {
-                        handled.fetch_add(1, Ordering::Relaxed);
-                        "1"
-                    }
-                })
-                .layer(layer),
-            );
-            let answer = app.oneshot(request()).await.expect("axum does not fail");
-            let case = format!("{name}, {store_name}");
+            let counts = Arc::clone(&handled);
+            let handler = any(async move || {
+                counts.fetch_add(1, Ordering::Relaxed);
+            });
+            let app = Router::new().route("/", handler.layer(layer));
+            let case = format!("{name}: {layer_name}, {store_name}");
+            let answer = call(&app, request("/", fields)).await;
             assert_eq!(answer.status(), expected, "{case}");
             let admitted = usize::from(expected == OK);
             assert_eq!(handled.load(Ordering::Relaxed), admitted, "{case}");
@@ -105,75 +90,26 @@ async fn check(rule: impl Fn() -> Rule, request: impl Fn() -> Request<Body>, exp
     }
 }
 
-fn plain() -> Request<Body> {
-    Request::get("/").body(Body::empty()).expect("valid")
-}
-
+/// A required header is missing, alone and beside a key that is there; the request costs nothing;
+/// the server is not set up; and a panic in the key extractor.
 #[tokio::test]
-async fn a_required_header_that_is_missing() {
-    let rule = || {
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key(tenant())
+async fn a_missing_key_is_no_admission() {
+    let panics = |_: &http::request::Parts| -> Result<tidegate::Key, KeyError> {
+        // Without a message on the terminal.
+        std::panic::resume_unwind(Box::new("the extractor's own"))
     };
-    check(rule, plain, BAD).await;
-}
-
-#[tokio::test]
-async fn a_required_header_beside_a_key_that_is_there() {
-    let rule = || {
-        let other = Header::new("x-other");
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key((other, tenant()))
-    };
-    let request = || {
-        let mut request = plain();
-        let value = HeaderValue::from_static("somebody");
-        request.headers_mut().insert("x-other", value);
-        request
-    };
-    check(rule, request, BAD).await;
-}
-
-#[tokio::test]
-async fn a_request_that_costs_nothing_has_no_key_either() {
-    let rule = || {
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key(tenant())
-            .with_cost(0)
-    };
-    check(rule, plain, BAD).await;
-}
-
-#[tokio::test]
-async fn a_server_that_is_not_set_up() {
-    let rule = || {
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key(PeerIp)
-    };
-    check(rule, plain, BROKEN).await;
-    let rule = || {
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key(server_key)
-    };
-    check(rule, plain, BROKEN).await;
-}
-
-/// A panic in the key extractor or the cost is no admission either.
-#[tokio::test]
-async fn extractors_that_panic() {
-    let rule = || {
-        let panics = |_: &http::request::Parts| -> Result<tidegate::Key, KeyError> {
-            // Without a message on the terminal.
-            std::panic::resume_unwind(Box::new("the extractor's own"))
-        };
-        Rule::new("keyed", quotas())
-            .expect("valid")
-            .with_key(panics)
-    };
-    check(rule, plain, BROKEN).await;
+    let both = || (Header::new("x-other"), tenant());
+    let free = |rule: Rule| rule.with_key(tenant()).with_cost(0);
+    check("a header", |rule| rule.with_key(tenant()), "", BAD).await;
+    check(
+        "one of two",
+        |rule| rule.with_key(both()),
+        "x-other: somebody",
+        BAD,
+    )
+    .await;
+    check("free", free, "", BAD).await;
+    check("no peer", |rule| rule.with_key(PeerIp), "", BROKEN).await;
+    check("no server", |rule| rule.with_key(server_key), "", BROKEN).await;
+    check("a panic", |rule| rule.with_key(panics), "", BROKEN).await;
 }

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant, SystemTime};
 use kit::random;
 use tempfile::TempDir;
 use tidegate::live::ReloadStatus;
-use tidegate::{Limits, Quota, RateLimitLayer, Rule, Rules};
+use tidegate::{Limits, RateLimitLayer, Rule, Rules};
 use tokio::runtime::{Builder, Handle};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use kit::{HOUR, PATIENT, millis};
+use kit::{HOUR, LimitsFile, PATIENT, eventually, millis, paused_runtime, per_hour, runtime};
 
 /// A change applies after 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);
@@ -26,6 +26,10 @@ const LARGEST: u64 = 16 << 20;
 
 fn table(path: &str, max: u64) -> String {
     format!("[rules.{path}]\nmax-count = {max}\nwindow = \"1h\"\n")
+}
+
+fn rules(max: u64) -> Rules {
+    Rules::from_iter([per_hour("a", max)])
 }
 
 /// A file, the limits that began with it, and a layer for the rule `a`.
@@ -38,17 +42,32 @@ struct Service {
 
 impl Service {
     fn start(text: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("limits.toml");
-        fs::write(&file, text).expect("is written");
-        let limits = Limits::from_file(&file).expect("valid");
+        let file = LimitsFile::new(text);
+        let limits = file.limits();
         let _layer = limits.layer("a");
+        let LimitsFile { folder, path: file } = file;
         Self {
             folder,
             file,
             limits,
             _layer,
         }
+    }
+
+    /// Has the file read at once.
+    fn reload(&self) {
+        self.limits.reload(&self.file).expect("valid");
+    }
+
+    /// The maximum of the rule, and the version.
+    fn seen(&self) -> (Option<u64>, u64) {
+        (self.max(), self.status().version)
+    }
+
+    /// Waits until a change applies, and then there is no error.
+    async fn settle(&self, case: &str) {
+        settle().await;
+        assert_eq!(self.status().error, None, "{case}");
     }
 
     async fn watched(text: &str) -> Self {
@@ -112,6 +131,9 @@ fn make_fifo(path: &Path) {
 #[tokio::test(start_paused = true)]
 async fn strange_things_in_the_place_of_the_file() {
     type Make = fn(&Service);
+    fn link(it: &Service, target: &str) {
+        symlink(target, &it.file).expect("is linked");
+    }
     let things: [(&str, Make); 12] = [
         ("a link to itself", |it| {
             symlink(&it.file, &it.file).expect("is linked")
@@ -122,37 +144,27 @@ async fn strange_things_in_the_place_of_the_file() {
             symlink(&it.file, it.beside("other")).expect("is linked");
         }),
         ("a folder", |it| fs::create_dir(&it.file).expect("is made")),
-        ("a link to its folder", |it| {
-            symlink(".", &it.file).expect("is linked")
-        }),
+        ("a link to its folder", |it| link(it, ".")),
         ("a named pipe", |it| make_fifo(&it.file)),
         ("a socket", |it| {
             drop(UnixListener::bind(&it.file).expect("is bound"))
         }),
-        ("zeros without end", |it| {
-            symlink("/dev/zero", &it.file).expect("is linked")
-        }),
-        ("nothing", |it| {
-            symlink("/dev/null", &it.file).expect("is linked")
-        }),
-        ("its own memory", |it| {
-            symlink("/proc/self/mem", &it.file).expect("is linked")
-        }),
+        ("zeros without end", |it| link(it, "/dev/zero")),
+        ("nothing", |it| link(it, "/dev/null")),
+        ("its own memory", |it| link(it, "/proc/self/mem")),
         ("a terabyte", |it| {
             let file = File::create(&it.file).expect("is made");
             file.set_len(1 << 40).expect("is sparse");
         }),
         ("a file as a folder", |it| {
             fs::write(it.beside("plain"), "").expect("is written");
-            symlink("plain/limits.toml", &it.file).expect("is linked");
+            link(it, "plain/limits.toml");
         }),
-        ("a name that is too long", |it| {
-            symlink("n".repeat(3_000), &it.file).expect("is linked");
-        }),
+        ("a name that is too long", |it| link(it, &"n".repeat(3_000))),
     ];
     let service = Service::watched(&table("a", 5)).await;
-    let mut version = 1;
     for (number, (name, make)) in things.into_iter().enumerate() {
+        let version = number as u64 + 1;
         service.remove();
         make(&service);
         let began = Instant::now();
@@ -169,13 +181,10 @@ async fn strange_things_in_the_place_of_the_file() {
         assert!(status.failures <= failures + 1, "{name}: {status:?}");
         assert_eq!((status.version, service.max().is_some()), (version, true));
         service.remove();
-        service.write(table("a", 6 + number as u64));
-        settle().await;
-        version += 1;
-        let status = service.status();
-        assert_eq!((status.version, status.error), (version, None), "{name}");
-        assert_eq!(service.max(), Some(6 + number as u64), "{name}");
-        assert!(status.watched.is_some(), "{name}");
+        service.write(table("a", 5 + version));
+        service.settle(name).await;
+        assert_eq!(service.seen(), (Some(5 + version), version + 1), "{name}");
+        assert!(service.status().watched.is_some(), "{name}");
     }
 }
 
@@ -184,6 +193,8 @@ async fn strange_things_in_the_place_of_the_file() {
 async fn odd_bytes() {
     let good = table("a", 9);
     let with = |before: &[u8], after: &[u8]| [before, good.as_bytes(), after].concat();
+    let arrays = format!("x = {}", "[".repeat(200_000));
+    let number = format!("[rules.a]\nmax-count = {}", "9".repeat(100_000));
     let refused = [
         ("NUL bytes", with(b"", b"\0\0\0")),
         ("a NUL byte before", with(b"\0", b"")),
@@ -199,19 +210,13 @@ async fn odd_bytes() {
         ("a table twice", with(good.as_bytes(), b"")),
         ("two documents", with(b"", b"---\n...\n")),
         ("brackets", "[".repeat(1 << 20).into_bytes()),
-        (
-            "nested arrays",
-            with(b"", format!("x = {}", "[".repeat(200_000)).as_bytes()),
-        ),
+        ("nested arrays", with(b"", arrays.as_bytes())),
         (
             "nested tables",
             format!("a{} = 1", ".a".repeat(200_000)).into_bytes(),
         ),
         ("a long line", with(b"", "x".repeat(1 << 20).as_bytes())),
-        (
-            "a long number",
-            format!("[rules.a]\nmax-count = {}", "9".repeat(100_000)).into_bytes(),
-        ),
+        ("a long number", number.into_bytes()),
     ];
     let service = Service::watched(&table("a", 5)).await;
     for (name, bytes) in refused {
@@ -219,47 +224,31 @@ async fn odd_bytes() {
         let began = Instant::now();
         assert!(service.limits.reload(&service.file).is_err(), "{name}");
         settle().await;
-        assert!(
-            began.elapsed() < PATIENT,
-            "{name} took {:?}",
-            began.elapsed()
-        );
-        let status = service.status();
-        let error = status.error.clone().unwrap_or_default();
+        let took = began.elapsed();
+        assert!(took < PATIENT, "{name} took {took:?}");
+        let error = service.status().error.unwrap_or_default();
         assert!(error.contains("limits.toml"), "{name}: {error}");
-        assert!(
-            error.len() < 2_000,
-            "{name}: {} bytes of an error",
-            error.len()
-        );
-        assert_eq!((status.version, service.max()), (1, Some(5)), "{name}");
+        assert!(error.len() < 2_000, "{name}: {} bytes", error.len());
+        assert_eq!(service.seen(), (Some(5), 1), "{name}");
     }
+    let comments = "# 漢 é \u{1f980}\n".repeat(1_000);
     let applied = [
         ("CRLF", good.replace('\n', "\r\n").into_bytes()),
         ("no line end", good.trim_end().as_bytes().to_vec()),
-        (
-            "comments",
-            with("# 漢 é \u{1f980}\n".repeat(1_000).as_bytes(), b"# end"),
-        ),
+        ("comments", with(comments.as_bytes(), b"# end")),
         ("blanks", with(b"\n\n \t \n", b"\n\n\t")),
     ];
     for (number, (name, bytes)) in applied.into_iter().enumerate() {
         service.write(bytes);
-        settle().await;
-        let status = service.status();
-        assert_eq!(
-            (status.version, status.error),
-            (number as u64 + 2, None),
-            "{name}"
-        );
-        assert_eq!(service.max(), Some(9), "{name}");
+        service.settle(name).await;
+        assert_eq!(service.seen(), (Some(9), number as u64 + 2), "{name}");
     }
     // Editors of some systems begin a file with it: either way, nothing in between.
     service.write(with(b"\xef\xbb\xbf", b"").as_slice());
     settle().await;
     let status = service.status();
-    let versions = if status.error.is_none() { 6 } else { 5 };
-    assert_eq!((status.version, service.max()), (versions, Some(9)));
+    let version = if status.error.is_none() { 6 } else { 5 };
+    assert_eq!(service.seen(), (Some(9), version));
 }
 
 /// One thread puts a named pipe and a file in turns into the place: no reading hangs, whichever it
@@ -314,33 +303,25 @@ fn a_call_that_hangs_holds_up_no_watcher() {
         time.sleep(60)\n";
     let service = Service::start(&table("a", 5));
     let mut holder = Command::new("python3");
-    let mut holder = holder
-        .args(["-c", HOLD])
-        .arg(&service.file)
-        .spawn()
-        .expect("python runs");
-    let began = Instant::now();
-    while !service.beside("limits.toml.held").exists() {
-        assert!(began.elapsed() < PATIENT, "the file is not held");
-        std::thread::sleep(millis(10));
-    }
-    let (limits, path) = (service.limits.clone(), service.file.clone());
-    std::thread::spawn(move || limits.reload(&path));
-    std::thread::sleep(millis(500));
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let (max, status) = runtime.block_on(async {
+    let holder = holder.args(["-c", HOLD]).arg(&service.file).spawn();
+    let mut holder = holder.expect("python runs");
+    let runtime = runtime();
+    let is_seen = runtime.block_on(async {
+        let held = service.beside("limits.toml.held");
+        eventually("the file is held", async || held.exists()).await;
+        let (limits, path) = (service.limits.clone(), service.file.clone());
+        std::thread::spawn(move || limits.reload(&path));
+        sleep(millis(500)).await;
         let other = service.beside("other.toml");
         fs::write(&other, table("a", 7)).expect("is written");
         service.limits.watch(&other).expect("a runtime");
-        sleep(Duration::from_secs(15)).await;
-        (service.max(), service.status())
+        let is_seen = async || service.max() == Some(7) || service.status().error.is_some();
+        timeout(Duration::from_secs(15), eventually("it is seen", is_seen)).await
     });
     runtime.shutdown_background();
     holder.kill().expect("is ours");
     holder.wait().expect("has ended");
-    let is_seen = max == Some(7) || status.error.is_some();
-    assert!(is_seen, "{status:?}");
+    assert!(is_seen.is_ok(), "{:?}", service.status());
 }
 
 /// Two valid contents in turns, at every pace: the rules are one or the other, and what stays is in
@@ -362,12 +343,8 @@ async fn two_contents_in_turns() {
                 assert_eq!(now, wanted, "after {pause} ms");
             }
         }
-        settle().await;
-        assert_eq!(
-            (service.max(), service.status().error),
-            (Some(8), None),
-            "{pause}"
-        );
+        service.settle(&format!("{pause} ms")).await;
+        assert_eq!(service.max(), Some(8), "{pause}");
     }
 }
 
@@ -375,12 +352,9 @@ async fn two_contents_in_turns() {
 #[tokio::test(start_paused = true)]
 async fn times_of_writes_that_mean_nothing() {
     let set = |service: &Service, time: SystemTime| {
-        let file = OpenOptions::new()
-            .write(true)
-            .open(&service.file)
-            .expect("opens");
-        file.set_times(FileTimes::new().set_modified(time))
-            .expect("is set");
+        let file = OpenOptions::new().write(true).open(&service.file);
+        let times = FileTimes::new().set_modified(time);
+        file.expect("opens").set_times(times).expect("is set");
     };
     let start = SystemTime::now();
     let times = [
@@ -405,18 +379,12 @@ async fn times_of_writes_that_mean_nothing() {
             set(&service, other);
             sleep(millis(700)).await;
         }
-        settle().await;
-        let status = service.status();
-        assert_eq!(
-            (status.version, status.error),
-            (version, None),
-            "only the time"
-        );
+        service.settle("only the time").await;
+        assert_eq!(service.status().version, version, "only the time");
     }
     // A time before 1970, where the file system has it.
     set(&service, SystemTime::UNIX_EPOCH - HOUR);
-    settle().await;
-    assert_eq!(service.status().error, None);
+    service.settle("before 1970").await;
 }
 
 /// A write in three parts within 200 ms, each part valid by itself, begun at every point between
@@ -437,17 +405,13 @@ async fn no_part_of_a_write_applies() {
             sleep(millis(95)).await;
             assert_eq!(all(), [Some(now); 3], "at {offset}");
             let file = OpenOptions::new().append(true).open(&service.file);
-            file.expect("opens")
-                .write_all(part.as_bytes())
-                .expect("is written");
+            let written = file.expect("opens").write_all(part.as_bytes());
+            written.expect("is written");
         }
         for _ in 0..50 {
             sleep(SETTLED / 50).await;
-            assert!(
-                all() == [Some(now); 3] || all() == [Some(next); 3],
-                "{:?}",
-                all()
-            );
+            let is_whole = all() == [Some(now); 3] || all() == [Some(next); 3];
+            assert!(is_whole, "{:?}", all());
             assert_eq!(service.status().kept_rules, &[] as &[String], "at {offset}");
         }
         assert_eq!(all(), [Some(next); 3], "at {offset}");
@@ -487,15 +451,9 @@ impl Model {
 
     fn check(&self, limits: &Limits, case: &str) {
         for path in PATHS {
-            let wanted = self
-                .rules
-                .get(path)
-                .filter(|(_, limits)| *limits && self.is_enabled);
-            assert_eq!(
-                max(limits, path),
-                wanted.map(|(max, _)| *max),
-                "{path} {case}"
-            );
+            let rule = self.rules.get(path);
+            let wanted = rule.filter(|(_, limits)| *limits && self.is_enabled);
+            assert_eq!(max(limits, path), wanted.map(|it| it.0), "{path} {case}");
         }
         let status = limits.status();
         assert_eq!(status.version, self.version, "{case}: {status:?}");
@@ -516,24 +474,20 @@ async fn a_story(seed: u64) {
         applied: start.clone(),
         kept: Vec::new(),
     };
-    let mut texts = Vec::new();
+    let mut texts: Vec<(String, BTreeMap<_, _>, bool)> = Vec::new();
     for step in 0..60 {
-        match random.u8(0..10) {
+        let kind = random.u8(0..10);
+        let is_broken = kind < 4;
+        match kind {
             0 => service.remove(),
             1 => service.write(""),
             2 => service.write("[rules.a]\nmax-count = -1\nwindow = \"1h\""),
             3 => service.write("# nothing\nenabled = true\n"),
             4 if !texts.is_empty() => {
                 // An edit is taken back, perhaps to what is in force.
-                let at = random.usize(..texts.len());
-                let (text, rules, enabled): &(String, BTreeMap<_, _>, bool) = &texts[at];
-                service.write(text);
-                model.apply(text.clone(), rules.clone(), *enabled);
-                settle().await;
-                let case = format!("seed {seed}, step {step}, again");
-                model.check(&service.limits, &case);
-                assert_eq!(service.status().error, None, "{case}");
-                continue;
+                let (text, rules, enabled) = texts[random.usize(..texts.len())].clone();
+                service.write(&text);
+                model.apply(text, rules, enabled);
             }
             _ => {
                 let enabled = random.u8(..) < 200;
@@ -552,17 +506,12 @@ async fn a_story(seed: u64) {
                 service.rename_over(&text);
                 texts.push((text.clone(), rules.clone(), enabled));
                 model.apply(text, rules, enabled);
-                settle().await;
-                let case = format!("seed {seed}, step {step}");
-                model.check(&service.limits, &case);
-                assert_eq!(service.status().error, None, "{case}");
-                continue;
             }
         }
         settle().await;
-        let case = format!("seed {seed}, step {step}, broken");
+        let case = format!("seed {seed}, step {step}, broken: {is_broken}");
         model.check(&service.limits, &case);
-        assert!(service.status().error.is_some(), "{case}");
+        assert_eq!(service.status().error.is_some(), is_broken, "{case}");
     }
     let status = service.status();
     assert_eq!(status.reloads + 1, status.version);
@@ -588,11 +537,10 @@ async fn gone_for_a_day() {
     assert_eq!((status.failures, status.version), (1, 1), "{status:?}");
     service.write(table("a", 5) + "enabled = false");
     settle().await;
-    assert_eq!((service.max(), service.status().version), (None, 2));
+    assert_eq!(service.seen(), (None, 2));
     service.write(table("a", 6));
-    settle().await;
-    assert_eq!((service.max(), service.status().version), (Some(6), 3));
-    assert_eq!(service.status().error, None);
+    service.settle("it is back").await;
+    assert_eq!(service.seen(), (Some(6), 3));
 }
 
 /// More layers than paths are remembered elsewhere: a rule in use stays, whichever it is.
@@ -601,24 +549,14 @@ async fn every_one_of_many_rules_in_use_stays() {
     let paths: Vec<_> = (0..10_100).map(|number| format!("p{number:05}")).collect();
     let text: String = paths.iter().map(|path| table(path, 5)).collect();
     let service = Service::start(&(text + &table("a", 5)));
-    let layers: Vec<_> = paths
-        .iter()
-        .map(|path| service.limits.layer(path))
-        .collect();
+    let layers = paths.iter().map(|path| service.limits.layer(path));
+    let _layers: Vec<_> = layers.collect();
     service.write(table("z", 1));
-    service.limits.reload(&service.file).expect("valid");
-    let gone = paths
-        .iter()
-        .filter(|path| max(&service.limits, path) != Some(5));
-    let gone: Vec<_> = gone.collect();
-    assert!(
-        gone.is_empty(),
-        "{} rules, the first is {:?}",
-        gone.len(),
-        gone.first()
-    );
+    service.reload();
+    let is_gone = |path: &&String| max(&service.limits, path) != Some(5);
+    let gone: Vec<_> = paths.iter().filter(is_gone).collect();
+    assert!(gone.is_empty(), "{} rules: {gone:.3?}", gone.len());
     assert_eq!(service.status().kept_rules.len(), paths.len() + 1);
-    drop(layers);
 }
 
 /// Watched a thousand times: one task is left, one error is told once, and the last file counts.
@@ -634,24 +572,15 @@ async fn watched_a_thousand_times() {
     }
     settle().await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
-    let status = service.status();
-    assert_eq!((status.version, service.max()), (1, Some(5)));
-    assert!(
-        status
-            .error
-            .as_ref()
-            .is_some_and(|error| error.contains("999.toml")),
-        "{status:?}"
-    );
-    assert!(
-        status
-            .watched
-            .is_some_and(|file| file.ends_with("999.toml"))
-    );
+    assert_eq!(service.seen(), (Some(5), 1));
+    let ReloadStatus { error, watched, .. } = service.status();
+    let error = error.unwrap_or_default();
+    assert!(error.contains("999.toml"), "{error}");
+    assert!(watched.is_some_and(|file| file.ends_with("999.toml")));
     fs::write(service.beside("998.toml"), table("a", 8)).expect("is written");
     fs::write(service.beside("999.toml"), table("a", 9)).expect("is written");
     settle().await;
-    assert_eq!((service.max(), service.status().version), (Some(9), 2));
+    assert_eq!(service.seen(), (Some(9), 2));
 }
 
 /// Limits that are dropped while their watchers read, apply or sleep: no task is left.
@@ -671,11 +600,8 @@ async fn watchers_that_are_dropped() {
             _ => drop((limits, layer)),
         }
     }
-    let began = Instant::now();
-    while Handle::current().metrics().num_alive_tasks() > 0 {
-        assert!(began.elapsed() < PATIENT, "a task is left");
-        sleep(millis(5)).await;
-    }
+    let tasks = Handle::current().metrics();
+    eventually("no task is left", async || tasks.num_alive_tasks() == 0).await;
 }
 
 /// From threads, with a runtime that ends under each watcher: nothing hangs, the rules stay, and
@@ -684,10 +610,8 @@ async fn watchers_that_are_dropped() {
 fn runtimes_end_under_watchers() {
     let service = Service::start(&table("a", 5));
     for number in 0..50 {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         runtime.block_on(async {
             service.write(table("a", 5 + number % 2));
@@ -702,15 +626,11 @@ fn runtimes_end_under_watchers() {
         assert!(matches!(service.max(), Some(5 | 6)));
     }
     assert_eq!(service.status().watched, None);
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build();
-    runtime.expect("a runtime").block_on(async {
+    paused_runtime().block_on(async {
         service.write(table("a", 9));
         service.limits.watch(&service.file).expect("a runtime");
-        settle().await;
-        assert_eq!((service.max(), service.status().error), (Some(9), None));
+        service.settle("the next watcher").await;
+        assert_eq!(service.max(), Some(9));
     });
 }
 
@@ -721,42 +641,37 @@ async fn everybody_replaces_rules_at_once() {
     let service = Service::start(&table("a", 5));
     service.limits.watch(&service.file).expect("a runtime");
     let is_over = AtomicBool::new(false);
-    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
+    let change = |thread: u64| {
+        for number in 0..600 {
+            match (number + thread) % 3 {
+                0 => service.limits.rules().replace(rules(7)),
+                1 => {
+                    let new = service.beside(&format!("new{thread}"));
+                    fs::write(&new, table("a", 8 + number % 2)).expect("is written");
+                    fs::rename(&new, &service.file).expect("is renamed");
+                }
+                _ => service.reload(),
+            }
+        }
+    };
+    let look = || {
+        let mut last = service.status();
+        while !is_over.load(Ordering::Relaxed) {
+            let now = service.status();
+            assert!(now.version >= last.version, "{last:?} then {now:?}");
+            assert!(now.reloads >= last.reloads, "{last:?} then {now:?}");
+            if now.version == last.version {
+                assert_eq!(now.content_hash, last.content_hash);
+                assert_eq!(now.applied_at, last.applied_at);
+            }
+            assert!(matches!(service.max(), Some(5 | 7 | 8 | 9)));
+            last = now;
+        }
+    };
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
-            let changes: Vec<_> = (0..2)
-                .map(|thread| {
-                    let service = &service;
-                    scope.spawn(move || {
-                        for number in 0..600_u64 {
-                            match (number + thread) % 3 {
-                                0 => service.limits.rules().replace(Rules::from_iter([rule(7)])),
-                                1 => {
-                                    let text = table("a", 8 + number % 2);
-                                    let new = service.beside(&format!("new{thread}"));
-                                    fs::write(&new, text).expect("is written");
-                                    fs::rename(&new, &service.file).expect("is renamed");
-                                }
-                                _ => service.limits.reload(&service.file).expect("valid"),
-                            }
-                        }
-                    })
-                })
-                .collect();
-            scope.spawn(|| {
-                let mut last = service.status();
-                while !is_over.load(Ordering::Relaxed) {
-                    let now = service.status();
-                    assert!(now.version >= last.version, "{last:?} then {now:?}");
-                    assert!(now.reloads >= last.reloads, "{last:?} then {now:?}");
-                    if now.version == last.version {
-                        assert_eq!(now.content_hash, last.content_hash);
-                        assert_eq!(now.applied_at, last.applied_at);
-                    }
-                    assert!(matches!(service.max(), Some(5 | 7 | 8 | 9)));
-                    last = now;
-                }
-            });
+            let changes = [0, 1].map(|thread| scope.spawn(move || change(thread)));
+            scope.spawn(look);
             for change in changes {
                 change.join().expect("no panic");
             }
@@ -764,15 +679,12 @@ async fn everybody_replaces_rules_at_once() {
         });
     });
     service.rename_over(table("a", 3));
-    service.limits.reload(&service.file).expect("valid");
+    service.reload();
     let status = service.status();
     assert_eq!((service.max(), &status.error), (Some(3), &None));
     // The watcher finds what is in force.
     sleep(2 * SETTLED).await;
-    assert_eq!(
-        (service.max(), service.status().version),
-        (Some(3), status.version)
-    );
+    assert_eq!(service.seen(), (Some(3), status.version));
     assert!(status.version > 400, "{status:?}");
 }
 
@@ -789,7 +701,7 @@ async fn the_largest_file() {
     assert!(service.limits.reload(&service.file).is_err());
     assert_eq!(service.max(), Some(5));
     service.write(filled(LARGEST));
-    service.limits.reload(&service.file).expect("valid");
+    service.reload();
     assert_eq!(service.max(), Some(6));
 }
 
@@ -798,24 +710,23 @@ async fn the_largest_file() {
 #[tokio::test(start_paused = true)]
 async fn what_code_replaced_is_not_what_the_file_says() {
     let service = Service::watched(&table("a", 5)).await;
-    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
-    service.limits.rules().replace(Rules::from_iter([rule(7)]));
+    service.limits.rules().replace(rules(7));
     settle().await;
-    assert_eq!((service.max(), service.status().version), (Some(7), 2));
+    assert_eq!(service.seen(), (Some(7), 2));
     // Called, the file says 5 again: the rules in force are not those of this file.
-    service.limits.reload(&service.file).expect("valid");
+    service.reload();
     let status = service.status();
-    assert_eq!((service.max(), status.version), (Some(5), 3), "{status:?}");
+    assert_eq!(service.seen(), (Some(5), 3), "{status:?}");
     assert!(status.content_hash.is_some());
     // The same for the watcher, once the file has changed and is back.
-    service.limits.rules().replace(Rules::from_iter([rule(7)]));
+    service.limits.rules().replace(rules(7));
     service.write("[rules.a]");
     settle().await;
     assert_eq!(service.max(), Some(7));
     assert!(service.status().error.is_some());
     service.write(table("a", 6));
-    settle().await;
-    assert_eq!((service.max(), service.status().error), (Some(6), None));
+    service.settle("it is mended").await;
+    assert_eq!(service.max(), Some(6));
 }
 
 /// A rule that was kept has the key, the prefix and the candidate that it had, also if the tables
@@ -842,10 +753,8 @@ async fn a_kept_rule_is_whole() {
         let now = service.limits.rules().load();
         let after = now.get("a").expect("is kept");
         let is_shadow = switch.contains("true");
-        assert_eq!(
-            (after.prefix(), after.cost(), after.is_shadow()),
-            (Some("p:"), 2, is_shadow)
-        );
+        let kept = (after.prefix(), after.cost(), after.is_shadow());
+        assert_eq!(kept, (Some("p:"), 2, is_shadow));
         assert!(is_shadow || before == whole(after), "{after:?}");
         assert!(after.shadow().is_some());
     }
@@ -856,20 +765,17 @@ async fn a_kept_rule_is_whole() {
 #[test]
 fn a_relative_name_and_another_working_directory() {
     let folder = tempfile::tempdir().expect("a folder");
-    let worker = Command::new(std::env::current_exe().expect("a test"))
-        .args([
-            "--ignored",
-            "--exact",
-            "attacks::reload::worker_in_another_directory",
-        ])
-        .env(WORKER_FOLDER, folder.path())
-        .output()
-        .expect("the worker runs");
+    let mut worker = Command::new(std::env::current_exe().expect("a test"));
+    worker.args([
+        "--ignored",
+        "--exact",
+        "reload::worker_in_another_directory",
+    ]);
+    let worker = worker.env(WORKER_FOLDER, folder.path()).output();
+    let worker = worker.expect("the worker runs");
     let said = String::from_utf8_lossy(&worker.stdout);
-    assert!(
-        worker.status.success() && said.contains("1 passed"),
-        "{said}"
-    );
+    assert!(worker.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
 }
 
 const WORKER_FOLDER: &str = "TIDEGATE_TEST_WORKING_DIRECTORY";
@@ -885,11 +791,7 @@ fn worker_in_another_directory() {
     fs::create_dir(folder.join("other")).expect("is made");
     fs::write("limits.toml", table("a", 5)).expect("is written");
     fs::write("other/limits.toml", table("a", 1)).expect("is written");
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build();
-    runtime.expect("a runtime").block_on(async {
+    paused_runtime().block_on(async {
         let limits = Limits::from_file("limits.toml").expect("valid");
         let _layer = limits.layer("a");
         limits.watch("limits.toml").expect("a runtime");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
+use axum::routing::any;
 use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -25,28 +25,31 @@ use tidegate::rule::Share;
 use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
 use tidegate::test_util::ManualClock;
 use tidegate::{
-    Algorithm, Decision, Denied, Failed, Headers, Key, Limits, MemoryStore, Quota, Recovery,
-    RedisStore, Resilient, Rule, Rules, Store, StoreError, Take,
+    Algorithm, Decision, Denied, Failed, Headers, Key, Limits, MemoryStore, Recovery, RedisStore,
+    Resilient, Rule, Rules, Store, StoreError, Take,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt};
 
+use kit::http::{get, send};
 use kit::stub::Stub;
-use kit::{HOUR, PATIENT, app, behind, connect, millis, run};
+use kit::{
+    HOUR, PATIENT, app, behind, check_expiries, connect, eventually, keys, millis,
+    per_hour as of_one, quota, run, words,
+};
 
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
 fn of_quotas(path: &str, quotas: &[(u64, Duration)]) -> Rule {
-    let quotas = quotas
-        .iter()
-        .map(|(max, window)| Quota::new(*window, *max).expect("a valid quota"));
+    let quotas = quotas.iter().map(|(max, window)| quota(*max, *window));
     Rule::new(path, quotas).expect("a valid rule")
 }
 
-fn of_one(path: &str, max: u64) -> Rule {
-    of_quotas(path, &[(max, HOUR)])
+/// The rule `a` with the candidate `a`, by the hour.
+fn tried(max: u64, candidate: u64) -> Rule {
+    of_one("a", max).with_shadow(of_one("a", candidate))
 }
 
 fn limits(rule: Rule, store: impl Store) -> Limits {
@@ -69,11 +72,6 @@ fn cost(head: &Parts) -> u64 {
     cost.parse().expect("a number")
 }
 
-async fn send(app: &Router, target: &str) -> Response<Body> {
-    let request = Request::get(target).body(Body::empty()).expect("valid");
-    app.clone().oneshot(request).await.expect("no error")
-}
-
 async fn status(app: &Router, target: &str) -> u16 {
     send(app, target).await.status().as_u16()
 }
@@ -85,15 +83,6 @@ fn counted(limits: &Limits) -> RuleSnapshot {
 
 fn is_of_shadow(take: &Take) -> bool {
     take.rule().is_shadow()
-}
-
-/// Waits in real time until this is true.
-async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_true() {
-        assert!(began.elapsed() < PATIENT, "never: {what}");
-        sleep(millis(5)).await;
-    }
 }
 
 /// What a client sees of a response.
@@ -118,6 +107,22 @@ fn any_quotas(random: &mut fastrand::Rng, most: usize) -> Vec<(u64, Duration)> {
     (0..number).map(quota).collect()
 }
 
+fn clocked() -> ManualClock {
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_123);
+    clock
+}
+
+/// The statuses of so many requests at once, each in a task of its own.
+async fn statuses_at_once(app: &Router, targets: impl Iterator<Item = String>) -> Vec<u16> {
+    let requests = targets.map(|target| {
+        let app = app.clone();
+        tokio::spawn(async move { status(&app, &target).await })
+    });
+    let answers = join_all(requests.collect::<Vec<_>>()).await.into_iter();
+    answers.map(|answer| answer.expect("no panic")).collect()
+}
+
 /// Random histories: each answer, each decision and each refund is as without a candidate, whatever
 /// the candidate is.
 async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
@@ -127,8 +132,7 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
         let rule = rule.with_algorithm(any_algorithm(&mut random));
         let candidate = of_quotas("a", &any_quotas(&mut random, 16));
         let candidate = candidate.with_algorithm(any_algorithm(&mut random));
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_123);
+        let clock = clocked();
         let store: Arc<dyn Store> = match redis {
             None => Arc::new(MemoryStore::new().clock(clock.clone())),
             Some(server) => Arc::new(connect(&server.url, PATIENT).await.clock(clock.clone())),
@@ -158,15 +162,12 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
             let (one, two) = (send(&plain.0, &target).await, send(&tried.0, &target).await);
             asked += u64::from(!tenant.is_empty());
             let case = format!("seed {seed}, step {step}: {target}");
-            assert_eq!(
-                Decision::from_extensions(one.extensions()),
-                Decision::from_extensions(two.extensions()),
-                "{case}"
-            );
-            let of = |response: &Response<Body>| Charges::from_extensions(response.extensions());
-            match (of(&one), of(&two)) {
-                (one, two) if (one.len(), two.len()) == (1, 1) => charges.push((one, two)),
-                (one, two) if (one.len(), two.len()) == (0, 0) => {}
+            let both = [&one, &two].map(Response::extensions);
+            let [decision, same] = both.map(Decision::from_extensions);
+            assert_eq!(decision, same, "{case}");
+            match both.map(Charges::from_extensions) {
+                [one, two] if (one.len(), two.len()) == (1, 1) => charges.push((one, two)),
+                [one, two] if (one.len(), two.len()) == (0, 0) => {}
                 other => panic!("{case}: {other:?}"),
             }
             assert_eq!(seen(one).await, seen(two).await, "{case}");
@@ -178,29 +179,19 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
             clock.set(clock.now() + random.u64(0..700_000));
         }
         let (one, two) = (counted(&plain.1), counted(&tried.1));
-        for outcome in [Allowed, DecisionOutcome::Denied, Never] {
-            assert_eq!(
-                one.decisions(outcome),
-                two.decisions(outcome),
-                "seed {seed}"
-            );
-        }
-        assert_eq!(
-            (one.units, one.refunded_units),
-            (two.units, two.refunded_units)
-        );
-        assert_eq!(one.denials, two.denials, "seed {seed}");
+        let counts = |it: &RuleSnapshot| {
+            let outcomes = [Allowed, DecisionOutcome::Denied, Never];
+            let decisions = outcomes.map(|outcome| it.decisions(outcome));
+            (decisions, it.units, it.refunded_units, it.denials.clone())
+        };
+        assert_eq!(counts(&one), counts(&two), "seed {seed}");
         assert!(two.decisions(ShadowDenied) <= asked, "seed {seed}");
     }
 }
 
 #[tokio::test]
-async fn histories_in_memory_are_as_without_a_candidate() {
+async fn histories_are_as_without_a_candidate() {
     equal_histories(0..150, None).await;
-}
-
-#[tokio::test]
-async fn histories_on_redis_are_as_without_a_candidate() {
     let server = Redis::start();
     equal_histories(0..12, Some(&server)).await;
 }
@@ -213,8 +204,7 @@ async fn a_shadow_rule_counts_what_it_would_have_denied() {
         let mut random = fastrand::Rng::with_seed(random::seed(seed));
         let rule = of_quotas("a", &any_quotas(&mut random, 16));
         let rule = rule.with_algorithm(any_algorithm(&mut random));
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_123);
+        let clock = clocked();
         let store = || MemoryStore::new().clock(clock.clone());
         let enforced = limits(rule.clone(), store());
         let alone = limits(rule.clone().into_shadow(), store());
@@ -233,18 +223,10 @@ async fn a_shadow_rule_counts_what_it_would_have_denied() {
             }
             clock.set(clock.now() + random.u64(0..700_000));
         }
-        let names = |denials: &[(String, u64)]| denials.to_vec();
-        let expected = names(&counted(&enforced).denials);
-        assert_eq!(
-            names(&counted(&alone).shadow_denials),
-            expected,
-            "seed {seed}"
-        );
-        assert_eq!(
-            names(&counted(&beside).shadow_denials),
-            expected,
-            "seed {seed}"
-        );
+        for limits in [&alone, &beside] {
+            let denials = counted(limits).shadow_denials;
+            assert_eq!(denials, counted(&enforced).denials, "seed {seed}");
+        }
     }
 }
 
@@ -271,19 +253,16 @@ const BAD_ANSWERS: [(&str, Answer); 5] = [
 ];
 
 async fn bad_answers(name: &str, answer: Answer) {
-    let enforced = of_one("a", 3).with_shadow(of_one("a", 1));
     for (rule, expected) in [
-        (enforced, [200, 200, 200, 429, 429]),
+        (tried(3, 1), [200, 200, 200, 429, 429]),
         (of_one("a", 1).into_shadow(), [200; 5]),
     ] {
         let store = Stub::answering(MemoryStore::new(), move |take| {
             is_of_shadow(take).then(answer)
         });
         let limits = limits(rule, store);
-        let layer = limits
-            .layer("a")
-            .on_error(async |_: Failed| StatusCode::IM_A_TEAPOT);
-        let app = app(layer);
+        let layer = limits.layer("a");
+        let app = app(layer.on_error(async |_: Failed| StatusCode::IM_A_TEAPOT));
         for expected in expected {
             let began = tokio::time::Instant::now();
             assert_eq!(status(&app, "/").await, expected, "{name}");
@@ -342,13 +321,10 @@ async fn a_shadow_rule_shows_nothing_in_nested_layers() {
     let quiet = |path| {
         let degrade = async |_: Denied| -> StatusCode { unreachable!("it never denies") };
         let failing = async |_: Failed| -> Recovery { unreachable!("it never fails") };
-        limits
-            .layer(path)
-            .degrade(degrade)
-            .on_error(failing)
-            .wait(HOUR)
+        let layer = limits.layer(path).degrade(degrade);
+        layer.on_error(failing).wait(HOUR)
     };
-    let routes = Router::new().route("/", get(handler).layer(quiet("inner")));
+    let routes = Router::new().route("/", any(handler).layer(quiet("inner")));
     let app = routes.layer(limits.layer("middle")).layer(quiet("outer"));
     for expected in [200, 200, 429] {
         let response = send(&app, "/").await;
@@ -394,19 +370,12 @@ async fn a_waiting_request_asks_its_candidate_once() {
     let rule = of_quotas("a", &[(1, window)]).with_shadow(of_quotas("a", &[(2, window)]));
     let limits = limits(rule, store.clone());
     let app = app(limits.layer("a").wait(HOUR));
-    let requests = (0..5).map(|_| {
-        let app = app.clone();
-        tokio::spawn(async move { status(&app, "/").await })
-    });
-    for request in requests.collect::<Vec<_>>() {
-        assert_eq!(request.await.expect("no panic"), 200);
-    }
+    let targets = (0..5).map(|_| "/".to_owned());
+    assert_eq!(statuses_at_once(&app, targets).await, [200; 5]);
     assert!(store.asked(|take| !is_of_shadow(take)) > 10);
     assert_eq!(store.asked(is_of_shadow), 5);
-    assert_eq!(
-        store.asked(|take| is_of_shadow(take) && take.is_repeat()),
-        0
-    );
+    let repeats = store.asked(|take| is_of_shadow(take) && take.is_repeat());
+    assert_eq!(repeats, 0);
     let a = counted(&limits);
     assert_eq!((a.decisions(Allowed), a.decisions(ShadowDenied)), (5, 3));
 }
@@ -423,13 +392,11 @@ async fn dropped_requests_leave_neither_tasks_nor_keys() {
     for algorithm in Algorithm::ALL {
         let path = format!("{algorithm:?}");
         let candidate = of_quotas(&path, &[(9, HOUR), (5, 2 * HOUR)]).with_algorithm(algorithm);
-        let rules = [
-            of_one(&path, 20)
-                .with_algorithm(algorithm)
-                .with_shadow(candidate.clone()),
+        let enforced = of_one(&path, 20).with_algorithm(algorithm);
+        for rule in [
+            enforced.with_shadow(candidate.clone()),
             candidate.into_shadow(),
-        ];
-        for rule in rules {
+        ] {
             let limits = limits(rule, store.clone());
             let layer = limits.layer(&path).key(tenant).wait(millis(20));
             let app = app(layer);
@@ -448,21 +415,10 @@ async fn dropped_requests_leave_neither_tasks_nor_keys() {
             clients.join_all().await;
         }
     }
-    eventually("all tasks have ended", || tasks() <= before).await;
-    let mut connection = server.connection();
-    let keys: Vec<String> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut connection)
-        .expect("lists");
-    let of_shadows = keys.iter().filter(|key| key.contains("~shadow"));
-    assert!(of_shadows.count() > 40, "{keys:?}");
-    for key in keys {
-        let ttl: i64 = redis::cmd("PTTL")
-            .arg(&key)
-            .query(&mut connection)
-            .expect("says");
-        assert!(ttl > 0 || ttl == -2, "{key} stays for ever: {ttl}");
-    }
+    eventually("all tasks have ended", async || tasks() <= before).await;
+    let of_shadows = keys(&server, "*~shadow*");
+    assert!(of_shadows.len() > 40, "{of_shadows:?}");
+    check_expiries(&server, &[]);
 }
 
 /// A server that hangs: all tasks that wait for candidates end with the store's time-out.
@@ -480,13 +436,13 @@ async fn no_task_outlives_a_hanging_server() {
     let statuses = join_all((0..500).map(|_| status(&app, "/"))).await;
     assert!(began.elapsed() < PATIENT / 2, "{:?}", began.elapsed());
     assert!(statuses.iter().all(|status| *status == 200));
-    eventually("all questions failed", || {
+    eventually("all questions failed", async || {
         counted(&limits).shadow_errors == 500
     })
     .await;
     proxy.all(Mode::Pass);
     // The connection has been made anew meanwhile.
-    eventually("all tasks have ended", || tasks() <= before + 12).await;
+    eventually("all tasks have ended", async || tasks() <= before + 12).await;
     let a = counted(&limits);
     assert_eq!((a.proceeded, a.decisions(ShadowDenied)), (0, 0), "{a:?}");
 }
@@ -499,35 +455,24 @@ async fn wrong_types_under_the_keys_of_shadows() {
     let store = connect(&proxy.url, PATIENT).await;
     for algorithm in Algorithm::ALL {
         let candidate = of_one("a", 1).with_algorithm(algorithm).with_prefix("t:");
-        let rule = of_one("a", 2)
-            .with_algorithm(algorithm)
-            .with_shadow(candidate.clone());
+        let rule = of_one("a", 2).with_algorithm(algorithm);
+        let rule = rule.with_shadow(candidate.clone());
         let shadow = rule.shadow().expect("a candidate");
         for number in 0..70 {
             let key = Key::from(format!("{algorithm:?}{number}").as_str());
             let name = Take::new(Arc::clone(shadow), key.clone()).name("");
             run(&server, &format!("DEL {name}"));
-            match number % 3 {
-                0 => run(&server, &format!("HSET {name} a b")),
-                1 => run(&server, &format!("RPUSH {name} nonsense")),
-                _ => run(&server, &format!("SADD {name} nonsense")),
-            }
+            let command = ["HSET name a b", "RPUSH name nonsense", "SADD name nonsense"];
+            run(&server, &command[number % 3].replace("name", &name));
         }
         let limits = limits(rule.clone(), store.clone());
         let app = app(limits.layer("a").key(tenant));
-        let requests = (0..280).map(|number| {
-            let target = format!("/?{algorithm:?}{}", number % 70);
-            let app = app.clone();
-            tokio::spawn(async move { status(&app, &target).await })
-        });
-        let mut statuses = Vec::new();
-        for request in requests.collect::<Vec<_>>() {
-            statuses.push(request.await.expect("no panic"));
-        }
+        let targets = (0..280).map(|number| format!("/?{algorithm:?}{}", number % 70));
+        let statuses = statuses_at_once(&app, targets).await;
         let ok = statuses.iter().filter(|status| **status == 200).count();
         let denied = statuses.iter().filter(|status| **status == 429).count();
         assert_eq!((ok, denied), (140, 140), "{algorithm:?}");
-        eventually("the candidates' answers are counted", || {
+        eventually("the candidates' answers are counted", async || {
             counted(&limits).shadow_errors == 280
         })
         .await;
@@ -539,73 +484,43 @@ async fn wrong_types_under_the_keys_of_shadows() {
 #[tokio::test]
 async fn no_path_has_the_keys_of_a_shadow() {
     let paths = [
-        "a",
-        "a~",
-        "a~shadow",
-        "a~shadow~shadow",
-        "a~gcra",
-        "a~gcra~shadow",
-        "a~window~shadow",
-        "a~shadow~gcra",
-        "a%7Eshadow",
-        "a%7eshadow",
-        "a%257Eshadow",
-        "~shadow",
-        "shadow",
-        "~",
-        "a:b",
-        "a%3Ab",
-        "a{b}",
-        "a b",
-        "a~fixed",
-        "a\n",
-        "a\0",
-        "a%",
-        "a%%",
-        "é",
-        "%C3%A9",
-    ];
-    let keys = [
-        Key::default(),
-        Key::from(""),
-        Key::from("~shadow"),
-        Key::default().with_nothing(),
-    ];
+        words(
+            "a a~ a~shadow a~shadow~shadow a~gcra a~gcra~shadow a~window~shadow a~shadow~gcra
+        a%7Eshadow a%7eshadow a%257Eshadow ~shadow shadow ~ a:b a%3Ab a{b} a~fixed a% a%% é %C3%A9",
+        ),
+        vec!["a b", "a\n", "a\0"],
+    ]
+    .concat();
+    let nothing = Key::default().with_nothing();
+    let keys = [Key::default(), Key::from(""), Key::from("~shadow"), nothing];
     let mut names = HashSet::new();
-    for (path, algorithm) in paths
+    let all = paths
         .iter()
-        .flat_map(|path| Algorithm::ALL.map(|it| (path, it)))
-    {
+        .flat_map(|path| Algorithm::ALL.map(|it| (path, it)));
+    for (path, algorithm) in all {
         let rule = of_one(path, 1).with_algorithm(algorithm);
         let candidate = rule.clone().with_shadow(rule.clone());
         let shadow = candidate.shadow().expect("a candidate");
         assert_eq!(shadow.id(), rule.clone().into_shadow().id(), "{path}");
-        for (rule, key) in [&rule, &**shadow]
-            .iter()
-            .flat_map(|rule| keys.iter().map(move |key| (rule, key)))
-        {
-            let name = Take::new(Arc::new(Rule::clone(rule)), key.clone()).name("p:");
-            assert!(
-                names.insert(name.clone()),
-                "{name} twice, by {path} {algorithm:?}"
-            );
+        for rule in [&Arc::new(rule), shadow] {
+            for key in &keys {
+                let name = Take::new(Arc::clone(rule), key.clone()).name("p:");
+                let is_new = names.insert(name.clone());
+                assert!(is_new, "{name} twice, by {path} {algorithm:?}");
+            }
         }
     }
     // And on a store: the rule "a" with a candidate beside the enforced rule "a~shadow".
     let server = Redis::start();
     let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
     for store in [redis, Arc::new(MemoryStore::new())] {
-        let rules = [
-            of_one("a", 4).with_shadow(of_one("a", 4)),
-            of_one("a~shadow", 4),
-        ];
-        let limits = Limits::new(rules).store(Arc::clone(&store));
+        let limits = Limits::new([tried(4, 4), of_one("a~shadow", 4)]).store(Arc::clone(&store));
         let [a, other] = ["a", "a~shadow"].map(|path| app(limits.layer(path)));
         for expected in [200, 200, 200, 200, 429] {
             assert_eq!(status(&a, "/").await, expected);
             assert_eq!(status(&other, "/").await, expected);
         }
-        eventually("the candidate is counted", || {
+        eventually("the candidate is counted", async || {
             counted(&limits).decisions(ShadowDenied) == 1
         })
         .await;
@@ -625,11 +540,8 @@ async fn switched_between_shadow_and_enforced() {
     let (mut limited, mut free) = (0_u64, 0_u64);
     for round in 0..20 {
         let is_shadow = round % 2 == 1;
-        let now = if is_shadow {
-            rule.clone().into_shadow()
-        } else {
-            rule.clone()
-        };
+        let (enforced, shadow) = (rule.clone(), rule.clone().into_shadow());
+        let now = if is_shadow { shadow } else { enforced };
         limits.rules().replace(Rules::from_iter([now]));
         let responses = join_all((0..10).map(|_| send(&app, "/"))).await;
         for response in responses {
@@ -644,7 +556,7 @@ async fn switched_between_shadow_and_enforced() {
         }
     }
     assert_eq!((limited, free), (30, 100));
-    eventually("all is counted", || {
+    eventually("all is counted", async || {
         let a = counted(&limits);
         a.decisions(Allowed) + a.decisions(ShadowDenied) + a.decisions(DecisionOutcome::Denied)
             == 200
@@ -652,10 +564,7 @@ async fn switched_between_shadow_and_enforced() {
     .await;
     let a = counted(&limits);
     let outcomes = [Allowed, DecisionOutcome::Denied, Never, ShadowDenied];
-    assert_eq!(
-        outcomes.map(|outcome| a.decisions(outcome)),
-        [60, 70, 0, 70]
-    );
+    assert_eq!(outcomes.map(|it| a.decisions(it)), [60, 70, 0, 70]);
     assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (70, 70));
 }
 
@@ -691,10 +600,8 @@ async fn what_a_candidate_is_asked() {
     let foreign = |_: &Parts| -> Result<Key, KeyError> { panic!("not the rule's key") };
     let candidate = of_one("b", 4).with_cost(3).with_key(foreign);
     let candidate = candidate.with_shadow(of_one("a", 0));
-    let rule = of_one("a", 9)
-        .with_cost(2)
-        .with_key(tenant)
-        .with_shadow(candidate);
+    let rule = of_one("a", 9).with_cost(2).with_key(tenant);
+    let rule = rule.with_shadow(candidate);
     for (rule, asked) in [(rule.clone(), [1, 1]), (rule.into_shadow(), [0, 1])] {
         let store = Stub::listening(MemoryStore::new());
         let limits = limits(rule, store.clone());
@@ -731,26 +638,20 @@ async fn only_a_ready_service_is_called() {
         }
 
         fn call(&mut self, _: Request<Body>) -> Self::Future {
-            assert!(
-                std::mem::take(&mut self.is_ready),
-                "it was not polled ready"
-            );
+            let was_ready = std::mem::take(&mut self.is_ready);
+            assert!(was_ready, "it was not polled ready");
             std::future::ready(Ok(Response::new(Body::empty())))
         }
     }
     let server = Redis::start();
     let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
     for store in [redis, Arc::new(MemoryStore::new())] {
-        for rule in [
-            of_one("a", 1).into_shadow(),
-            of_one("a", 9).with_shadow(of_one("a", 1)),
-        ] {
+        for rule in [of_one("a", 1).into_shadow(), tried(9, 1)] {
             let limits = limits(rule, Arc::clone(&store));
             let mut service = limits.layer("a").wait(HOUR).layer(Strict::default());
             for _ in 0..4 {
                 let ready = service.ready().await.expect("no error");
-                let request = Request::get("/").body(Body::empty()).expect("valid");
-                let response = ready.call(request).await.expect("no error");
+                let response = ready.call(get("/")).await.expect("no error");
                 assert_eq!(response.status().as_u16(), 200);
             }
         }
@@ -758,23 +659,19 @@ async fn only_a_ready_service_is_called() {
 }
 
 /// A store whose answers to candidates never come: what waits for them is given up some time.
-async fn tasks_after_an_hour(requests: usize) -> usize {
+#[tokio::test(start_paused = true)]
+async fn no_task_waits_for_ever() {
     let store = Stub::answering(MemoryStore::new(), |take| {
         is_of_shadow(take).then(|| StoreFuture::boxed(std::future::pending()))
     });
-    let limits = limits(of_one("a", 1_000_000).with_shadow(of_one("a", 1)), store);
+    let limits = limits(tried(1_000_000, 1), store);
     let app = app(limits.layer("a"));
-    for _ in 0..requests {
+    for _ in 0..1_000 {
         assert_eq!(status(&app, "/").await, 200);
     }
     drop((app, limits));
     sleep(HOUR).await;
-    Handle::current().metrics().num_alive_tasks()
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_task_waits_for_ever() {
-    assert_eq!(tasks_after_an_hour(1_000).await, 0);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
 /// Without a tokio runtime, a store may still answer later: with a candidate, too.
@@ -796,8 +693,8 @@ fn without_a_runtime() {
     };
     for (is_shadow_late, rule) in [
         (false, of_one("a", 9)),
-        (false, of_one("a", 9).with_shadow(of_one("a", 9))),
-        (true, of_one("a", 9).with_shadow(of_one("a", 9))),
+        (false, tried(9, 9)),
+        (true, tried(9, 9)),
         (true, of_one("a", 9).into_shadow()),
     ] {
         let store = Stub::answering(MemoryStore::new(), move |take| {
@@ -853,12 +750,9 @@ async fn the_node_of_the_candidates_hangs() {
 #[tokio::test]
 async fn a_fallback_counts_candidates_apart() {
     for processes in [1, 2] {
-        let failing = Stub::answering(MemoryStore::new(), |_| {
-            Some(StoreFuture::boxed(async { Err(refused()) }))
-        });
+        let failing = Stub::failing(StoreErrorKind::Refused);
         let store = Resilient::bare(failing).fallback(Share::of_processes(processes));
-        let rule = of_one("a", 12).with_shadow(of_one("a", 4));
-        let limits = limits(rule, store);
+        let limits = limits(tried(12, 4), store);
         let app = app(limits.layer("a"));
         let mut allowed = 0;
         for _ in 0..20 {
@@ -866,7 +760,7 @@ async fn a_fallback_counts_candidates_apart() {
         }
         let share = u64::from(processes);
         assert_eq!(allowed, 12 / share);
-        eventually("the candidate is counted", || {
+        eventually("the candidate is counted", async || {
             counted(&limits).decisions_by(ShadowDenied, Source::Fallback) == 20 - 4 / share
         })
         .await;
@@ -884,9 +778,8 @@ fn the_order_of_setters() {
         assert_eq!(early.id(), late.clone().into_shadow().id(), "twice is once");
         assert!(early.is_shadow() && early.id() != plain.id());
 
-        let beside = of_one("b", 1)
-            .with_shadow(plain.clone())
-            .with_algorithm(Algorithm::Gcra);
+        let beside = of_one("b", 1).with_shadow(plain.clone());
+        let beside = beside.with_algorithm(Algorithm::Gcra);
         let of_b = of_one("b", 1).with_algorithm(algorithm).into_shadow();
         let shadow = beside.shadow().expect("a candidate");
         assert_eq!((shadow.id(), shadow.path()), (of_b.id(), "b"));
@@ -910,8 +803,7 @@ async fn a_candidate_takes_no_room_in_a_small_store() {
     };
     let plain = all(of_one("a", 1)).await;
     assert_eq!(plain, [200; 8]);
-    let tried = all(of_one("a", 1).with_shadow(of_one("a", 1))).await;
-    assert_eq!(tried, plain, "beside a candidate");
+    assert_eq!(all(tried(1, 1)).await, plain, "beside a candidate");
 }
 
 /// As many callers as may be in flight: a candidate takes no caller's place.
@@ -940,6 +832,6 @@ async fn a_candidate_takes_no_place_in_flight() {
         }
     };
     assert_eq!(all(of_one("a", 1_000_000)).await, 0);
-    let tried = of_one("a", 1_000_000).with_shadow(of_one("a", 1_000_000));
-    assert_eq!(all(tried).await, 0, "of 200 requests beside a candidate");
+    let beside = all(tried(1_000_000, 1_000_000)).await;
+    assert_eq!(beside, 0, "of 200 requests beside a candidate");
 }
