@@ -4,22 +4,30 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kit::limiter_oracle::Monitor;
 use kit::proxy::{Mode, Proxy};
-use redis::{Commands, cmd};
+use kit::{
+    HOUR, LimiterCalls, PATIENT, Redis as Server, SECOND, Stopwatch, eventually, handle, kind,
+    millis, overall, run,
+};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
+use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tidegate::store::StoreErrorKind;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use crate::{assert_comes_to_rest, limiter};
+use crate::{comes_to_rest, limiter};
 
-const TIMEOUT: Duration = Duration::from_millis(300);
-/// What a busy machine may take longer.
-const SLACK: Duration = Duration::from_millis(700);
+const TIMEOUT: Duration = millis(300);
+/// What a busy machine may take longer, besides what the kernel counts.
+const SLACK: Duration = millis(700);
+const WAYS: usize = 7;
 
 async fn connect(url: &str) -> Redis {
-    let redis = Redis::connect(url).await.expect("a running server");
-    redis.timeout(TIMEOUT)
+    handle(url).await.timeout(TIMEOUT)
+}
+
+fn of_way(redis: &Redis, way: usize) -> RateLimiter {
+    RateLimiter::new(redis, format!("way{way}"))
 }
 
 /// How a call went; no kind of error: it still waits.
@@ -27,14 +35,14 @@ type Answer = Result<bool, Option<LimiterErrorKind>>;
 
 /// Asks in every way at once, each on a limiter of its own; how it went, in time.
 async fn ask_in_every_way(redis: &Redis) -> Vec<Answer> {
-    let asked = (0..7).map(|way| async move {
-        let limiter = RateLimiter::new(redis, format!("way {way}"));
-        let began = Instant::now();
+    let stopwatch = Stopwatch::here();
+    let asked = (0..WAYS).map(async |way| {
+        let limiter = of_way(redis, way);
         let answer = match way {
             0 => limiter.try_acquire(1).await,
             1 => limiter.try_acquire_for(1, TIMEOUT).await,
             2 | 3 => {
-                let limiter = if way == 2 { limiter } else { limiter.fair() };
+                let limiter = limiter.fair_if(way == 3);
                 match timeout(TIMEOUT + SLACK / 2, limiter.acquire(1)).await {
                     Ok(acquired) => acquired.map(|()| true),
                     Err(_) => return Err(None),
@@ -44,58 +52,47 @@ async fn ask_in_every_way(redis: &Redis) -> Vec<Answer> {
             5 => limiter.available_permits().await.map(|_| true),
             _ => limiter.stored_rate().await.map(|_| true),
         };
-        let took = began.elapsed();
-        assert!(took < TIMEOUT + SLACK, "way {way}: {took:?}");
-        answer.map_err(|error: LimiterError| Some(error.kind()))
+        let waited = stopwatch.waited();
+        assert!(waited < TIMEOUT + SLACK, "way {way}: {waited:?}");
+        answer.map_err(|error| Some(error.kind()))
     });
     join_all(asked).await
 }
 
 /// A limiter for each way, of 3 permits in 300 ms.
 async fn a_limiter_each(redis: &Redis) {
-    for way in 0..7 {
-        let limiter = RateLimiter::new(redis, format!("way {way}"));
-        let set =
-            limiter.try_set_rate(Rate::overall(3, Duration::from_millis(300)).expect("valid"));
-        assert!(set.await.expect("an answer"));
+    for way in 0..WAYS {
+        assert!(of_way(redis, way).sets_first(overall(3, millis(300))).await);
     }
 }
 
 /// In the end each of them has all its permits, and nothing but rates is left.
-async fn assert_all_are_free(redis: &Redis, server: &kit::Redis, within: Duration) {
-    let began = Instant::now();
-    for way in 0..7 {
-        let limiter = RateLimiter::new(redis, format!("way {way}"));
-        while limiter.available_permits().await.ok() != Some(3) {
-            assert!(began.elapsed() < within, "way {way}");
-            sleep(Duration::from_millis(5)).await;
-        }
+async fn all_become_free(redis: &Redis, server: &Server, within: Duration) {
+    let stopwatch = server.stopwatch();
+    for way in 0..WAYS {
+        let limiter = of_way(redis, way);
+        let is_free = async || limiter.available_permits().await.ok() == Some(3);
+        eventually(&format!("way {way} is free"), is_free).await;
     }
-    sleep(Duration::from_millis(3 * 300 + 1_300)).await;
-    let names: Vec<String> = server.connection().keys("*").expect("names");
-    assert_eq!(names.len(), 7, "only rates are left: {names:?}");
+    let waited = stopwatch.waited();
+    assert!(waited < within, "{waited:?}");
+    eventually("only rates are left", async || server.names().len() == WAYS).await;
 }
 
 /// The value and what is granted add up to the rate.
-fn assert_adds_up(connection: &mut redis::Connection, name: &str, rate: i64) {
-    let value: Option<i64> = connection
-        .get(format!("{{{name}}}:value"))
-        .expect("a number");
-    let members: Vec<Vec<u8>> = connection
-        .zrange(format!("{{{name}}}:permits"), 0, -1)
-        .expect("a set");
-    let granted: i64 = members
-        .iter()
-        .map(|member| {
-            let permits = member[member.len() - 4..].try_into().expect("four bytes");
-            i64::from(u32::from_le_bytes(permits))
-        })
-        .sum();
+fn assert_adds_up(server: &Server, name: &str, rate: i64) {
+    let value: Option<i64> = server.run(&format!("GET {{{name}}}:value"));
+    let members: Vec<Vec<u8>> = server.run(&format!("ZRANGE {{{name}}}:permits 0 -1"));
+    let permits = members.iter().map(|member| {
+        let permits = member.last_chunk::<4>().expect("four bytes");
+        i64::from(u32::from_le_bytes(*permits))
+    });
+    let granted: i64 = permits.sum();
     assert_eq!(value.unwrap_or(rate) + granted, rate, "{name}");
 }
 
-fn is_store<T: std::fmt::Debug>(result: &Result<T, LimiterErrorKind>) -> bool {
-    matches!(result, Err(LimiterErrorKind::Store(_)))
+fn is_store(kind: Option<LimiterErrorKind>) -> bool {
+    matches!(kind, Some(LimiterErrorKind::Store(_)))
 }
 
 /// No way to ask is answered: `acquire` waits on, and everything else fails.
@@ -103,348 +100,268 @@ fn none_is_answered(answers: &[Answer]) -> bool {
     let mut answers = answers.iter().enumerate();
     answers.all(|(way, answer)| match answer {
         Err(None) => way == 2 || way == 3,
-        Err(Some(kind)) => matches!(kind, LimiterErrorKind::Store(_)) && way != 2 && way != 3,
+        Err(kind) => is_store(*kind) && way != 2 && way != 3,
         Ok(_) => false,
     })
 }
 
+const UNKNOWN: Option<LimiterErrorKind> = Some(LimiterErrorKind::UnknownLimiter);
+
 #[tokio::test]
 async fn a_server_that_crashes_under_waiters() {
-    let mut server = kit::Redis::start();
-    let redis = connect(&server.url).await;
-    let limiter = limiter(&redis, 1, 1_000).await;
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
-    let fair = limiter.clone().fair();
-    let reserved = tokio::spawn(async move { fair.acquire(1).await });
-    sleep(Duration::from_millis(50)).await;
-    let waiters: Vec<_> = (0..16)
-        .map(|_| {
-            let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.acquire(1).await })
+    let mut server = Server::start();
+    let limiter = limiter(&connect(&server.url).await, 1, 60_000).await;
+    assert!(limiter.takes(1).await);
+    let waiters: Vec<_> = (0..17)
+        .map(|at| {
+            let limiter = limiter.fair_if(at == 0);
+            tokio::spawn(async move { kind(limiter.acquire(1).await) })
         })
         .collect();
-    sleep(Duration::from_millis(100)).await;
+    sleep(millis(100)).await;
     server.kill();
     server.restart();
-    let began = Instant::now();
+    let stopwatch = Stopwatch::here();
     for waiter in waiters {
-        let answer = waiter
-            .await
-            .expect("no panic")
-            .map_err(|error| error.kind());
-        let unknown = Err(LimiterErrorKind::UnknownLimiter);
-        assert!(answer == unknown || is_store(&answer), "{answer:?}");
+        let told = waiter.await.expect("no panic");
+        assert!(told == UNKNOWN || is_store(told), "{told:?}");
     }
-    assert!(began.elapsed() < Duration::from_millis(2_300) + SLACK);
-    let reserved = reserved.await.expect("no panic");
-    let reserved = reserved.map_err(|error| error.kind());
-    let unknown = Err(LimiterErrorKind::UnknownLimiter);
-    assert!(reserved == unknown || is_store(&reserved), "{reserved:?}");
-    let unknown = limiter.acquire(1).await.expect_err("an error").kind();
-    assert_eq!(unknown, LimiterErrorKind::UnknownLimiter);
-    let set = limiter.try_set_rate(Rate::overall(1, Duration::from_millis(50)).expect("valid"));
-    assert!(set.await.expect("an answer"));
-    limiter.acquire(1).await.expect("an answer");
+    assert!(stopwatch.waited() < millis(2_300) + SLACK);
+    assert_eq!(kind(limiter.acquire(1).await), UNKNOWN);
+    assert!(limiter.sets_first(overall(1, millis(50))).await);
+    limiter.waits(1).await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_gone() {
-    let mut server = kit::Redis::start();
+    let mut server = Server::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     server.kill();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let answers = ask_in_every_way(&redis).await;
         assert!(none_is_answered(&answers), "{answers:?}");
     }
     server.restart();
-    a_limiter_each_when_it_is_back(&redis).await;
-}
-
-async fn a_limiter_each_when_it_is_back(redis: &Redis) {
-    let began = Instant::now();
-    while redis_is_away(redis).await {
-        assert!(began.elapsed() < Duration::from_secs(5));
-        sleep(Duration::from_millis(20)).await;
-    }
-    a_limiter_each(redis).await;
-    let answers = ask_in_every_way(redis).await;
+    let nobody = RateLimiter::new(&redis, "nobody");
+    eventually("it is back", async || nobody.exists().await.is_ok()).await;
+    a_limiter_each(&redis).await;
+    let answers = ask_in_every_way(&redis).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-}
-
-async fn redis_is_away(redis: &Redis) -> bool {
-    RateLimiter::new(redis, "nobody").exists().await.is_err()
 }
 
 #[tokio::test]
 async fn a_server_that_is_stopped_for_a_while() {
-    let server = kit::Redis::start();
+    let server = Server::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     server.signal("STOP");
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(2) {
+    for _ in 0..2 {
         let answers = ask_in_every_way(&redis).await;
         assert!(none_is_answered(&answers), "{answers:?}");
     }
     server.signal("CONT");
     // What was executed late counts for an interval; what was reserved, for one from its slot.
-    assert_all_are_free(&redis, &server, Duration::from_millis(3_500)).await;
+    all_become_free(&redis, &server, millis(3_500)).await;
 }
 
 /// Who has been told of an error has no place in the order.
 #[tokio::test]
 async fn reservations_that_nobody_heard_of_are_given_back() {
-    let server = kit::Redis::start();
-    let redis = connect(&server.url).await;
-    let limiter = limiter(&redis, 1, 500).await;
+    let server = Server::start();
+    let limiter = limiter(&connect(&server.url).await, 1, 500).await;
     server.signal("STOP");
     for _ in 0..3 {
         let fair = limiter.clone().fair();
         let waits = join_all((0..10).map(|_| fair.try_acquire_for(1, TIMEOUT / 3)));
         for waited in waits.await {
-            let answer = waited.map_err(|error| error.kind());
-            assert!(is_store(&answer), "{answer:?}");
+            let told = kind(waited);
+            assert!(is_store(told), "{told:?}");
         }
     }
     server.signal("CONT");
     // Some of them may have been executed when their connection was lost.
-    let few = Duration::from_millis(2_000) + SLACK;
-    let began = Instant::now();
-    while limiter.available_permits().await.ok() != Some(1) {
-        assert!(began.elapsed() < few, "thirty slots of 500 ms are kept");
-        sleep(Duration::from_millis(5)).await;
-    }
+    let stopwatch = server.stopwatch();
+    let is_free = async || limiter.available_permits().await.ok() == Some(1);
+    eventually("no slot is kept", is_free).await;
+    let waited = stopwatch.waited();
+    assert!(
+        waited < millis(2_000) + SLACK,
+        "thirty slots of 500 ms are kept: {waited:?}"
+    );
 }
 
 #[tokio::test]
 async fn clients_are_paused() {
-    let server = kit::Redis::start();
+    let server = Server::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
     for what in ["ALL", "WRITE"] {
-        let pause = |millis: u64| {
-            let mut connection = server.connection();
-            let mut pause = cmd("CLIENT");
-            pause
-                .arg("PAUSE")
-                .arg(millis)
-                .arg(what)
-                .exec(&mut connection)
-        };
-        pause(900).expect("pauses");
+        run(&server, &format!("CLIENT PAUSE 2000 {what}"));
         let answers = ask_in_every_way(&redis).await;
+        run(&server, "CLIENT UNPAUSE");
         let late = Err(Some(LimiterErrorKind::Store(StoreErrorKind::Timeout)));
         assert!(none_is_answered(&answers[..6]), "{answers:?}");
         for way in [0, 1, 4, 5] {
             assert_eq!(answers[way], late, "way {way}");
         }
-        sleep(Duration::from_millis(900)).await;
-        assert_all_are_free(&redis, &server, Duration::from_secs(2)).await;
+        all_become_free(&redis, &server, 3 * SECOND).await;
     }
 }
 
 #[tokio::test]
 async fn scripts_are_flushed_all_the_time() {
-    let server = kit::Redis::start();
-    let redis = connect(&server.url).await;
-    let redis = redis.timeout(Duration::from_secs(20));
-    let limiter = limiter(&redis, 5, 60).await;
-    let monitor = kit::limiter_monitor::Monitor::start(&server.url);
+    let server = Server::start();
+    let limiter = limiter(&handle(&server.url).await, 5, 60).await;
+    let monitor = Monitor::start(&server.url);
     let mut connection = server.connection();
     let flushing = std::thread::spawn(move || {
         for _ in 0..300 {
-            cmd("SCRIPT")
-                .arg("FLUSH")
-                .exec(&mut connection)
-                .expect("is flushed");
-            std::thread::sleep(Duration::from_millis(1));
+            let flush = redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection);
+            flush.expect("is flushed");
+            std::thread::sleep(millis(1));
         }
     });
     while !flushing.is_finished() {
-        limiter.acquire(2).await.expect("an answer");
-        limiter.release(1).await.expect("an answer");
-        limiter.clone().fair().acquire(1).await.expect("an answer");
+        limiter.waits(2).await;
+        limiter.gives_back(1).await;
+        limiter.clone().fair().waits(1).await;
     }
     flushing.join().expect("no panic");
-    assert_comes_to_rest(&limiter, &server, Duration::from_millis(200)).await;
-    let grants = &monitor.grants(&server.url)["{partner}:permits"];
-    assert!(grants.fullest(60_000) <= 5);
+    comes_to_rest(&limiter, &server).await;
+    monitor.check(&server.url, "partner", 5, millis(60));
 }
 
 /// The call is executed, but the answer is lost with the connection.
 #[tokio::test]
 async fn the_connection_breaks_between_call_and_answer() {
-    let server = kit::Redis::start();
+    let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let direct = connect(&server.url).await;
     a_limiter_each(&direct).await;
-    proxy.cut_after(Duration::from_millis(400));
-    let began = Instant::now();
-    let redis = connect(&proxy.url).await.timeout(Duration::from_secs(5));
+    proxy.cut_after(millis(400));
+    let stopwatch = Stopwatch::here();
+    let redis = handle(&proxy.url).await;
     server.signal("STOP");
     let asked = (0..4).map(|way| {
-        let limiter = RateLimiter::new(&redis, format!("way {way}"));
+        let limiter = of_way(&redis, way);
         tokio::spawn(async move {
             match way {
                 0 => limiter.try_acquire(1).await,
-                1 => limiter.try_acquire_for(1, Duration::from_secs(60)).await,
+                1 => limiter.try_acquire_for(1, 60 * SECOND).await,
                 2 => limiter.acquire(1).await.map(|()| true),
                 _ => limiter.fair().acquire(1).await.map(|()| true),
             }
         })
     });
     let mut asked: Vec<_> = asked.collect();
-    let cut = asked.remove(0).await.expect("no panic");
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    let kind = cut.expect_err("an error").kind();
-    assert_eq!(kind, LimiterErrorKind::Store(StoreErrorKind::Unavailable));
-    proxy.cut_after(Duration::from_secs(3600));
+    let cut = kind(asked.remove(0).await.expect("no panic"));
+    let waited = stopwatch.waited();
+    assert!(waited < 2 * SECOND, "{waited:?}");
+    assert_eq!(
+        cut,
+        Some(LimiterErrorKind::Store(StoreErrorKind::Unavailable))
+    );
+    proxy.cut_after(HOUR);
     server.signal("CONT");
     for asked in join_all(asked).await {
         assert!(asked.expect("no panic").expect("it outlasts the cut"));
     }
     for way in 0..4 {
         // Each was granted once at most: what a lost call granted is not charged again.
-        assert_adds_up(&mut server.connection(), &format!("way {way}"), 3);
-        let limiter = RateLimiter::new(&direct, format!("way {way}"));
-        let available = limiter.available_permits().await.expect("an answer");
+        assert_adds_up(&server, &format!("way{way}"), 3);
+        let available = of_way(&direct, way).free().await;
         // It may have been given back by now.
         assert!((2..=3).contains(&available), "way {way}: {available}");
     }
-    assert_all_are_free(&direct, &server, Duration::from_secs(1)).await;
+    all_become_free(&direct, &server, SECOND).await;
 }
 
 #[tokio::test]
 async fn a_replica_takes_nothing() {
-    let server = kit::Redis::start();
+    let server = Server::start();
     let redis = connect(&server.url).await;
     a_limiter_each(&redis).await;
-    let mut connection = server.connection();
-    let replicate = |connection: &mut redis::Connection, host: &str, port: &str| {
-        cmd("REPLICAOF")
-            .arg(host)
-            .arg(port)
-            .exec(connection)
-            .expect("is told");
-    };
-    replicate(&mut connection, "127.0.0.1", "1");
+    run(&server, "REPLICAOF 127.0.0.1 1");
     let answers = ask_in_every_way(&redis).await;
     // A link that is made anew may not be there yet for the others.
     assert!(none_is_answered(&answers[..4]), "{answers:?}");
     let read_only = Err(Some(LimiterErrorKind::Store(StoreErrorKind::ReadOnly)));
     assert!(answers[..4].contains(&read_only), "{answers:?}");
-    replicate(&mut connection, "NO", "ONE");
-    let began = Instant::now();
-    while !ask_in_every_way(&redis).await.iter().all(Result::is_ok) {
-        assert!(began.elapsed() < Duration::from_secs(5));
-    }
+    run(&server, "REPLICAOF NO ONE");
+    let is_back = async || ask_in_every_way(&redis).await.iter().all(Result::is_ok);
+    eventually("it takes again", is_back).await;
 }
 
 /// A server that is full refuses as a whole: what is counted still adds up.
 #[tokio::test]
 async fn a_full_server_writes_nothing_in_part() {
-    let server = kit::Redis::start();
-    let redis = crate::connect(&server).await;
-    let mut connection = server.connection();
-    let fill = |connection: &mut redis::Connection, limit: u64| {
-        for (name, value) in [
-            ("maxmemory-policy", "noeviction"),
-            ("maxmemory", &*limit.to_string()),
-        ] {
-            cmd("CONFIG")
-                .arg("SET")
-                .arg(name)
-                .arg(value)
-                .exec(connection)
-                .expect("is set");
-        }
-    };
-    let full = LimiterErrorKind::Store(StoreErrorKind::OutOfMemory);
-    let limiter = limiter(&redis, 9, 80).await;
+    let server = Server::start();
+    run(&server, "CONFIG SET maxmemory-policy noeviction");
+    let limiter = limiter(&handle(&server.url).await, 9, 80).await;
     for round in 0..30 {
-        let held = 1 + round % 4;
-        assert!(
-            limiter
-                .try_acquire_for(held, Duration::from_secs(1))
-                .await
-                .expect("an answer")
-        );
-        sleep(Duration::from_millis(round % 5 * 20)).await;
-        fill(&mut connection, 1);
+        assert!(limiter.takes_within(1 + round % 4, PATIENT).await);
+        sleep(millis(round % 5 * 10)).await;
+        run(&server, "CONFIG SET maxmemory 1");
         let answers = [
-            limiter.try_acquire(1).await.map(u64::from),
-            limiter.clone().fair().acquire(1).await.map(|()| 1),
-            limiter.release(1).await,
-            limiter.try_acquire(9).await.map(u64::from),
+            kind(limiter.try_acquire(1).await),
+            kind(limiter.clone().fair().acquire(1).await),
+            kind(limiter.release(1).await),
+            kind(limiter.try_acquire(9).await),
         ];
         // Whoever gets along without memory may have succeeded.
-        for answer in &answers {
-            if let Err(error) = answer {
-                assert_eq!(error.kind(), full);
-            }
-        }
-        assert!(answers.iter().any(Result::is_err));
-        fill(&mut connection, 0);
-        if connection.exists("{partner}:value").expect("a number") {
-            assert_adds_up(&mut connection, "partner", 9);
+        let full = LimiterErrorKind::Store(StoreErrorKind::OutOfMemory);
+        assert!(
+            answers.iter().flatten().all(|told| *told == full),
+            "{answers:?}"
+        );
+        assert!(answers.contains(&Some(full)));
+        run(&server, "CONFIG SET maxmemory 0");
+        if server.life("{partner}:value") != -2 {
+            assert_adds_up(&server, "partner", 9);
         }
     }
-    assert_comes_to_rest(&limiter, &server, Duration::from_millis(300)).await;
+    comes_to_rest(&limiter, &server).await;
 }
 
 /// Calls that their callers have given up grant nothing when a server that stood still goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_after_their_deadline_grant_nothing() {
-    let server = kit::Redis::start();
-    let redis = connect(&server.url).await;
-    let limiter = limiter(&redis, 1_000, 3_600_000).await;
+    let server = Server::start();
+    let limiter = limiter(&connect(&server.url).await, 1_000, 3_600_000).await;
     let fair = limiter.clone().fair();
     server.signal("STOP");
-    let asked = (0..40).map(|number| {
-        let limiter = if number % 2 == 0 { &limiter } else { &fair };
-        limiter.try_acquire(1)
-    });
+    let asked = (0..40).map(|number| [&limiter, &fair][number % 2].try_acquire(1));
     for answer in join_all(asked).await {
-        let error = answer.expect_err("a server that stands still").kind();
-        assert_eq!(error, LimiterErrorKind::Store(StoreErrorKind::Timeout));
+        let timed_out = Some(LimiterErrorKind::Store(StoreErrorKind::Timeout));
+        assert_eq!(kind(answer), timed_out, "a server that stands still");
     }
     server.signal("CONT");
-    let began = Instant::now();
-    loop {
-        let stats: String = cmd("INFO")
-            .arg("errorstats")
-            .query(&mut server.connection())
-            .expect("an answer");
-        if stats.contains("errorstat_LATE") {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{stats}");
-        sleep(Duration::from_millis(20)).await;
-    }
-    let left = server.connection().get::<_, u64>("{partner}:value");
-    assert!(left.is_err() || left == Ok(1_000), "{left:?}");
+    let is_late = async || {
+        server
+            .run::<String>("INFO errorstats")
+            .contains("errorstat_LATE")
+    };
+    eventually("they are refused", is_late).await;
+    let left: Option<u64> = server.run("GET {partner}:value");
+    assert!(left.is_none_or(|left| left == 1_000), "{left:?}");
 }
 
 /// The reply to one call is lost, and those to later calls are not: none is taken for another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_is_not_taken_for_that_to_another_call() {
-    let server = kit::Redis::start();
+    let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let redis = connect(&proxy.url).await;
-    let used = RateLimiter::new(&redis, "used");
-    let free = RateLimiter::new(&redis, "free");
+    let [used, free] = ["used", "free"].map(|name| RateLimiter::new(&redis, name));
     for limiter in [&used, &free] {
-        let set =
-            limiter.try_set_rate(Rate::overall(1, Duration::from_secs(3_600)).expect("valid"));
-        assert!(set.await.expect("an answer"));
+        assert!(limiter.sets_first(overall(1, HOUR)).await);
     }
-    assert!(used.try_acquire(1).await.expect("an answer"));
+    assert!(used.takes(1).await);
 
     proxy.present(Mode::LoseReplies(1));
     let asked_later = async {
-        sleep(Duration::from_millis(50)).await;
+        sleep(millis(50)).await;
         free.try_acquire(1).await
     };
     let (refused, granted) = tokio::join!(used.try_acquire(1), asked_later);

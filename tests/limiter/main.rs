@@ -1,19 +1,14 @@
 //! The rate limiter: on real servers and in memory.
 
-#[allow(dead_code)]
-mod changing;
 mod dropped;
 mod evicted;
 mod exact;
 mod expiry;
 mod faults;
-mod fleet;
 mod grants;
 mod history;
 mod layout;
-mod outlasting;
 mod own_rate;
-mod redisson;
 mod runtimes;
 mod shares;
 mod surface;
@@ -21,17 +16,18 @@ mod waiting;
 
 use std::time::Duration;
 
+use kit::{LimiterCalls, Stopwatch, eventually, millis, overall};
 use tidegate::Redis;
 use tidegate::limiter::{
     LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
 };
+use tokio::time::Instant;
 
 /// A limiter with a rate for all.
-async fn limiter(on: impl Into<LimiterBackend>, permits: u64, millis: u64) -> RateLimiter {
+async fn limiter(on: impl Into<LimiterBackend>, permits: u64, interval: u64) -> RateLimiter {
     let limiter = RateLimiter::new(on, "partner");
-    let interval = Duration::from_millis(millis);
-    let set = limiter.try_set_rate(Rate::overall(permits, interval).expect("valid"));
-    assert!(set.await.expect("an answer"), "the first writer wins");
+    let set = limiter.sets_first(overall(permits, millis(interval))).await;
+    assert!(set, "the first writer wins");
     limiter
 }
 
@@ -50,27 +46,85 @@ async fn replace_rate(limiter: &RateLimiter, rate: Rate) -> Result<bool, Limiter
     }
 }
 
-/// With a time-out that only a hanging server exceeds, not a busy machine.
 async fn connect(server: &kit::Redis) -> Redis {
-    let redis = Redis::connect(&server.url).await.expect("a running server");
-    redis.timeout(Duration::from_secs(20))
+    kit::handle(&server.url).await
+}
+
+/// A limiter, fair or not, in a task that waits for so many permits.
+fn waiting(limiter: &RateLimiter, permits: u64) -> tokio::task::JoinHandle<()> {
+    let limiter = limiter.clone();
+    tokio::spawn(async move { limiter.waits(permits).await })
+}
+
+/// Where a check runs: in memory, by a clock that stands still while anything runs, or on Redis.
+struct Home {
+    on: LimiterBackend,
+    server: Option<kit::Redis>,
+}
+
+impl Home {
+    fn in_memory() -> Self {
+        let on = in_memory();
+        Self { on, server: None }
+    }
+
+    async fn on_redis() -> Self {
+        let server = kit::Redis::start();
+        let on = (&connect(&server).await).into();
+        let server = Some(server);
+        Self { on, server }
+    }
+
+    /// Measures how long a check waits from now on.
+    fn watch(&self) -> Watch<'_> {
+        match &self.server {
+            None => Watch::Paused(Instant::now()),
+            Some(server) => Watch::Server(server.stopwatch()),
+        }
+    }
+}
+
+impl From<&Home> for LimiterBackend {
+    fn from(home: &Home) -> Self {
+        home.on.clone()
+    }
+}
+
+enum Watch<'a> {
+    Paused(Instant),
+    Server(Stopwatch<'a>),
+}
+
+impl Watch<'_> {
+    /// Without the time in which the machine was busy.
+    fn waited(&self) -> Duration {
+        match self {
+            Self::Paused(began) => began.elapsed(),
+            Self::Server(stopwatch) => stopwatch.waited(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self {
+            Self::Paused(began) => began.elapsed(),
+            Self::Server(stopwatch) => stopwatch.elapsed(),
+        }
+    }
 }
 
 /// Runs a check on both backends.
 macro_rules! on_both {
     ($($check:ident),+ $(,)?) => {
         mod in_memory {
-            $(#[tokio::test]
+            $(#[tokio::test(start_paused = true)]
             async fn $check() {
-                super::$check(tidegate::limiter::MemoryLimiters::default().into()).await;
+                super::$check(&crate::Home::in_memory()).await;
             })+
         }
         mod on_redis {
             $(#[tokio::test]
             async fn $check() {
-                let server = kit::Redis::start();
-                let redis = crate::connect(&server).await;
-                super::$check((&redis).into()).await;
+                super::$check(&crate::Home::on_redis().await).await;
             })+
         }
     };
@@ -81,35 +135,11 @@ fn in_memory() -> LimiterBackend {
     MemoryLimiters::default().into()
 }
 
-/// Asserts that all permits can be had again within so long, and that then only the rate is left
-/// behind.
-async fn assert_comes_to_rest(limiter: &RateLimiter, server: &kit::Redis, within: Duration) {
-    let began = std::time::Instant::now();
-    let rate = limiter
-        .stored_rate()
-        .await
-        .expect("an answer")
-        .expect("a rate");
-    loop {
-        let available = limiter.available_permits().await.expect("an answer");
-        if available == rate.permits() {
-            break;
-        }
-        assert!(began.elapsed() < within, "{available} after {within:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let mut connection = server.connection();
-    loop {
-        let names: Vec<String> = redis::cmd("KEYS")
-            .arg("*")
-            .query(&mut connection)
-            .expect("names");
-        if names == [limiter.name()] {
-            return;
-        }
-        // Keys that were to last for a reservation do so, also if it was given back.
-        let most = within + Duration::from_secs(10);
-        assert!(began.elapsed() < most, "{names:?} after {most:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// All permits can be had again, and then only the rate is left behind.
+async fn comes_to_rest(limiter: &RateLimiter, server: &kit::Redis) {
+    let rate = limiter.stored().await;
+    eventually("all are free", async || limiter.free().await == rate).await;
+    // Keys that were to last for a reservation do so, also if it was given back.
+    let rests = async || server.names() == [limiter.name()];
+    eventually("only the rate is left", rests).await;
 }

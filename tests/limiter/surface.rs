@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate::limiter::{
-    Generation, LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter,
+use kit::{
+    HOUR, LimiterCalls, MINUTE, SECOND, eventually, handle, kind, millis, overall, per_client,
 };
+use tidegate::limiter::{Generation, LimiterErrorKind, RateLimiter};
+use tokio::time::sleep;
 
-use crate::{limiter, on_both, replace_rate};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::{Home, limiter, on_both};
 
 on_both!(
     the_first_rate_wins,
@@ -24,192 +23,149 @@ on_both!(
     reads_change_nothing,
 );
 
-fn kind<T: std::fmt::Debug>(result: Result<T, LimiterError>) -> LimiterErrorKind {
-    result.expect_err("an error").kind()
-}
-
-async fn the_first_rate_wins(on: LimiterBackend) {
+async fn the_first_rate_wins(on: &Home) {
     let limiter = limiter(on, 3, 60_000).await;
-    let second = limiter
-        .try_set_rate(Rate::per_client(5, SECOND).expect("valid"))
-        .await;
-    assert!(!second.expect("an answer"));
-    let rate = limiter
-        .stored_rate()
-        .await
-        .expect("an answer")
-        .expect("a rate");
-    assert_eq!(rate, Rate::overall(3, MINUTE).expect("valid"));
+    assert!(!limiter.sets_first(per_client(5, SECOND)).await);
+    let rate = limiter.stored_rate().await.expect("an answer");
+    assert_eq!(rate, Some(overall(3, MINUTE)));
 }
 
-async fn permits_are_counted_by_weight(on: LimiterBackend) {
+async fn permits_are_counted_by_weight(on: &Home) {
     let limiter = limiter(on, 10, 60_000).await;
-    assert!(limiter.try_acquire(4).await.expect("an answer"));
-    assert!(limiter.try_acquire(4).await.expect("an answer"));
-    assert!(!limiter.try_acquire(3).await.expect("an answer"));
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 2);
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 0);
+    assert!(limiter.takes(4).await && limiter.takes(4).await);
+    assert!(!limiter.takes(3).await);
+    assert_eq!(limiter.free().await, 2);
+    assert!(limiter.takes(2).await);
+    assert_eq!(limiter.free().await, 0);
 }
 
-async fn who_asks_for_nonsense_is_told_and_nothing_is_written(on: LimiterBackend) {
+async fn who_asks_for_nonsense_is_told_and_nothing_is_written(on: &Home) {
     let limiter = limiter(on, 3, 60_000).await;
-    for acquired in [
-        limiter.try_acquire(0).await,
-        limiter.try_acquire_for(0, SECOND).await,
-        limiter.acquire(0).await.map(|()| true),
+    let fair = limiter.clone().fair();
+    for asked in [
+        kind(limiter.try_acquire(0).await),
+        kind(limiter.try_acquire_for(0, SECOND).await),
+        kind(limiter.acquire(0).await),
     ] {
-        assert_eq!(kind(acquired), LimiterErrorKind::NoPermits);
+        assert_eq!(asked, Some(LimiterErrorKind::NoPermits));
     }
-    assert_eq!(limiter.release(0).await.expect("nothing to do"), 0);
+    assert_eq!(limiter.gives_back(0).await, 0, "nothing to do");
     for permits in [4, 1 << 32, u64::MAX] {
-        assert_eq!(
+        let asked = [
             kind(limiter.try_acquire(permits).await),
-            LimiterErrorKind::AboveRate
-        );
-        assert_eq!(
-            kind(limiter.clone().fair().acquire(permits).await),
-            LimiterErrorKind::AboveRate
-        );
+            kind(fair.acquire(permits).await),
+        ];
+        assert_eq!(asked, [Some(LimiterErrorKind::AboveRate); 2], "{permits}");
     }
-    for (permits, interval) in [
+    let rates = [
         (0, SECOND),
         (1 << 32, SECOND),
         (1, Duration::ZERO),
         (1, Duration::MAX),
-    ] {
-        let rate = Rate::overall(permits, interval);
-        assert_eq!(kind(rate), LimiterErrorKind::InvalidRate);
+    ];
+    for (permits, interval) in rates {
+        let rate = tidegate::limiter::Rate::overall(permits, interval);
+        assert_eq!(kind(rate), Some(LimiterErrorKind::InvalidRate));
     }
-    let rate = Rate::overall(1, SECOND).expect("valid");
-    let too_short = rate.with_keep_alive(Duration::from_millis(999));
-    assert_eq!(kind(too_short), LimiterErrorKind::KeepAliveTooShort);
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 3);
+    let too_short = overall(1, SECOND).with_keep_alive(millis(999));
+    assert_eq!(kind(too_short), Some(LimiterErrorKind::KeepAliveTooShort));
+    assert_eq!(limiter.free().await, 3);
 }
 
-async fn an_unknown_limiter_is_an_error(on: LimiterBackend) {
+async fn an_unknown_limiter_is_an_error(on: &Home) {
     let limiter = RateLimiter::new(on, "nobody");
-    let unknown = LimiterErrorKind::UnknownLimiter;
-    assert_eq!(kind(limiter.try_acquire(1).await), unknown);
-    assert_eq!(kind(limiter.acquire(1).await), unknown);
-    assert_eq!(kind(limiter.clone().fair().acquire(1).await), unknown);
-    assert_eq!(kind(limiter.release(1).await), unknown);
-    assert_eq!(kind(limiter.available_permits().await), unknown);
-    assert_eq!(limiter.stored_rate().await.expect("an answer"), None);
-    assert!(!limiter.exists().await.expect("an answer"));
-    assert!(!limiter.expire(SECOND).await.expect("an answer"));
-    assert!(
-        !limiter.exists().await.expect("an answer"),
-        "nothing was written"
-    );
-}
-
-async fn a_new_rate_clears(on: LimiterBackend) {
-    let limiter = limiter(on, 3, 60_000).await;
-    assert!(limiter.try_acquire(3).await.expect("an answer"));
-    limiter
-        .set_rate(Rate::overall(2, MINUTE).expect("valid"))
-        .await
-        .expect("is set");
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 2);
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    let set = limiter.set_rate(Rate::per_client(4, MINUTE).expect("valid"));
-    set.await.expect("is set");
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 4);
-}
-
-async fn a_rate_of_a_newer_process_keeps_the_counts(on: LimiterBackend) {
-    let limiter = limiter(on, 3, 60_000).await;
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    for (permits, left) in [(10, 8), (1, 0), (2, 0), (3, 1)] {
-        let rate = Rate::overall(permits, MINUTE).expect("valid");
-        assert!(replace_rate(&limiter, rate).await.expect("an answer"));
-        assert_eq!(
-            limiter.available_permits().await.expect("an answer"),
-            left,
-            "of {permits}"
-        );
+    for asked in [
+        kind(limiter.try_acquire(1).await),
+        kind(limiter.acquire(1).await),
+        kind(limiter.clone().fair().acquire(1).await),
+        kind(limiter.release(1).await),
+        kind(limiter.available_permits().await),
+    ] {
+        assert_eq!(asked, Some(LimiterErrorKind::UnknownLimiter));
     }
-    assert!(!limiter.try_acquire(2).await.expect("an answer"));
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    assert_eq!(limiter.stored_rate().await.expect("an answer"), None);
+    assert!(!limiter.is_there().await);
+    assert!(!limiter.expire(SECOND).await.expect("an answer"));
+    assert!(!limiter.is_there().await, "nothing was written");
 }
 
-async fn what_is_released_is_there_again_but_no_more(on: LimiterBackend) {
+async fn a_new_rate_clears(on: &Home) {
+    let limiter = limiter(on, 3, 60_000).await;
+    assert!(limiter.takes(3).await);
+    limiter.sets(overall(2, MINUTE)).await;
+    assert_eq!(limiter.free().await, 2);
+    assert!(limiter.takes(2).await);
+    limiter.sets(per_client(4, MINUTE)).await;
+    assert_eq!(limiter.free().await, 4);
+}
+
+async fn a_rate_of_a_newer_process_keeps_the_counts(on: &Home) {
+    let limiter = limiter(on, 3, 60_000).await;
+    assert!(limiter.takes(2).await);
+    for (permits, left) in [(10, 8), (1, 0), (2, 0), (3, 1)] {
+        limiter.replaces(overall(permits, MINUTE)).await;
+        assert_eq!(limiter.free().await, left, "of {permits}");
+    }
+    assert!(!limiter.takes(2).await);
+    assert!(limiter.takes(1).await);
+}
+
+async fn what_is_released_is_there_again_but_no_more(on: &Home) {
     let limiter = limiter(on, 5, 60_000).await;
-    assert_eq!(limiter.release(3).await.expect("an answer"), 0);
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    tokio::time::sleep(Duration::from_millis(3)).await;
-    assert!(limiter.try_acquire(3).await.expect("an answer"));
-    assert_eq!(limiter.release(1).await.expect("an answer"), 1);
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 1);
-    assert_eq!(limiter.release(2).await.expect("an answer"), 2);
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 3);
-    assert_eq!(limiter.release(100).await.expect("an answer"), 2);
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 5);
-    assert!(limiter.try_acquire(5).await.expect("an answer"));
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert_eq!(limiter.gives_back(3).await, 0);
+    assert!(limiter.takes(2).await);
+    sleep(millis(3)).await;
+    assert!(limiter.takes(3).await);
+    for (released, back, free) in [(1, 1, 1), (2, 2, 3), (100, 2, 5)] {
+        assert_eq!(limiter.gives_back(released).await, back);
+        assert_eq!(limiter.free().await, free);
+    }
+    assert!(limiter.takes(5).await);
+    assert!(!limiter.takes(1).await);
 }
 
-async fn a_deleted_limiter_is_gone(on: LimiterBackend) {
+async fn a_deleted_limiter_is_gone(on: &Home) {
     let limiter = limiter(on, 2, 60_000).await;
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    assert!(limiter.exists().await.expect("an answer"));
+    assert!(limiter.takes(2).await && limiter.is_there().await);
     assert!(limiter.delete().await.expect("an answer"));
     assert!(!limiter.delete().await.expect("an answer"), "true once");
-    assert_eq!(
-        kind(limiter.try_acquire(1).await),
-        LimiterErrorKind::UnknownLimiter
-    );
-    let set = limiter
-        .try_set_rate(Rate::overall(2, MINUTE).expect("valid"))
-        .await;
-    assert!(set.expect("an answer"));
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 2);
+    let unknown = kind(limiter.try_acquire(1).await);
+    assert_eq!(unknown, Some(LimiterErrorKind::UnknownLimiter));
+    assert!(limiter.sets_first(overall(2, MINUTE)).await);
+    assert_eq!(limiter.free().await, 2);
 }
 
-async fn rates_are_forgotten_when_told(on: LimiterBackend) {
+async fn rates_are_forgotten_when_told(on: &Home) {
     let limiter = limiter(on, 2, 10).await;
-    assert!(
-        limiter
-            .expire(Duration::from_millis(60))
-            .await
-            .expect("an answer")
-    );
-    tokio::time::sleep(Duration::from_millis(80)).await;
-    assert!(!limiter.exists().await.expect("an answer"));
+    assert!(limiter.expire(millis(60)).await.expect("an answer"));
+    sleep(millis(80)).await;
+    assert!(!limiter.is_there().await);
 
-    let rate = Rate::overall(2, Duration::from_millis(10)).expect("valid");
-    let rate = rate
-        .with_keep_alive(Duration::from_millis(300))
-        .expect("valid");
-    assert!(limiter.try_set_rate(rate).await.expect("an answer"));
+    // A rate that callers keep alive, by a time that a busy machine does not sleep longer.
+    let rate = overall(2, millis(10)).with_keep_alive(millis(600));
+    let rate = rate.expect("valid");
+    assert!(limiter.sets_first(rate).await);
     assert_eq!(limiter.stored_rate().await.expect("an answer"), Some(rate));
     for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(limiter.try_acquire(1).await.expect("it is kept alive"));
+        sleep(millis(200)).await;
+        assert!(limiter.takes(1).await, "it is kept alive");
     }
-    tokio::time::sleep(Duration::from_millis(320)).await;
-    assert!(!limiter.exists().await.expect("an answer"));
+    sleep(millis(620)).await;
+    assert!(!limiter.is_there().await);
 }
 
-async fn reads_change_nothing(on: LimiterBackend) {
+async fn reads_change_nothing(on: &Home) {
     let limiter = limiter(on, 2, 60).await;
-    let rate = Rate::overall(2, Duration::from_millis(60)).expect("valid");
-    let rate = rate
-        .with_keep_alive(Duration::from_millis(200))
-        .expect("valid");
-    limiter.set_rate(rate).await.expect("is set");
-    let until = tokio::time::Instant::now() + Duration::from_millis(230);
+    let rate = overall(2, millis(60)).with_keep_alive(millis(200));
+    limiter.sets(rate.expect("valid")).await;
+    let until = tokio::time::Instant::now() + millis(230);
     while tokio::time::Instant::now() < until {
         let _ = limiter.available_permits().await;
         let _ = limiter.stored_rate().await;
         let _ = limiter.exists().await;
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(millis(10)).await;
     }
-    assert!(
-        !limiter.exists().await.expect("an answer"),
-        "nobody acquired"
-    );
+    assert!(!limiter.is_there().await, "nobody acquired");
 }
 
 /// Equal grants of one client count one by one, and are free one by one.
@@ -217,14 +173,14 @@ async fn reads_change_nothing(on: LimiterBackend) {
 async fn equal_grants_are_told_apart() {
     for generation in [Generation::First, Generation::Second, Generation::Third] {
         let server = kit::Redis::start();
-        let redis = crate::connect(&server).await;
-        let limiter = limiter(&redis, 4, 200).await.generation(generation);
+        let limiter = limiter(&handle(&server.url).await, 4, 200).await;
+        let limiter = limiter.generation(generation);
         for round in 0..2 {
             for number in 0..4 {
-                let granted = limiter.try_acquire(1).await.expect("an answer");
+                let granted = limiter.takes(1).await;
                 assert!(granted, "{generation:?}: grant {number} of round {round}");
             }
-            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            eventually("all are free", async || limiter.free().await == 4).await;
         }
     }
 }
@@ -233,19 +189,15 @@ async fn equal_grants_are_told_apart() {
 #[tokio::test]
 async fn earlier_generations_lack_something() {
     let server = kit::Redis::start();
-    let redis = crate::connect(&server).await;
-    let limiter = limiter(&redis, 3, 60_000).await;
+    let limiter = limiter(&handle(&server.url).await, 3, HOUR.as_millis() as u64).await;
+    let unsupported = Some(LimiterErrorKind::Unsupported);
     for generation in [Generation::First, Generation::Second] {
         let limiter = limiter.clone().generation(generation);
-        let unsupported = LimiterErrorKind::Unsupported;
         assert_eq!(kind(limiter.release(1).await), unsupported);
         assert_eq!(kind(limiter.clone().fair().acquire(1).await), unsupported);
-        assert!(limiter.try_acquire(1).await.expect("an answer"));
+        assert!(limiter.takes(1).await);
     }
     let memory = crate::limiter(crate::in_memory(), 3, 60_000).await;
     let memory = memory.generation(Generation::First);
-    assert_eq!(
-        kind(memory.try_acquire(1).await),
-        LimiterErrorKind::Unsupported
-    );
+    assert_eq!(kind(memory.try_acquire(1).await), unsupported);
 }

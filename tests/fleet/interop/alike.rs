@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 
 use kit::Redis;
-use kit::limiter_monitor::parse;
+use kit::limiter_oracle::parse;
 use redis::Commands;
 use tidegate::test_util::ManualClock;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kit::Redis;
-use kit::limiter_monitor::{Grants, Monitor};
+use kit::limiter_oracle::Monitor;
 use kit::workers::number;
 use tidegate::limiter::{Rate, RateLimiter};
 
@@ -14,21 +14,6 @@ use super::is_long;
 const THREADS: u64 = 12;
 /// Permits, and milliseconds.
 const RATES: [(u64, u64); 2] = [(50, 200), (10, 1_000)];
-
-/// The most in any interval by the server's clock; calls are told to a tenth of a millisecond.
-fn fullest(grants: &Grants, interval: u64) -> u64 {
-    let all = &grants.all;
-    let (mut fullest, mut oldest, mut inside) = (0, 0, 0);
-    for last in all {
-        inside += last.permits;
-        while all[oldest].called + interval * 1_000 - 100 <= last.called {
-            inside -= all[oldest].permits;
-            oldest += 1;
-        }
-        fullest = fullest.max(inside);
-    }
-    fullest
-}
 
 /// What a fleet that asks for more than there is was granted: the fullest window, and in percent
 /// what was used of the rate.
@@ -60,7 +45,7 @@ async fn saturate(fleet: &'static [Language], rate: u64, interval: u64) -> (u64,
     let all = monitor.grants(&server.url);
     let grants = &all["{partner}:permits"];
     (
-        fullest(grants, interval),
+        grants.fullest_by_calls(interval * 1_000),
         grants.use_of(rate, interval * 1_000),
     )
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::thread::JoinHandle;
 
-use kit::limiter_monitor::parse;
+use kit::limiter_oracle::parse;
 
 /// A lease that ends about now may have ended already, by the clock of the script.
 const ROUNDING: u64 = 3_000;

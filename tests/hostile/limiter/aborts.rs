@@ -8,10 +8,10 @@ use tidegate::limiter::{MemoryLimiters, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::witness::Witness;
-use super::{available, becomes_available, limiter, set};
+use super::{becomes_available, limiter};
+use kit::limiter_oracle::Monitor;
 use kit::stalls::Stalls;
-use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis};
+use kit::{HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, millis, overall};
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -45,12 +45,9 @@ async fn callers_that_leave_while_permits_are_free() {
     let proxy = behind(&server, millis(2)).await;
     let redis = handle(&proxy.url).await;
     for name in ["plain", "fair"] {
-        let limiter = limiter(&redis, name, 1_000, HOUR).await;
-        let limiter = if name == "fair" {
-            limiter.fair()
-        } else {
-            limiter
-        };
+        let limiter = limiter(&redis, name, 1_000, HOUR)
+            .await
+            .fair_if(name == "fair");
         let callers = (0..800_u64).map(|at| {
             let limiter = limiter.clone();
             tokio::spawn(async move {
@@ -64,7 +61,7 @@ async fn callers_that_leave_while_permits_are_free() {
             .filter(|got| *got.as_ref().expect("no panic"));
         let granted = granted.count() as u64;
         assert!(granted < 800, "{granted} of 800 in time");
-        becomes_available(&limiter, 1_000 - granted, Duration::from_secs(5)).await;
+        becomes_available(&limiter, 1_000 - granted, 5 * SECOND).await;
     }
     check_expiries(&server, &["plain", "fair"]);
 }
@@ -80,8 +77,7 @@ async fn tasks_that_are_aborted() {
     for round in 0..40_u64 {
         let mut tasks = JoinSet::new();
         for at in 0..50 {
-            let limiter = limiter.clone();
-            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            let limiter = limiter.fair_if(at % 2 == 0);
             tasks.spawn(async move { limiter.acquire(2).await });
         }
         sleep(micros(round * 150)).await;
@@ -93,7 +89,7 @@ async fn tasks_that_are_aborted() {
             }
         }
     }
-    becomes_available(&limiter, 100_000 - granted, Duration::from_secs(5)).await;
+    becomes_available(&limiter, 100_000 - granted, 5 * SECOND).await;
 }
 
 /// Laws 13 and 14: fair callers that leave after half of the interval waste nothing, and who waits
@@ -105,7 +101,7 @@ async fn the_rate_is_used_although_fair_callers_leave() {
     let proxy = behind(&server, millis(2)).await;
     let redis = handle(&proxy.url).await;
     let limiter = limiter(&redis, "left", 10, INTERVAL).await;
-    let witness = Witness::watch(&server, "left");
+    let monitor = Monitor::start(&server.url);
     let stalls = Stalls::watch(&[&proxy.url], millis(50)).await;
     let began = Instant::now();
     let mut hasty = JoinSet::new();
@@ -120,18 +116,18 @@ async fn the_rate_is_used_although_fair_callers_leave() {
     sleep(millis(300)).await;
     for patient in [limiter.clone(), limiter.clone().fair()] {
         for _ in 0..5 {
-            let served = timeout(Duration::from_secs(5), patient.acquire(1)).await;
+            let served = timeout(5 * SECOND, patient.acquire(1)).await;
             served
                 .expect("served beside hasty callers")
                 .expect("a permit");
         }
     }
-    while began.elapsed() < Duration::from_secs(3) {
+    while began.elapsed() < 3 * SECOND {
         sleep(millis(20)).await;
     }
     hasty.shutdown().await;
     let elapsed = began.elapsed();
-    let used = witness.check_each_look(10, INTERVAL);
+    let used = monitor.check(&server.url, "left", 10, INTERVAL);
     let possible = elapsed.as_millis() as u64 / 10;
     println!("{used} of {possible}");
     // A machine that stands still asks too late for some.
@@ -140,7 +136,7 @@ async fn the_rate_is_used_although_fair_callers_leave() {
         used * least >= possible,
         "law 14: {used} of {possible} used"
     );
-    becomes_available(&limiter, 10, Duration::from_secs(3)).await;
+    becomes_available(&limiter, 10, 3 * SECOND).await;
     check_expiries(&server, &["left"]);
 }
 
@@ -151,11 +147,10 @@ async fn waiters_that_leave_at_every_moment() {
     let server = Server::start();
     let proxy = behind(&server, millis(2)).await;
     let handles = [handle(&proxy.url).await, handle(&server.url).await];
-    let witness = Witness::watch(&server, "mixed");
+    let monitor = Monitor::start(&server.url);
     let first = limiter(&handles[0], "mixed", 20, INTERVAL).await;
     let callers = (0..900_u64).map(|at| {
-        let limiter = RateLimiter::new(&handles[at as usize % 2], "mixed");
-        let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
+        let limiter = RateLimiter::new(&handles[at as usize % 2], "mixed").fair_if(at % 3 == 0);
         tokio::spawn(async move {
             sleep(micros(at * 2_200)).await;
             ask(&limiter, at / 7, micros(at * 7_919 % 250_000)).await
@@ -164,23 +159,19 @@ async fn waiters_that_leave_at_every_moment() {
     for caller in join_all(callers).await {
         caller.expect("no panic");
     }
-    witness.check_each_look(20, INTERVAL);
-    becomes_available(&first, 20, Duration::from_secs(3)).await;
+    monitor.check(&server.url, "mixed", 20, INTERVAL);
+    becomes_available(&first, 20, 3 * SECOND).await;
     let began = Instant::now();
     let fair = first.clone().fair();
     assert!((join_all((0..20).map(|_| fair.acquire(1))).await.iter()).all(Result::is_ok));
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "law 14: {:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < SECOND, "law 14: {:?}", began.elapsed());
     check_expiries(&server, &["mixed"]);
 }
 
 /// Futures that were polled once and then forgotten hold up nobody, and are served when they
 /// are looked at again.
 async fn forget_futures_of(limiter: RateLimiter) {
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.takes(1).await);
     let mut forgotten: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire(1))).collect();
     for future in &mut forgotten {
         assert!(futures_util::poll!(future).is_pending(), "nothing is free");
@@ -188,7 +179,7 @@ async fn forget_futures_of(limiter: RateLimiter) {
     for place in 0..10 {
         let limiter = limiter.clone();
         let served = tokio::spawn(async move { limiter.acquire(1).await });
-        let served = timeout(Duration::from_secs(6), served).await;
+        let served = timeout(6 * SECOND, served).await;
         let served = served.unwrap_or_else(|_| panic!("caller {place} hangs"));
         served.expect("no panic").expect("a permit");
     }
@@ -196,7 +187,7 @@ async fn forget_futures_of(limiter: RateLimiter) {
     let late = late.expect("all are served");
     assert!(late.iter().all(Result::is_ok), "{late:?}");
     sleep(millis(100)).await;
-    assert_eq!(available(&limiter).await, 1);
+    assert_eq!(limiter.free().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,14 +200,14 @@ async fn plain_futures_that_nobody_polls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_futures_in_memory_that_nobody_polls() {
     let limiter = RateLimiter::new(MemoryLimiters::default(), "forgotten");
-    set(&limiter, 1, millis(50)).await;
+    limiter.sets(overall(1, millis(50))).await;
     forget_futures_of(limiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_futures_in_memory_that_nobody_polls() {
     let limiter = RateLimiter::new(MemoryLimiters::default(), "forgotten").fair();
-    set(&limiter, 1, millis(50)).await;
+    limiter.sets(overall(1, millis(50))).await;
     forget_futures_of(limiter).await;
 }
 
@@ -224,11 +215,10 @@ async fn fair_futures_in_memory_that_nobody_polls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_in_memory_that_leave() {
     let limiter = RateLimiter::new(MemoryLimiters::default(), "left");
-    set(&limiter, 20, millis(100)).await;
+    limiter.sets(overall(20, millis(100))).await;
     let began = Instant::now();
     let callers = (0..900_u64).map(|at| {
-        let limiter = limiter.clone();
-        let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(at % 3 == 0);
         tokio::spawn(async move {
             sleep(micros(at * 2_200)).await;
             ask(&limiter, at / 7, micros(at * 7_919 % 250_000)).await
@@ -243,7 +233,7 @@ async fn waiters_in_memory_that_leave() {
         granted <= possible && granted * 2 >= possible,
         "{granted} of {possible}"
     );
-    becomes_available(&limiter, 20, Duration::from_secs(2)).await;
+    becomes_available(&limiter, 20, 2 * SECOND).await;
     limiter.fair().acquire(20).await.expect("nobody is before");
 }
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use kit::Redis as Server;
 use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
+use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tidegate::store::StoreErrorKind;
 use tokio::time::{sleep, timeout};
 
-use super::{available, kind, limiter};
-use kit::{HOUR, check_expiries, handle, millis, run};
+use super::limiter;
+use kit::{HOUR, LimiterCalls, check_expiries, handle, kind, millis, overall, run};
 
 const WITHIN: Duration = Duration::from_secs(3);
 
@@ -93,7 +93,7 @@ async fn values_of_foreign_types() {
                 "DEL x {x}:value {x}:permits {x}:waiting {x}:waiting_clients",
             );
             let limiter = limiter(&redis, "x", 10, millis(150)).await;
-            assert!(limiter.try_acquire(4).await.expect("an answer"));
+            assert!(limiter.takes(4).await);
             run(&server, &format!("DEL {key}"));
             run(&server, &what);
             let answers = async { tokio::join!(ask_all(&limiter), aside.try_acquire(1)) };
@@ -112,7 +112,7 @@ async fn values_of_foreign_types() {
             drop(broken);
             run(&server, &format!("DEL {key}"));
             if key == "x" {
-                super::set(&limiter, 10, millis(150)).await;
+                limiter.sets(overall(10, millis(150))).await;
             }
             let fair = limiter.clone().fair();
             let healed = timeout(WITHIN, async {
@@ -180,7 +180,7 @@ async fn break_values(cases: Vec<String>) {
             "DEL x {x}:value {x}:permits {x}:waiting {x}:waiting_clients",
         );
         let limiter = limiter(&redis, "x", 10, millis(60)).await;
-        assert!(limiter.try_acquire(4).await.expect("an answer"));
+        assert!(limiter.takes(4).await);
         let mut words = case.split('|');
         let mut command = redis::cmd(words.next().expect("a command"));
         for word in words {
@@ -198,7 +198,7 @@ async fn break_values(cases: Vec<String>) {
             assert!(!is_too_many, "law 1: {case}: {got}");
         }
         assert!(aside.try_acquire(1).await.expect("law 13"), "{case}");
-        super::set(&limiter, 10, millis(60)).await;
+        limiter.sets(overall(10, millis(60))).await;
         let fair = limiter.clone().fair();
         let both = async { tokio::join!(limiter.acquire(5), fair.acquire(5)) };
         match timeout(WITHIN, both).await {
@@ -243,17 +243,14 @@ async fn keys_that_are_taken_away() {
     let server = Server::start();
     let redis = handle(&server.url).await;
     let limiter = limiter(&redis, "x", 10, HOUR).await;
-    assert!(limiter.try_acquire(6).await.expect("an answer"));
+    assert!(limiter.takes(6).await);
     for key in ["{x}:value", "{x}:waiting", "{x}:waiting_clients"] {
         run(&server, &format!("DEL {key}"));
-        assert_eq!(available(&limiter).await, 4, "{key}");
-        assert!(
-            !limiter.try_acquire(5).await.expect("an answer"),
-            "law 1: {key}"
-        );
+        assert_eq!(limiter.free().await, 4, "{key}");
+        assert!(!limiter.takes(5).await, "law 1: {key}");
     }
     run(&server, "DEL {x}:permits");
-    let free = available(&limiter).await;
+    let free = limiter.free().await;
     assert!(free <= 10, "{free}");
     let got = join_all((0..15).map(|_| limiter.try_acquire(1))).await;
     let got = got.iter().filter(|got| matches!(got, Ok(true))).count();
@@ -264,10 +261,7 @@ async fn keys_that_are_taken_away() {
         kind(limiter.try_acquire(1).await),
         Some(LimiterErrorKind::UnknownLimiter)
     );
-    let again = limiter
-        .try_set_rate(Rate::overall(10, HOUR).expect("valid"))
-        .await;
-    assert!(again.expect("an answer"));
+    assert!(limiter.sets_first(overall(10, HOUR)).await);
     let got = join_all((0..15).map(|_| limiter.try_acquire(1))).await;
     let got = got.iter().filter(|got| matches!(got, Ok(true))).count();
     assert!(got <= 10, "law 1: {got}");
@@ -312,28 +306,14 @@ async fn names_of_all_kinds() {
     }
     for (limiter, permits) in &limiters {
         let fair = limiter.clone().fair();
-        assert!(
-            limiter.try_acquire(1).await.expect("an answer"),
-            "{:?}",
-            limiter.name()
-        );
-        fair.acquire(1).await.expect("a permit");
+        assert!(limiter.takes(1).await, "{:?}", limiter.name());
+        fair.waits(1).await;
         let permit = limiter.acquire_permit(1).await.expect("a permit");
         assert_eq!(permit.release().await.expect("an answer"), 1);
-        assert_eq!(
-            available(limiter).await,
-            permits - 2,
-            "{:?}",
-            limiter.name()
-        );
+        assert_eq!(limiter.free().await, permits - 2, "{:?}", limiter.name());
     }
     for (limiter, permits) in &limiters {
-        assert_eq!(
-            available(limiter).await,
-            permits - 2,
-            "{:?}",
-            limiter.name()
-        );
+        assert_eq!(limiter.free().await, permits - 2, "{:?}", limiter.name());
         assert!(limiter.delete().await.expect("an answer"));
     }
     check_expiries(&server, &[]);

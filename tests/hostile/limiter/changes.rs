@@ -8,9 +8,11 @@ use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::witness::{Witness, check_windows, server_now};
-use super::{available, kind, limiter, replace_rate, set};
-use kit::{PATIENT, behind, check_expiries, handle, millis, run};
+use super::{limiter, sleepers};
+use kit::limiter_oracle::Monitor;
+use kit::{
+    LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, kind, millis, overall, run,
+};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -35,14 +37,14 @@ const CHANGES: [Change; 6] = [
 ];
 
 async fn make(change: Change, by: &RateLimiter, server: &Server) {
-    let more = Rate::overall(1_000, LONG).expect("a rate");
+    let more = overall(1_000, LONG);
     match change {
-        Change::Set => by.set_rate(more).await.expect("is set"),
-        Change::Keep => replace_rate(by, more).await,
+        Change::Set => by.sets(more).await,
+        Change::Keep => by.replaces(more).await,
         Change::Delete => assert!(by.delete().await.expect("an answer")),
         Change::DeleteAndSet => {
             assert!(by.delete().await.expect("an answer"));
-            assert!(by.try_set_rate(more).await.expect("an answer"));
+            assert!(by.sets_first(more).await);
         }
         Change::Expire => assert!(by.expire(millis(1)).await.expect("an answer")),
         Change::DeletedByHand => run(server, &format!("DEL {}", by.name())),
@@ -73,22 +75,15 @@ async fn nobody_sleeps_through_a_change() {
     let cases = cases.map(async |(change, is_foreign)| {
         let name = format!("{change:?}-{is_foreign}");
         let limiter = limiter(&home, &name, 1, LONG).await;
-        assert!(limiter.try_acquire(1).await.expect("an answer"));
-        let mut sleepers = JoinSet::new();
-        for at in 0..6 {
-            let limiter = limiter.clone();
-            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
-            sleepers.spawn(async move { kind(limiter.acquire(1).await) });
-        }
+        assert!(limiter.takes(1).await);
+        let mut sleepers = sleepers(&limiter, 6);
         sleep(millis(300)).await;
         assert!(sleepers.try_join_next().is_none(), "{name}: one is served");
         let by = RateLimiter::new(if is_foreign { &abroad } else { &home }, &*name);
         make(change, &by, &server).await;
         sleep(millis(5)).await;
         let newcomer = limiter.try_acquire(1);
-        let newcomer = timeout(Duration::from_secs(2), newcomer)
-            .await
-            .expect("at once");
+        let newcomer = timeout(2 * SECOND, newcomer).await.expect("at once");
         assert!(is_right(change, kind(newcomer)), "{name}: a newcomer");
         // Expiry and deletion by hand are changes that this process did not make.
         let is_known = !is_foreign && !matches!(change, Change::DeletedByHand | Change::Expire);
@@ -113,7 +108,7 @@ async fn all_is_flushed() {
     let server = Server::start();
     let redis = handle(&server.url).await;
     let limiter = limiter(&redis, "flushed", 1, LONG).await;
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.takes(1).await);
     let waiting = [limiter.clone(), limiter.clone().fair()]
         .map(|limiter| tokio::spawn(async move { kind(limiter.acquire(1).await) }));
     sleep(millis(100)).await;
@@ -123,12 +118,9 @@ async fn all_is_flushed() {
         let answer = answer.expect("no panic");
         assert_eq!(answer, Some(LimiterErrorKind::UnknownLimiter));
     }
-    let first = limiter
-        .try_set_rate(Rate::overall(2, LONG).expect("valid"))
-        .await;
-    assert!(first.expect("an answer"));
-    assert!(limiter.try_acquire(2).await.expect("an answer"));
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.sets_first(overall(2, LONG)).await);
+    assert!(limiter.takes(2).await);
+    assert!(!limiter.takes(1).await);
     check_expiries(&server, &["flushed"]);
 }
 
@@ -141,39 +133,28 @@ async fn a_rate_that_goes_up_and_down() {
     let proxy = behind(&server, millis(2)).await;
     let handles = [handle(&proxy.url).await, handle(&server.url).await];
     let limiter = limiter(&handles[1], "wavy", 3, INTERVAL).await;
-    let witness = Witness::watch(&server, "wavy");
+    let monitor = Monitor::start(&server.url);
     let mut waiters = JoinSet::new();
     for at in 0..60 {
-        let limiter = RateLimiter::new(&handles[at % 2], "wavy");
-        let limiter = if at % 3 == 0 { limiter } else { limiter.fair() };
+        let limiter = RateLimiter::new(&handles[at % 2], "wavy").fair_if(!(at % 3 == 0));
         waiters.spawn(async move {
             loop {
-                limiter.acquire(1).await.expect("a permit");
+                limiter.waits(1).await;
             }
         });
     }
     let mut phases = Vec::new();
     for rate in [3, 8, 2, 6, 3, 7, 2, 1, 5] {
-        let next = Rate::overall(rate, INTERVAL).expect("a rate");
-        replace_rate(&limiter, next).await;
-        let began = server_now(&server);
+        let next = overall(rate, INTERVAL);
+        limiter.replaces(next).await;
+        let began = server.millis();
         sleep(millis(250)).await;
-        phases.push((rate, began, server_now(&server)));
+        phases.push((rate, began, server.millis()));
     }
     waiters.shutdown().await;
-    let grants = witness.grants(INTERVAL);
-    check_windows(&grants, 8, INTERVAL);
-    for (rate, began, ended) in phases {
-        // A grant of the millisecond before the change may be stamped a millisecond later.
-        let of_phase: Vec<_> = grants
-            .iter()
-            .filter(|grant| grant.at > began + 1 && grant.at < ended)
-            .copied()
-            .collect();
-        check_windows(&of_phase, rate, INTERVAL);
-        let permits: u64 = of_phase.iter().map(|grant| grant.permits).sum();
-        assert!(permits >= rate, "{permits} of {rate} in a phase");
-    }
+    let grants = monitor.grants_of(&server.url, "wavy");
+    grants.check(8, INTERVAL);
+    grants.check_phases(INTERVAL, &phases);
 }
 
 /// Who reserved a place under a rate that is gone does not come beside those who were granted anew.
@@ -191,13 +172,13 @@ async fn places_end_with_their_rate() {
     }
     sleep(millis(300)).await;
     for round in 0..4 {
-        set(&limiter, 2, INTERVAL).await;
+        limiter.sets(overall(2, INTERVAL)).await;
         // From here on nothing is forgotten.
-        let witness = Witness::watch(&server, "places");
+        let monitor = Monitor::start(&server.url);
         sleep(millis(700)).await;
-        let used = witness.check(2, INTERVAL);
+        let used = monitor.check(&server.url, "places", 2, INTERVAL);
         assert!(used >= 4, "{used} of 6 in round {round}");
-        set(&limiter, 10, INTERVAL).await;
+        limiter.sets(overall(10, INTERVAL)).await;
         sleep(millis(50)).await;
     }
     waiters.shutdown().await;
@@ -209,12 +190,9 @@ async fn requests_that_became_impossible() {
     let server = Server::start();
     let redis = handle(&server.url).await;
     for name in ["plain", "fair"] {
-        let limiter = limiter(&redis, name, 10, LONG).await;
-        let limiter = if name == "fair" {
-            limiter.fair()
-        } else {
-            limiter
-        };
+        let limiter = limiter(&redis, name, 10, LONG)
+            .await
+            .fair_if(name == "fair");
         assert_eq!(
             kind(limiter.acquire(11).await),
             Some(LimiterErrorKind::AboveRate)
@@ -225,7 +203,7 @@ async fn requests_that_became_impossible() {
         );
         let in_vain = limiter.try_acquire_for(11, Duration::MAX).await;
         assert_eq!(kind(in_vain), Some(LimiterErrorKind::AboveRate));
-        assert!(limiter.try_acquire(5).await.expect("an answer"));
+        assert!(limiter.takes(5).await);
         let (big, small) = (limiter.clone(), limiter.clone());
         let mut bigs = JoinSet::new();
         for _ in 0..20 {
@@ -235,8 +213,8 @@ async fn requests_that_became_impossible() {
         sleep(millis(100)).await;
         let smalls = tokio::spawn(async move { small.acquire(6).await });
         sleep(millis(50)).await;
-        let fewer = Rate::overall(7, LONG).expect("a rate");
-        replace_rate(&limiter, fewer).await;
+        let fewer = overall(7, LONG);
+        limiter.replaces(fewer).await;
         let began = Instant::now();
         while let Some(answer) = bigs.join_next().await {
             let answer = answer.expect("no panic");
@@ -248,7 +226,7 @@ async fn requests_that_became_impossible() {
             began.elapsed()
         );
         // What is free goes to those who ask: two of seven.
-        let two = timeout(Duration::from_secs(2), limiter.acquire(2));
+        let two = timeout(2 * SECOND, limiter.acquire(2));
         if name == "plain" {
             two.await.expect("law 14").expect("a permit");
         }
@@ -262,7 +240,7 @@ async fn redisson_sets(permits: u64, keep_alive: Option<u64>) {
     let server = Server::start();
     let redis = handle(&server.url).await;
     let limiter = limiter(&redis, "java", 5, LONG).await;
-    assert!(limiter.try_acquire(3).await.expect("an answer"));
+    assert!(limiter.takes(3).await);
     assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
     let mut script = redis::pipe();
     let interval = LONG.as_millis() as u64;
@@ -274,8 +252,8 @@ async fn redisson_sets(permits: u64, keep_alive: Option<u64>) {
     script.del(&["{java}:value", "{java}:permits"]);
     script.exec(&mut server.connection()).expect("is set");
     assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
-    assert!(limiter.try_acquire(permits).await.expect("an answer"));
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.takes(permits).await);
+    assert!(!limiter.takes(1).await);
     for half in ["{java}:value", "{java}:permits"] {
         let left = redis::cmd("PTTL")
             .arg(half)
@@ -308,9 +286,10 @@ async fn first_writers_and_last_deleters() {
         let limiters: Vec<_> = (0..40)
             .map(|at| RateLimiter::new(&handles[at % 2], "raced"))
             .collect();
-        let sets = limiters.iter().zip(1..).map(|(limiter, permits)| {
-            limiter.try_set_rate(Rate::overall(permits, LONG).expect("valid"))
-        });
+        let sets = limiters
+            .iter()
+            .zip(1..)
+            .map(|(limiter, permits)| limiter.try_set_rate(overall(permits, LONG)));
         let sets = timeout(PATIENT, join_all(sets)).await.expect("law 6");
         let first: Vec<_> = (1..)
             .zip(sets)
@@ -340,13 +319,8 @@ async fn a_rate_that_lives_for_its_interval() {
     let rate = Rate::overall(2, millis(100)).and_then(|rate| rate.with_keep_alive(millis(100)));
     let rate = rate.expect("a rate");
     for name in ["plain", "fair"] {
-        let limiter = RateLimiter::new(&redis, name);
-        let limiter = if name == "fair" {
-            limiter.fair()
-        } else {
-            limiter
-        };
-        limiter.set_rate(rate).await.expect("is set");
+        let limiter = RateLimiter::new(&redis, name).fair_if(name == "fair");
+        limiter.sets(rate).await;
         let served = join_all((0..10).map(|_| limiter.acquire(1))).await;
         let failed = served.iter().filter(|answer| answer.is_err()).count();
         assert_eq!(failed, 0, "{name}: {served:?}");
@@ -372,9 +346,8 @@ async fn nobody_sleeps_through_a_release() {
             let limiter = limiter(&home, &name, 4, LONG).await;
             let by = RateLimiter::new(if is_foreign { &abroad } else { &home }, &*name);
             let permit = by.acquire_permit(2).await.expect("a permit");
-            by.acquire(2).await.expect("permits");
-            let sleeper = limiter.clone();
-            let sleeper = if is_fair { sleeper.fair() } else { sleeper };
+            by.waits(2).await;
+            let sleeper = limiter.fair_if(is_fair);
             let sleeps = tokio::spawn(async move {
                 sleeper.acquire(1).await?;
                 sleeper.acquire(3).await
@@ -387,8 +360,8 @@ async fn nobody_sleeps_through_a_release() {
                 millis(500)
             })
             .await;
-            assert_eq!(available(&by).await, 1, "{name}: one has woken up");
-            assert_eq!(by.release(2).await.expect("an answer"), 2, "{name}");
+            assert_eq!(by.free().await, 1, "{name}: one has woken up");
+            assert_eq!(by.gives_back(2).await, 2, "{name}");
             let within = if is_foreign {
                 millis(2_000)
             } else {

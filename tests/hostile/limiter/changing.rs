@@ -5,21 +5,19 @@
 //! `TIDEGATE_FLEET_SECONDS` makes it so much longer. The clocks step where libfaketime is
 //! installed.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::replace_rate;
-
-use kit::limiter_monitor::{Monitor, pairs, split};
+use kit::limiter_oracle::{Checked, Monitor};
 use kit::random::Random;
 use kit::workers::{instructions, outputs, worker_command};
+use kit::{LimiterCalls, handle, millis, overall};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::fleet::lasts;
+use super::fleet::lasts;
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 15;
@@ -34,7 +32,7 @@ const FAKETIME: [&str; 2] = [
 fn limiter(redis: &Redis, number: u64) -> (RateLimiter, Duration) {
     let interval = INTERVALS[number as usize % INTERVALS.len()];
     let limiter = RateLimiter::new(redis, format!("every {interval}"));
-    (limiter, Duration::from_millis(interval))
+    (limiter, millis(interval))
 }
 
 async fn ask(
@@ -55,7 +53,7 @@ async fn ask(
         6 => {
             if let Ok(permit) = timeout(short, limiter.acquire_permit(permits)).await {
                 let permit = permit?;
-                sleep(Duration::from_millis(random.below(60))).await;
+                sleep(millis(random.below(60))).await;
                 permit.release().await?;
             }
         }
@@ -68,6 +66,22 @@ async fn ask(
     Ok(())
 }
 
+/// Replaces the rate, if there is one, and keeps what was granted.
+async fn replace(limiter: &RateLimiter, rate: Rate) -> Result<(), LimiterError> {
+    if !limiter.exists().await? {
+        return Ok(());
+    }
+    // It sets the rate, and is denied for ever.
+    let newer = limiter.clone().rate(rate);
+    match newer.try_acquire(Rate::MAX_PERMITS).await {
+        Err(error) if error.kind() != LimiterErrorKind::AboveRate => Err(error),
+        denied => Ok(assert!(
+            denied.is_err(),
+            "it is more than any rate of a test"
+        )),
+    }
+}
+
 /// One change; some forget what was granted.
 async fn change(
     limiter: &RateLimiter,
@@ -78,7 +92,7 @@ async fn change(
     let rate = Rate::overall(permits, interval)?;
     match random.below(6) {
         0 | 1 => limiter.set_rate(rate).await?,
-        2 | 3 => drop(replace_rate(limiter, rate).await?),
+        2 | 3 => replace(limiter, rate).await?,
         4 => drop(limiter.delete().await?),
         _ => drop(limiter.expire(interval / 4).await?),
     }
@@ -92,8 +106,7 @@ async fn change(
 #[ignore = "is started by another test"]
 async fn worker_asks_and_changes() {
     let Some(words) = instructions() else { return };
-    let redis = Redis::connect(&words[0]).await.expect("a running server");
-    let redis = redis.timeout(Duration::from_secs(20));
+    let redis = handle(&words[0]).await;
     let process: u64 = words[1].parse().expect("a number");
     let until = Instant::now() + lasts();
     let tasks: Vec<_> = (0..=TASKS)
@@ -107,7 +120,7 @@ async fn worker_asks_and_changes() {
                     let (limiter, interval) = limiter(&redis, number);
                     let done = match is_changer {
                         true => {
-                            sleep(Duration::from_millis(random.below(2_000))).await;
+                            sleep(millis(random.below(2_000))).await;
                             change(&limiter, interval, &mut random).await
                         }
                         false => ask(&limiter, interval, &mut random).await,
@@ -118,7 +131,7 @@ async fn worker_asks_and_changes() {
                         Ok(()) => tokio::task::yield_now().await,
                         // A busy machine may be long silent.
                         Err(UnknownLimiter | AboveRate | Store(Timeout)) => {
-                            sleep(Duration::from_millis(2)).await;
+                            sleep(millis(2)).await;
                         }
                         Err(other) => panic!("{other:?}"),
                     }
@@ -129,88 +142,6 @@ async fn worker_asks_and_changes() {
     for task in tasks {
         task.await.expect("no panic");
     }
-}
-
-/// What is known of one name.
-#[derive(Debug, Default)]
-struct Name {
-    rate: u64,
-    interval: u64,
-    /// By identity: the millisecond from which a grant counts, and its permits.
-    grants: HashMap<Vec<u8>, (u64, u64)>,
-    /// Those that were forgotten by a change.
-    forgotten: Vec<(u64, u64)>,
-    checked: u64,
-    with_a_change: u64,
-}
-
-impl Name {
-    fn granted(&mut self, words: &[Vec<u8>]) {
-        let mut newest = None;
-        for (score, member) in pairs(words) {
-            let Some((identity, permits)) = split(member) else {
-                continue;
-            };
-            if self.grants.insert(identity, (score, permits)).is_none() {
-                newest = newest.max(Some(score));
-            }
-        }
-        let Some(newest) = newest else { return };
-        let is_inside =
-            |&(score, _): &(u64, u64)| score <= newest && score + self.interval > newest;
-        let inside = self.grants.values().copied().filter(is_inside);
-        let granted: u64 = inside.map(|(_, permits)| permits).sum();
-        let inside = self.forgotten.iter().copied().filter(is_inside);
-        let forgotten: u64 = inside.map(|(_, permits)| permits).sum();
-        assert!(granted <= self.rate, "{granted}: {self:?}");
-        self.checked += 1;
-        self.with_a_change += u64::from(granted + forgotten > self.rate);
-        // What no later window holds.
-        let is_over = |score: u64| score + 2 * self.interval < newest;
-        self.grants.retain(|_, (score, _)| !is_over(*score));
-        self.forgotten.retain(|(score, _)| !is_over(*score));
-    }
-}
-
-fn check(monitor: Monitor, url: &str) -> HashMap<String, Name> {
-    let mut names: HashMap<String, Name> = HashMap::new();
-    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    monitor.replay(url, |_, in_script, words| {
-        if !in_script {
-            return;
-        }
-        let key = words.get(1).map(|key| text(key)).unwrap_or_default();
-        let of_permits = |key: &str| {
-            let name = key.strip_prefix('{')?.strip_suffix("}:permits")?;
-            Some(name.to_owned())
-        };
-        match (&words[0][..], of_permits(&key)) {
-            (b"HSET", _) if words[2] == b"rate" => {
-                let number = |at: usize| text(&words[at]).parse().expect("a number");
-                let name = names.entry(key).or_default();
-                (name.rate, name.interval) = (number(3), number(5));
-            }
-            (b"ZADD", Some(name)) => names.entry(name).or_default().granted(&words),
-            (b"ZREM", Some(name)) => {
-                let (identity, _) = split(&words[2]).unwrap_or_default();
-                let grants = &mut names.entry(name).or_default().grants;
-                if grants.get(&identity).is_some_and(|(_, permits)| {
-                    words[2].ends_with(&(*permits as u32).to_le_bytes())
-                }) {
-                    grants.remove(&identity);
-                }
-            }
-            (b"DEL", _) => {
-                for name in words[1..].iter().filter_map(|key| of_permits(&text(key))) {
-                    let name = names.entry(name).or_default();
-                    let grants = name.grants.drain().map(|(_, grant)| grant);
-                    name.forgotten.extend(grants);
-                }
-            }
-            _ => {}
-        }
-    });
-    names
 }
 
 /// A clock of a process that steps by months, several times a second.
@@ -241,11 +172,10 @@ impl SteppingClock {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_above_the_rate_between_changes() {
     let server = kit::Redis::start();
-    let redis = crate::connect(&server).await;
+    let redis = handle(&server.url).await;
     for number in 0..3 {
         let (limiter, interval) = limiter(&redis, number);
-        let set = limiter.try_set_rate(Rate::overall(10, interval).expect("valid"));
-        assert!(set.await.expect("an answer"));
+        assert!(limiter.sets_first(overall(10, interval)).await);
     }
     let folder = tempfile::tempdir().expect("a folder");
     let clock = SteppingClock::find(folder.path());
@@ -264,7 +194,7 @@ async fn nothing_is_above_the_rate_between_changes() {
         tokio::spawn(async move {
             for offset in ["+60d", "-60d", "+1", "-1", "+0"].into_iter().cycle() {
                 std::fs::write(&file, offset).expect("a file");
-                sleep(Duration::from_millis(170)).await;
+                sleep(millis(170)).await;
             }
         })
     });
@@ -273,21 +203,16 @@ async fn nothing_is_above_the_rate_between_changes() {
     if let Some(steps) = steps {
         steps.abort();
     }
-    let clocks = if clock.is_some() {
-        "stepped"
-    } else {
-        "did not step"
-    };
-    for (name, seen) in check(monitor, &server.url) {
-        let Name {
-            checked,
+    let clocks = clock.map_or("did not step", |_| "stepped");
+    for (name, grants) in monitor.grants(&server.url) {
+        let Checked {
+            windows,
             with_a_change,
-            ..
-        } = seen;
+        } = grants.check_by_rates();
         println!(
-            "{name} ms: {checked} windows, none above the rate but {with_a_change} with a change \
+            "{name}: {windows} windows, none above the rate but {with_a_change} with a change \
              inside that forgets what was granted; clocks of applications {clocks}"
         );
-        assert!(checked > 20, "{name}: {checked}");
+        assert!(windows > 20, "{name}: {windows}");
     }
 }

@@ -10,10 +10,10 @@ use tidegate::limiter::{Generation, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::witness::Witness;
 use super::{becomes_available, limiter};
+use kit::limiter_oracle::Monitor;
 use kit::stalls::{Lost, Stalls};
-use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis};
+use kit::{HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, millis};
 
 const CROWD: usize = 10_000;
 
@@ -43,7 +43,7 @@ async fn a_crowd_is_served(is_fair: bool) {
         .await
         .expect("a server");
     let crowded = limiter(&redis, "crowded", RATE, INTERVAL).await;
-    let crowded = if is_fair { crowded.fair() } else { crowded };
+    let crowded = crowded.fair_if(is_fair);
     let patient = redis.clone().timeout(PATIENT);
     let aside = limiter(&patient, "aside", 1_000_000, HOUR).await;
     let stalls = Stalls::watch(&[&proxy.url], millis(100)).await;
@@ -117,11 +117,11 @@ async fn a_crowd_that_leaves() {
         let stranger = RateLimiter::new(&abroad, "left").fair();
         let ours = limiter.clone().fair();
         let served = async { tokio::join!(stranger.acquire(1), ours.acquire(1)) };
-        let served = timeout(Duration::from_secs(5), served).await;
+        let served = timeout(5 * SECOND, served).await;
         let (stranger, ours) = served.expect("nobody is before them");
         stranger.and(ours).expect("permits");
     }
-    becomes_available(&limiter, 2, Duration::from_secs(3)).await;
+    becomes_available(&limiter, 2, 3 * SECOND).await;
     check_expiries(&server, &["left"]);
 }
 
@@ -133,25 +133,25 @@ async fn a_big_request_beside_small_ones() {
     let proxy = behind(&server, millis(2)).await;
     let handles = [handle(&proxy.url).await, handle(&server.url).await];
     let first = limiter(&handles[0], "big", 10, INTERVAL).await.fair();
-    let witness = Witness::watch(&server, "big");
+    let monitor = Monitor::start(&server.url);
     let mut small = JoinSet::new();
     for at in 0..30 {
         let fair = RateLimiter::new(&handles[at % 2], "big").fair();
         small.spawn(async move {
             loop {
-                fair.acquire(1).await.expect("a permit");
+                fair.waits(1).await;
             }
         });
     }
     sleep(millis(200)).await;
     for _ in 0..5 {
-        let big = timeout(Duration::from_secs(3), first.acquire(10)).await;
+        let big = timeout(3 * SECOND, first.acquire(10)).await;
         big.expect("in its turn").expect("permits");
     }
     small.shutdown().await;
-    let used = witness.check_each_look(10, INTERVAL);
+    let used = monitor.check(&server.url, "big", 10, INTERVAL);
     assert!(used >= 50, "{used}");
-    becomes_available(&first, 10, Duration::from_secs(2)).await;
+    becomes_available(&first, 10, 2 * SECOND).await;
 }
 
 /// Who asks in a tight loop, for far more than there is, costs others neither time nor permits.
@@ -162,11 +162,10 @@ async fn callers_that_never_stop_asking() {
     let redis = handle(&proxy.url).await;
     let limiter = limiter(&redis, "asked", 10, millis(100)).await;
     let aside = super::limiter(&redis, "aside", 1_000_000, HOUR).await;
-    let witness = Witness::watch(&server, "asked");
+    let monitor = Monitor::start(&server.url);
     let mut greedy = JoinSet::new();
     for at in 0..50_u64 {
-        let limiter = limiter.clone();
-        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(at % 2 == 0);
         greedy.spawn(async move {
             loop {
                 let _ = match at % 5 {
@@ -190,10 +189,10 @@ async fn callers_that_never_stop_asking() {
         assert!(aside.try_acquire(1).await.expect("law 13"));
     }
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(10), "law 13: {took:?}");
+    assert!(took < 10 * SECOND, "law 13: {took:?}");
     greedy.shutdown().await;
-    witness.check_each_look(10, millis(100));
-    becomes_available(&limiter, 10, Duration::from_secs(2)).await;
+    monitor.check(&server.url, "asked", 10, millis(100));
+    becomes_available(&limiter, 10, 2 * SECOND).await;
     check_expiries(&server, &["asked", "aside"]);
 }
 
@@ -205,8 +204,7 @@ async fn free_permits_at_a_distance() {
     let redis = handle(&proxy.url).await;
     let limiter = limiter(&redis, "far", 1_000_000, HOUR).await;
     for is_fair in [false, true] {
-        let limiter = limiter.clone();
-        let limiter = if is_fair { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(is_fair);
         let hasty = join_all((0..100).map(|_| limiter.try_acquire_for(1, millis(500)))).await;
         let refused = hasty.iter().filter(|got| !matches!(got, Ok(true))).count();
         assert_eq!(refused, 0, "law 14: of a hundred that are free");
@@ -215,7 +213,7 @@ async fn free_permits_at_a_distance() {
             let limiter = limiter.clone();
             tokio::spawn(async move {
                 for _ in 0..10 {
-                    limiter.acquire(1).await.expect("a permit");
+                    limiter.waits(1).await;
                 }
             })
         });
@@ -223,7 +221,7 @@ async fn free_permits_at_a_distance() {
             caller.expect("no panic");
         }
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(2), "2,000 grants took {took:?}");
+        assert!(took < 2 * SECOND, "2,000 grants took {took:?}");
     }
 }
 
@@ -265,10 +263,7 @@ async fn waiters_of_thousands_of_names() {
             ended.expect("no panic").expect("a permit");
             served += 1;
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "{served} are served"
-        );
+        assert!(began.elapsed() < PATIENT, "{served} are served");
         sleep(millis(2)).await;
     }
     println!("in {:?}, longest beside it {longest:?}", began.elapsed());
@@ -294,17 +289,17 @@ async fn crowds_of_earlier_generations() {
                 if at % 3 == 0 {
                     let _ = timeout(millis(at % 70), limiter.acquire(2)).await;
                 } else {
-                    limiter.acquire(1).await.expect("a permit");
+                    limiter.waits(1).await;
                 }
             });
         }
-        let all = timeout(Duration::from_secs(10), async {
+        let all = timeout(10 * SECOND, async {
             while let Some(ended) = crowd.join_next().await {
                 ended.expect("no panic");
             }
         });
         all.await.unwrap_or_else(|_| panic!("{name}: law 13"));
-        let asked = limiter.try_acquire_for(20, Duration::from_secs(3)).await;
+        let asked = limiter.try_acquire_for(20, 3 * SECOND).await;
         assert!(asked.expect("an answer"), "{name}: law 14");
     }
     check_expiries(&server, &["first", "second"]);

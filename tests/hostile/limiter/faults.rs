@@ -6,13 +6,15 @@ use futures_util::future::join_all;
 use kit::Redis as Server;
 use kit::proxy::{Mode, Proxy};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
+use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::witness::Witness;
-use super::{becomes_available, kind, limiter};
-use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
+use super::{becomes_available, is_store, limiter, sleepers};
+use kit::limiter_oracle::Monitor;
+use kit::{
+    HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, kind, millis, overall, run,
+};
 
 /// The default of `Redis::timeout`, and what a busy machine adds.
 const IN_TIME: Duration = millis(200 + 500);
@@ -32,8 +34,7 @@ async fn replies_that_are_lost() {
     let (mut granted, mut failed) = (0, 0);
     for round in 0..24_u64 {
         let calls = (0..5_u64).map(|at| {
-            let limiter = limiter.clone();
-            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            let limiter = limiter.fair_if(at % 2 == 0);
             tokio::spawn(async move {
                 match at % 3 {
                     0 => limiter.acquire(2).await.map(|()| true),
@@ -53,10 +54,7 @@ async fn replies_that_are_lost() {
             match call.await.expect("no panic") {
                 Ok(is_granted) => granted += u64::from(is_granted) * 2,
                 Err(error) => {
-                    assert!(
-                        matches!(error.kind(), LimiterErrorKind::Store(_)),
-                        "{error}"
-                    );
+                    assert!(is_store(Some(error.kind())), "{error}");
                     failed += 1;
                 }
             }
@@ -64,7 +62,7 @@ async fn replies_that_are_lost() {
     }
     println!("{granted} granted, {failed} calls failed");
     assert!(failed > 0 && granted > 0);
-    becomes_available(&limiter, 1_000 - granted, Duration::from_secs(8)).await;
+    becomes_available(&limiter, 1_000 - granted, 8 * SECOND).await;
     check_expiries(&server, &["lost"]);
 }
 
@@ -84,8 +82,7 @@ async fn replies_that_come_late() {
         });
         let asked = Instant::now();
         let calls = (0..20).map(|at| {
-            let limiter = limiter.clone();
-            let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+            let limiter = limiter.fair_if(at % 2 == 0);
             async move { limiter.try_acquire(3).await }
         });
         for answer in join_all(calls).await {
@@ -99,7 +96,7 @@ async fn replies_that_come_late() {
         proxy.all(Mode::Pass);
         sleep(millis(100)).await;
     }
-    becomes_available(&limiter, 1_000 - granted, Duration::from_secs(8)).await;
+    becomes_available(&limiter, 1_000 - granted, 8 * SECOND).await;
 }
 
 /// Law 6: a server that is stopped costs each call its time-out, and is used again when it goes
@@ -110,19 +107,13 @@ async fn a_server_that_is_stopped() {
     let redis = by_default(&server.url).await;
     let free = limiter(&redis, "free", 1_000, HOUR).await;
     let busy = limiter(&redis, "busy", 1, millis(300)).await;
-    assert!(busy.try_acquire(1).await.expect("an answer"));
-    let mut sleepers = JoinSet::new();
-    for at in 0..6 {
-        let busy = busy.clone();
-        let busy = if at % 2 == 0 { busy.fair() } else { busy };
-        sleepers.spawn(async move { kind(busy.acquire(1).await) });
-    }
+    assert!(busy.takes(1).await);
+    let sleepers = sleepers(&busy, 6);
     sleep(millis(50)).await;
     server.signal("STOP");
     let mut calls = JoinSet::new();
     for at in 0..70 {
-        let free = free.clone();
-        let free = if at % 2 == 0 { free } else { free.fair() };
+        let free = free.fair_if(!(at % 2 == 0));
         calls.spawn(async move {
             sleep(millis(at * 10)).await;
             let asked = Instant::now();
@@ -141,32 +132,15 @@ async fn a_server_that_is_stopped() {
     let ended = calls.join_all().await;
     server.signal("CONT");
     for (at, answer, took) in ended {
-        assert!(
-            matches!(answer, Some(LimiterErrorKind::Store(_))),
-            "{at}: {answer:?}"
-        );
+        assert!(is_store(answer), "{at}: {answer:?}");
         assert!(took < IN_TIME, "law 6: call {at} took {took:?}");
     }
-    becomes_available_again(&free, 1_000).await;
+    becomes_available(&free, 1_000, 8 * SECOND).await;
     // Who was waiting is served or is told that Redis was gone.
-    let sleepers = timeout(Duration::from_secs(6), sleepers.join_all()).await;
+    let sleepers = timeout(6 * SECOND, sleepers.join_all()).await;
     for answer in sleepers.expect("law 6") {
-        let is_right = answer.is_none_or(|kind| matches!(kind, LimiterErrorKind::Store(_)));
+        let is_right = answer.is_none() || is_store(answer);
         assert!(is_right, "{answer:?}");
-    }
-}
-
-/// The same, where the first calls may still fail.
-async fn becomes_available_again(limiter: &RateLimiter, permits: u64) {
-    let began = Instant::now();
-    let mut free = limiter.available_permits().await;
-    while free.as_ref().ok() != Some(&permits) {
-        assert!(
-            began.elapsed() < Duration::from_secs(8),
-            "{free:?} are free"
-        );
-        sleep(millis(50)).await;
-        free = limiter.available_permits().await;
     }
 }
 
@@ -177,50 +151,28 @@ async fn a_server_that_dies() {
     let mut server = Server::start();
     let redis = by_default(&server.url).await;
     let limiter = limiter(&redis, "dies", 1, HOUR).await;
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
-    let mut sleepers = JoinSet::new();
-    for at in 0..20 {
-        let limiter = limiter.clone();
-        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
-        sleepers.spawn(async move { kind(limiter.acquire(1).await) });
-    }
+    assert!(limiter.takes(1).await);
+    let sleepers = sleepers(&limiter, 20);
     sleep(millis(100)).await;
     server.kill();
     sleep(millis(300)).await;
     let asked = Instant::now();
     let answer = kind(limiter.try_acquire(1).await);
-    assert!(
-        matches!(answer, Some(LimiterErrorKind::Store(_))),
-        "{answer:?}"
-    );
+    assert!(is_store(answer), "{answer:?}");
     assert!(asked.elapsed() < IN_TIME, "law 6: {:?}", asked.elapsed());
     server.restart();
-    let ended = timeout(Duration::from_secs(8), sleepers.join_all()).await;
+    let ended = timeout(8 * SECOND, sleepers.join_all()).await;
     for answer in ended.expect("law 6: nobody sleeps on") {
-        let is_told = matches!(
-            answer,
-            Some(LimiterErrorKind::Store(_) | LimiterErrorKind::UnknownLimiter)
-        );
+        let is_told = is_store(answer) || answer == Some(LimiterErrorKind::UnknownLimiter);
         assert!(is_told, "{answer:?}");
     }
     let began = Instant::now();
-    while limiter
-        .try_set_rate(Rate::overall(5, HOUR).expect("valid"))
-        .await
-        .is_err()
-    {
-        assert!(began.elapsed() < Duration::from_secs(3), "it is back");
+    while limiter.try_set_rate(overall(5, HOUR)).await.is_err() {
+        assert!(began.elapsed() < 3 * SECOND, "it is back");
         sleep(millis(20)).await;
     }
-    assert!(
-        limiter
-            .clone()
-            .fair()
-            .try_acquire(5)
-            .await
-            .expect("an answer")
-    );
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(limiter.clone().fair().takes(5).await);
+    assert!(!limiter.takes(1).await);
     check_expiries(&server, &["dies"]);
 }
 
@@ -232,11 +184,10 @@ async fn commands_of_a_hostile_operator() {
     let proxy = behind(&server, millis(2)).await;
     let redis = handle(&proxy.url).await;
     let limiter = limiter(&redis, "hostile", 10, INTERVAL).await;
-    let witness = Witness::watch(&server, "hostile");
+    let monitor = Monitor::start(&server.url);
     let mut callers = JoinSet::new();
     for at in 0..100 {
-        let limiter = limiter.clone();
-        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(at % 2 == 0);
         callers.spawn(async move { limiter.acquire(1).await });
     }
     for at in 0..60 {
@@ -246,9 +197,9 @@ async fn commands_of_a_hostile_operator() {
         }
         sleep(millis(10)).await;
     }
-    let answers = timeout(Duration::from_secs(10), callers.join_all()).await;
+    let answers = timeout(10 * SECOND, callers.join_all()).await;
     let answers = answers.expect("all are served");
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    witness.check(10, INTERVAL);
+    monitor.check(&server.url, "hostile", 10, INTERVAL);
     check_expiries(&server, &["hostile"]);
 }

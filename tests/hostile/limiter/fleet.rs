@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kit::limiter_monitor::Monitor;
+use kit::limiter_oracle::Monitor;
 use kit::random::Random;
 use kit::workers::{instructions, outputs, start_worker};
+use kit::{LimiterCalls, handle, millis, overall};
 use tidegate::Redis;
-use tidegate::limiter::{Rate, RateLimiter};
+use tidegate::limiter::RateLimiter;
 use tokio::time::{Instant, sleep, timeout};
-
-use crate::connect;
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 16;
@@ -47,35 +46,29 @@ async fn ask(limiter: &RateLimiter, random: &mut Random, limit: (u64, u64)) -> u
     let (rate, interval) = limit;
     let permits = 1 + random.below(rate.min(5));
     let short = Duration::from_micros(random.below(2 * interval * 1_000));
-    let long = Duration::from_millis((20 * interval).min(3_000));
+    let long = millis((20 * interval).min(3_000));
     let fair = limiter.clone().fair();
     let granted = match random.below(7) {
         0 => limiter.try_acquire(permits).await.map(Some),
         1 => limiter.try_acquire_for(permits, short).await.map(Some),
         2 => fair.try_acquire_for(permits, short).await.map(Some),
         // These are dropped while they wait, or while they are granted.
-        3 => timeout(short, limiter.acquire(permits))
-            .await
-            .map_or(Ok(None), |it| it.map(|()| Some(true))),
-        4 => timeout(short, fair.acquire(permits))
-            .await
-            .map_or(Ok(None), |it| it.map(|()| Some(true))),
-        5 => timeout(long, fair.acquire(permits))
-            .await
-            .map_or(Ok(None), |it| it.map(|()| Some(true))),
-        _ => timeout(long, limiter.acquire(permits))
-            .await
-            .map_or(Ok(None), |it| it.map(|()| Some(true))),
+        way => {
+            let patience = if way < 5 { short } else { long };
+            let limiter = limiter.fair_if(way == 4 || way == 5);
+            let acquired = timeout(patience, limiter.acquire(permits)).await;
+            acquired.map_or(Ok(None), |it| it.map(|()| Some(true)))
+        }
     };
     match granted.expect("an answer") {
         Some(true) if releases(rate) && random.below(10) == 0 => {
-            let released = limiter.release(permits).await.expect("an answer");
+            let released = limiter.gives_back(permits).await;
             assert!(released <= permits);
             permits.wrapping_sub(released)
         }
         Some(true) => permits,
-        Some(false) if short < Duration::from_millis(1) => {
-            sleep(Duration::from_millis(1)).await;
+        Some(false) if short < millis(1) => {
+            sleep(millis(1)).await;
             0
         }
         _ => 0,
@@ -87,8 +80,7 @@ async fn ask(limiter: &RateLimiter, random: &mut Random, limit: (u64, u64)) -> u
 #[ignore = "is started by another test"]
 async fn worker_asks_in_every_way() {
     let Some(words) = instructions() else { return };
-    let redis = Redis::connect(&words[0]).await.expect("a running server");
-    let redis = redis.timeout(Duration::from_secs(20));
+    let redis = handle(&words[0]).await;
     let process: u64 = words[1].parse().expect("a number");
     let until = Instant::now() + lasts();
     let tasks: Vec<_> = (0..TASKS)
@@ -115,19 +107,18 @@ async fn worker_asks_in_every_way() {
         writeln!(lines, "kept {} {}", name(limit), kept).expect("a string takes all");
     }
     // What was dropped last is given back by then.
-    sleep(Duration::from_millis(500)).await;
+    sleep(millis(500)).await;
     print!("{lines}");
 }
 
 #[tokio::test]
 async fn nothing_is_above_the_rate_and_nothing_is_left() {
     let server = kit::Redis::start();
-    let redis = connect(&server).await;
+    let redis = handle(&server.url).await;
     for limit in limits() {
         let limiter = RateLimiter::new(&redis, name(limit));
-        let interval = Duration::from_millis(limit.1);
-        let set = limiter.try_set_rate(Rate::overall(limit.0, interval).expect("valid"));
-        assert!(set.await.expect("an answer"));
+        let interval = millis(limit.1);
+        assert!(limiter.sets_first(overall(limit.0, interval)).await);
     }
     let monitor = Monitor::start(&server.url);
     let outputs = {
@@ -180,7 +171,7 @@ async fn worker_waits_in_order() {
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.acquire(1).await.expect("an answer") })
+            tokio::spawn(async move { limiter.waits(1).await })
         })
         .collect();
     for task in tasks {
@@ -197,30 +188,19 @@ async fn worker_waits_in_order() {
 #[tokio::test]
 async fn the_order_is_the_servers() {
     let server = kit::Redis::start();
-    let redis = connect(&server).await;
+    let redis = handle(&server.url).await;
     let limiter = RateLimiter::new(&redis, "fair");
-    let interval = Duration::from_millis(100);
-    let set = limiter.try_set_rate(Rate::overall(5, interval).expect("valid"));
-    assert!(set.await.expect("an answer"));
-    let mut connection = server.connection();
-    redis::cmd("CONFIG")
-        .arg("RESETSTAT")
-        .exec(&mut connection)
-        .expect("resets");
+    let interval = millis(100);
+    assert!(limiter.sets_first(overall(5, interval)).await);
+    let before = server.script_calls();
     let monitor = Monitor::start(&server.url);
     let start = |_| start_worker("fleet::worker_waits_in_order", &server.url);
     let workers = (0..PROCESSES).map(start).collect();
     let done = tokio::task::spawn_blocking(|| outputs(workers)).await;
     done.expect("no panic");
-    let stats: redis::InfoDict = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut connection)
-        .expect("stats");
-    let stat = stats.get::<String>("cmdstat_evalsha").expect("was called");
-    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
-    let calls: u64 = calls.expect("a field").parse().expect("a number");
-    assert!(calls <= 2 * PROCESSES * TASKS, "{stat}");
-    let grants = &monitor.grants(&server.url)["{fair}:permits"];
+    let calls = server.script_calls() - before;
+    assert!(calls <= 2 * PROCESSES * TASKS, "{calls}");
+    let grants = monitor.grants_of(&server.url, "fair");
     assert_eq!(grants.all.len() as u64, PROCESSES * TASKS);
     assert!(
         grants.all.is_sorted_by_key(|grant| grant.stamp),

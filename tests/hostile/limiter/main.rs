@@ -5,42 +5,32 @@
 mod aborts;
 mod bad_state;
 mod changes;
+mod changing;
 mod crowds;
 mod faults;
+mod fleet;
+mod jobs;
+mod outlasting;
+mod redisson;
 mod releases;
 mod runtimes;
 mod setters;
 mod settings;
-mod witness;
+mod shares;
 
 use std::time::{Duration, Instant};
 
+use kit::{LimiterCalls, kind, millis, overall};
 use tidegate::Redis;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
+use tidegate::limiter::{LimiterErrorKind, RateLimiter};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// A limiter with a rate for everybody.
 async fn limiter(redis: &Redis, name: &str, permits: u64, interval: Duration) -> RateLimiter {
     let limiter = RateLimiter::new(redis, name);
-    set(&limiter, permits, interval).await;
+    limiter.sets(overall(permits, interval)).await;
     limiter
-}
-
-async fn set(limiter: &RateLimiter, permits: u64, interval: Duration) {
-    let set = limiter.set_rate(Rate::overall(permits, interval).expect("valid"));
-    set.await.expect("a rate");
-}
-
-/// Replaces the rate as a process does that starts with another one: earlier grants still count.
-async fn replace_rate(limiter: &RateLimiter, rate: Rate) {
-    // It sets the rate, and is denied for ever.
-    let newer = limiter.clone().rate(rate);
-    let denied = newer.try_acquire(Rate::MAX_PERMITS).await;
-    assert_eq!(kind(denied), Some(LimiterErrorKind::AboveRate));
-}
-
-async fn available(limiter: &RateLimiter) -> u64 {
-    limiter.available_permits().await.expect("an answer")
 }
 
 /// Waits until so many permits are free, and shows what there is instead.
@@ -52,16 +42,26 @@ async fn becomes_available(limiter: &RateLimiter, permits: u64, within: Duration
         if free.as_ref().ok() == Some(&permits) {
             return;
         }
-        let name = limiter.name();
-        let after = began.elapsed();
+        let (name, after) = (limiter.name(), began.elapsed());
+        let is_late = after >= within;
         assert!(
-            after < within,
+            !is_late,
             "{name}: {free:?} and not {permits} are free after {after:?}"
         );
-        sleep(Duration::from_millis(20)).await;
+        sleep(millis(20)).await;
     }
 }
 
-fn kind<T>(answer: Result<T, LimiterError>) -> Option<LimiterErrorKind> {
-    answer.err().map(|error| error.kind())
+/// What ends the waits of so many callers for a permit, of whom every second one is fair.
+fn sleepers(limiter: &RateLimiter, number: usize) -> JoinSet<Option<LimiterErrorKind>> {
+    let mut sleepers = JoinSet::new();
+    for at in 0..number {
+        let limiter = limiter.fair_if(at % 2 == 0);
+        sleepers.spawn(async move { kind(limiter.acquire(1).await) });
+    }
+    sleepers
+}
+
+fn is_store(kind: Option<LimiterErrorKind>) -> bool {
+    matches!(kind, Some(LimiterErrorKind::Store(_)))
 }

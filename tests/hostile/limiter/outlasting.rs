@@ -7,20 +7,19 @@ use futures_util::future::join_all;
 use kit::Redis as Server;
 use kit::log::Log;
 use kit::proxy::{Mode, Proxy};
-use redis::{Commands, cmd};
+use kit::{HOUR, LimiterCalls, PATIENT, SECOND, millis, run};
 use tidegate::Redis;
-use tidegate::limiter::{Generation, LimiterErrorKind, Rate, RateLimiter};
+use tidegate::limiter::{Generation, LimiterErrorKind, RateLimiter};
 use tidegate::store::StoreErrorKind;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::limiter;
+use super::limiter;
 
-const HOUR: Duration = Duration::from_secs(3_600);
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = Redis::DEFAULT_TIMEOUT;
 /// What a busy machine may take longer.
-const SLACK: Duration = Duration::from_millis(700);
+const SLACK: Duration = millis(700);
 
 async fn by_default(url: &str) -> Redis {
     Redis::connect(url).await.expect("a running server")
@@ -34,7 +33,7 @@ fn acquire(limiter: &RateLimiter) -> Acquired {
 }
 
 async fn is_granted(acquired: Acquired) {
-    let acquired = timeout(Duration::from_secs(10), acquired).await;
+    let acquired = timeout(10 * SECOND, acquired).await;
     let acquired = acquired.expect("it asks again within a second or so");
     assert_eq!(acquired.expect("no panic"), Ok(()));
 }
@@ -43,7 +42,7 @@ async fn is_granted(acquired: Acquired) {
 async fn slow_answers_end_no_wait() {
     let server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 1_000, 3_600_000).await;
+    let limiter = limiter(&redis, "partner", 1_000, HOUR).await;
     let timed_out = LimiterErrorKind::Store(StoreErrorKind::Timeout);
     server.signal("STOP");
     let waiting = [acquire(&limiter), acquire(&limiter.clone().fair())];
@@ -59,7 +58,7 @@ async fn slow_answers_end_no_wait() {
     let took = began.elapsed();
     assert!((time..time + SLACK).contains(&took), "{took:?}");
 
-    let patient = limiter.try_acquire_for(1, Duration::from_secs(20));
+    let patient = limiter.try_acquire_for(1, PATIENT);
     let go_on = async {
         sleep(5 * TIMEOUT).await;
         server.signal("CONT");
@@ -76,14 +75,14 @@ async fn slow_answers_end_no_wait() {
 async fn the_last_answer_counts() {
     let server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 1, 600).await;
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
-    let time = Duration::from_millis(1_500);
+    let limiter = limiter(&redis, "partner", 1, millis(600)).await;
+    assert!(limiter.takes(1).await);
+    let time = millis(1_500);
     let denied_first = tokio::spawn({
         let limiter = limiter.clone();
         async move { limiter.try_acquire_for(1, time).await }
     });
-    sleep(Duration::from_millis(200)).await;
+    sleep(millis(200)).await;
     server.signal("STOP");
     let answer = denied_first.await.expect("no panic");
     let kind = answer.expect_err("no answer").kind();
@@ -95,17 +94,13 @@ async fn the_last_answer_counts() {
 async fn a_server_that_is_away_or_loading_ends_no_wait() {
     let mut server = Server::start_with(&["--enable-debug-command", "yes"]);
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 10, 1_000).await;
-    let mut connection = server.connection();
+    let limiter = limiter(&redis, "partner", 10, millis(1_000)).await;
     // It loads for a second.
-    cmd("DEBUG")
-        .arg(&["POPULATE", "1000000"])
-        .exec(&mut connection)
-        .expect("fills");
-    cmd("SAVE").exec(&mut connection).expect("saves");
+    run(&server, "DEBUG POPULATE 1000000");
+    run(&server, "SAVE");
     server.kill();
     let waiting = [acquire(&limiter), acquire(&limiter.clone().fair())];
-    sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     server.respawn();
     for acquired in waiting {
         is_granted(acquired).await;
@@ -116,15 +111,12 @@ async fn a_server_that_is_away_or_loading_ends_no_wait() {
 async fn a_replica_ends_no_wait() {
     let server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 10, 1_000).await;
+    let limiter = limiter(&redis, "partner", 10, millis(1_000)).await;
     server.follow("redis://127.0.0.1:1");
     let waiting = [acquire(&limiter), acquire(&limiter.clone().fair())];
-    sleep(Duration::from_millis(500)).await;
+    sleep(millis(500)).await;
     assert!(waiting.iter().all(|acquired| !acquired.is_finished()));
-    cmd("REPLICAOF")
-        .arg(&["NO", "ONE"])
-        .exec(&mut server.connection())
-        .expect("is a master again");
+    run(&server, "REPLICAOF NO ONE");
     for acquired in waiting {
         is_granted(acquired).await;
     }
@@ -135,15 +127,12 @@ async fn a_replica_ends_no_wait() {
 async fn what_stays_ends_a_wait() {
     let mut server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 10, 1_000).await;
+    let limiter = limiter(&redis, "partner", 10, millis(1_000)).await;
     let nobody = RateLimiter::new(&redis, "nobody");
     let unknown = nobody.acquire(1).await.expect_err("no rate");
     assert_eq!(unknown.kind(), LimiterErrorKind::UnknownLimiter);
-    cmd("ACL")
-        .arg(&["SETUSER", "default", "-evalsha"])
-        .exec(&mut server.connection())
-        .expect("is set");
-    let refused = timeout(Duration::from_secs(5), limiter.acquire(1)).await;
+    run(&server, "ACL SETUSER default -evalsha");
+    let refused = timeout(5 * SECOND, limiter.acquire(1)).await;
     let refused = refused.expect("it ends").expect_err("no permission");
     assert_eq!(
         refused.kind(),
@@ -153,9 +142,9 @@ async fn what_stays_ends_a_wait() {
     // Without a rate of its own, a limiter ends with the data of the server.
     server.kill();
     let waiting = acquire(&limiter);
-    sleep(Duration::from_millis(100)).await;
+    sleep(millis(100)).await;
     server.restart();
-    let ended = timeout(Duration::from_secs(10), waiting).await;
+    let ended = timeout(10 * SECOND, waiting).await;
     let ended = ended.expect("it ends").expect("no panic");
     assert_eq!(ended, Err(LimiterErrorKind::UnknownLimiter));
 }
@@ -171,8 +160,10 @@ async fn a_grant_whose_reply_was_lost_is_charged_once() {
         let server = Server::start();
         let proxy = Proxy::start(&server.url).await;
         let redis = by_default(&proxy.url).await;
-        let limiter = limiter(&redis, 1, 3_600_000).await.generation(generation);
-        let limiter = if is_fair { limiter.fair() } else { limiter };
+        let limiter = limiter(&redis, "partner", 1, HOUR)
+            .await
+            .generation(generation);
+        let limiter = limiter.fair_if(is_fair);
         // Longer than the call may take.
         proxy.present(Mode::Delay {
             calls: Duration::ZERO,
@@ -183,10 +174,9 @@ async fn a_grant_whose_reply_was_lost_is_charged_once() {
         proxy.all(Mode::Pass);
         // There is no other permit for an hour.
         is_granted(acquired).await;
-        let mut connection = server.connection();
-        assert_eq!(limiter.available_permits().await.expect("an answer"), 0);
-        let grants: u64 = connection.zcard("{partner}:permits").expect("a set");
-        let left: i64 = connection.get("{partner}:value").expect("a number");
+        assert_eq!(limiter.free().await, 0);
+        let grants: u64 = server.run("ZCARD {partner}:permits");
+        let left: i64 = server.run("GET {partner}:value");
         assert_eq!((grants, left), (1, 0), "{generation:?}, fair: {is_fair}");
     }
 }
@@ -197,10 +187,9 @@ async fn a_lost_grant_of_a_caller_that_leaves_comes_back() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let redis = by_default(&proxy.url).await;
-    let limiter = limiter(&redis, 1, 3_600_000).await;
+    let limiter = limiter(&redis, "partner", 1, HOUR).await;
     for is_fair in [false, true] {
-        let limiter = limiter.clone();
-        let limiter = if is_fair { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(is_fair);
         proxy.all(Mode::Delay {
             calls: Duration::ZERO,
             replies: 2 * TIMEOUT,
@@ -208,11 +197,7 @@ async fn a_lost_grant_of_a_caller_that_leaves_comes_back() {
         let left = timeout(3 * TIMEOUT, limiter.acquire(1)).await;
         assert!(left.is_err(), "no reply comes in time");
         proxy.all(Mode::Pass);
-        let began = Instant::now();
-        while limiter.available_permits().await.ok() != Some(1) {
-            assert!(began.elapsed() < Duration::from_secs(8), "it is lost");
-            sleep(Duration::from_millis(20)).await;
-        }
+        super::becomes_available(&limiter, 1, 8 * SECOND).await;
     }
 }
 
@@ -222,31 +207,20 @@ async fn a_crowd_asks_again_together() {
     const CROWD: u64 = 10_000;
     let server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiter = limiter(&redis, 2 * CROWD, 3_600_000).await;
-    let calls = || {
-        let mut connection = server.connection();
-        let stats: redis::InfoDict = cmd("INFO")
-            .arg("commandstats")
-            .query(&mut connection)
-            .expect("stats");
-        let stat: String = stats.get("cmdstat_evalsha").expect("was called");
-        let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
-        let calls = calls.expect("a field").parse::<u64>();
-        calls.expect("a number")
-    };
-    let before = calls();
+    let limiter = limiter(&redis, "partner", 2 * CROWD, HOUR).await;
+    let before = server.script_calls();
     server.signal("STOP");
     let crowd: Vec<_> = (0..CROWD).map(|_| acquire(&limiter)).collect();
-    sleep(Duration::from_secs(5)).await;
+    sleep(5 * SECOND).await;
     server.signal("CONT");
     for acquired in crowd {
         is_granted(acquired).await;
     }
-    let left = limiter.available_permits().await.expect("an answer");
+    let left = limiter.free().await;
     assert_eq!(left, CROWD, "each is charged once");
     // All of them are granted by 157 calls of 64. The first 16 calls, and one after each pause, are
     // sent in vain.
-    let calls = calls() - before;
+    let calls = server.script_calls() - before;
     println!("{calls} calls");
     assert!(calls < 157 + 50, "{calls} calls");
 }
@@ -255,17 +229,15 @@ async fn a_crowd_asks_again_together() {
 async fn an_outage_is_logged_once() {
     let server = Server::start();
     let redis = by_default(&server.url).await;
-    let limiters = [limiter(&redis, 100, 60_000).await, {
-        let other = RateLimiter::new(&redis, "other");
-        let set = other.try_set_rate(Rate::overall(100, HOUR).expect("valid"));
-        assert!(set.await.expect("an answer"));
-        other
-    }];
+    let limiters = [
+        limiter(&redis, "partner", 100, HOUR).await,
+        limiter(&redis, "other", 100, HOUR).await,
+    ];
     let log = Log::start();
     server.signal("STOP");
     let waits = join_all(limiters.iter().map(|limiter| limiter.acquire(1)));
     let go_on = async {
-        sleep(Duration::from_secs(2)).await;
+        sleep(2 * SECOND).await;
         server.signal("CONT");
     };
     let (waits, ()) = tokio::join!(waits, go_on);

@@ -8,9 +8,9 @@ use kit::random::Random;
 use tidegate::limiter::{Permit, RateLimiter};
 use tokio::time::{sleep, timeout};
 
-use super::witness::Witness;
-use super::{available, becomes_available, limiter, set};
-use kit::{HOUR, behind, check_expiries, handle, millis};
+use super::{becomes_available, limiter};
+use kit::limiter_oracle::Monitor;
+use kit::{HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, millis, overall};
 
 const RATE: u64 = 1_000;
 
@@ -37,13 +37,13 @@ impl Client {
                 self.permits.push(permit);
                 self.held += permits;
             }
-        } else if self.limiter.try_acquire(permits).await.expect("an answer") {
+        } else if self.limiter.takes(permits).await {
             self.held += permits;
         }
     }
 
     async fn release_number(&mut self, permits: u64) {
-        let released = self.limiter.release(permits).await.expect("an answer");
+        let released = self.limiter.gives_back(permits).await;
         let expected = permits.min(self.held);
         assert_eq!(
             released, expected,
@@ -71,7 +71,7 @@ async fn every_release_is_accounted_for() {
     for _ in 0..3 {
         clients.push(Client::new(&server.url).await);
     }
-    set(&clients[0].limiter, RATE, HOUR).await;
+    clients[0].limiter.sets(overall(RATE, HOUR)).await;
     let mut numbers = Random::new(88_172_645_463_325_252);
     for step in 0..1_500 {
         let client = &mut clients[numbers.below(3) as usize];
@@ -88,7 +88,7 @@ async fn every_release_is_accounted_for() {
             }
         }
         let held: u64 = clients.iter().map(|client| client.held).sum();
-        let free = available(&clients[step % 3].limiter).await;
+        let free = clients[step % 3].limiter.free().await;
         assert_eq!(free, RATE - held, "after step {step}");
     }
     check_expiries(&server, &["shared"]);
@@ -103,9 +103,9 @@ async fn many_release_at_once() {
     let ours = limiter(&ours, "shared", RATE, HOUR).await;
     let theirs = RateLimiter::new(&theirs, "shared");
     for _ in 0..50 {
-        assert!(ours.try_acquire(2).await.expect("an answer"));
+        assert!(ours.takes(2).await);
     }
-    assert!(theirs.try_acquire(7).await.expect("an answer"));
+    assert!(theirs.takes(7).await);
     let releases = join_all((0..200).map(|_| ours.release(1)));
     let others = join_all((0..200).map(|_| theirs.release(3)));
     let (releases, others) = tokio::join!(releases, others);
@@ -116,7 +116,7 @@ async fn many_release_at_once() {
             .sum()
     };
     assert_eq!((sum(releases), sum(others)), (100, 7));
-    assert_eq!(available(&ours).await, RATE);
+    assert_eq!(ours.free().await, RATE);
 }
 
 /// Releases that are given up at every moment happen once or not at all, to one's own permits.
@@ -127,7 +127,7 @@ async fn releases_that_are_given_up() {
     let (ours, theirs) = (handle(&proxy.url).await, handle(&server.url).await);
     let ours = limiter(&ours, "shared", RATE, HOUR).await;
     let theirs = RateLimiter::new(&theirs, "shared");
-    assert!(theirs.try_acquire(500).await.expect("an answer"));
+    assert!(theirs.takes(500).await);
     let attempts = join_all((0..100_u64).map(|at| {
         let ours = ours.clone();
         tokio::spawn(async move {
@@ -140,16 +140,16 @@ async fn releases_that_are_given_up() {
     let attempts = attempts.await.into_iter();
     let heard: u64 = attempts.map(|attempt| attempt.expect("no panic")).sum();
     sleep(millis(100)).await;
-    let free = available(&ours).await;
+    let free = ours.free().await;
     assert!(
         (200 + heard..=500).contains(&free),
         "law 15: {free}, {heard} were heard of"
     );
     // All the rest is ours, too, and can be had back exactly once.
-    let rest = ours.release(u64::MAX).await.expect("an answer");
+    let rest = ours.gives_back(u64::MAX).await;
     assert_eq!(free + rest, 500);
-    assert_eq!(ours.release(u64::MAX).await.expect("an answer"), 0);
-    assert_eq!(available(&theirs).await, 500);
+    assert_eq!(ours.gives_back(u64::MAX).await, 0);
+    assert_eq!(theirs.free().await, 500);
 }
 
 /// What has left the interval, or was granted under another rate, comes back no second time.
@@ -166,16 +166,16 @@ async fn releases_that_come_late() {
         0,
         "law 15: it has left"
     );
-    set(&limiter, 10, HOUR).await;
+    limiter.sets(overall(10, HOUR)).await;
     let old = limiter.acquire_permit(4).await.expect("a permit");
-    set(&limiter, 10, HOUR).await;
+    limiter.sets(overall(10, HOUR)).await;
     let new = limiter.acquire_permit(10).await.expect("a permit");
     assert_eq!(
         old.release().await.expect("an answer"),
         0,
         "of the old rate"
     );
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(!limiter.takes(1).await);
     assert!(limiter.delete().await.expect("an answer"));
     let of_nothing = new.release().await;
     assert!(of_nothing.is_err() || of_nothing.is_ok_and(|released| released == 0));
@@ -191,10 +191,9 @@ async fn grants_that_are_passed_around() {
     let proxy = behind(&server, millis(2)).await;
     let handles = [handle(&proxy.url).await, handle(&server.url).await];
     let first = limiter(&handles[0], "passed", 6, INTERVAL).await;
-    let witness = Witness::watch(&server, "passed");
+    let monitor = Monitor::start(&server.url);
     let callers = (0..24_usize).map(|at| {
-        let limiter = RateLimiter::new(&handles[at % 2], "passed");
-        let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
+        let limiter = RateLimiter::new(&handles[at % 2], "passed").fair_if(at % 3 == 0);
         tokio::spawn(async move {
             let mut kept = 0;
             for round in 0..6 {
@@ -204,7 +203,7 @@ async fn grants_that_are_passed_around() {
                 if (at + round) % 2 == 0 {
                     permit.release().await.expect("an answer");
                 } else if round % 4 == 0 {
-                    limiter.release(1).await.expect("an answer");
+                    limiter.gives_back(1).await;
                 } else {
                     kept += permits;
                 }
@@ -215,6 +214,6 @@ async fn grants_that_are_passed_around() {
     for caller in join_all(callers).await {
         caller.expect("no panic");
     }
-    witness.check_each_look(6, INTERVAL);
-    becomes_available(&first, 6, Duration::from_secs(2)).await;
+    monitor.check(&server.url, "passed", 6, INTERVAL);
+    becomes_available(&first, 6, 2 * SECOND).await;
 }

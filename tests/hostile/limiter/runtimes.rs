@@ -10,8 +10,9 @@ use tidegate::test_util::ManualClock;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::{becomes_available, limiter, set};
-use kit::{HOUR, behind, check_expiries, handle, millis};
+use super::{becomes_available, limiter};
+use kit::{HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, millis, overall};
+use tokio::time::sleep;
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -44,7 +45,7 @@ fn permits_of_runtimes_that_end() {
         for at in 0..60 {
             let (limiter, granted) = (of_kind(&limiter, at), Arc::clone(&granted));
             guest.spawn(async move {
-                limiter.acquire(1).await.expect("a permit");
+                limiter.waits(1).await;
                 granted.fetch_add(1, Ordering::Relaxed);
             });
         }
@@ -52,7 +53,7 @@ fn permits_of_runtimes_that_end() {
         drop(guest);
     }
     let left = 100_000 - granted.load(Ordering::Relaxed);
-    home.block_on(becomes_available(&limiter, left, Duration::from_secs(4)));
+    home.block_on(becomes_available(&limiter, left, 4 * SECOND));
     check_expiries(&server, &["free"]);
 }
 
@@ -62,7 +63,7 @@ fn guests_end(is_fair: bool) {
     let proxy = home.block_on(behind(&server, millis(4)));
     let redis = home.block_on(handle(&proxy.url));
     let limiter = home.block_on(limiter(&redis, "busy", 2, millis(100)));
-    let limiter = if is_fair { limiter.fair() } else { limiter };
+    let limiter = limiter.fair_if(is_fair);
     for round in 0..8 {
         let guest = runtime();
         for _ in 0..60 {
@@ -78,7 +79,7 @@ fn guests_end(is_fair: bool) {
         drop(guest);
         home.block_on(async {
             for waiting in waiting {
-                let served = timeout(Duration::from_secs(3), waiting).await;
+                let served = timeout(3 * SECOND, waiting).await;
                 let served = served.unwrap_or_else(|_| panic!("law 13, in round {round}"));
                 served.expect("no panic").expect("a permit");
             }
@@ -113,7 +114,7 @@ fn the_home_runtime_ends() {
     drop(home);
     guest.block_on(async {
         let asked = Instant::now();
-        let answer = timeout(Duration::from_secs(5), busy.try_acquire(1)).await;
+        let answer = timeout(5 * SECOND, busy.try_acquire(1)).await;
         println!("{answer:?} after {:?}", asked.elapsed());
         assert!(
             asked.elapsed() < millis(700),
@@ -122,7 +123,7 @@ fn the_home_runtime_ends() {
         );
         let mut served = 0;
         for sleeper in sleepers {
-            let ended = timeout(Duration::from_secs(5), sleeper).await;
+            let ended = timeout(5 * SECOND, sleeper).await;
             served += u32::from(ended.expect("law 6").expect("no panic").is_ok());
         }
         println!("{served} of 20 are served");
@@ -147,12 +148,12 @@ fn another_process_after_a_runtime_has_ended() {
     drop(theirs);
     let asked = Instant::now();
     let fair = ours.clone().fair();
-    let served = home.block_on(async { timeout(Duration::from_secs(9), fair.acquire(1)).await });
+    let served = home.block_on(async { timeout(9 * SECOND, fair.acquire(1)).await });
     served
         .expect("5 s after the process ended")
         .expect("a permit");
     println!("served after {:?}", asked.elapsed());
-    let next = home.block_on(async { timeout(Duration::from_secs(2), fair.acquire(1)).await });
+    let next = home.block_on(async { timeout(2 * SECOND, fair.acquire(1)).await });
     next.expect("nobody is before").expect("a permit");
     check_expiries(&server, &["ended"]);
 }
@@ -173,7 +174,7 @@ fn places_of_the_dead_and_a_clock_that_goes_back() {
             // An hour back after 300 ms.
             let back = if elapsed > 300_000 { 3_600_000_000 } else { 0 };
             ticks.set(START + elapsed - back);
-            tokio::time::sleep(millis(1)).await;
+            sleep(millis(1)).await;
         }
     });
     let redis = home.block_on(handle(&server.url));
@@ -181,7 +182,7 @@ fn places_of_the_dead_and_a_clock_that_goes_back() {
         LimiterBackend::redis_with_clock(&redis, clock.clone()),
         "back",
     );
-    home.block_on(set(&ours, 1, millis(100)));
+    home.block_on(ours.sets(overall(1, millis(100))));
     let dead = runtime();
     let theirs = dead.block_on(handle(&server.url));
     let theirs = RateLimiter::new(LimiterBackend::redis_with_clock(&theirs, clock), "back").fair();
@@ -195,8 +196,7 @@ fn places_of_the_dead_and_a_clock_that_goes_back() {
     std::thread::sleep(millis(150));
     let fair = ours.fair();
     for _ in 0..2 {
-        let served =
-            home.block_on(async { timeout(Duration::from_secs(9), fair.acquire(1)).await });
+        let served = home.block_on(async { timeout(9 * SECOND, fair.acquire(1)).await });
         served
             .expect("5 s after the process ended")
             .expect("a permit");

@@ -10,32 +10,16 @@ use tidegate::test_util::ManualClock;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::witness::{Witness, check_windows, server_now};
-use super::{available, kind};
-use kit::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::limiter_oracle::{Book, Monitor};
+use kit::{
+    HOUR, LimiterCalls, MINUTE, SECOND, behind, check_expiries, handle, kind, millis, overall,
+    per_client, run,
+};
 
 const START: u64 = 1_700_000_000_000_000;
 
-/// The permits of the rate that stands, 0 without one.
-async fn stored(limiter: &RateLimiter) -> u64 {
-    let rate = limiter.stored_rate().await.expect("an answer");
-    rate.map_or(0, |rate| rate.permits())
-}
-
-fn overall(permits: u64, interval: Duration) -> Rate {
-    Rate::overall(permits, interval).expect("a rate")
-}
-
-fn per_client(permits: u64, interval: Duration) -> Rate {
-    Rate::per_client(permits, interval).expect("a rate")
-}
-
 fn with(on: impl Into<LimiterBackend>, rate: Rate) -> RateLimiter {
     RateLimiter::new(on, "setters").rate(rate)
-}
-
-async fn take(limiter: &RateLimiter, permits: u64) -> bool {
-    limiter.try_acquire(permits).await.expect("an answer")
 }
 
 /// Processes in memory, by one clock.
@@ -55,32 +39,6 @@ async fn on_redis(server: &Server, clock: &ManualClock) -> Vec<LimiterBackend> {
     clients
 }
 
-/// What counts by the docs alone: a permit counts while it is inside the interval that stands, and
-/// had not expired under those that stood before.
-#[derive(Default)]
-struct Model {
-    permits: u64,
-    interval: u64,
-    /// When, and how many.
-    granted: Vec<(u64, u64)>,
-}
-
-impl Model {
-    fn replace(&mut self, now: u64, rate: Rate) {
-        let old = self.interval;
-        self.granted.retain(|(at, _)| at + old > now);
-        self.permits = rate.permits();
-        self.interval = u64::try_from(rate.interval().as_micros()).expect("short");
-    }
-
-    /// What is in the interval that ends now, and what an interval that is longer by this holds.
-    fn counts(&self, now: u64, longer: u64) -> u64 {
-        let from = (now + 1).saturating_sub(self.interval + longer);
-        let inside = self.granted.iter().filter(|(at, _)| *at >= from);
-        inside.map(|(_, permits)| permits).sum()
-    }
-}
-
 /// A history of starts, rates set by hand and takes, of three processes.
 async fn history(
     clock: &ManualClock,
@@ -88,27 +46,25 @@ async fn history(
     number: u64,
 ) -> Vec<(u64, bool)> {
     let mut random = Random::new(number);
-    let mut model = Model::default();
+    let mut book = Book::default();
     let mut now = START;
     clock.set(now);
     let mut answers = Vec::new();
-    let first = overall(5, Duration::from_secs(60));
+    let first = overall(5, 60 * SECOND);
     let mut limiters: Vec<_> = processes.iter().map(|on| with(on.clone(), first)).collect();
     let mut chosen = [first; 3];
-    model.replace(now, first);
+    book.replace(now, first);
     for limiter in &limiters {
-        assert!(take(limiter, 1).await);
-        model.granted.push((now, 1));
+        assert!(limiter.takes(1).await);
+        book.grant(now, 1);
     }
     for step in 0..150 {
         // Whole milliseconds, as the limiter's stamps.
         now += 1_000 * (1 + random.below(8_000));
         clock.set(now);
         let at = random.below(3) as usize;
-        let rate = overall(
-            2 + random.below(9),
-            Duration::from_secs(15 << random.below(4)),
-        );
+        let interval = Duration::from_secs(15 << random.below(4));
+        let rate = overall(2 + random.below(9), interval);
         match random.below(10) {
             // The rate that a process has chosen already is no new choice.
             0 | 1 if rate != chosen[at] => {
@@ -116,42 +72,24 @@ async fn history(
                 // Starts are told apart by milliseconds of real time as well.
                 sleep(millis(2)).await;
                 limiters[at] = with(processes[at].clone(), rate);
-                model.replace(now, rate);
+                book.replace(now, rate);
             }
             2 if random.is(30) => {
-                let by_hand = limiters[at].set_rate(rate);
-                by_hand.await.expect("is set");
-                model.replace(now, rate);
-                model.granted.clear();
+                limiters[at].sets(rate).await;
+                book.set(now, rate);
             }
             3 => {
-                let by_hand = limiters[at].try_set_rate(rate).await;
-                assert!(!by_hand.expect("an answer"), "there is a rate");
+                assert!(!limiters[at].sets_first(rate).await, "there is a rate");
             }
             _ => {}
         }
         let permits = 1 + random.below(2);
-        let is_granted = take(&limiters[at], permits).await;
+        let is_granted = limiters[at].takes(permits).await;
         let what = format!("step {step} of history {number}");
-        if is_granted {
-            model.granted.push((now, permits));
-            let inside = model.counts(now, 0);
-            assert!(
-                inside <= model.permits,
-                "law 1: {inside} of {}, {what}",
-                model.permits
-            );
-        } else {
-            let inside = model.counts(now, 1_000) + permits;
-            assert!(
-                inside > model.permits,
-                "law 14: {inside} of {}, {what}",
-                model.permits
-            );
-        }
-        let free = available(&limiters[at]).await;
-        assert_eq!(stored(&limiters[at]).await, model.permits, "{what}");
-        assert!(free + model.counts(now, 0) <= model.permits.max(model.counts(now, 0)));
+        book.check(now, permits, is_granted, &what);
+        let (free, counts) = (limiters[at].free().await, book.counts(now, 0));
+        assert_eq!(limiters[at].stored().await, book.permits, "{what}");
+        assert!(free + counts <= book.permits.max(counts));
         answers.push((free, is_granted));
     }
     answers
@@ -178,7 +116,6 @@ async fn rates_of_processes_that_disagree() {
 /// granted, and what another one was granted is not its.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_of_each_client_that_changes() {
-    const MINUTE: Duration = Duration::from_secs(60);
     let server = Server::start();
     let clock = ManualClock::default();
     clock.set(START);
@@ -186,30 +123,30 @@ async fn a_rate_of_each_client_that_changes() {
         clock.set(START);
         let old = [0, 1].map(|at: usize| with(processes[at].clone(), per_client(4, MINUTE)));
         for limiter in &old {
-            assert!(take(limiter, 3).await);
+            assert!(limiter.takes(3).await);
         }
         clock.set(START + 10_000_000);
         sleep(millis(2)).await;
         let new = with(processes[2].clone(), per_client(6, MINUTE));
-        assert!(take(&new, 6).await);
+        assert!(new.takes(6).await);
         for limiter in &old {
-            assert!(take(limiter, 3).await, "law 14");
-            assert!(!take(limiter, 1).await, "law 1");
+            assert!(limiter.takes(3).await, "law 14");
+            assert!(!limiter.takes(1).await, "law 1");
         }
         clock.set(START + 20_000_000);
         sleep(millis(2)).await;
         let lower = with(processes[2].clone(), per_client(2, MINUTE));
-        assert!(!take(&lower, 1).await, "law 1");
+        assert!(!lower.takes(1).await, "law 1");
         // The first three have expired, and the next three have not.
         clock.set(START + 61_000_000);
         for limiter in &old {
-            assert_eq!(stored(limiter).await, 2);
-            assert!(!take(limiter, 1).await, "law 1");
+            assert_eq!(limiter.stored().await, 2);
+            assert!(!limiter.takes(1).await, "law 1");
         }
         clock.set(START + 71_000_000);
         for limiter in old.iter().chain([&lower]) {
-            assert!(take(limiter, 2).await, "law 14");
-            assert!(!take(limiter, 1).await, "law 1");
+            assert!(limiter.takes(2).await, "law 14");
+            assert!(!limiter.takes(1).await, "law 1");
         }
         assert!(lower.delete().await.expect("an answer"));
     }
@@ -222,45 +159,34 @@ async fn a_lower_rate_of_a_newer_process() {
     const INTERVAL: Duration = millis(200);
     let server = Server::start();
     let proxy = behind(&server, millis(2)).await;
-    let witness = Witness::watch(&server, "setters");
+    let monitor = Monitor::start(&server.url);
     let mut waiters = JoinSet::new();
     let mut phases = Vec::new();
     for permits in [20, 8, 14, 3] {
         let limiter = with(&handle(&proxy.url).await, overall(permits, INTERVAL));
-        limiter.acquire(1).await.expect("a permit");
-        assert_eq!(stored(&limiter).await, permits);
-        let began = server_now(&server);
+        limiter.waits(1).await;
+        assert_eq!(limiter.stored().await, permits);
+        let began = server.millis();
         for at in 0..12 {
-            let limiter = limiter.clone();
-            let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
+            let limiter = limiter.fair_if(at % 3 == 0);
             waiters.spawn(async move {
                 loop {
-                    limiter.acquire(1).await.expect("a permit");
+                    limiter.waits(1).await;
                 }
             });
         }
         sleep(millis(700)).await;
         assert_eq!(
-            stored(&limiter).await,
+            limiter.stored().await,
             permits,
             "no old process sets its own"
         );
-        phases.push((permits, began, server_now(&server)));
+        phases.push((permits, began, server.millis()));
     }
     waiters.shutdown().await;
-    let grants = witness.grants(INTERVAL);
-    check_windows(&grants, 20, INTERVAL);
-    for (rate, began, ended) in phases {
-        // A grant of the millisecond before the change may be stamped a millisecond later.
-        let of_phase: Vec<_> = grants
-            .iter()
-            .filter(|grant| grant.at > began + 1 && grant.at < ended)
-            .copied()
-            .collect();
-        check_windows(&of_phase, rate, INTERVAL);
-        let permits: u64 = of_phase.iter().map(|grant| grant.permits).sum();
-        assert!(permits >= rate, "{permits} of {rate} in a phase");
-    }
+    let grants = monitor.grants_of(&server.url, "setters");
+    grants.check(20, INTERVAL);
+    grants.check_phases(INTERVAL, &phases);
     check_expiries(&server, &["setters"]);
 }
 
@@ -276,30 +202,30 @@ async fn a_rate_that_is_forgotten() {
     };
     let (one, other) = (handle(&server.url).await, handle(&server.url).await);
     let old = with(&one, kept(30));
-    assert!(take(&old, 1).await);
+    assert!(old.takes(1).await);
     sleep(millis(5)).await;
     let new = with(&other, kept(20));
-    assert!(take(&new, 1).await);
+    assert!(new.takes(1).await);
     for round in 0..6 {
         match round % 3 {
             0 => sleep(millis(700)).await,
             1 => run(&server, "FLUSHALL"),
             _ => run(&server, "DEL setters"),
         }
-        assert!(!old.exists().await.expect("an answer"), "round {round}");
+        assert!(!old.is_there().await, "round {round}");
         let (first, second) = if round % 2 == 0 {
             (&old, &new)
         } else {
             (&new, &old)
         };
         sleep(INTERVAL).await;
-        assert!(take(first, 1).await, "round {round}");
-        let rate = stored(first).await;
+        assert!(first.takes(1).await, "round {round}");
+        let rate = first.stored().await;
         assert_eq!(rate, if round % 2 == 0 { 30 } else { 20 });
-        assert!(take(second, 1).await, "round {round}");
-        assert_eq!(stored(&old).await, 20, "the newest start's, round {round}");
-        assert!(take(&old, 1).await, "round {round}");
-        assert_eq!(stored(&old).await, 20, "they do not take turns");
+        assert!(second.takes(1).await, "round {round}");
+        assert_eq!(old.stored().await, 20, "the newest start's, round {round}");
+        assert!(old.takes(1).await, "round {round}");
+        assert_eq!(old.stored().await, 20, "they do not take turns");
         let left = new.remaining().await.expect("an answer");
         assert!(left.is_some_and(|left| left <= millis(300)), "{left:?}");
     }
@@ -318,23 +244,21 @@ async fn a_rate_that_is_set_by_hand() {
     let memory = vec![memory.another_client().into(), memory.into()];
     for (on, is_redis) in [(redis, true), (memory, false)] {
         let plain = RateLimiter::new(on[1].clone(), "setters");
-        let first = plain.try_set_rate(overall(2, HOUR)).await;
-        assert!(first.expect("an answer"));
-        assert!(take(&plain, 2).await);
+        assert!(plain.sets_first(overall(2, HOUR)).await);
+        assert!(plain.takes(2).await);
         sleep(millis(5)).await;
         let old = with(on[0].clone(), overall(5, HOUR));
         // The first use of a process: its rate, beside the two.
-        assert!(take(&old, 3).await, "law 14");
-        assert!(!take(&old, 1).await, "law 1");
-        assert_eq!(stored(&plain).await, 5);
-        let second = plain.try_set_rate(overall(9, HOUR)).await;
-        assert!(!second.expect("an answer"));
-        assert!(!take(&plain, 1).await, "law 1");
+        assert!(old.takes(3).await, "law 14");
+        assert!(!old.takes(1).await, "law 1");
+        assert_eq!(plain.stored().await, 5);
+        assert!(!plain.sets_first(overall(9, HOUR)).await);
+        assert!(!plain.takes(1).await, "law 1");
 
-        old.set_rate(overall(7, HOUR)).await.expect("is set");
+        old.sets(overall(7, HOUR)).await;
         for limiter in [&old, &plain, &old] {
-            assert!(take(limiter, 2).await);
-            assert_eq!(stored(limiter).await, 7, "it stands");
+            assert!(limiter.takes(2).await);
+            assert_eq!(limiter.stored().await, 7, "it stands");
         }
         let above = old.try_acquire(8).await;
         assert_eq!(kind(above), Some(LimiterErrorKind::AboveRate));
@@ -345,16 +269,16 @@ async fn a_rate_that_is_set_by_hand() {
         }
         let unknown = plain.try_acquire(1).await;
         assert_eq!(kind(unknown), Some(LimiterErrorKind::UnknownLimiter));
-        assert!(take(&old, 5).await);
-        assert_eq!(stored(&plain).await, 5, "its own");
+        assert!(old.takes(5).await);
+        assert_eq!(plain.stored().await, 5, "its own");
         // The last setter of a chain counts, and a clone from before has none.
         sleep(millis(5)).await;
         let bare = RateLimiter::new(on[1].clone(), "chain");
         let chain = bare.clone().rate(overall(3, HOUR)).rate(overall(4, HOUR));
         let unknown = bare.try_acquire(1).await;
         assert_eq!(kind(unknown), Some(LimiterErrorKind::UnknownLimiter));
-        assert!(take(&chain, 4).await);
-        assert!(!take(&chain.clone().fair(), 1).await, "law 1");
-        assert_eq!(stored(&bare).await, 4);
+        assert!(chain.takes(4).await);
+        assert!(!chain.clone().fair().takes(1).await, "law 1");
+        assert_eq!(bare.stored().await, 4);
     }
 }

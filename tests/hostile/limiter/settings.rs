@@ -9,8 +9,10 @@ use tidegate::test_util::ManualClock;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{available, kind, limiter, set};
-use kit::{HOUR, behind, check_expiries, handle, millis};
+use super::limiter;
+use kit::{
+    HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, kind, millis, overall, per_client,
+};
 
 const HARDLY: [Duration; 3] = [
     Duration::ZERO,
@@ -23,8 +25,7 @@ fn besiege(redis: &Redis, name: &'static str, time_out: Duration) -> JoinSet<()>
     let redis = redis.clone().timeout(time_out);
     let mut hostile = JoinSet::new();
     for at in 0..4 {
-        let limiter = RateLimiter::new(&redis, name);
-        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        let limiter = RateLimiter::new(&redis, name).fair_if(at % 2 == 0);
         hostile.spawn(async move {
             loop {
                 let _ = limiter.try_acquire(1).await;
@@ -52,9 +53,7 @@ async fn beside_time_outs(theirs: &'static str) {
         for _ in 0..60 {
             let calls =
                 async { tokio::join!(ours.try_acquire(1), ours.acquire(1), fair.acquire(1)) };
-            let calls = timeout(Duration::from_secs(2), calls)
-                .await
-                .expect("law 13");
+            let calls = timeout(2 * SECOND, calls).await.expect("law 13");
             let is_well = matches!(calls, (Ok(true), Ok(()), Ok(())));
             assert!(is_well, "law 13: beside {time_out:?}: {calls:?}");
         }
@@ -94,7 +93,7 @@ async fn a_time_out_without_end_is_nobody_elses() {
                 fair.try_acquire_for(1, millis(1))
             )
         };
-        let calls = timeout(Duration::from_secs(5), calls).await;
+        let calls = timeout(5 * SECOND, calls).await;
         longest = longest.max(asked.elapsed());
         if calls.is_err() {
             break;
@@ -125,13 +124,9 @@ async fn nothing_is_held_by_who_had_no_time() {
             let (plain, fair) = calls.await;
             granted += u64::from(plain.unwrap_or(false)) + u64::from(fair.unwrap_or(false));
         }
-        assert!(
-            began.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            began.elapsed()
-        );
+        assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
     }
-    super::becomes_available(&limiter, 10_000 - granted, Duration::from_secs(5)).await;
+    super::becomes_available(&limiter, 10_000 - granted, 5 * SECOND).await;
 }
 
 /// Numbers at their ends, on Redis and in memory alike.
@@ -141,23 +136,18 @@ async fn numbers_at_their_ends() {
     let redis = handle(&server.url).await;
     let memory = RateLimiter::new(MemoryLimiters::default(), "ends");
     for limiter in [RateLimiter::new(&redis, "ends"), memory] {
-        let largest = Rate::overall(Rate::MAX_PERMITS, Rate::MAX_INTERVAL).expect("a rate");
-        limiter.set_rate(largest).await.expect("is set");
-        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
-        assert!(
-            limiter
-                .try_acquire(Rate::MAX_PERMITS - 1)
-                .await
-                .expect("an answer")
-        );
-        assert_eq!(available(&limiter).await, 1);
+        let largest = overall(Rate::MAX_PERMITS, Rate::MAX_INTERVAL);
+        limiter.sets(largest).await;
+        assert_eq!(limiter.free().await, Rate::MAX_PERMITS);
+        assert!(limiter.takes(Rate::MAX_PERMITS - 1).await);
+        assert_eq!(limiter.free().await, 1);
         let wait = limiter.try_acquire_permit(2).await.expect("an answer");
         let wait = wait.expect_err("one is free");
         assert!(
             wait > Rate::MAX_INTERVAL - HOUR && wait <= Rate::MAX_INTERVAL + millis(1),
             "{wait:?}"
         );
-        let refused = timeout(Duration::from_secs(2), limiter.try_acquire_for(2, HOUR)).await;
+        let refused = timeout(2 * SECOND, limiter.try_acquire_for(2, HOUR)).await;
         assert!(!refused.expect("known to be in vain").expect("an answer"));
         let fair = limiter.clone().fair();
         for endless in [Duration::MAX, Rate::MAX_INTERVAL * 2] {
@@ -168,11 +158,8 @@ async fn numbers_at_their_ends() {
         }
         assert!(limiter.try_acquire(1).await.expect("law 14"), "one is free");
         assert_eq!(limiter.release(0).await.expect("does nothing"), 0);
-        assert_eq!(
-            limiter.release(u64::MAX).await.expect("an answer"),
-            Rate::MAX_PERMITS
-        );
-        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
+        assert_eq!(limiter.gives_back(u64::MAX).await, Rate::MAX_PERMITS);
+        assert_eq!(limiter.free().await, Rate::MAX_PERMITS);
         assert_eq!(
             kind(limiter.acquire(0).await),
             Some(LimiterErrorKind::NoPermits)
@@ -193,7 +180,7 @@ async fn numbers_at_their_ends() {
             assert_eq!(kind(rate), Some(LimiterErrorKind::InvalidRate));
         }
         assert!(limiter.expire(Duration::MAX).await.expect("an answer"));
-        assert!(limiter.exists().await.expect("an answer"));
+        assert!(limiter.is_there().await);
         assert!(
             limiter
                 .expire(Duration::from_nanos(1))
@@ -201,18 +188,15 @@ async fn numbers_at_their_ends() {
                 .expect("an answer")
         );
         sleep(millis(20)).await;
-        assert!(!limiter.exists().await.expect("an answer"));
+        assert!(!limiter.is_there().await);
         // The shortest there is.
-        limiter
-            .set_rate(Rate::per_client(1, Duration::from_nanos(1)).expect("valid"))
-            .await
-            .expect("is set");
+        limiter.sets(per_client(1, Duration::from_nanos(1))).await;
         for _ in 0..20 {
-            limiter.clone().fair().acquire(1).await.expect("a permit");
+            limiter.clone().fair().waits(1).await;
         }
         assert!(limiter.expire(Duration::ZERO).await.expect("an answer"));
         sleep(millis(20)).await;
-        assert!(!limiter.exists().await.expect("an answer"));
+        assert!(!limiter.is_there().await);
     }
     sleep(millis(1_200)).await;
     check_expiries(&server, &[]);
@@ -234,20 +218,17 @@ async fn clients_that_are_forgotten() {
     }
     let first = limiters[0].clone();
     for round in 0..3 {
-        first
-            .set_rate(Rate::per_client(2, millis(100)).expect("valid"))
-            .await
-            .expect("is set");
+        first.sets(per_client(2, millis(100))).await;
         for limiter in &limiters {
-            assert!(limiter.try_acquire(2).await.expect("an answer"));
-            assert!(!limiter.try_acquire(1).await.expect("an answer"));
+            assert!(limiter.takes(2).await);
+            assert!(!limiter.takes(1).await);
         }
         match round {
             0 => assert!(first.delete().await.expect("an answer")),
             1 => assert!(first.expire(millis(30)).await.expect("an answer")),
             _ => {
-                let rate = Rate::overall(2, millis(100)).expect("a rate");
-                first.set_rate(rate).await.expect("an answer");
+                let rate = overall(2, millis(100));
+                first.sets(rate).await;
                 assert!(first.delete().await.expect("an answer"));
             }
         }
@@ -269,9 +250,9 @@ async fn a_clock_that_steps() {
     clock.set(now);
     let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
     let limiter = RateLimiter::new(on, "steps");
-    let rate =
-        limiter.set_rate(Rate::overall(RATE, Duration::from_micros(INTERVAL)).expect("valid"));
-    rate.await.expect("is set");
+    limiter
+        .sets(overall(RATE, Duration::from_micros(INTERVAL)))
+        .await;
     let fair = limiter.clone().fair();
     let (mut real, mut state) = (0_u64, 42_u64);
     let mut granted: Vec<u64> = Vec::new();
@@ -289,7 +270,7 @@ async fn a_clock_that_steps() {
         }
         clock.set(now);
         let asked = if step % 2 == 0 { &limiter } else { &fair };
-        if asked.try_acquire(1).await.expect("an answer") {
+        if asked.takes(1).await {
             granted.push(real);
         }
     }
@@ -304,7 +285,7 @@ async fn a_clock_that_steps() {
     }
     now += 2 * INTERVAL;
     clock.set(now);
-    assert_eq!(available(&limiter).await, RATE);
+    assert_eq!(limiter.free().await, RATE);
 }
 
 /// A clock that goes back for good while fair callers wait: they are served within a bounded time
@@ -318,15 +299,11 @@ async fn a_clock_that_goes_back_for_good() {
     clock.set(START);
     let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
     let limiter = RateLimiter::new(on, "back");
-    limiter
-        .set_rate(Rate::overall(1, millis(100)).expect("valid"))
-        .await
-        .expect("is set");
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    limiter.sets(overall(1, millis(100))).await;
+    assert!(limiter.takes(1).await);
     let mut waiters = JoinSet::new();
     for at in 0..6 {
-        let limiter = limiter.clone();
-        let limiter = if at % 2 == 0 { limiter.fair() } else { limiter };
+        let limiter = limiter.fair_if(at % 2 == 0);
         waiters.spawn(async move { limiter.acquire(1).await });
     }
     sleep(millis(50)).await;
@@ -370,23 +347,23 @@ async fn a_clock_that_was_years_ahead() {
         clock.set(START);
         let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
         let limiter = RateLimiter::new(on, format!("ahead-{is_fair}"));
-        let limiter = if is_fair { limiter.fair() } else { limiter };
-        set(&limiter, 4, millis(100)).await;
-        assert!(limiter.try_acquire(1).await.expect("an answer"));
+        let limiter = limiter.fair_if(is_fair);
+        limiter.sets(overall(4, millis(100))).await;
+        assert!(limiter.takes(1).await);
         clock.set(START + YEARS);
-        assert!(limiter.try_acquire(3).await.expect("an answer"));
+        assert!(limiter.takes(3).await);
         clock.set(START + 50_000);
-        let free = available(&limiter).await;
+        let free = limiter.free().await;
         assert!(free <= 1, "law 1: {free} beside three of the same interval");
-        let _ = limiter.try_acquire(1).await.expect("an answer");
+        let _ = limiter.takes(1).await;
         // Counted from when somebody was refused because of them, for one interval.
         clock.set(START + 60_000);
         let wait = limiter.try_acquire_permit(2).await.expect("an answer");
         let wait = wait.expect_err("not yet").as_micros() as u64;
         assert!(wait <= 101_000, "{wait}");
         clock.set(START + 60_000 + wait);
-        assert!(limiter.try_acquire(2).await.expect("an answer"), "law 3");
+        assert!(limiter.takes(2).await, "law 3");
         clock.set(START + 300_000);
-        assert_eq!(available(&limiter).await, 4);
+        assert_eq!(limiter.free().await, 4);
     }
 }

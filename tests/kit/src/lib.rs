@@ -1,18 +1,22 @@
 //! What the tests share: servers that they start themselves, a proxy that breaks connections, worker
 //! processes and logs that tests can read; rules, apps, and stores that answer as a test wants.
 
+mod calls;
 pub mod clocked;
 pub mod cluster;
 pub mod distant;
 pub mod full_log;
 pub mod http;
-pub mod limiter_monitor;
+pub mod limiter_oracle;
+pub mod load;
+pub mod lock_oracle;
 pub mod log;
 pub mod map;
 pub mod page;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod redisson;
 pub mod sentinels;
 mod server;
 pub mod stalls;
@@ -20,6 +24,7 @@ pub mod stub;
 pub mod workers;
 mod world;
 
+pub use calls::{LimiterCalls, kind, overall, per_client};
 pub use server::{Redis, Stopwatch, async_connection, busy_here};
 pub use world::*;
 

@@ -10,9 +10,9 @@ use tidegate::{RedisStore, Store, Take};
 use tokio::task::JoinHandle;
 
 /// What a store may take for an answer, where servers are hurt.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
+pub const TIMEOUT: Duration = Duration::from_millis(200);
 /// How much later an answer may come on a machine that is busy with other things.
-pub(crate) const HICCUP: Duration = Duration::from_secs(2);
+pub const HICCUP: Duration = Duration::from_secs(2);
 
 struct Answer {
     at: Instant,
@@ -22,7 +22,7 @@ struct Answer {
 }
 
 /// Tasks that ask one behind the other.
-pub(crate) struct Load {
+pub struct Load {
     answers: Arc<Mutex<Vec<Answer>>>,
     is_over: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
@@ -30,16 +30,16 @@ pub(crate) struct Load {
 
 impl Load {
     /// Of calls that are given up soon.
-    pub(crate) fn hasty(store: &RedisStore, take: &Take, tasks: usize) -> Self {
+    pub fn hasty(store: &RedisStore, take: &Take, tasks: usize) -> Self {
         Self::start(store.clone().timeout(TIMEOUT), take, tasks)
     }
 
     /// Of calls that are not to fail.
-    pub(crate) fn patient(store: &RedisStore, take: &Take, tasks: usize) -> Self {
-        Self::start(store.clone().timeout(crate::PATIENCE), take, tasks)
+    pub fn patient(store: &RedisStore, take: &Take, tasks: usize) -> Self {
+        Self::start(store.clone().timeout(crate::PATIENT), take, tasks)
     }
 
-    pub(crate) fn start(store: RedisStore, take: &Take, tasks: usize) -> Self {
+    pub fn start(store: RedisStore, take: &Take, tasks: usize) -> Self {
         let answers = Arc::new(Mutex::default());
         let is_over = Arc::new(AtomicBool::new(false));
         let ask = || {
@@ -55,7 +55,7 @@ impl Load {
     }
 
     /// Waits until one more take was decided, from now on.
-    pub(crate) async fn decided(&self) {
+    pub async fn decided(&self) {
         let now = Instant::now();
         let decided = |answer: &&Answer| answer.what.is_ok() && answer.at - answer.took > now;
         loop {
@@ -79,14 +79,14 @@ impl Load {
     }
 
     /// Waits until one more take has failed, from now on.
-    pub(crate) async fn failed(&self) {
+    pub async fn failed(&self) {
         let now = Instant::now();
         self.comes(|answer| answer.what.is_err() && answer.at > now)
             .await;
     }
 
     /// Waits until a take was denied: a busy machine has not asked for all that there is yet.
-    pub(crate) async fn denied(&self) {
+    pub async fn denied(&self) {
         self.comes(|answer| answer.what == Ok(false)).await;
     }
 
@@ -107,12 +107,12 @@ impl Load {
     }
 
     /// How many takes were decided so far.
-    pub(crate) fn decisions(&self) -> usize {
+    pub fn decisions(&self) -> usize {
         let answers = self.answers.lock().expect("no panic");
         answers.iter().filter(|answer| answer.what.is_ok()).count()
     }
 
-    pub(crate) async fn stop(self) -> Report {
+    pub async fn stop(self) -> Report {
         self.is_over.store(true, Ordering::Relaxed);
         for task in self.tasks {
             task.await.expect("no panic");
@@ -146,17 +146,17 @@ async fn ask(
 }
 
 /// What became of all.
-pub(crate) struct Report {
+pub struct Report {
     answers: Vec<Answer>,
 }
 
 impl Report {
-    pub(crate) fn allowed(&self) -> u64 {
+    pub fn allowed(&self) -> u64 {
         let allowed = self.answers.iter().filter(|answer| answer.what == Ok(true));
         allowed.count() as u64
     }
 
-    pub(crate) fn failures(&self) -> BTreeMap<String, usize> {
+    pub fn failures(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for answer in &self.answers {
             if let Err(kind) = answer.what {
@@ -166,13 +166,13 @@ impl Report {
         kinds
     }
 
-    pub(crate) fn slowest(&self) -> Duration {
+    pub fn slowest(&self) -> Duration {
         let took = self.answers.iter().map(|answer| answer.took);
         took.max().unwrap_or_default()
     }
 
     /// From then to the first decision behind the last failure.
-    pub(crate) fn back_after(&self, fault: Instant) -> Duration {
+    pub fn back_after(&self, fault: Instant) -> Duration {
         let last = self.answers.iter().rposition(|answer| answer.what.is_err());
         let back = last.and_then(|last| self.answers.get(last + 1));
         back.map_or(Duration::ZERO, |back| {
@@ -181,7 +181,7 @@ impl Report {
     }
 
     /// Prints the row of the table of faults.
-    pub(crate) fn row(&self, fault: &str, counted: &str, since: Instant) {
+    pub fn row(&self, fault: &str, counted: &str, since: Instant) {
         let failures = self.failures();
         let failures: Vec<_> = failures
             .iter()

@@ -120,12 +120,7 @@ impl Process {
     }
 
     pub fn try_run<T: redis::FromRedisValue>(&self, command: &str) -> redis::RedisResult<T> {
-        let mut words = command.split_whitespace();
-        let mut question = redis::cmd(words.next().expect("a command"));
-        for word in words {
-            question.arg(word);
-        }
-        question.query(&mut self.try_connection()?)
+        crate::server::words(command).query(&mut self.try_connection()?)
     }
 
     /// Sends the server a signal, such as `STOP`.

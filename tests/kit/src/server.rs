@@ -86,6 +86,55 @@ impl Redis {
         client.get_connection().expect("a running server")
     }
 
+    /// What it answers to a command of words.
+    pub fn run<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        let answer = words(command).query(&mut self.connection());
+        answer.unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    /// The names of all keys, in order.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.run("KEYS *");
+        names.sort();
+        names
+    }
+
+    /// How many milliseconds a key stays: -1 for ever, -2 if there is none.
+    pub fn life(&self, key: &str) -> i64 {
+        let life = redis::cmd("PTTL").arg(key).query(&mut self.connection());
+        life.expect("a time to live")
+    }
+
+    /// What its clock shows, in milliseconds.
+    pub fn millis(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.run("TIME");
+        seconds * 1_000 + micros / 1_000
+    }
+
+    /// Whether somebody listens to this channel.
+    pub fn is_listened_to(&self, channel: &str) -> bool {
+        let channels: Vec<String> = self.run("PUBSUB CHANNELS");
+        channels.iter().any(|one| one == channel)
+    }
+
+    /// Calls of these commands so far, such as `evalsha`.
+    pub fn calls(&self, commands: &[&str]) -> u64 {
+        let stats: String = self.run("INFO commandstats");
+        let calls = stats.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let (calls, _) = rest.split_once(',')?;
+            commands
+                .contains(&name)
+                .then(|| calls.parse::<u64>().expect("a number"))
+        });
+        calls.sum()
+    }
+
+    /// Calls of scripts so far.
+    pub fn script_calls(&self) -> u64 {
+        self.calls(&["evalsha", "eval"])
+    }
+
     /// Where its dumps go.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -102,11 +151,7 @@ impl Redis {
     /// Begins to measure how long a test waits for something else than a processor. Only of use in
     /// a runtime of one thread.
     pub fn stopwatch(&self) -> Stopwatch<'_> {
-        Stopwatch {
-            server: self,
-            busy: self.busy(),
-            began: Instant::now(),
-        }
+        Stopwatch::start(Some(self))
     }
 
     /// How long this thread and the server have been at work, or ready to while no processor was
@@ -142,6 +187,15 @@ impl Redis {
     }
 }
 
+pub(crate) fn words(command: &str) -> redis::Cmd {
+    let mut words = command.split_whitespace();
+    let mut question = redis::cmd(words.next().expect("a command"));
+    for word in words {
+        question.arg(word);
+    }
+    question
+}
+
 /// A connection that waits for answers for as long as a busy machine needs, not half a second.
 pub async fn async_connection(url: &str) -> redis::aio::MultiplexedConnection {
     let patience = Some(Duration::from_secs(20));
@@ -156,12 +210,29 @@ pub async fn async_connection(url: &str) -> redis::aio::MultiplexedConnection {
 /// Stands still while the thread of the test or the server is at work or has to wait for a
 /// processor: what it shows does not depend on how busy the machine is.
 pub struct Stopwatch<'a> {
-    server: &'a Redis,
+    server: Option<&'a Redis>,
     busy: Duration,
     began: Instant,
 }
 
-impl Stopwatch<'_> {
+impl Stopwatch<'static> {
+    /// One that looks at this thread alone, where the server may be gone.
+    pub fn here() -> Self {
+        Self::start(None)
+    }
+}
+
+impl<'a> Stopwatch<'a> {
+    fn start(server: Option<&'a Redis>) -> Self {
+        let mut stopwatch = Self {
+            server,
+            busy: Duration::ZERO,
+            began: Instant::now(),
+        };
+        stopwatch.busy = stopwatch.busy();
+        stopwatch
+    }
+
     pub fn waited(&self) -> Duration {
         // In this order: nothing that passes is left out of what is taken off.
         let elapsed = self.elapsed();
@@ -175,7 +246,8 @@ impl Stopwatch<'_> {
 
     /// For how long it stood still.
     pub fn busy(&self) -> Duration {
-        self.server.busy() - self.busy
+        let now = self.server.map_or_else(busy_here, Redis::busy);
+        now.saturating_sub(self.busy)
     }
 }
 

@@ -27,6 +27,8 @@ use crate::http::{self, Answer};
 pub const TIMEOUT: Duration = Duration::from_millis(50);
 /// So long that only a bug exceeds it.
 pub const PATIENT: Duration = Duration::from_secs(20);
+pub const SECOND: Duration = Duration::from_secs(1);
+pub const MINUTE: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3_600);
 
 pub const fn millis(millis: u64) -> Duration {
@@ -134,12 +136,7 @@ pub fn run(server: &Redis, command: &str) {
 }
 
 pub fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
-    let mut words = command.split_whitespace();
-    let mut question = redis::cmd(words.next().expect("a command"));
-    for word in words {
-        question.arg(word);
-    }
-    question.exec(&mut server.connection())
+    crate::server::words(command).exec(&mut server.connection())
 }
 
 /// What a command of words answers.

@@ -1,7 +1,7 @@
 //! Jobs whose limiter carries its rate: Redis pauses, forgets, hangs and lies, and meanwhile old
 //! processes are replaced by new ones. Each `Redis` handle is a process of its own.
 
-use kit::limiter_monitor::Monitor;
+use kit::limiter_oracle::Monitor;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;

@@ -1,10 +1,15 @@
-//! Somebody who knows only what was granted and given back, by what `MONITOR` shows.
+//! What limiters promise: an interval holds no more than the rate, whatever callers do.
+//!
+//! [`Grants`] knows only what was granted and given back, by what `MONITOR` shows. [`Book`] counts
+//! by the docs alone what was granted, where the test moves the clock.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+
+use tidegate::limiter::Rate;
 
 /// A connection that is told of every command, also of those in scripts.
 pub struct Monitor {
@@ -13,7 +18,7 @@ pub struct Monitor {
 }
 
 /// What was granted; times are microseconds of the server's clock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Grant {
     /// From when on it counts.
     pub stamp: u64,
@@ -24,6 +29,10 @@ pub struct Grant {
     used: u64,
     /// What of it was given back, and when.
     back: Vec<(u64, u64)>,
+    /// When a change of the rate forgot it.
+    forgotten: Option<u64>,
+    /// The rate then: permits, and microseconds.
+    rate: Option<(u64, u64)>,
 }
 
 /// All that was granted under one name, in the order of granting.
@@ -31,6 +40,16 @@ pub struct Grant {
 pub struct Grants {
     pub all: Vec<Grant>,
     known: HashMap<Vec<u8>, (usize, u64)>,
+    /// As it was set last.
+    rate: Option<(u64, u64)>,
+}
+
+/// What a check of each grant has seen.
+#[derive(Debug, Default)]
+pub struct Checked {
+    pub windows: u64,
+    /// Windows with a change that forgot what was granted, beside which there would be too much.
+    pub with_a_change: u64,
 }
 
 /// A member's identity and its permits; of one that stands for no grant, none.
@@ -73,7 +92,21 @@ impl Monitor {
             }
             let key = || String::from_utf8(words[1].clone()).expect("a name");
             // Java clients write it in small letters.
+            let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
             match &words[0].to_ascii_uppercase()[..] {
+                b"HSET" if words[2] == b"rate" && words.len() > 5 => {
+                    let number = |at: usize| text(&words[at]).parse::<u64>().ok();
+                    let rate = number(3).zip(number(5).map(|millis| millis * 1_000));
+                    let permits = format!("{{{}}}:permits", key());
+                    grants.entry(permits).or_default().rate = rate;
+                }
+                b"DEL" => {
+                    for name in &words[1..] {
+                        if let Some(grants) = grants.get_mut(&text(name)) {
+                            grants.forget(at);
+                        }
+                    }
+                }
                 b"ZADD" if !words[1].ends_with(b":permits") && !is_a_clients(&words[1]) => {}
                 b"ZADD" => {
                     for (score, member) in pairs(&words) {
@@ -86,7 +119,24 @@ impl Monitor {
                 _ => {}
             }
         });
+        // A limiter whose rate was set and of which nobody has taken anything.
+        grants.retain(|_, grants| !grants.all.is_empty());
         grants
+    }
+
+    /// What was granted until now by the limiter of this name; nothing, if there is none.
+    pub fn grants_of(self, url: &str, name: &str) -> Grants {
+        let mut grants = self.grants(url);
+        let grants = grants.remove(&format!("{{{name}}}:permits"));
+        grants.unwrap_or_default()
+    }
+
+    /// Law 1: no interval holds more than this. Returns the permits that were granted and not given
+    /// back.
+    pub fn check(self, url: &str, name: &str, rate: u64, interval: Duration) -> u64 {
+        let grants = self.grants_of(url, name);
+        grants.check(rate, interval);
+        grants.kept()
     }
 
     /// All commands until now: when, whether by a script, and their words.
@@ -149,7 +199,17 @@ impl Grants {
             called,
             used,
             back: Vec::new(),
+            forgotten: None,
+            rate: self.rate,
         });
+    }
+
+    /// A change of the rate forgets what was granted.
+    fn forget(&mut self, at: u64) {
+        self.known.clear();
+        for grant in &mut self.all {
+            grant.forgotten.get_or_insert(at);
+        }
     }
 
     fn remove(&mut self, at: u64, member: &[u8]) {
@@ -191,6 +251,78 @@ impl Grants {
         fullest
     }
 
+    /// Law 1: no interval holds more than this.
+    pub fn check(&self, rate: u64, interval: Duration) {
+        let fullest = self.fullest(interval.as_micros() as u64);
+        assert!(
+            fullest <= rate,
+            "law 1: {fullest} of {rate} in {interval:?}"
+        );
+    }
+
+    /// Law 1 in each phase of a rate that was replaced, and the permits of each phase: the rate, and
+    /// the milliseconds from when until when it stood. Each rate is used.
+    pub fn check_phases(&self, interval: Duration, phases: &[(u64, u64, u64)]) {
+        for (rate, began, ended) in phases {
+            // A grant of the millisecond before the change may be stamped a millisecond later.
+            let is_inside = |grant: &&Grant| (began + 2..*ended).contains(&(grant.stamp / 1_000));
+            let all = self.all.iter().filter(is_inside).cloned().collect();
+            let phase = Self { all, ..Self::default() };
+            phase.check(*rate, interval);
+            let permits = phase.kept();
+            assert!(permits >= *rate, "{permits} of {rate} in a phase");
+        }
+    }
+
+    /// Law 1 under rates that change: none was granted beside so much that the interval that ends
+    /// with it holds more than the rate that stood then.
+    pub fn check_by_rates(&self) -> Checked {
+        let mut checked = Checked::default();
+        let mut grants: Vec<&Grant> = self.all.iter().collect();
+        grants.sort_by_key(|grant| grant.stamp);
+        let mut oldest = 0;
+        for (at, last) in grants.iter().enumerate() {
+            let Some((rate, interval)) = last.rate else {
+                continue;
+            };
+            while grants[oldest].stamp + 60_000_000 <= last.stamp {
+                oldest += 1;
+            }
+            let inside = grants[oldest..=at].iter();
+            let inside = inside
+                .filter(|grant| grant.stamp + interval > last.stamp && grant.used <= last.used);
+            let sum = |counts: bool| -> u64 {
+                let are_so = inside
+                    .clone()
+                    .filter(|grant| !counts || grant.counts(last.used));
+                are_so.map(|grant| grant.at(last.used)).sum()
+            };
+            let granted = sum(true);
+            assert!(
+                granted <= rate,
+                "law 1: {granted} of {rate} beside {last:?}"
+            );
+            checked.windows += 1;
+            checked.with_a_change += u64::from(sum(false) > rate);
+        }
+        checked
+    }
+
+    /// The most that was called for in any interval, in microseconds; calls are told to a tenth of
+    /// a millisecond.
+    pub fn fullest_by_calls(&self, interval: u64) -> u64 {
+        let (mut fullest, mut oldest, mut inside) = (0, 0, 0);
+        for last in &self.all {
+            inside += last.permits;
+            while self.all[oldest].called + interval - 100 <= last.called {
+                inside -= self.all[oldest].permits;
+                oldest += 1;
+            }
+            fullest = fullest.max(inside);
+        }
+        fullest
+    }
+
     /// What part of what could be had from the first to the last was used, in percent.
     pub fn use_of(&self, rate: u64, interval: u64) -> u64 {
         let stamps = || self.all.iter().map(|grant| grant.stamp);
@@ -213,6 +345,62 @@ impl Grant {
     fn at(&self, then: u64) -> u64 {
         let back = self.back.iter().filter(|(at, _)| *at <= then);
         self.permits - back.map(|(_, permits)| permits).sum::<u64>()
+    }
+
+    /// Whether no change had forgotten it by then.
+    fn counts(&self, then: u64) -> bool {
+        self.forgotten.is_none_or(|at| at > then)
+    }
+}
+
+/// What counts by the docs alone: a permit counts while it is inside the interval that stands, and
+/// had not expired under those that stood before. Times are microseconds.
+#[derive(Debug, Default)]
+pub struct Book {
+    pub permits: u64,
+    interval: u64,
+    /// When, and how many.
+    granted: Vec<(u64, u64)>,
+}
+
+impl Book {
+    /// Another rate stands from now on, and what was granted counts.
+    pub fn replace(&mut self, now: u64, rate: Rate) {
+        let old = self.interval;
+        self.granted.retain(|(at, _)| at + old > now);
+        self.permits = rate.permits();
+        self.interval = u64::try_from(rate.interval().as_micros()).expect("short");
+    }
+
+    /// Another rate was set by hand, which forgets what was granted.
+    pub fn set(&mut self, now: u64, rate: Rate) {
+        self.replace(now, rate);
+        self.granted.clear();
+    }
+
+    pub fn grant(&mut self, now: u64, permits: u64) {
+        self.granted.push((now, permits));
+    }
+
+    /// What is in the interval that ends now, if it were longer by this.
+    pub fn counts(&self, now: u64, longer: u64) -> u64 {
+        let from = (now + 1).saturating_sub(self.interval + longer);
+        let inside = self.granted.iter().filter(|(at, _)| *at >= from);
+        inside.map(|(_, permits)| permits).sum()
+    }
+
+    /// Law 1 of what was granted just now, and law 14 of what was denied.
+    pub fn check(&mut self, now: u64, permits: u64, is_granted: bool, what: &str) {
+        let most = self.permits;
+        if is_granted {
+            self.grant(now, permits);
+            let inside = self.counts(now, 0);
+            assert!(inside <= most, "law 1: {inside} of {most}, {what}");
+        } else {
+            // A limiter counts by milliseconds.
+            let inside = self.counts(now, 1_000) + permits;
+            assert!(inside > most, "law 14: {inside} of {most}, {what}");
+        }
     }
 }
 
