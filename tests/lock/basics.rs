@@ -1,336 +1,247 @@
 //! What stands in Redis, byte by byte, and what a holder may do.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kit::Redis;
-use redis::{Commands, cmd};
+use kit::{
+    HOUR, LockCalls, Redis, SECOND, check_expiries, eventually, frees, handle, lock_error, millis,
+    run,
+};
+use redis::Commands;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 
-use crate::{HICCUP, eventually, is_free_soon, process};
+use crate::{CHANNEL, HICCUP, a_lock, waiting};
 
 type Fields = HashMap<String, String>;
 
-fn micros_of(connection: &mut redis::Connection) -> u64 {
-    let (seconds, micros): (u64, u64) = cmd("TIME").query(connection).expect("a time");
+fn micros_of(server: &Redis) -> u64 {
+    let (seconds, micros): (u64, u64) = server.run("TIME");
     seconds * 1_000_000 + micros
 }
 
 #[tokio::test]
 async fn the_layout_is_redissons() {
     let server = Redis::start();
-    let redis = process(&server).await;
-    let mut admin = server.connection();
+    let redis = handle(&server.url).await;
     let mut listener = server.connection();
     let mut channel = listener.as_pubsub();
-    channel
-        .subscribe("redisson_lock__channel:{report}")
-        .expect("subscribes");
-    channel
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .expect("a time-out");
+    let subscribed = channel.subscribe("redisson_lock__channel:{report}");
+    subscribed.expect("subscribes");
+    let bound = channel.set_read_timeout(Some(20 * SECOND));
+    bound.expect("a time-out");
 
-    let owner = Owner::new();
-    let lock = Lock::new(&redis, "report")
-        .lease(Duration::from_secs(20))
-        .by(&owner);
-    let before = micros_of(&mut admin);
-    let guard = lock.lock().await.expect("a lock");
-    let fields: Fields = admin.hgetall("report").expect("a hash");
+    let lock = Lock::new(&redis, "report").lease(HOUR).by(&Owner::new());
+    let before = micros_of(&server);
+    let guard = lock.holds().await;
+    let fields: Fields = server.run("HGETALL report");
     let [(holder, count)] = &fields.into_iter().collect::<Vec<_>>()[..] else {
         panic!("one holder")
     };
     let (process, number) = holder.split_once(':').expect("a process and an owner");
-    assert_eq!(process, redis.id());
+    assert_eq!((process, &**count), (redis.id(), "1"));
     assert!(number.parse::<u64>().is_ok(), "{number}");
-    assert_eq!(count, "1");
-    let left: u64 = admin.pttl("report").expect("a lease");
-    assert!((19_000..=20_000).contains(&left), "{left}");
-    let token: String = admin.get("redisson_lock_token:{report}").expect("a token");
+    let left = server.life("report");
+    assert!((3_580_000..=3_600_000).contains(&left), "{left}");
+    let token: String = server.run("GET redisson_lock_token:{report}");
     assert_eq!(token, guard.fencing_token().to_string());
     assert!(guard.fencing_token() >= before);
-    let left: u64 = admin
-        .pttl("redisson_lock_token:{report}")
-        .expect("an expiry");
-    assert!((2_591_990_000..=2_592_000_000).contains(&left), "{left}");
+    let left = server.life("redisson_lock_token:{report}");
+    assert!((2_591_980_000..=2_592_000_000).contains(&left), "{left}");
 
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     let message = channel.get_message().expect("a message");
     assert_eq!(message.get_payload_bytes(), b"0");
-    let keys: Vec<String> = admin.keys("*").expect("keys");
-    for key in &keys {
-        let left: i64 = admin.pttl(key).expect("an expiry");
-        assert!(left > 0, "{key} never expires");
-    }
+    check_expiries(&server, &[]);
+    let keys = server.names();
     assert!(!keys.contains(&"report".to_owned()));
     assert_eq!(keys.len(), 2, "the token and the latch: {keys:?}");
 }
 
 #[tokio::test]
 async fn an_owner_enters_again() {
-    let server = Redis::start();
-    let redis = process(&server).await;
+    let (_server, lock) = a_lock().await;
     let (me, other) = (Owner::new(), Owner::new());
-    let lock = Lock::new(&redis, "l").by(&me);
-    let first = lock.lock().await.expect("a lock");
-    let second = lock
-        .clone()
-        .try_lock()
-        .await
-        .expect("an answer")
-        .expect("it is mine");
-    let third = lock.lock_for(Duration::from_secs(1)).await.expect("a lock");
-    assert_eq!(lock.hold_count(&me).await.expect("an answer"), 3);
-    assert_eq!(lock.hold_count(&other).await.expect("an answer"), 0);
+    let (lock, others) = (lock.by(&me), lock.by(&other));
+    let first = lock.holds().await;
+    let second = lock.clone().tries().await.expect("it is mine");
+    let third = lock.lock_for(SECOND).await.expect("a lock");
+    assert_eq!((lock.count(&me).await, lock.count(&other).await), (3, 0));
     assert_eq!(first.fencing_token(), second.fencing_token());
     assert_eq!(first.fencing_token(), third.fencing_token());
     let left = lock.remaining().await.expect("an answer").expect("a lease");
-    assert!(
-        left > Duration::from_secs(25),
-        "a short lease shortened it: {left:?}"
-    );
+    assert!(left > 5 * SECOND, "a short lease shortened it: {left:?}");
 
-    let others = Lock::new(&redis, "l").by(&other);
     for guard in [first, third] {
-        guard.release().await.expect("it was held");
-        assert!(others.try_lock().await.expect("an answer").is_none());
+        frees(guard).await;
+        assert!(others.tries().await.is_none());
         assert!(second.is_held());
     }
     drop(second);
-    is_free_soon(&lock).await;
-    let theirs = others.lock().await.expect("a lock");
-    assert_eq!(others.hold_count(&other).await.expect("an answer"), 1);
-    theirs.release().await.expect("it was held");
+    lock.is_free_soon().await;
+    let theirs = others.holds().await;
+    assert_eq!(others.count(&other).await, 1);
+    frees(theirs).await;
 }
 
 #[tokio::test]
 async fn without_an_owner_everybody_is_somebody_else() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
+    let (server, lock) = a_lock().await;
     assert_eq!(lock.remaining().await.expect("an answer"), None);
-    let guard = lock
-        .try_lock()
-        .await
-        .expect("an answer")
-        .expect("it is free");
-    assert!(lock.is_locked().await.expect("an answer"));
-    assert!(lock.try_lock().await.expect("an answer").is_none());
-    let began = Instant::now();
-    let wait = Duration::from_millis(300);
+    let guard = lock.tries().await.expect("it is free");
+    assert!(lock.is_taken().await);
+    assert!(lock.tries().await.is_none());
+    let (wait, stopwatch) = (millis(300), server.stopwatch());
     assert!(lock.try_lock_for(wait).await.expect("an answer").is_none());
-    assert!(began.elapsed() >= wait && began.elapsed() < wait + HICCUP);
+    assert!(stopwatch.elapsed() >= wait && stopwatch.waited() < wait + HICCUP);
     let first = guard.fencing_token();
     drop(guard);
-    let guard = lock.lock().await.expect("a lock");
+    let guard = lock.holds().await;
     assert!(guard.fencing_token() > first);
-    guard.release().await.expect("it was held");
-    assert!(!lock.is_locked().await.expect("an answer"));
+    frees(guard).await;
+    assert!(!lock.is_taken().await);
 }
 
 /// Law: who does not hold it, changes nothing.
 #[tokio::test]
 async fn what_was_lost_cannot_be_released() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let mut admin = server.connection();
-    let lock = Lock::new(&redis, "l");
+    let (server, lock) = a_lock().await;
 
     // Expired, and taken by somebody else.
-    let late = lock
-        .lock_for(Duration::from_millis(20))
-        .await
-        .expect("a lock");
-    let theirs = lock.lock().await.expect("a lock");
+    let late = lock.lock_for(millis(20)).await.expect("a lock");
+    let theirs = lock.holds().await;
     assert!(!late.is_held());
     late.lost().await;
-    let before: Fields = admin.hgetall("l").expect("a hash");
-    let error = late.release().await.expect_err("it was lost");
-    assert_eq!(error.kind(), LockErrorKind::NotHeld);
-    assert_eq!(admin.hgetall::<_, Fields>("l").expect("a hash"), before);
-    theirs.release().await.expect("it was held");
+    let before: Fields = server.run("HGETALL l");
+    assert_eq!(lock_error(late.release().await), LockErrorKind::NotHeld);
+    assert_eq!(server.run::<Fields>("HGETALL l"), before);
+    frees(theirs).await;
 
     // The same owner has it anew, by another acquisition.
     let me = Owner::new();
     let mine = lock.by(&me);
-    let late = mine
-        .lock_for(Duration::from_millis(20))
-        .await
-        .expect("a lock");
+    let late = mine.lock_for(millis(20)).await.expect("a lock");
     late.lost().await;
-    eventually("it expires", HICCUP, async || {
-        !lock.is_locked().await.expect("an answer")
-    })
-    .await;
-    let again = mine.lock().await.expect("a lock");
-    let error = late.release().await.expect_err("it was lost");
-    assert_eq!(error.kind(), LockErrorKind::NotHeld);
-    assert_eq!(lock.hold_count(&me).await.expect("an answer"), 1);
+    lock.is_free_soon().await;
+    let again = mine.holds().await;
+    assert_eq!(lock_error(late.release().await), LockErrorKind::NotHeld);
+    assert_eq!(lock.count(&me).await, 1);
 
     // Taken away.
     assert!(lock.force_unlock().await.expect("an answer"));
     assert!(!lock.force_unlock().await.expect("an answer"));
-    let error = again.release().await.expect_err("it was taken away");
-    assert_eq!(error.kind(), LockErrorKind::NotHeld);
-    assert_eq!(admin.exists::<_, u8>("l").expect("an answer"), 0);
+    assert_eq!(lock_error(again.release().await), LockErrorKind::NotHeld);
+    assert_eq!(server.run::<u8>("EXISTS l"), 0);
 }
 
 #[tokio::test]
 async fn what_others_wrote_under_the_names() {
+    const TOKEN: &str = "redisson_lock_token:{l}";
     let server = Redis::start();
-    let redis = process(&server).await;
+    let redis = handle(&server.url).await;
     let mut admin = server.connection();
     let lock = Lock::new(&redis, "l");
+
+    run(&server, "SET l text");
+    let asked = [
+        lock_error(lock.lock().await),
+        lock_error(lock.try_lock().await),
+        lock_error(lock.is_locked().await),
+        lock_error(lock.force_unlock().await),
+    ];
     let wrong = LockErrorKind::Store(StoreErrorKind::WrongType);
+    assert_eq!(asked, [wrong; 4], "no hash");
+    assert_eq!(server.run::<String>("GET l"), "text");
+    run(&server, "DEL l");
 
-    admin.set::<_, _, ()>("l", "text").expect("is set");
-    assert_eq!(lock.lock().await.expect_err("no hash").kind(), wrong);
-    assert_eq!(lock.try_lock().await.expect_err("no hash").kind(), wrong);
-    assert_eq!(lock.is_locked().await.expect_err("no hash").kind(), wrong);
-    assert_eq!(
-        lock.force_unlock().await.expect_err("no hash").kind(),
-        wrong
-    );
-    assert_eq!(admin.get::<_, String>("l").expect("text"), "text");
-    admin.del::<_, ()>("l").expect("is deleted");
-
-    admin
-        .rpush::<_, _, ()>("redisson_lock_token:{l}", "x")
-        .expect("is pushed");
-    assert_eq!(lock.try_lock().await.expect_err("no string").kind(), wrong);
-    assert_eq!(
-        admin.exists::<_, u8>("l").expect("an answer"),
-        0,
-        "half done"
-    );
-    admin
-        .del::<_, ()>("redisson_lock_token:{l}")
-        .expect("is deleted");
+    run(&server, &format!("RPUSH {TOKEN} x"));
+    assert_eq!(lock_error(lock.try_lock().await), wrong, "no string");
+    assert_eq!(server.run::<u8>("EXISTS l"), 0, "half done");
+    run(&server, &format!("DEL {TOKEN}"));
 
     // No number of ours is no reason to fail for ever.
     let me = Owner::new();
     let mine = lock.by(&me);
     for nonsense in ["x", "-5", "1e400", "nan", "99999999999999999999", ""] {
-        admin
-            .set::<_, _, ()>("redisson_lock_token:{l}", nonsense)
-            .expect("is set");
-        let before = micros_of(&mut admin);
-        let guard = mine.lock().await.expect("a lock");
+        admin.set::<_, _, ()>(TOKEN, nonsense).expect("is set");
+        let before = micros_of(&server);
+        let guard = mine.holds().await;
         assert!(guard.fencing_token() >= before, "{nonsense}");
-        let holder = format!("{}:{}", redis.id(), holder_number(&mut admin));
-        admin
-            .hset::<_, _, _, ()>("l", holder, nonsense)
-            .expect("is set");
-        let inner = mine.lock().await.expect("a lock");
-        assert_eq!(
-            lock.hold_count(&me).await.expect("an answer"),
-            2,
-            "{nonsense}"
-        );
-        inner.release().await.expect("it was held");
-        guard.release().await.expect("it was held");
-        assert!(!lock.is_locked().await.expect("an answer"));
+        let [holder] = &server.run::<Vec<String>>("HKEYS l")[..] else {
+            panic!("one holder")
+        };
+        let set = admin.hset::<_, _, _, ()>("l", holder, nonsense);
+        set.expect("is set");
+        let inner = mine.holds().await;
+        assert_eq!(lock.count(&me).await, 2, "{nonsense}");
+        frees(inner).await;
+        frees(guard).await;
+        assert!(!lock.is_taken().await);
     }
-}
-
-fn holder_number(admin: &mut redis::Connection) -> String {
-    let holders: Vec<String> = admin.hkeys("l").expect("a hash");
-    let (_, number) = holders[0].split_once(':').expect("a holder");
-    number.to_owned()
 }
 
 #[tokio::test]
 async fn leases_that_cannot_be() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
-    for lease in [Duration::ZERO, Duration::from_millis(9), Duration::MAX] {
-        let error = lock.lock_for(lease).await.expect_err("no such lease");
-        assert_eq!(error.kind(), LockErrorKind::Lease);
-        let error = lock.clone().lease(lease).try_lock().await;
-        assert_eq!(
-            error.expect_err("no such lease").kind(),
-            LockErrorKind::Lease
-        );
+    let (_server, lock) = a_lock().await;
+    for lease in [Duration::ZERO, millis(9), Duration::MAX] {
+        let kept = lock.clone().lease(lease);
+        let asked = [
+            lock_error(lock.lock_for(lease).await),
+            lock_error(kept.try_lock().await),
+        ];
+        assert_eq!(asked, [LockErrorKind::Lease; 2], "{lease:?}");
     }
     let guard = lock.lock_for(Lock::MAX_LEASE).await.expect("a lock");
     assert!(guard.is_held());
-    guard.release().await.expect("it was held");
-    let guard = lock
-        .lease(Lock::MAX_LEASE)
-        .try_lock_for(Duration::MAX)
-        .await;
-    drop(guard);
+    frees(guard).await;
+    drop(
+        lock.lease(Lock::MAX_LEASE)
+            .try_lock_for(Duration::MAX)
+            .await,
+    );
 }
 
 /// What a script of Redisson's has written is respected, and its message is heard.
 #[tokio::test]
 async fn redissons_holders_are_waited_for() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let mut admin = server.connection();
-    let lock = Lock::new(&redis, "l");
-    let holder = "01234567-89ab-cdef-0123-456789abcdef:42";
-    admin.hset::<_, _, _, ()>("l", holder, 1).expect("is set");
-    admin.pexpire::<_, ()>("l", 30_000).expect("expires");
-    assert!(lock.try_lock().await.expect("an answer").is_none());
-    let waiting = tokio::spawn(async move { lock.lock().await.expect("a lock") });
-    eventually("somebody listens", HICCUP, async || {
-        let counts: HashMap<String, u64> = cmd("PUBSUB")
-            .arg("NUMSUB")
-            .arg("redisson_lock__channel:{l}")
-            .query(&mut admin)
-            .expect("an answer");
-        counts["redisson_lock__channel:{l}"] == 1
-    })
-    .await;
-    let began = Instant::now();
-    admin.del::<_, ()>("l").expect("is deleted");
-    admin
-        .publish::<_, _, ()>("redisson_lock__channel:{l}", "0")
-        .expect("is told");
+    let (server, lock) = a_lock().await;
+    run(&server, "HSET l 01234567-89ab-cdef-0123-456789abcdef:42 1");
+    run(&server, "PEXPIRE l 3600000");
+    assert!(lock.tries().await.is_none());
+    let waiting = waiting(&lock);
+    eventually("somebody listens", async || server.is_listened_to(CHANNEL)).await;
+    let stopwatch = server.stopwatch();
+    run(&server, "DEL l");
+    run(&server, &format!("PUBLISH {CHANNEL} 0"));
     let guard = waiting.await.expect("no panic");
-    assert!(
-        began.elapsed() < Duration::from_millis(500),
-        "{:?}",
-        began.elapsed()
-    );
-    guard.release().await.expect("it was held");
-    eventually("nobody listens", HICCUP, async || {
-        let channels: Vec<String> = cmd("PUBSUB")
-            .arg("CHANNELS")
-            .query(&mut admin)
-            .expect("an answer");
-        channels.is_empty()
-    })
-    .await;
+    let waited = stopwatch.waited();
+    assert!(waited < millis(500), "{waited:?}");
+    frees(guard).await;
+    eventually("nobody listens", async || !server.is_listened_to(CHANNEL)).await;
 }
 
 /// Errors name the lock, so that a log of many locks can be read.
 #[tokio::test]
 async fn errors_name_the_lock() {
     let server = Redis::start();
-    let redis = process(&server).await;
-    let mut admin = server.connection();
-    let lock = Lock::new(&redis, "report");
-    let lost = lock.lock().await.expect("a lock");
+    let lock = Lock::new(&handle(&server.url).await, "report");
+    let lost = lock.holds().await;
     lock.force_unlock().await.expect("an answer");
-    let lost = lost.release().await.expect_err("it was taken away");
-    let lease = lock.lock_for(Duration::ZERO).await;
-    admin.set::<_, _, ()>("report", "text").expect("is set");
+    let lost = lost.release().await.err();
+    let lease = lock.lock_for(Duration::ZERO).await.err();
+    run(&server, "SET report text");
     let errors = [
         lost,
-        lease.expect_err("no such lease"),
-        lock.lock().await.expect_err("no hash"),
-        lock.try_lock().await.expect_err("no hash"),
-        lock.try_lock_for(HICCUP).await.expect_err("no hash"),
-        lock.is_locked().await.expect_err("no hash"),
-        lock.remaining().await.expect_err("no hash"),
-        lock.force_unlock().await.expect_err("no hash"),
+        lease,
+        lock.lock().await.err(),
+        lock.try_lock().await.err(),
+        lock.try_lock_for(HICCUP).await.err(),
+        lock.is_locked().await.err(),
+        lock.remaining().await.err(),
+        lock.force_unlock().await.err(),
     ];
     for error in errors {
-        let text = error.to_string();
+        let text = error.expect("no hash, or it is lost").to_string();
         assert!(text.starts_with("lock \"report\": "), "{text}");
         assert!(!text.contains("limiter"), "{text}");
     }

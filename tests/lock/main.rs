@@ -3,48 +3,40 @@
 mod basics;
 mod dropped;
 mod handover;
-mod handover_fleet;
-mod mute;
 mod neighbours;
 mod network;
-mod outages;
 mod owners;
-mod soak;
 mod watchdog;
 
 use std::time::Duration;
 
-use kit::Redis;
-use tidegate::Redis as Handle;
-use tidegate::lock::Lock;
+use kit::{LockCalls, Redis, handle, millis, run};
+use tidegate::lock::{Lock, LockGuard};
+use tokio::task::JoinHandle;
 
-/// More than any hiccup of a busy machine.
-const HICCUP: Duration = Duration::from_millis(900);
+/// More than any hiccup of a busy machine that the kernel does not count.
+const HICCUP: Duration = millis(900);
+const CHANNEL: &str = "redisson_lock__channel:{l}";
 
-/// A process of its own, as far as Redis can tell.
-async fn process(server: &Redis) -> Handle {
-    at(&server.url).await
+/// A server, and the lock `l` of a process.
+async fn a_lock() -> (Redis, Lock) {
+    let server = Redis::start();
+    let lock = lock_of_another(&server).await;
+    (server, lock)
 }
 
-async fn at(url: &str) -> Handle {
-    Handle::connect(url)
-        .await
-        .expect("a running server")
-        .timeout(Duration::from_secs(5))
+/// The lock `l` of another process.
+async fn lock_of_another(server: &Redis) -> Lock {
+    Lock::new(&handle(&server.url).await, "l")
 }
 
-/// Polls until it is so.
-async fn eventually(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = std::time::Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// Somebody holds the lock `l`.
+fn is_taken_by_somebody(server: &Redis) {
+    run(server, "HSET l somebody:1 1");
 }
 
-async fn is_free_soon(lock: &Lock) {
-    eventually("the lock is free", Duration::from_secs(1), async || {
-        !lock.is_locked().await.expect("an answer")
-    })
-    .await;
+/// Waits for the lock in a task.
+fn waiting(lock: &Lock) -> JoinHandle<LockGuard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.holds().await })
 }

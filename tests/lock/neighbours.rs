@@ -4,24 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use kit::Redis;
+use kit::{LockCalls, PATIENT, Redis, eventually, frees, millis};
 use redis::Script;
+use redis::aio::PubSub;
 use tidegate::lock::{Lock, Owner};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::{HICCUP, process};
+use crate::{CHANNEL, a_lock};
 
 /// Long enough that a hold is a turn.
-const HOLD: Duration = Duration::from_millis(12);
+const HOLD: Duration = millis(12);
+
+/// Somebody who hears of releases.
+async fn listener(server: &Redis) -> PubSub {
+    let client = redis::Client::open(&*server.url).expect("a valid address");
+    let mut channel = client.get_async_pubsub().await.expect("a running server");
+    channel.subscribe(CHANNEL).await.expect("subscribes");
+    channel
+}
 
 /// Another process that waits for the lock: it asks some time after each message, and keeps the
 /// lock for a while. How many messages it heard until it had the lock.
-async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
-    let client = redis::Client::open(&*server.url).expect("a valid address");
-    let mut channel = client.get_async_pubsub().await.expect("a running server");
-    let channel_name = format!("redisson_lock__channel:{{{name}}}");
-    channel.subscribe(&channel_name).await.expect("subscribes");
+async fn slow_neighbour(server: &Redis) -> JoinHandle<u32> {
+    let mut channel = listener(server).await;
     let mut connection = kit::async_connection(&server.url).await;
     tokio::spawn(async move {
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
@@ -36,20 +42,13 @@ async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
         loop {
             messages.next().await.expect("a message");
             heard += 1;
-            sleep(Duration::from_millis(2)).await;
-            let taken: u8 = take
-                .key(name)
-                .invoke_async(&mut connection)
-                .await
-                .expect("an answer");
-            if taken == 1 {
-                sleep(Duration::from_millis(30)).await;
-                let () = free
-                    .key(name)
-                    .arg(&channel_name)
-                    .invoke_async(&mut connection)
-                    .await
-                    .expect("an answer");
+            sleep(millis(2)).await;
+            let taken = take.key("l").invoke_async::<u8>(&mut connection).await;
+            if taken.expect("an answer") == 1 {
+                sleep(millis(30)).await;
+                let mut free = free.key("l");
+                let freed = free.arg(CHANNEL).invoke_async::<()>(&mut connection).await;
+                freed.expect("an answer");
                 return heard;
             }
         }
@@ -60,27 +59,25 @@ async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
 /// apart from the time in which the machine was busy.
 async fn hold(server: &Redis, lock: &Lock, hold: Duration) -> [Duration; 2] {
     let asked = server.stopwatch();
-    let guard = lock.lock().await.expect("a lock");
+    let guard = lock.holds().await;
     let waited = [asked.elapsed(), asked.waited()];
     sleep(hold).await;
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     waited
 }
 
 /// Whoever releases and asks again at once comes behind those who wait.
 #[tokio::test]
 async fn others_go_before_who_asks_again() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
+    let (server, lock) = a_lock().await;
     let (mut first, mut again) = (0, 0);
     for _ in 0..40 {
-        let neighbour = slow_neighbour(&server, "l").await;
+        let neighbour = slow_neighbour(&server).await;
         let round = server.stopwatch();
         hold(&server, &lock, HOLD).await;
         hold(&server, &lock, HOLD).await;
         // The neighbour asks within the pause, unless the machine keeps it from that.
-        let is_in_time = round.busy() < Duration::from_millis(4);
+        let is_in_time = round.busy() < millis(4);
         match neighbour.is_finished() {
             true => first += 1,
             false => again += u32::from(is_in_time),
@@ -100,12 +97,12 @@ async fn others_go_before_who_asks_again() {
 /// Those who wait in this process leave it to others at times, also between short holds.
 #[tokio::test]
 async fn others_go_between_those_who_wait() {
-    let server = Arc::new(Redis::start());
-    let redis = process(&server).await;
+    let (server, lock) = a_lock().await;
+    let server = Arc::new(server);
     for hold_for in [Duration::ZERO, HOLD] {
-        let neighbour = slow_neighbour(&server, "l").await;
+        let neighbour = slow_neighbour(&server).await;
         let ours = (0..4).map(|_| {
-            let (lock, server) = (Lock::new(&redis, "l"), Arc::clone(&server));
+            let (lock, server) = (lock.clone(), Arc::clone(&server));
             tokio::spawn(async move {
                 loop {
                     hold(&server, &lock, hold_for).await;
@@ -113,12 +110,12 @@ async fn others_go_between_those_who_wait() {
             })
         });
         let ours: Vec<_> = ours.collect();
-        let heard = tokio::time::timeout(HICCUP, neighbour).await;
+        let heard = timeout(PATIENT, neighbour).await;
         let heard = heard.expect("it has the lock soon").expect("no panic");
         ours.into_iter().for_each(|task| task.abort());
         let most = if hold_for.is_zero() { 60 } else { 8 };
         assert!(heard <= most, "{heard} holds before the neighbour's");
-        sleep(Duration::from_millis(50)).await;
+        sleep(millis(50)).await;
     }
 }
 
@@ -139,47 +136,37 @@ async fn waits(server: &Redis, lock: &Lock, hold_for: Duration) -> [Duration; 2]
 /// Without anybody who listens nobody waits; one who listens and does not ask costs a pause.
 #[tokio::test]
 async fn a_pause_is_for_those_who_listen() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
+    let (server, lock) = a_lock().await;
     let [_, alone] = waits(&server, &lock, HOLD).await;
-    assert!(alone < Duration::from_millis(4), "{alone:?}");
+    assert!(alone < millis(4), "{alone:?}");
 
-    let client = redis::Client::open(&*server.url).expect("a valid address");
-    let mut deaf = client.get_async_pubsub().await.expect("a running server");
-    let channel = "redisson_lock__channel:{l}";
-    deaf.subscribe(channel).await.expect("subscribes");
+    let deaf = listener(&server).await;
     let [most, least] = waits(&server, &lock, HOLD).await;
-    assert!(most > Duration::from_millis(3), "{most:?}");
-    assert!(least < Duration::from_millis(100), "{least:?}");
+    assert!(most > millis(3), "{most:?}");
+    assert!(least < millis(100), "{least:?}");
 
     drop(deaf);
-    sleep(Duration::from_millis(50)).await;
+    eventually("nobody listens", async || !server.is_listened_to(CHANNEL)).await;
     let [_, alone] = waits(&server, &lock, HOLD).await;
-    assert!(alone < Duration::from_millis(4), "{alone:?}");
+    assert!(alone < millis(4), "{alone:?}");
 }
 
 /// Who has no time to wait, or has the lock already, asks at once.
 #[tokio::test]
 async fn some_do_not_wait_for_others() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
-    let client = redis::Client::open(&*server.url).expect("a valid address");
-    let mut deaf = client.get_async_pubsub().await.expect("a running server");
-    let channel = "redisson_lock__channel:{l}";
-    deaf.subscribe(channel).await.expect("subscribes");
+    let (server, lock) = a_lock().await;
+    let _deaf = listener(&server).await;
 
     hold(&server, &lock, HOLD).await;
-    assert!(lock.try_lock().await.expect("an answer").is_some());
+    assert!(lock.tries().await.is_some());
     hold(&server, &lock, HOLD).await;
-    let short = lock.try_lock_for(Duration::from_millis(1)).await;
+    let short = lock.try_lock_for(millis(1)).await;
     assert!(short.expect("an answer").is_some());
 
     let mine = lock.by(&Owner::new());
-    let outer = mine.lock().await.expect("a lock");
+    let outer = mine.holds().await;
     sleep(HOLD).await;
     let [_, inner] = waits(&server, &mine, Duration::ZERO).await;
-    assert!(inner < Duration::from_millis(4), "{inner:?}");
-    outer.release().await.expect("it was held");
+    assert!(inner < millis(4), "{inner:?}");
+    frees(outer).await;
 }

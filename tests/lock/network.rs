@@ -1,54 +1,64 @@
 //! Replies that are lost, servers that are away: nothing counts twice, and nothing stays behind.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kit::Redis;
-use redis::{Commands, cmd};
-use tidegate::Redis as Handle;
+use kit::proxy::{Mode, Proxy};
+use kit::{
+    LockCalls, PATIENT, Redis, SECOND, Stopwatch, eventually, frees, handle, lock_error, millis,
+    run,
+};
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
+use tokio::time::{sleep, timeout};
 
-use crate::mute::Mute;
-use crate::{HICCUP, at, eventually, is_free_soon, process};
+use crate::{CHANNEL, HICCUP, a_lock, is_taken_by_somebody, lock_of_another, waiting};
 
-const TIMEOUT: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = millis(100);
 
-/// A server behind a network that loses replies, and the same server without it.
+/// A server behind a network that loses replies; a lock over it, and the same one beside it.
 struct Lossy {
     server: Redis,
-    network: Mute,
-    redis: Handle,
+    network: Proxy,
+    lock: Lock,
+    sight: Lock,
 }
 
 impl Lossy {
     async fn start() -> Self {
         let server = Redis::start();
-        let network = Mute::start(&server.url).await;
-        let redis = at(&network.url).await.timeout(TIMEOUT);
+        let network = Proxy::start(&server.url).await;
+        let redis = handle(&network.url).await.timeout(TIMEOUT);
         Self {
+            sight: lock_of_another(&server).await,
+            lock: Lock::new(&redis, "l"),
             server,
             network,
-            redis,
         }
     }
 
     async fn is_whole(&self) {
-        let any = Lock::new(&self.redis, "any");
-        eventually("the connection is whole", 2 * HICCUP, async || {
-            any.is_locked().await.is_ok()
-        })
-        .await;
+        let is_whole = async || self.lock.is_locked().await.is_ok();
+        eventually("the connection is whole", is_whole).await;
     }
 
-    /// Replies are lost meanwhile.
+    /// Replies are lost meanwhile; then what lost them breaks, and new connections are whole.
     async fn without_replies<T>(&self, work: impl Future<Output = T>) -> T {
         self.is_whole().await;
-        self.network.begin();
+        self.network.all(Mode::LoseReplies(usize::MAX));
         let ends = async {
-            tokio::time::sleep(8 * TIMEOUT).await;
-            self.network.end();
+            sleep(6 * TIMEOUT).await;
+            self.network.all(Mode::Pass);
+            self.network.present(Mode::Reset);
         };
         tokio::join!(work, ends).0
+    }
+
+    /// What comes late over the connections that are there has come by now, and was in vain.
+    async fn nothing_is_taken(&self) {
+        for _ in 0..20 {
+            sleep(millis(10)).await;
+            assert!(!self.sight.is_taken().await, "taken by nobody");
+        }
     }
 }
 
@@ -57,92 +67,64 @@ impl Lossy {
 async fn a_lost_reply_to_an_acquire() {
     let lossy = Lossy::start().await;
     let me = Owner::new();
-    let lock = Lock::new(&lossy.redis, "l");
-    for lock in [lock.clone(), lock.by(&me)] {
-        let guard = lossy.without_replies(lock.lock()).await.expect("a lock");
-        let mut admin = lossy.server.connection();
+    for lock in [lossy.lock.clone(), lossy.lock.by(&me)] {
+        let guard = lossy.without_replies(lock.holds()).await;
         // A request that was given up may have been granted, and is given back.
-        eventually("it counts once", 2 * HICCUP, async || {
-            admin.hvals::<_, Vec<u64>>("l").expect("a hash") == [1]
-        })
-        .await;
-        guard.release().await.expect("it was held");
-        is_free_soon(&lock).await;
+        let counts = async || lossy.server.run::<Vec<u64>>("HVALS l") == [1];
+        eventually("it counts once", counts).await;
+        frees(guard).await;
+        lossy.sight.is_free_soon().await;
     }
     // Entering again counts once, too.
-    let lock = lock.by(&me);
-    let outer = lock.lock().await.expect("a lock");
-    let inner = lossy.without_replies(lock.lock()).await.expect("a lock");
-    eventually("it counts once", 2 * HICCUP, async || {
-        lock.hold_count(&me).await.expect("an answer") == 2
-    })
-    .await;
-    inner.release().await.expect("it was held");
-    assert_eq!(lock.hold_count(&me).await.expect("an answer"), 1);
-    outer.release().await.expect("it was held");
+    let lock = lossy.lock.by(&me);
+    let outer = lock.holds().await;
+    let inner = lossy.without_replies(lock.holds()).await;
+    eventually("it counts once", async || lock.count(&me).await == 2).await;
+    frees(inner).await;
+    assert_eq!(lock.count(&me).await, 1);
+    frees(outer).await;
 }
 
 /// Law: an acquire that nobody knows the end of is given back; what its owner had before stays.
 #[tokio::test]
 async fn an_acquire_that_fails_leaves_nothing() {
     let lossy = Lossy::start().await;
-    let other = process(&lossy.server).await;
-    let sight = Lock::new(&other, "l");
     let me = Owner::new();
-    let lock = Lock::new(&lossy.redis, "l");
-    for lock in [lock.clone(), lock.by(&me)] {
-        let failed = lossy.without_replies(async {
-            let failed = lock.try_lock().await;
-            assert!(
-                sight.is_locked().await.expect("an answer"),
-                "it did not come through"
-            );
-            failed
-        });
-        let error = failed.await.expect_err("no answer");
-        assert_eq!(error.kind(), LockErrorKind::Store(StoreErrorKind::Timeout));
-        is_free_soon(&sight).await;
+    for lock in [lossy.lock.clone(), lossy.lock.by(&me)] {
+        let taken = lossy.without_replies(lock.try_lock()).await;
+        taken.expect_err("no reply came");
+        lossy.sight.is_free_soon().await;
     }
-    let lock = lock.by(&me);
-    let outer = lock.lock().await.expect("a lock");
-    let failed = lossy.without_replies(lock.try_lock()).await;
-    failed.expect_err("no answer");
-    eventually("the inner one is given back", 2 * HICCUP, async || {
-        lock.hold_count(&me).await.is_ok_and(|count| count == 1)
-    })
-    .await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(lock.hold_count(&me).await.expect("an answer"), 1);
+    let lock = lossy.lock.by(&me);
+    lossy.is_whole().await;
+    let outer = lock.holds().await;
+    let inner = lossy.without_replies(lock.try_lock()).await;
+    inner.expect_err("no reply came");
+    let is_one = async || lock.hold_count(&me).await.is_ok_and(|count| count == 1);
+    eventually("it is given back", is_one).await;
+    sleep(millis(300)).await;
+    assert_eq!(lock.count(&me).await, 1);
     assert!(outer.is_held());
-    outer.release().await.expect("it was held");
+    frees(outer).await;
 }
 
 /// Law: a release whose reply is lost was a release, and takes nothing from who comes next.
 #[tokio::test]
 async fn a_lost_reply_to_a_release() {
     let lossy = Lossy::start().await;
-    let other = process(&lossy.server).await;
-    let lock = Lock::new(&lossy.redis, "l");
-    let guard = lock.lock().await.expect("a lock");
-    let theirs = async {
-        let theirs = Lock::new(&other, "l");
-        theirs.lock().await.expect("a lock")
-    };
-    let both = async { tokio::join!(guard.release(), theirs) };
+    let guard = lossy.lock.holds().await;
+    let both = async { tokio::join!(guard.release(), lossy.sight.holds()) };
     let (released, theirs) = lossy.without_replies(both).await;
     released.expect("it was held");
-    theirs.release().await.expect("nobody has touched it");
+    // Nobody has touched it.
+    frees(theirs).await;
 
     let me = Owner::new();
-    let lock = lock.by(&me);
-    let outer = lock.lock().await.expect("a lock");
-    let inner = lock.lock().await.expect("a lock");
-    lossy
-        .without_replies(inner.release())
-        .await
-        .expect("it was held");
-    assert_eq!(lock.hold_count(&me).await.expect("an answer"), 1);
-    outer.release().await.expect("it was held");
+    let lock = lossy.lock.by(&me);
+    let (outer, inner) = (lock.holds().await, lock.holds().await);
+    lossy.without_replies(frees(inner)).await;
+    assert_eq!(lock.count(&me).await, 1);
+    frees(outer).await;
 }
 
 /// Law: an acquire that was given up takes nothing when it comes at last, over a connection of
@@ -150,24 +132,15 @@ async fn a_lost_reply_to_a_release() {
 #[tokio::test]
 async fn an_acquire_that_comes_late() {
     let lossy = Lossy::start().await;
-    let other = process(&lossy.server).await;
-    let sight = Lock::new(&other, "l");
-    let lock = Lock::new(&lossy.redis, "l");
-    for lock in [lock.clone(), lock.by(&Owner::new())] {
+    for lock in [lossy.lock.clone(), lossy.lock.by(&Owner::new())] {
         lossy.is_whole().await;
-        lossy.network.hold();
+        lossy.network.present(Mode::Hold);
         // Another connection is made meanwhile, so what gives it up overtakes it.
         lock.try_lock().await.expect_err("no answer");
         lossy.is_whole().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        lossy.network.deliver();
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            assert!(
-                !sight.is_locked().await.expect("an answer"),
-                "taken by nobody"
-            );
-        }
+        sleep(millis(500)).await;
+        lossy.network.present(Mode::Pass);
+        lossy.nothing_is_taken().await;
     }
 }
 
@@ -175,26 +148,21 @@ async fn an_acquire_that_comes_late() {
 #[tokio::test]
 async fn a_release_that_does_not_come_through() {
     let lossy = Lossy::start().await;
-    let other = process(&lossy.server).await;
-    let sight = Lock::new(&other, "l");
-    let lock = Lock::new(&lossy.redis, "l");
     for is_dropped in [false, true] {
         lossy.is_whole().await;
-        let guard = lock.lock().await.expect("a lock");
-        lossy.network.hold();
+        let guard = lossy.lock.holds().await;
+        lossy.network.present(Mode::Hold);
         match is_dropped {
             true => drop(guard),
-            false => {
-                let released = tokio::time::timeout(TIMEOUT / 2, guard.release()).await;
-                released.expect_err("no answer");
-            }
+            false => drop(
+                timeout(TIMEOUT / 2, guard.release())
+                    .await
+                    .expect_err("no answer"),
+            ),
         }
         // Nothing that was sent is ever delivered; the connection is made anew after ten tries.
-        eventually("it is free", Duration::from_secs(9), async || {
-            !sight.is_locked().await.expect("an answer")
-        })
-        .await;
-        lossy.network.deliver();
+        lossy.sight.is_free_soon().await;
+        lossy.network.present(Mode::Pass);
     }
 }
 
@@ -202,117 +170,64 @@ async fn a_release_that_does_not_come_through() {
 #[tokio::test]
 async fn acquires_at_a_server_that_hangs() {
     let server = Redis::start();
-    let redis = at(&server.url).await.timeout(TIMEOUT);
-    let lock = Lock::new(&redis, "l");
+    let lock = Lock::new(&handle(&server.url).await.timeout(TIMEOUT), "l");
     server.signal("STOP");
-    for _ in 0..15 {
-        let error = lock.try_lock().await.expect_err("no answer");
-        assert_eq!(error.kind(), LockErrorKind::Store(StoreErrorKind::Timeout));
+    for _ in 0..10 {
+        let told = lock_error(lock.try_lock().await);
+        assert_eq!(told, LockErrorKind::Store(StoreErrorKind::Timeout));
     }
     server.signal("CONT");
-    let other = process(&server).await;
-    let sight = Lock::new(&other, "l");
-    is_free_soon(&sight).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(
-        !sight.is_locked().await.expect("an answer"),
-        "taken by nobody"
-    );
+    let sight = lock_of_another(&server).await;
+    sight.is_free_soon().await;
+    sleep(millis(300)).await;
+    assert!(!sight.is_taken().await, "taken by nobody");
 }
 
-/// An outage that ends costs a waiter nothing; one that does not is an error, and in time.
+/// An outage that ends costs a waiter nothing.
 #[tokio::test]
 async fn waiters_survive_a_restart() {
     let mut server = Redis::start();
-    let redis = at(&server.url).await.timeout(TIMEOUT);
-    let lock = Lock::new(&redis, "l");
-    let mut admin = server.connection();
-    admin
-        .hset::<_, _, _, ()>("l", "somebody:1", 1)
-        .expect("is set");
-    let waiting = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await }
-    });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let lock = Lock::new(&handle(&server.url).await.timeout(TIMEOUT), "l");
+    is_taken_by_somebody(&server);
+    let waiting = waiting(&lock);
+    sleep(millis(100)).await;
     server.kill();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(millis(300)).await;
     server.restart();
-    let began = Instant::now();
-    let guard = waiting.await.expect("no panic").expect("a lock");
-    assert!(began.elapsed() < 2 * HICCUP, "{:?}", began.elapsed());
-    guard.release().await.expect("it was held");
-
-    server.kill();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let began = Instant::now();
-    let wait = Duration::from_millis(300);
-    let error = lock.try_lock_for(wait).await.expect_err("nobody answers");
-    assert_eq!(
-        error.kind(),
-        LockErrorKind::Store(StoreErrorKind::Unavailable)
-    );
-    assert!(began.elapsed() < wait + HICCUP, "{:?}", began.elapsed());
-    // However many stand in line.
-    let began = Instant::now();
-    let all = (0..20).map(|_| lock.lock());
-    for result in futures_util::future::join_all(all).await {
-        result.expect_err("nobody answers");
-    }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    let stopwatch = Stopwatch::here();
+    let guard = waiting.await.expect("no panic");
+    let waited = stopwatch.waited();
+    assert!(waited < 2 * HICCUP, "{waited:?}");
+    frees(guard).await;
 }
 
 /// Law: a lost message costs at most a second.
 #[tokio::test]
 async fn a_message_that_is_lost() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
-    let mut admin = server.connection();
-    admin
-        .hset::<_, _, _, ()>("l", "somebody:1", 1)
-        .expect("is set");
-    let waiting = tokio::spawn(async move { lock.lock().await.expect("a lock") });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    admin.del::<_, ()>("l").expect("is deleted");
-    let began = Instant::now();
+    let (server, lock) = a_lock().await;
+    is_taken_by_somebody(&server);
+    let waiting = waiting(&lock);
+    sleep(millis(100)).await;
+    run(&server, "DEL l");
+    let stopwatch = server.stopwatch();
     let guard = waiting.await.expect("no panic");
-    assert!(began.elapsed() < Duration::from_secs(1) + HICCUP);
-    guard.release().await.expect("it was held");
+    assert!(stopwatch.waited() < SECOND + HICCUP);
+    frees(guard).await;
 }
 
 /// A connection that is cut while somebody listens is made anew, and listens again.
 #[tokio::test]
 async fn a_listener_that_is_cut_comes_back() {
-    let server = Redis::start();
-    let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l");
-    let mut admin = server.connection();
-    admin
-        .hset::<_, _, _, ()>("l", "somebody:1", 1)
-        .expect("is set");
-    let waiting = tokio::spawn(async move { lock.lock().await.expect("a lock") });
-    let mut listens = async || {
-        eventually("somebody listens", HICCUP, async || {
-            let channels: Vec<String> = cmd("PUBSUB")
-                .arg("CHANNELS")
-                .query(&mut admin)
-                .expect("an answer");
-            channels == ["redisson_lock__channel:{l}"]
-        })
-        .await;
-    };
-    listens().await;
-    let mut kill = cmd("CLIENT");
-    kill.arg("KILL").arg("TYPE").arg("pubsub");
-    kill.exec(&mut server.connection()).expect("kills");
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    listens().await;
-    admin.del::<_, ()>("l").expect("is deleted");
-    admin
-        .publish::<_, _, ()>("redisson_lock__channel:{l}", "0")
-        .expect("is told");
-    let guard = waiting.await.expect("no panic");
-    guard.release().await.expect("it was held");
+    let (server, lock) = a_lock().await;
+    is_taken_by_somebody(&server);
+    let waiting = waiting(&lock);
+    let listens = async || server.is_listened_to(CHANNEL);
+    eventually("somebody listens", listens).await;
+    run(&server, "CLIENT KILL TYPE pubsub");
+    sleep(millis(20)).await;
+    eventually("somebody listens again", listens).await;
+    run(&server, "DEL l");
+    run(&server, &format!("PUBLISH {CHANNEL} 0"));
+    let guard = timeout(PATIENT, waiting).await.expect("it hears of it");
+    frees(guard.expect("no panic")).await;
 }

@@ -1,5 +1,7 @@
 //! Ways to connect, and what is in the way.
 
+use crate::refused;
+use kit::load::{allowed, store, take, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,11 +11,11 @@ use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
 use kit::proxy::Mode;
 use kit::sentinels::{NAME, Sentinels};
+use kit::{PATIENT, millis};
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
-
-use crate::{allowed, refused, store, take};
+use tokio::time::sleep;
 
 /// A port that nobody listens to.
 const NOBODY: &str = "127.0.0.1:1";
@@ -58,10 +60,12 @@ async fn a_cluster_with_a_password() {
         node.run::<()>("ACL SETUSER gate on >s3cret ~* &* +@all");
         node.run::<()>("ACL SETUSER default off");
     }
-    let error = refused(cluster.url()).await;
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
-    let wrong = refused(cluster.url().replace("//", "//gate:wr0ng@")).await;
-    assert_eq!(wrong.kind(), StoreErrorKind::Refused, "{wrong}");
+    refused(cluster.url(), StoreErrorKind::Refused).await;
+    let wrong = refused(
+        cluster.url().replace("//", "//gate:wr0ng@"),
+        StoreErrorKind::Refused,
+    )
+    .await;
     assert!(!format!("{wrong} {wrong:?}").contains("wr0ng"), "{wrong:?}");
     let by_url = store(cluster.url().replace("//", "//gate:s3cret@")).await;
     let seeds = cluster.nodes.iter().map(|node| node.url());
@@ -76,10 +80,16 @@ async fn a_cluster_with_a_password() {
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
-    let error = refused(format!("redis-cluster://{}", server.address())).await;
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    let error = refused(format!("redis-cluster://{NOBODY}")).await;
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    refused(
+        format!("redis-cluster://{}", server.address()),
+        StoreErrorKind::Configuration,
+    )
+    .await;
+    refused(
+        format!("redis-cluster://{NOBODY}"),
+        StoreErrorKind::Unavailable,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -87,9 +97,10 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = Cluster::start(&Plan::default());
     let node = (cluster.owner("CurrentLimiter:p") + 1) % 3;
     let store = store(cluster.nodes[node].url()).await;
-    let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
-    let error = error.expect_err("another node has it");
+    let error = store
+        .take(&take("p", 3))
+        .await
+        .expect_err("another node has it");
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
@@ -111,7 +122,7 @@ async fn a_mute_master_does_not_hold_up_the_connection() {
         "| cluster: a mute master while connecting | a connection | {} ms | - | - |",
         best.as_millis()
     );
-    assert!(best < Duration::from_millis(1_500), "{best:?}");
+    assert!(best < millis(1_500), "{best:?}");
 }
 
 /// One that is a cluster, but serves nothing: as a node is that was never added.
@@ -125,8 +136,11 @@ async fn an_empty_node_is_no_cluster_either() {
         "--cluster-port",
         &port(),
     ]);
-    let error = refused(format!("redis-cluster://{}", node.address())).await;
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    refused(
+        format!("redis-cluster://{}", node.address()),
+        StoreErrorKind::Unavailable,
+    )
+    .await;
 }
 
 fn port() -> String {
@@ -147,30 +161,34 @@ async fn sentinels_that_are_dead_or_mute_do_not_matter() {
     );
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
 
-    let error = refused(redis.url().replace(NAME, "others")).await;
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let error = refused(
+        redis.url().replace(NAME, "others"),
+        StoreErrorKind::Configuration,
+    )
+    .await;
     assert!(
         error
             .to_string()
             .contains("no sentinel knows a master called \"others\""),
         "{error}"
     );
-    let error = refused(format!("redis-sentinel://{NOBODY}/{NAME}")).await;
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    // A plain server is no sentinel.
-    let error = refused(format!(
-        "redis-sentinel://{}/{NAME}",
-        redis.servers[0].address()
-    ))
+    refused(
+        format!("redis-sentinel://{NOBODY}/{NAME}"),
+        StoreErrorKind::Unavailable,
+    )
     .await;
-    assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
+    // A plain server is no sentinel.
+    refused(
+        format!("redis-sentinel://{}/{NAME}", redis.servers[0].address()),
+        StoreErrorKind::Protocol,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     let redis = Sentinels::start_with(&["s3cret"]);
-    let error = refused(redis.url()).await;
-    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    refused(redis.url(), StoreErrorKind::Refused).await;
     let url = redis.url().replace("//", "//:s3cret@") + "/2";
     let by_url = store(&url).await;
     assert_eq!(allowed(&by_url, &take("p", 3), 5).await, 3);
@@ -196,8 +214,7 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     };
     let with = store(only("?sentinel_password=gu4rd")).await;
     assert_eq!(allowed(&with, &take("q", 3), 5).await, 3);
-    let without = refused(only("")).await;
-    assert_eq!(without.kind(), StoreErrorKind::Refused, "{without}");
+    refused(only(""), StoreErrorKind::Refused).await;
 }
 
 /// A sentinel that answers whatever it is asked, and always names this port.
@@ -262,7 +279,7 @@ async fn a_failover_that_nobody_heard_of_is_followed() {
     );
     let sentinel = silent_sentinel(old.port, new.port).await;
     let store = store(format!("redis-sentinel://{sentinel}/{NAME}")).await;
-    crate::until("the new master is asked", || {
+    until("the new master is asked", || {
         let clients: String = new.run("CLIENT LIST TYPE normal");
         clients.lines().count() > 1
     })
@@ -281,8 +298,11 @@ async fn a_replica_is_no_master_whatever_a_sentinel_says() {
     let right = store(format!("redis-sentinel://{right}/{NAME}")).await;
     assert_eq!(allowed(&right, &take("p", 3), 5).await, 3);
     let wrong = late_sentinel(replica.port).await;
-    let error = refused(format!("redis-sentinel://{wrong}/{NAME}")).await;
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    let error = refused(
+        format!("redis-sentinel://{wrong}/{NAME}"),
+        StoreErrorKind::Unavailable,
+    )
+    .await;
     assert!(error.to_string().contains("is no master"), "{error}");
 }
 
@@ -311,9 +331,7 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
 
     // What the user may not do is told without its name.
     server.run::<()>("ACL SETUSER gate -eval -evalsha");
-    let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
-    let error = error.expect_err("not allowed");
+    let error = store.take(&take("p", 3)).await.expect_err("not allowed");
     assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
     assert!(!all.contains("gate ") && !all.contains("s3cret"), "{all}");
@@ -334,7 +352,7 @@ async fn a_store_of_a_handle() {
     let redis = Redis::connect(server.url())
         .await
         .expect("a running server");
-    let store = RedisStore::of(&redis).timeout(crate::PATIENCE);
+    let store = RedisStore::of(&redis).timeout(PATIENT);
     assert_eq!(
         tidegate::Store::name(&store),
         format!("redis at {}", server.address())
@@ -358,7 +376,7 @@ async fn a_stuck_attempt_does_not_delay_the_next() {
     let mut best = Duration::MAX;
     for _ in 0..8 {
         best = best.min(back_after_a_stuck_attempt(&server, &proxy, &store).await);
-        if best < Duration::from_millis(1_500) {
+        if best < millis(1_500) {
             break;
         }
     }
@@ -366,7 +384,7 @@ async fn a_stuck_attempt_does_not_delay_the_next() {
         "| a connect attempt hangs, then Redis is back | Timeout | - | - | {} ms |",
         best.as_millis()
     );
-    assert!(best < Duration::from_millis(1_500), "{best:?}");
+    assert!(best < millis(1_500), "{best:?}");
 }
 
 async fn back_after_a_stuck_attempt(
@@ -378,28 +396,25 @@ async fn back_after_a_stuck_attempt(
     let (_mute, hangs) = mute().await;
     proxy.lead_to(&format!("redis://{hangs}"));
     proxy.fall_silent();
-    let short = store.clone().timeout(Duration::from_millis(50));
+    let short = store.clone().timeout(millis(50));
     let dynamic: &dyn tidegate::Store = &short;
     for _ in 0..10 {
-        let late = tidegate::Store::take(dynamic, &take("p", 3)).await;
+        let late = store.take(&take("p", 3)).await;
         assert_eq!(
             late.expect_err("nobody answers").kind(),
             StoreErrorKind::Timeout
         );
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    sleep(millis(100)).await;
     proxy.lead_to(&server.url);
     until_decided(dynamic).await
 }
 
 async fn until_decided(store: &dyn tidegate::Store) -> Duration {
     let begun = Instant::now();
-    while tidegate::Store::take(store, &take("p", 1_000))
-        .await
-        .is_err()
-    {
-        assert!(begun.elapsed() < crate::PATIENCE);
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    while store.take(&take("p", 1_000)).await.is_err() {
+        assert!(begun.elapsed() < PATIENT);
+        sleep(millis(1)).await;
     }
     begun.elapsed()
 }
@@ -412,12 +427,12 @@ async fn a_server_that_has_become_slow_is_reached() {
     let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
-    let (calls, replies) = (Duration::from_millis(200), Duration::from_millis(200));
+    let (calls, replies) = (millis(200), millis(200));
     proxy.all(Mode::Delay { calls, replies });
     let mut kill = redis::cmd("CLIENT");
     kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
     kill.exec(&mut server.connection()).expect("kills");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(millis(500)).await;
     let back = until_decided(&store).await;
     println!(
         "| connecting has become slow: 0.2 s each way | a connection | - | - | {} ms |",
@@ -437,9 +452,9 @@ async fn giving_up_costs_no_connection() {
     all(&store).await.expect("decisions");
     proxy.all(Mode::Delay {
         calls: Duration::ZERO,
-        replies: Duration::from_millis(40),
+        replies: millis(40),
     });
-    let hasty = store.clone().timeout(Duration::from_millis(5));
+    let hasty = store.clone().timeout(millis(5));
     for _ in 0..30 {
         let error = all(&hasty).await.expect_err("nobody answers");
         assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
@@ -464,12 +479,12 @@ async fn a_connection_that_answers_late_is_kept() {
         let store = store.clone();
         async move { store.take(&take("p", 1_000)).await }
     });
-    crate::until("another connection", || proxy.accepted() > 1).await;
+    until("another connection", || proxy.accepted() > 1).await;
     let accepted = proxy.accepted();
     proxy.all(Mode::Pass);
     let answer = answer.await.expect("no panic").expect("a decision");
     assert_eq!(answer.remaining(), 998);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(millis(500)).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 3).await, 3);
     assert_eq!(proxy.accepted(), accepted, "no attempt to connect any more");
 }
@@ -487,7 +502,7 @@ async fn a_short_silence_is_tolerated() {
             let store = store.clone();
             async move { store.take(&take("p", 1_000)).await }
         });
-        tokio::time::sleep(Duration::from_millis(silence)).await;
+        sleep(millis(silence)).await;
         let accepted = proxy.accepted();
         proxy.all(Mode::Pass);
         let _ = answer.await.expect("no panic");
@@ -504,7 +519,7 @@ async fn a_short_silence_is_tolerated() {
 async fn a_hasty_caller_costs_patient_ones_no_decision() {
     let server = Process::start(&["--save", "", "--enable-debug-command", "yes"]);
     let store = store(server.url()).await;
-    let hasty = store.clone().timeout(Duration::from_millis(30));
+    let hasty = store.clone().timeout(millis(30));
     let path = take("p", 1_000_000);
     assert!(hasty.take(&path).await.is_ok());
     let mut asked = 1;
@@ -522,7 +537,7 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
             }
             command.exec(&mut connection)
         });
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        sleep(millis(50)).await;
         let mut answers = Vec::new();
         for _ in 0..40 {
             let (patient, of_it) = (store.clone(), path.clone());
@@ -530,7 +545,7 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
             let _ = hasty.take(&path.clone().with_cost(0)).await;
             asked += 1;
             if answers.len() % 8 == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                sleep(millis(20)).await;
             }
         }
         for answer in answers {

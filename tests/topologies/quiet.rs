@@ -1,15 +1,16 @@
 //! One call for each take where nothing else happens: also for the first take, and after a rest.
 
+use kit::load::{allowed, take};
 use std::time::Duration;
 
 use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
+use kit::{PATIENT, millis};
 use tidegate::RedisStore;
-
-use crate::{PATIENCE, allowed, take};
+use tokio::time::sleep;
 
 /// Longer than any silence is tolerated for.
-const REST: Duration = Duration::from_millis(1_500);
+const REST: Duration = millis(1_500);
 
 /// How often these commands were called on these servers so far.
 fn calls(nodes: &[Process], commands: &[&str]) -> u64 {
@@ -32,7 +33,7 @@ async fn one_call_each(nodes: &[Process], address: &str, is_lazy: bool) {
         true => RedisStore::connect_lazy(address).expect("a valid address"),
         false => RedisStore::connect(address).await.expect("a running Redis"),
     };
-    let store = store.timeout(PATIENCE);
+    let store = store.timeout(PATIENT);
     let paths: Vec<_> = (0..12).map(|at| format!("p{at}")).collect();
     let mut asked = calls(nodes, &["evalsha"]);
     let mut all = None;
@@ -46,7 +47,7 @@ async fn one_call_each(nodes: &[Process], address: &str, is_lazy: bool) {
         let all = all.get_or_insert_with(|| calls(nodes, &counted) - paths.len() as u64);
         *all += paths.len() as u64;
         assert_eq!(calls(nodes, &counted), *all, "round {round}");
-        tokio::time::sleep(REST).await;
+        sleep(REST).await;
     }
 }
 

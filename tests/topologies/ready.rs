@@ -1,5 +1,6 @@
 //! A server waits for its store before it listens.
 
+use kit::load::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,25 +12,25 @@ use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
 use kit::proxy::{Mode, Proxy};
 use kit::sentinels::Sentinels;
+use kit::{PATIENT, millis};
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind;
 use tidegate::{
     Decision, Limits, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, StoreError,
 };
+use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::{PATIENCE, take};
-
 /// Long enough for an attempt to connect to fail.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = millis(300);
 
 /// A port that nobody listens to.
 const NOBODY: &str = "redis://127.0.0.1:1";
 
 fn resilient(url: &str) -> Resilient<RedisStore> {
     let store = Resilient::redis(url, "shop").expect("an address");
-    store.timeout(PATIENCE)
+    store.timeout(PATIENT)
 }
 
 fn limits(url: &str) -> Limits {
@@ -73,9 +74,9 @@ async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
     let millis = Duration::from_millis;
     let (calls, replies) = (millis(20), millis(20));
     proxy.all(Mode::Delay { calls, replies });
-    let wait = limits.ready(PATIENCE);
+    let wait = limits.ready(PATIENT);
     let start = async {
-        tokio::time::sleep(SHORT).await;
+        sleep(SHORT).await;
         proxy.accept_again().await;
     };
     let (ready, ()) = tokio::join!(wait, start);
@@ -121,7 +122,7 @@ async fn mistakes_are_told_at_once() {
     let error = error.await.expect_err("another master");
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     let right = server.url().replace("//", "//:s3cret@");
-    let ready = limits(&right).ready(PATIENCE).await;
+    let ready = limits(&right).ready(PATIENT).await;
     ready.expect("the right password");
 }
 
@@ -138,7 +139,7 @@ async fn a_cluster_is_ready_with_all_its_masters() {
     let connected = store.clone().connect().await;
     connected.expect("one master is enough for that");
     cluster.nodes[0].signal("CONT");
-    store.ready(PATIENCE).await.expect("all answer");
+    store.ready(PATIENT).await.expect("all answer");
     for path in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         let decision = store.take(&take(path, 3)).await.expect(path);
         assert_eq!(decision.source(), Source::Redis);
@@ -152,8 +153,8 @@ async fn a_cluster_is_ready_with_all_its_masters() {
     let store = resilient(&url);
     let error = message(store.ready(SHORT * 3).await);
     assert!(error.contains("some slots have no master"), "{error}");
-    let (ready, ()) = tokio::join!(store.ready(PATIENCE), async {
-        tokio::time::sleep(SHORT).await;
+    let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
+        sleep(SHORT).await;
         let owner = &cluster.nodes[cluster.owner("p")];
         owner.run::<()>(&format!("CLUSTER ADDSLOTS {slot}"));
     });
@@ -164,15 +165,14 @@ async fn a_cluster_is_ready_with_all_its_masters() {
 async fn a_master_that_sentinels_name() {
     let redis = Sentinels::start();
     let limits = limits(&redis.url());
-    limits.ready(PATIENCE).await.expect("a master");
+    limits.ready(PATIENT).await.expect("a master");
     let decided = first_requests(&limits).await;
     assert_eq!(decided, [(StatusCode::OK, Some(Source::Redis)); 3]);
 }
 
 fn wrapped(store: Arc<dyn Store>) -> impl Store {
-    let store = Resilient::bare(Resilient::bare(store).in_flight(10)).timeout(PATIENCE);
-    let store = Resilient::bare(Resilient::bare(store).failures(10))
-        .denial_cache(Duration::from_millis(100));
+    let store = Resilient::bare(Resilient::bare(store).in_flight(10)).timeout(PATIENT);
+    let store = Resilient::bare(Resilient::bare(store).failures(10)).denial_cache(millis(100));
     Resilient::new(Resilient::bare(store).fallback(Share::of_processes(2)))
 }
 
@@ -188,7 +188,7 @@ async fn wrappers_pass_the_question_on() {
     let server = kit::Redis::start();
     let store = RedisStore::connect_lazy(&*server.url).expect("an address");
     let there = Arc::new(wrapped(Arc::new(store)));
-    there.ready(PATIENCE).await.expect("a running Redis");
+    there.ready(PATIENT).await.expect("a running Redis");
 }
 
 /// It needs no runtime, and is there at the first look.
@@ -210,10 +210,10 @@ fn a_runtime_that_has_ended() {
     let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
     let first = runtime();
     let limits = first.block_on(async { limits(&server.url) });
-    first.block_on(limits.ready(PATIENCE)).expect("it is there");
+    first.block_on(limits.ready(PATIENT)).expect("it is there");
     drop(first);
     let began = Instant::now();
     let ready = runtime().block_on(limits.ready(SHORT));
     assert!(message(ready).contains("redis at"));
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < PATIENT);
 }

@@ -1,5 +1,6 @@
 //! Slots that move from one master to another under load.
 
+use kit::load::{Load, allowed, store, take};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use tidegate::rule::Subject;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
-use crate::load::Load;
-use crate::{allowed, store, take};
+use kit::{PATIENT, SECOND, millis};
+use tokio::time::sleep;
 
 const MAX: u64 = 1_000_000;
 
@@ -24,12 +25,12 @@ async fn a_moved_slot_is_followed() {
     move_about(&cluster, "CurrentLimiter:p", 1).await;
     let load = Load::patient(&store, &take("p", 5), 4);
     load.decided().await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     load.decided().await;
     let report = load.stop().await;
     let counts = format!("2 allowed before, {} after, at most 5", report.allowed());
     report.row("MOVED: a slot has gone to another master", &counts, fault);
-    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    report.assert_no_failure();
     assert_eq!(report.allowed(), 3);
     // By now the call goes there at once.
     let old = &cluster.nodes[cluster.owner("CurrentLimiter:p")];
@@ -78,7 +79,7 @@ async fn takes_over_several_counts_follow_their_slot() {
                     ),
                 }
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(millis(5)).await;
         }
     });
     tokio::select! {
@@ -110,7 +111,7 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
         let (source_id, target_id) = (cluster.id(from), cluster.id(to));
         target.run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
         source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        sleep(millis(30)).await;
         loop {
             let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
             if keys.is_empty() {
@@ -118,12 +119,12 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
             }
             for key in keys {
                 source.run::<()>(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port));
-                tokio::time::sleep(Duration::from_millis(30)).await;
+                sleep(millis(30)).await;
             }
         }
         cluster.give_slot(slot, to);
         (from, moved) = (to, moved + 1);
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        sleep(millis(30)).await;
     }
     moved
 }
@@ -140,11 +141,9 @@ async fn masters_that_contradict_each_other() {
     let target = cluster.id(to);
     cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
     let begun = Instant::now();
-    let dynamic: &dyn Store = &store;
-    let error = dynamic.take(&take("p", 3)).await;
-    let error = error.expect_err("nobody has it");
+    let error = store.take(&take("p", 3)).await.expect_err("nobody has it");
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(begun.elapsed() >= Duration::from_millis(100), "{error}");
+    assert!(begun.elapsed() >= millis(100), "{error}");
 
     cluster.give_slot(slot, to);
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
@@ -172,7 +171,7 @@ async fn counts_are_exact_while_their_slot_moves() {
         fault,
     );
     assert!(report.allowed() <= FEW, "{}", report.allowed());
-    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    report.assert_no_failure();
     assert_eq!(report.allowed(), FEW, "every unit was to be had");
     assert_eq!(allowed(&store, &take("p", FEW), 3).await, 0);
 }
@@ -192,12 +191,11 @@ async fn askings_do_not_get_mixed_up() {
     let load = Load::patient(&store, &take("p", MAX), 32);
     load.decided().await;
     let fault = Instant::now();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(millis(500)).await;
     let report = load.stop().await;
     report.row("ASK for each of many calls at once", "all", fault);
-    assert!(report.failures().is_empty(), "{:?}", report.failures());
-    let dynamic: &dyn Store = &store;
-    let left = dynamic
+    report.assert_no_failure();
+    let left = store
         .take(&take("p", MAX).with_cost(0))
         .await
         .expect("a decision");
@@ -233,7 +231,7 @@ async fn six_moves_and_a_failover_cost_no_decision() {
         replicas: 1,
         ..Plan::default()
     });
-    let store = store(cluster.url()).await.timeout(Duration::from_secs(1));
+    let store = store(cluster.url()).await.timeout(SECOND);
     let paths: Vec<_> = (0..6).map(|at| format!("path{at}")).collect();
     let load = |path: &String| Load::start(store.clone(), &take(path, MAX), 4);
     let loads: Vec<_> = paths.iter().map(load).collect();
@@ -244,23 +242,18 @@ async fn six_moves_and_a_failover_cost_no_decision() {
     let moves = move_about(&cluster, "CurrentLimiter:path0", 6).await;
     // What the master has not sent to its replica yet is sent before that one takes over.
     cluster.nodes[3].run::<()>("CLUSTER FAILOVER");
-    crate::until("the replica is a master", || {
-        let role: String = cluster.nodes[3].run("INFO replication");
-        role.contains("role:master")
-    })
-    .await;
+    cluster.nodes[3].becomes("master").await;
     for load in &loads {
         load.decided().await;
     }
     for (path, load) in paths.iter().zip(loads) {
         let report = load.stop().await;
-        let dynamic: &dyn Store = &store;
-        let peek = dynamic.take(&take(path, MAX).with_cost(0)).await;
+        let peek = store.take(&take(path, MAX).with_cost(0)).await;
         let counted = MAX - peek.expect("a decision").remaining();
         let counts = format!("{} allowed, {counted} counted", report.allowed());
         let row = format!("{moves} moves of a slot and CLUSTER FAILOVER: {path}");
         report.row(&row, &counts, fault);
-        assert!(report.failures().is_empty(), "{:?}", report.failures());
+        report.assert_no_failure();
         assert_eq!(report.allowed(), counted, "{path}");
     }
 }
@@ -285,7 +278,7 @@ async fn several_keys_of_a_moving_slot() {
     };
     // Connecting to the node may take a busy machine longer than questions wait for it.
     while let Err(error) = rate().await {
-        assert!(begun.elapsed() < crate::PATIENCE, "{error}");
+        assert!(begun.elapsed() < PATIENT, "{error}");
     }
     assert!(limiter.try_acquire(40).await.expect("an answer"));
     let asked = tokio::spawn({
@@ -304,7 +297,7 @@ async fn several_keys_of_a_moving_slot() {
                     }
                 }
                 slowest = slowest.max(begun.elapsed());
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                sleep(millis(2)).await;
             }
             (granted, failed, slowest)
         }
@@ -317,7 +310,7 @@ async fn several_keys_of_a_moving_slot() {
     );
     assert!(granted <= 100, "{granted}");
     assert!(
-        slowest < Redis::DEFAULT_TIMEOUT + crate::load::HICCUP,
+        slowest < Redis::DEFAULT_TIMEOUT + kit::load::HICCUP,
         "{slowest:?}"
     );
     let left = limiter.available_permits().await.expect("an answer");
@@ -325,8 +318,5 @@ async fn several_keys_of_a_moving_slot() {
         left <= 100 - granted,
         "{left} left of 100, {granted} granted"
     );
-    assert_eq!(
-        allowed(&store.timeout(crate::PATIENCE), &take("q", 3), 5).await,
-        3
-    );
+    assert_eq!(allowed(&store.timeout(PATIENT), &take("q", 3), 5).await, 3);
 }

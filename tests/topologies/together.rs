@@ -1,5 +1,6 @@
 //! Everything that asks Redis, on a cluster and behind sentinels: no call has keys of two slots.
 
+use kit::load::{allowed, store, take, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use kit::cluster::{Cluster, Plan};
 use kit::log::Log;
 use kit::process::Process;
 use kit::sentinels::Sentinels;
+use kit::{PATIENT, SECOND, millis};
 use redis::cmd;
 use tidegate::key::Everyone;
 use tidegate::limiter::RateLimiter;
@@ -16,19 +18,17 @@ use tidegate::lock::Lock;
 use tidegate::rule::{Policy, Subject};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
-
-use crate::{PATIENCE, allowed, store, take};
+use tokio::time::sleep;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn handle(url: &str) -> Redis {
     let redis = Redis::connect(url).await.expect("a running Redis");
-    redis.timeout(PATIENCE)
+    redis.timeout(PATIENT)
 }
 
 /// Many keys, in batches, and what is given back.
 async fn takes_and_refunds(store: &RedisStore) {
-    let dynamic: &dyn Store = store;
     let ways = [
         Algorithm::SlidingLog,
         Algorithm::SlidingWindow,
@@ -43,7 +43,7 @@ async fn takes_and_refunds(store: &RedisStore) {
         let rule = Arc::new(rule.expect("a valid rule").with_algorithm(algorithm));
         let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
         let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
-        let decisions = try_join_all(batch.iter().map(|take| dynamic.take(take)))
+        let decisions = try_join_all(batch.iter().map(|take| store.take(take)))
             .await
             .expect("decisions");
         let allowed = decisions.iter().filter(|decision| decision.is_allowed());
@@ -51,10 +51,10 @@ async fn takes_and_refunds(store: &RedisStore) {
         // The last of three that were allowed.
         for (take, decision) in batch.iter().zip(&decisions).skip(2).step_by(5) {
             let receipt = decision.receipt().expect("it was charged");
-            let back = dynamic.refund(take, &receipt).await.expect("an answer");
+            let back = store.refund(take, &receipt).await.expect("an answer");
             assert_eq!(back, 1, "{algorithm:?}");
         }
-        let again = try_join_all(batch[..5].iter().map(|take| dynamic.take(take)))
+        let again = try_join_all(batch[..5].iter().map(|take| store.take(take)))
             .await
             .expect("decisions");
         let again = again.iter().filter(|decision| decision.is_allowed());
@@ -87,12 +87,12 @@ async fn hand_overs(url: &str, here: &Redis, there: &Redis, name: &str) {
     let mut best = Duration::MAX;
     for _ in 0..10 {
         best = best.min(hand_over(here, there, name).await);
-        if best < Duration::from_millis(200) {
+        if best < millis(200) {
             break;
         }
     }
     println!("{url}: {name} handed over after {} us", best.as_micros());
-    assert!(best < Duration::from_millis(200), "{best:?}");
+    assert!(best < millis(200), "{best:?}");
 }
 
 async fn hand_over(here: &Redis, there: &Redis, name: &str) -> Duration {
@@ -101,7 +101,7 @@ async fn hand_over(here: &Redis, there: &Redis, name: &str) -> Duration {
         let lock = Lock::new(there, name);
         async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
     });
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    sleep(millis(150)).await;
     let released = Instant::now();
     guard.release().await.expect("it was held");
     let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
@@ -156,14 +156,13 @@ async fn on_a_cluster() {
 async fn joint_takes_on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
     let store = store(&cluster.url()).await;
-    let dynamic: &dyn Store = &store;
     let log = Log::start();
     let told = || {
         let lines = log.lines().into_iter();
         let told = lines.filter(|line| line.contains("lie in one slot"));
         told.collect::<Vec<_>>()
     };
-    dynamic.take(&take("plain", 1)).await.expect("a decision");
+    store.take(&take("plain", 1)).await.expect("a decision");
     assert_eq!(told().len(), 0);
     for (at, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         let quota = |max| Quota::new(HOUR, max).expect("a quota");
@@ -177,13 +176,13 @@ async fn joint_takes_on_a_cluster() {
             Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects")
         };
         assert_eq!(allowed(&store, &take("a"), 3).await, 2, "{algorithm:?}");
-        let charged = dynamic.take(&take("b")).await.expect("a decision");
+        let charged = store.take(&take("b")).await.expect("a decision");
         assert_eq!(allowed(&store, &take("c"), 1).await, 0, "{algorithm:?}");
         let receipt = charged.receipt().expect("it was charged");
-        let back = dynamic.refund(&take("b"), &receipt).await;
+        let back = store.refund(&take("b"), &receipt).await;
         assert_eq!(back.expect("an answer"), 1, "{algorithm:?}");
         assert_eq!(allowed(&store, &take("c"), 2).await, 1, "{algorithm:?}");
-        assert!(dynamic.reset(&take("c")).await.expect("an answer"));
+        assert!(store.reset(&take("c")).await.expect("an answer"));
         assert_eq!(allowed(&store, &take("c"), 3).await, 2, "{algorithm:?}");
         let told = told();
         assert_eq!(told.len(), usize::from(at == 0), "{told:?}");
@@ -230,7 +229,7 @@ async fn behind_sentinels() {
     limiter_and_lock(&url, "a").await;
     one_at_a_time(&url).await;
     redis.fail_over();
-    crate::until("another master", || redis.master() != redis.servers[0].port).await;
+    until("another master", || redis.master() != redis.servers[0].port).await;
     limiter_and_lock(&url, "b").await;
 }
 
@@ -246,25 +245,21 @@ async fn a_waiter_moves_with_its_master() {
         let lock = Lock::new(&there, "l");
         async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     redis.fail_over();
-    crate::until("another master", || redis.master() != redis.servers[0].port).await;
+    until("another master", || redis.master() != redis.servers[0].port).await;
     // The old one hangs up when it is made a replica, some ten seconds later.
     let named = Instant::now();
-    crate::until("it is listened to at the new master", || {
+    until("it is listened to at the new master", || {
         let question = "PUBSUB NUMSUB redisson_lock__channel:{l}";
         let (_, listeners): (String, u64) = redis.servers[1].run(question);
         listeners == 1
     })
     .await;
-    assert!(
-        named.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        named.elapsed()
-    );
+    assert!(named.elapsed() < 6 * SECOND, "{:?}", named.elapsed());
     // What is released at the old master is lost with it.
     while !is_asked(&redis.servers[1], &here).await {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(millis(10)).await;
     }
     let released = Instant::now();
     guard.release().await.expect("it was held");
@@ -294,14 +289,13 @@ async fn is_asked(server: &Process, redis: &Redis) -> bool {
 async fn braces_in_names() {
     let cluster = Cluster::start(&Plan::default());
     let redis = handle(&cluster.url()).await;
-    let store = RedisStore::of(&redis).timeout(PATIENCE);
+    let store = RedisStore::of(&redis).timeout(PATIENT);
     let refund = async |prefix: &str| {
         let store = store.clone().prefix(prefix);
-        let dynamic: &dyn Store = &store;
         let take = take("p", 3);
-        let decision = dynamic.take(&take).await.expect("a decision");
+        let decision = store.take(&take).await.expect("a decision");
         let receipt = decision.receipt().expect("it was charged");
-        dynamic
+        store
             .refund(&take, &receipt)
             .await
             .map_err(|error| error.kind())
@@ -396,9 +390,9 @@ async fn cut_off<E: std::fmt::Display>(
         let (mut sleeper, mut killer) = (node.connection(), node.connection());
         let sleeping = move || cmd("DEBUG").arg("SLEEP").arg(0.6).exec(&mut sleeper);
         let sleeping = tokio::task::spawn_blocking(sleeping);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        sleep(millis(200)).await;
         let killing = async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            sleep(millis(200)).await;
             // Both have come while the server sleeps, and are looked at in one go, before it sends
             // replies.
             let mut kill = cmd("CLIENT");
@@ -420,8 +414,8 @@ async fn cut_off<E: std::fmt::Display>(
             }
             let seen = format!("{what}: {counted:?} instead of {expected}");
             assert!(counted.is_err() || counted <= Ok(attempt), "{seen}");
-            assert!(started.elapsed() < PATIENCE, "{seen}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert!(started.elapsed() < PATIENT, "{seen}");
+            sleep(millis(10)).await;
         }
         if let Err(failure) = answer {
             println!("| cluster: the reply to {what} is lost | {failure} | - | once | - |");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use kit::Redis;
+use kit::lock_oracle::overlaps;
 use tidegate::limiter::{Rate, RateLimiter, RateType};
 
 use super::calls::{Calls, logged};
@@ -329,11 +330,7 @@ async fn calls_at_random() {
             counts[usize::from(*language == Rust)] += 1;
         }
     }
-    held.sort();
-    let overlaps = held
-        .windows(2)
-        .filter(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
-    violations.extend(overlaps.map(|pair| format!("two holders: {pair:?}")));
+    violations.extend(overlaps(&mut held));
 
     println!("call             result             Java     Rust");
     for ((call, result), [java, rust]) in &calls {

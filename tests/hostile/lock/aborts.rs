@@ -9,8 +9,9 @@ use tidegate::lock::{Lock, LockError};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{Ledger, becomes_free, is_free};
-use kit::{HOUR, behind, check_expiries, handle, millis};
+use super::{becomes_free, is_free};
+use kit::lock_oracle::Ledger;
+use kit::{HOUR, LockCalls, SECOND, behind, check_expiries, far_server, frees, handle, millis};
 
 async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {
     match way % 4 {
@@ -56,7 +57,7 @@ async fn callers_that_leave_at_every_moment() {
     println!("{} had it", ledger.entries());
     assert!(ledger.entries() > 20);
     for redis in &handles {
-        is_free(&Lock::new(redis, "left"), Duration::from_secs(3)).await;
+        is_free(&Lock::new(redis, "left"), 3 * SECOND).await;
     }
     becomes_free(&Lock::new(&handles[0], "left"), millis(500)).await;
     check_expiries(&server, &[]);
@@ -65,9 +66,7 @@ async fn callers_that_leave_at_every_moment() {
 /// A release by dropping is before whatever the same task asks then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn taken_again_after_a_drop() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let noise = redis.clone();
     let noise = tokio::spawn(async move {
         loop {
@@ -82,10 +81,7 @@ async fn taken_again_after_a_drop() {
         tasks.spawn(async move {
             for round in 0..40 {
                 let name = format!("mine-{at}");
-                let guard = Lock::new(&redis, &name)
-                    .try_lock()
-                    .await
-                    .expect("an answer");
+                let guard = Lock::new(&redis, &name).tries().await;
                 drop(guard.unwrap_or_else(|| panic!("{name} is refused in round {round}")));
             }
         });
@@ -102,7 +98,7 @@ async fn waiters_that_nobody_polls() {
     let server = Server::start();
     let (redis, abroad) = (handle(&server.url).await, handle(&server.url).await);
     let lock = Lock::new(&redis, "forgotten");
-    let guard = lock.lock().await.expect("free");
+    let guard = lock.holds().await;
     let mut forgotten: Vec<_> = (0..3).map(|_| Box::pin(lock.lock())).collect();
     for _ in 0..5 {
         for future in &mut forgotten {
@@ -112,15 +108,15 @@ async fn waiters_that_nobody_polls() {
     }
     let waiting = [redis, abroad].map(|redis| {
         let lock = Lock::new(&redis, "forgotten");
-        tokio::spawn(async move { is_free(&lock, Duration::from_secs(6)).await })
+        tokio::spawn(async move { is_free(&lock, 6 * SECOND).await })
     });
     sleep(millis(50)).await;
-    guard.release().await.expect("held");
+    frees(guard).await;
     for waiting in waiting {
         waiting.await.expect("it is served");
     }
     drop(forgotten);
-    is_free(&lock, Duration::from_secs(2)).await;
+    is_free(&lock, 2 * SECOND).await;
 }
 
 /// Guards that are dropped where there is no runtime, or another one, or in a panic.
@@ -130,7 +126,7 @@ async fn guards_dropped_elsewhere() {
     let redis = handle(&server.url).await;
     let lock = Lock::new(&redis, "elsewhere");
     for way in 0..12 {
-        let guard = timeout(Duration::from_secs(2), lock.lock()).await;
+        let guard = timeout(2 * SECOND, lock.lock()).await;
         let guard = guard.expect("given back").expect("free");
         let drops = move || match way % 4 {
             0 => drop(guard),
@@ -166,13 +162,11 @@ async fn guards_dropped_elsewhere() {
 /// Two thousand waiters of one lock leave at the same time; others of it and of another are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_that_leaves() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let lock = Lock::new(&redis, "crowded");
     let aside = Lock::new(&redis, "aside");
     for _ in 0..3 {
-        let guard = lock.lock().await.expect("free");
+        let guard = lock.holds().await;
         let mut crowd = JoinSet::new();
         for _ in 0..2_000 {
             let lock = Lock::new(&redis, "crowded");
@@ -180,9 +174,9 @@ async fn a_crowd_that_leaves() {
         }
         sleep(millis(100)).await;
         let began = Instant::now();
-        is_free(&aside, Duration::from_secs(3)).await;
+        is_free(&aside, 3 * SECOND).await;
         assert!(
-            began.elapsed() < Duration::from_secs(3),
+            began.elapsed() < 3 * SECOND,
             "law 13: {:?}",
             began.elapsed()
         );
@@ -190,9 +184,9 @@ async fn a_crowd_that_leaves() {
         assert!(futures_util::poll!(&mut waits).is_pending());
         drop(crowd);
         drop(guard);
-        let next = timeout(Duration::from_secs(3), waits).await;
+        let next = timeout(3 * SECOND, waits).await;
         let next = next.expect("nobody is before it").expect("free");
-        next.release().await.expect("held");
+        frees(next).await;
     }
     becomes_free(&lock, millis(500)).await;
     check_expiries(&server, &[]);

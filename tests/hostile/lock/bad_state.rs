@@ -8,7 +8,8 @@ use tidegate::store::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::is_free;
-use kit::{check_expiries, handle, millis, run};
+use kit::{LockCalls, SECOND, check_expiries, frees, handle, millis, run};
+use tokio::time::sleep;
 
 const WITHIN: Duration = Duration::from_secs(3);
 
@@ -86,11 +87,7 @@ async fn tokens_that_make_no_sense() {
             set.arg(key).arg(token);
             set.exec(&mut server.connection()).expect("is written");
             let lock = Lock::new(&redis, "x");
-            let lock = if is_owned {
-                lock.by(&Owner::new())
-            } else {
-                lock
-            };
+            let lock = lock.of((is_owned).then(Owner::new).as_ref());
             let mut before = 0;
             for _ in 0..3 {
                 match timeout(WITHIN, lock.try_lock()).await.expect("law 6") {
@@ -110,7 +107,7 @@ async fn tokens_that_make_no_sense() {
                     Err(error) => wrong.push(format!("{token:?}: {error:?}")),
                 }
             }
-            if lock.is_locked().await.expect("an answer") {
+            if lock.is_taken().await {
                 wrong.push(format!("{token:?}: is left locked"));
             }
         }
@@ -135,7 +132,7 @@ async fn holds_that_make_no_sense() {
         "9223372036854775807",
         "99999999999999999999",
     ] {
-        let guard = lock.lock().await.expect("free");
+        let guard = lock.holds().await;
         let field: Vec<String> = redis::cmd("HKEYS")
             .arg("x")
             .query(&mut server.connection())
@@ -144,21 +141,19 @@ async fn holds_that_make_no_sense() {
         set.arg("x").arg(&field[0]).arg(count);
         set.exec(&mut server.connection()).expect("is written");
         let calls = async {
-            let again = lock.try_lock().await.expect("an answer");
+            let again = lock.tries().await;
             assert!(
                 again.is_some_and(|again| again.is_held()),
                 "{count:?}: an owner's own"
             );
-            let other = Lock::new(&redis, "x").try_lock().await.expect("an answer");
+            let other = Lock::new(&redis, "x").tries().await;
             assert!(other.is_none(), "{count:?}: it is held");
             guard
                 .release()
                 .await
                 .unwrap_or_else(|error| panic!("{count:?}: {error}"));
         };
-        timeout(Duration::from_secs(12), calls)
-            .await
-            .expect("law 6");
+        timeout(12 * SECOND, calls).await.expect("law 6");
         is_free(&Lock::new(&redis, "x"), WITHIN).await;
     }
     check_expiries(&server, &[]);
@@ -204,11 +199,11 @@ async fn names_of_all_kinds() {
     let mut late = Vec::new();
     for (lock, guard) in guards {
         let waits = lock.clone();
-        let waits = tokio::spawn(async move { is_free(&waits, Duration::from_secs(5)).await });
-        tokio::time::sleep(millis(20)).await;
-        assert!(lock.is_locked().await.expect("an answer"));
+        let waits = tokio::spawn(async move { is_free(&waits, 5 * SECOND).await });
+        sleep(millis(20)).await;
+        assert!(lock.is_taken().await);
         let freed = Instant::now();
-        guard.release().await.expect("held");
+        frees(guard).await;
         waits.await.expect("is served");
         late.extend((freed.elapsed() > millis(700)).then(|| freed.elapsed()));
     }

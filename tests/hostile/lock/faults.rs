@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use kit::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, LockCalls, SECOND, check_expiries, far_server, frees, handle, millis, run};
 
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = millis(200);
@@ -36,7 +36,7 @@ async fn gone(away: Away) {
     let redis = by_default(&proxy.url).await;
     let owner = Owner::new();
     let held = Lock::new(&redis, "held").by(&owner);
-    let _guard = held.lock().await.expect("free");
+    let _guard = held.holds().await;
     is_free(&Lock::new(&redis, "free"), millis(500)).await;
     match away {
         Away::Stopped => server.signal("STOP"),
@@ -58,7 +58,7 @@ async fn gone(away: Away) {
             }
         }
     }
-    let calls = timeout(Duration::from_secs(8), calls.join_all()).await;
+    let calls = timeout(8 * SECOND, calls.join_all()).await;
     let asked = Instant::now();
     let looks = [
         held.is_locked().await.err(),
@@ -124,7 +124,7 @@ async fn one_time_out_is_enough() {
         shortest < millis(10) + TIMEOUT * 9 / 10 + TIMEOUT,
         "{shortest:?}"
     );
-    is_free(&lock, Duration::from_secs(4)).await;
+    is_free(&lock, 4 * SECOND).await;
 }
 
 /// Outages that are each shorter than five seconds do not add up for who waits through them.
@@ -139,11 +139,7 @@ async fn outages_do_not_add_up() {
     let mut waiters = JoinSet::new();
     for at in 0..6 {
         let lock = Lock::new(&redis, "outages");
-        let lock = if at % 2 == 0 {
-            lock.by(&Owner::new())
-        } else {
-            lock
-        };
+        let lock = lock.of((at % 2 == 0).then(Owner::new).as_ref());
         waiters.spawn(async move {
             if at % 3 == 0 {
                 lock.try_lock_for(HOUR)
@@ -164,11 +160,11 @@ async fn outages_do_not_add_up() {
         waiters.try_join_next().is_none(),
         "one has given up, or has it"
     );
-    holds.release().await.expect("held");
-    let all = timeout(Duration::from_secs(8), async {
+    frees(holds).await;
+    let all = timeout(8 * SECOND, async {
         while let Some(ended) = waiters.join_next().await {
             let guard = ended.expect("no panic").expect("outages do not add up");
-            guard.release().await.expect("held");
+            frees(guard).await;
         }
     });
     all.await.expect("all are served");
@@ -178,9 +174,7 @@ async fn outages_do_not_add_up() {
 /// and an owner's holds are those of its guards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_that_are_lost() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(4)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, proxy, redis) = far_server(millis(4)).await;
     let owner = Owner::new();
     let owned = Lock::new(&redis, "owned").lease(HOUR).by(&owner);
     let mut guards = Vec::new();
@@ -205,9 +199,7 @@ async fn replies_that_are_lost() {
         } else {
             Mode::HalfClosed
         });
-        let calls = timeout(Duration::from_secs(12), calls)
-            .await
-            .expect("law 6");
+        let calls = timeout(12 * SECOND, calls).await.expect("law 6");
         let (plain, mine, end) = calls.expect("no panic");
         drop(plain);
         guards.extend(mine.ok());
@@ -226,21 +218,17 @@ async fn replies_that_are_lost() {
         }
         let number = guards.len();
         assert!(
-            began.elapsed() < Duration::from_secs(8),
+            began.elapsed() < 8 * SECOND,
             "{count:?} holds, {number} guards"
         );
         sleep(millis(50)).await;
     }
     println!("{} guards are left", guards.len());
     for at in 0..4 {
-        becomes_free(
-            &Lock::new(&redis, &format!("plain-{at}")),
-            Duration::from_secs(5),
-        )
-        .await;
+        becomes_free(&Lock::new(&redis, &format!("plain-{at}")), 5 * SECOND).await;
     }
     drop(guards);
-    becomes_free(&owned, Duration::from_secs(5)).await;
+    becomes_free(&owned, 5 * SECOND).await;
     check_expiries(&server, &[]);
 }
 
@@ -252,17 +240,11 @@ enum LockGuardEnd {
 /// Scripts are flushed and connections killed all the time: no call notices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_of_a_hostile_operator() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let mut callers = JoinSet::new();
     for at in 0..16 {
         let lock = Lock::new(&redis, "operator");
-        let lock = if at % 2 == 0 {
-            lock.by(&Owner::new())
-        } else {
-            lock
-        };
+        let lock = lock.of((at % 2 == 0).then(Owner::new).as_ref());
         callers.spawn(async move {
             for _ in 0..6 {
                 let guard = lock.lock().await?;
@@ -278,7 +260,7 @@ async fn commands_of_a_hostile_operator() {
         }
         sleep(millis(5)).await;
     }
-    let all = timeout(Duration::from_secs(15), callers.join_all()).await;
+    let all = timeout(15 * SECOND, callers.join_all()).await;
     let all = all.expect("law 6");
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     becomes_free(&Lock::new(&redis, "operator"), millis(500)).await;
@@ -294,9 +276,9 @@ async fn a_server_that_refuses() {
     is_free(&lock, millis(500)).await;
     run(&server, "CONFIG SET min-replicas-to-write 3");
     let waits = lock.clone();
-    let waits = tokio::spawn(async move { is_free(&waits, Duration::from_secs(4)).await });
+    let waits = tokio::spawn(async move { is_free(&waits, 4 * SECOND).await });
     let calls = async { tokio::join!(lock.try_lock_for(millis(300)), lock.try_lock()) };
-    let (bounded, once) = timeout(Duration::from_secs(2), calls).await.expect("law 6");
+    let (bounded, once) = timeout(2 * SECOND, calls).await.expect("law 6");
     for error in [bounded.err(), once.err()] {
         let kind = error.expect("no writes are taken").kind();
         assert_eq!(kind, LockErrorKind::Store(StoreErrorKind::ReadOnly));

@@ -4,10 +4,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kit::lock_oracle::overlaps;
 use kit::workers::{instructions, outputs, start_worker};
+use kit::{LockCalls, SECOND, frees, handle, millis};
 use tidegate::Redis;
 use tidegate::lock::Lock;
 use tokio::time::Instant;
+use tokio::time::sleep;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
@@ -28,7 +31,7 @@ fn micros() -> u128 {
 async fn worker_takes_turns() {
     let Some(words) = instructions() else { return };
     let redis = Redis::connect(&words[0]).await.expect("a running server");
-    let redis = redis.timeout(Duration::from_secs(20));
+    let redis = redis.timeout(20 * SECOND);
     let until = Instant::now() + lasts();
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
@@ -36,11 +39,11 @@ async fn worker_takes_turns() {
             tokio::spawn(async move {
                 let mut held = Vec::new();
                 while Instant::now() < until {
-                    let guard = lock.lock().await.expect("a lock");
+                    let guard = lock.holds().await;
                     let got = micros();
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    sleep(millis(1)).await;
                     held.push((got, micros()));
-                    guard.release().await.expect("it was held");
+                    frees(guard).await;
                 }
                 held
             })
@@ -62,17 +65,17 @@ async fn the_lock_passes_quickly_between_processes() {
     let outputs = tokio::task::spawn_blocking(|| outputs(workers)).await;
     let outputs = outputs.expect("no panic");
     let lines = outputs.iter().flat_map(|output| output.lines());
-    let mut held: Vec<(u64, u64)> = lines
+    let mut held: Vec<((), u64, u64)> = lines
         .filter_map(|line| line.strip_prefix("held ")?.split_once(' '))
         .map(|(got, released)| {
             let number = |text: &str| text.parse().expect("a number");
-            (number(got), number(released))
+            ((), number(got), number(released))
         })
         .collect();
-    held.sort_unstable();
+    let overlaps = overlaps(&mut held);
     let mut gaps: Vec<u64> = held
         .windows(2)
-        .map(|two| two[1].0.saturating_sub(two[0].1))
+        .map(|two| two[1].1.saturating_sub(two[0].2))
         .collect();
     gaps.sort_unstable();
     let of = |percent: usize| gaps[gaps.len() * percent / 100] as f64 / 1_000.0;
@@ -84,6 +87,29 @@ async fn the_lock_passes_quickly_between_processes() {
     );
     assert!(held.len() > 100, "{}", held.len());
     assert!(of(99) < 500.0, "{}", of(99));
-    let is_apart = |two: &[(u64, u64)]| two[0].1 <= two[1].0;
-    assert!(held.windows(2).all(is_apart), "two at a time");
+    assert!(overlaps.is_empty(), "two at a time: {overlaps:?}");
+}
+
+/// How long it takes from a release in one process to the lock in another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hand_over_is_quick() {
+    let server = kit::Redis::start();
+    let processes = [handle(&server.url).await, handle(&server.url).await];
+    let mut times = Vec::new();
+    for round in 0..300 {
+        let [one, other] = [0, 1].map(|at| Lock::new(&processes[(round + at) % 2], "l"));
+        let guard = one.holds().await;
+        let waiting = tokio::spawn(async move { (other.holds().await, Instant::now()) });
+        sleep(millis(3)).await;
+        let began = Instant::now();
+        frees(guard).await;
+        let (guard, got) = waiting.await.expect("no panic");
+        times.push(got.saturating_duration_since(began));
+        frees(guard).await;
+    }
+    times.sort();
+    let of = |share: f64| times[(times.len() as f64 * share) as usize];
+    let (p50, p99, most) = (of(0.5), of(0.99), of(0.9999));
+    println!("hand-over: p50 {p50:?}, p99 {p99:?}, most {most:?}");
+    assert!(p99 < millis(300), "{p99:?}");
 }

@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use kit::Redis as Server;
 use tidegate::Redis;
-use tidegate::lock::{Lock, LockErrorKind, Owner};
+use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use kit::{HOUR, PATIENT, behind, check_expiries, handle, millis, run};
+use kit::{
+    HOUR, LockCalls, PATIENT, SECOND, check_expiries, eventually, far_server, frees, handle,
+    millis, run,
+};
 
 const LEASE: Duration = millis(1_500);
 
@@ -17,16 +20,14 @@ const LEASE: Duration = millis(1_500);
 /// leases of the others are renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewed_beside_hostile_time_outs() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let kept = [
         Lock::new(&redis, "kept"),
         Lock::new(&redis, "owned").by(&Owner::new()),
     ];
     let mut guards = Vec::new();
     for lock in &kept {
-        guards.push(lock.clone().lease(LEASE).lock().await.expect("free"));
+        guards.push(lock.clone().lease(LEASE).holds().await);
     }
     let mut hostile = JoinSet::new();
     let time_outs = [
@@ -41,11 +42,7 @@ async fn renewed_beside_hostile_time_outs() {
         let name = ["kept", "owned", "hostile"][at % 3];
         hostile.spawn(async move {
             let lock = Lock::new(&redis, name).lease(Lock::MAX_LEASE);
-            let lock = if at % 2 == 0 {
-                lock.by(&Owner::new())
-            } else {
-                lock
-            };
+            let lock = lock.of((at % 2 == 0).then(Owner::new).as_ref());
             loop {
                 if let Ok(Some(guard)) = lock.try_lock_for(millis(2)).await {
                     let _ = guard.release().await;
@@ -67,7 +64,7 @@ async fn renewed_beside_hostile_time_outs() {
             began.elapsed()
         );
         for lock in &kept {
-            assert!(lock.is_locked().await.expect("an answer"));
+            assert!(lock.is_taken().await);
         }
     }
     hostile.shutdown().await;
@@ -79,10 +76,10 @@ async fn renewed_beside_hostile_time_outs() {
         let what = format!("held {is_held}, {is_still}, {left:?} left, released in {took:?}");
         released.unwrap_or_else(|error| panic!("{error}: {what}"));
     }
-    is_free(&Lock::new(&redis, "hostile"), Duration::from_secs(5)).await;
+    is_free(&Lock::new(&redis, "hostile"), 5 * SECOND).await;
     // Everything that the hostile ones took is given back.
     for name in ["kept", "owned", "hostile"] {
-        becomes_free(&Lock::new(&redis, name), Duration::from_secs(2)).await;
+        becomes_free(&Lock::new(&redis, name), 2 * SECOND).await;
     }
     check_expiries(&server, &[]);
 }
@@ -122,10 +119,10 @@ async fn leases_at_their_ends() {
             let error = error.unwrap_or_else(|| panic!("{lease:?} is none"));
             assert_eq!(error.kind(), LockErrorKind::Lease, "{lease:?}");
         }
-        assert!(!lock.is_locked().await.expect("an answer"));
+        assert!(!lock.is_taken().await);
     }
     for lease in [Lock::MIN_LEASE, Lock::MAX_LEASE] {
-        let guard = lock.clone().lease(lease).lock().await.expect("free");
+        let guard = lock.clone().lease(lease).holds().await;
         // The shortest one may be over on a busy machine.
         if let Err(error) = guard.release().await {
             assert_eq!(error.kind(), LockErrorKind::NotHeld);
@@ -145,7 +142,7 @@ async fn leases_at_their_ends() {
         Some(LockErrorKind::NotHeld)
     );
     assert!(next.is_held());
-    next.release().await.expect("held");
+    frees(next).await;
 }
 
 /// Taken away by force: the next is woken, the former holder is told, and its guard is harmless.
@@ -155,7 +152,7 @@ async fn taken_away_by_force() {
     let (redis, abroad) = (handle(&server.url).await, handle(&server.url).await);
     let lock = Lock::new(&redis, "forced").lease(LEASE);
     for round in 0..3 {
-        let guard = lock.lock().await.expect("free");
+        let guard = lock.holds().await;
         let waits = lock.clone();
         let waits = tokio::spawn(async move { waits.lock().await });
         sleep(millis(100)).await;
@@ -188,11 +185,8 @@ async fn taken_away_by_force() {
         assert!(next.fencing_token() > guard.fencing_token());
         let error = guard.release().await.expect_err("it was taken away");
         assert_eq!(error.kind(), LockErrorKind::NotHeld);
-        assert!(
-            lock.try_lock().await.expect("an answer").is_none(),
-            "law 15: the next has it"
-        );
-        next.release().await.expect("held");
+        assert!(lock.tries().await.is_none(), "law 15: the next has it");
+        frees(next).await;
     }
 }
 
@@ -202,7 +196,7 @@ async fn a_pause_longer_than_the_lease() {
     let server = Server::start();
     let redis = Redis::connect(&*server.url).await.expect("a server");
     let lock = Lock::new(&redis, "paused").lease(LEASE);
-    let guard = lock.lock().await.expect("free");
+    let guard = lock.holds().await;
     sleep(millis(100)).await;
     server.signal("STOP");
     let began = Instant::now();
@@ -211,18 +205,49 @@ async fn a_pause_longer_than_the_lease() {
     server.signal("CONT");
     lost.expect("told when the lease is over");
     assert!(!is_held, "after {:?}", began.elapsed());
-    let next = timeout(Duration::from_secs(3), lock.lock())
-        .await
-        .expect("over");
+    let next = timeout(3 * SECOND, lock.lock()).await.expect("over");
     let next = next.expect("free");
     assert!(next.fencing_token() > guard.fencing_token());
     drop(guard);
     sleep(millis(200)).await;
     let lock = Lock::new(&redis.timeout(PATIENT), "paused");
-    assert!(
-        next.is_held() && lock.is_locked().await.expect("an answer"),
-        "law 15"
-    );
-    next.release().await.expect("held");
+    assert!(next.is_held() && lock.is_taken().await, "law 15");
+    frees(next).await;
     check_expiries(&server, &[]);
+}
+
+/// Ten thousand when asked for, see the environment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_task_renews_them_all() {
+    let number =
+        std::env::var("TIDEGATE_LOCKS").map_or(1_000, |text| text.parse().expect("a number"));
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    let lease = Duration::from_secs(5);
+    let began = Instant::now();
+    let taken = (0..number).map(|at| {
+        let lock = Lock::new(&redis, &format!("l{at}")).lease(lease);
+        async move { lock.holds().await }
+    });
+    let guards: Vec<LockGuard> = futures_util::future::join_all(taken).await;
+    println!("{number} locks taken in {:?}", began.elapsed());
+    let mut shortest = lease;
+    while began.elapsed() < 2 * lease {
+        for at in 0..number {
+            let left = server.life(&format!("l{at}"));
+            assert!(left > 0, "lock {at} has expired");
+            shortest = shortest.min(millis(left.unsigned_abs()));
+        }
+        sleep(millis(10)).await;
+    }
+    println!("the shortest that was left of {lease:?}: {shortest:?}");
+    assert!(guards.iter().all(LockGuard::is_held));
+    let released = Instant::now();
+    drop(guards);
+    let are_free = async || server.run::<Vec<String>>("KEYS l*").is_empty();
+    eventually("all are free", are_free).await;
+    println!(
+        "{number} locks dropped, and free after {:?}",
+        released.elapsed()
+    );
 }

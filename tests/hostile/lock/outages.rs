@@ -3,27 +3,25 @@
 use std::time::{Duration, Instant};
 
 use kit::Redis;
-use redis::Commands;
+use kit::{LockCalls, SECOND, eventually, frees, handle, millis, run};
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 
-use crate::{HICCUP, at, eventually, process};
+use super::HICCUP;
+use tokio::time::{sleep, timeout};
 
-const SECOND: Duration = Duration::from_secs(1);
 const TIMED_OUT: LockErrorKind = LockErrorKind::Store(StoreErrorKind::Timeout);
 
 /// Law: that others have it is known from an answer, and from nothing else.
 #[tokio::test]
 async fn nobody_knows_who_has_it() {
     let server = Redis::start();
-    let redis = at(&server.url).await.timeout(SECOND);
+    let redis = handle(&server.url).await.timeout(SECOND);
     let lock = Lock::new(&redis, "l");
-    let mut admin = server.connection();
-    admin
-        .hset::<_, _, _, ()>("l", "somebody:1", 1)
-        .expect("is set");
+    let _admin = server.connection();
+    run(&server, "HSET l somebody:1 1");
     let stop = async {
-        tokio::time::sleep(SECOND / 2).await;
+        sleep(SECOND / 2).await;
         server.signal("STOP");
     };
     let began = Instant::now();
@@ -38,21 +36,18 @@ async fn nobody_knows_who_has_it() {
 #[tokio::test]
 async fn outages_do_not_add_up() {
     let server = Redis::start();
-    let redis = at(&server.url).await.timeout(SECOND / 10);
+    let redis = handle(&server.url).await.timeout(SECOND / 10);
     let lock = Lock::new(&redis, "l");
     server.signal("STOP");
     let taken = lock.try_lock_for(SECOND / 2).await;
     assert_eq!(taken.expect_err("no answer").kind(), TIMED_OUT);
     server.signal("CONT");
-    eventually("it is back", 2 * SECOND, async || {
-        lock.try_lock().await.is_ok()
-    })
-    .await;
+    eventually("it is back", async || lock.try_lock().await.is_ok()).await;
     // Waiting ends after five seconds without an answer.
-    tokio::time::sleep(SECOND * 5 / 2).await;
+    sleep(SECOND * 5 / 2).await;
     server.signal("STOP");
     let end = async {
-        tokio::time::sleep(3 * SECOND).await;
+        sleep(3 * SECOND).await;
         server.signal("CONT");
     };
     let (taken, ()) = tokio::join!(lock.lock(), end);
@@ -65,7 +60,7 @@ async fn a_short_wait_at_a_server_that_hangs() {
     let timeout = SECOND * 2 / 5;
     for owner in [Some(Owner::new()), None] {
         let server = Redis::start();
-        let redis = at(&server.url).await.timeout(timeout);
+        let redis = handle(&server.url).await.timeout(timeout);
         let lock = Lock::new(&redis, "l");
         let lock = owner.map_or(lock.clone(), |owner| lock.by(&owner));
         server.signal("STOP");
@@ -82,10 +77,10 @@ async fn a_short_wait_at_a_server_that_hangs() {
 #[tokio::test]
 async fn a_time_out_without_end() {
     let server = Redis::start();
-    let redis = process(&server).await.timeout(Duration::MAX);
+    let redis = handle(&server.url).await.timeout(Duration::MAX);
     let lease = 3 * SECOND / 10;
     let kept = Lock::new(&redis, "kept").lease(lease);
-    let kept = kept.lock().await.expect("a lock");
+    let kept = kept.holds().await;
     for owner in [None, Some(Owner::new())] {
         let lock = Lock::new(&redis, "l");
         let lock = owner.map_or(lock.clone(), |owner| lock.by(&owner));
@@ -99,9 +94,29 @@ async fn a_time_out_without_end() {
                 .expect("it was held");
         }
         let mut waiting = Box::pin(lock.lock());
-        drop(tokio::time::timeout(SECOND / 1_000, &mut waiting).await);
+        drop(timeout(SECOND / 1_000, &mut waiting).await);
     }
-    tokio::time::sleep(3 * lease).await;
+    sleep(3 * lease).await;
     assert!(kept.is_held());
-    kept.release().await.expect("it was held");
+    frees(kept).await;
+}
+
+/// A server that stays away is an error, and in time, however many stand in line.
+#[tokio::test]
+async fn a_server_that_stays_away() {
+    let mut server = Redis::start();
+    let lock = Lock::new(&handle(&server.url).await.timeout(SECOND / 10), "l");
+    server.kill();
+    sleep(millis(300)).await;
+    let (began, wait) = (Instant::now(), millis(300));
+    let error = lock.try_lock_for(wait).await.expect_err("nobody answers");
+    let unavailable = LockErrorKind::Store(StoreErrorKind::Unavailable);
+    assert_eq!(error.kind(), unavailable);
+    assert!(began.elapsed() < wait + HICCUP, "{:?}", began.elapsed());
+    let began = Instant::now();
+    for result in futures_util::future::join_all((0..20).map(|_| lock.lock())).await {
+        result.expect_err("nobody answers");
+    }
+    let took = began.elapsed();
+    assert!(took < 8 * SECOND, "{took:?}");
 }

@@ -9,35 +9,30 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
-use kit::{HOUR, behind, check_expiries, handle, millis, run};
+use kit::{HOUR, LockCalls, SECOND, check_expiries, far_server, frees, handle, millis, run};
 
 const SOON: Duration = Duration::from_secs(2);
 
 /// An owner that has the lock takes it again at once, whoever waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reentry_before_those_who_wait() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, redis) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     let mut waiters = JoinSet::new();
     let owner = Owner::new();
     let mine = Lock::new(&redis, "reentry").by(&owner);
-    let first = mine.lock().await.expect("free");
+    let first = mine.holds().await;
     for at in 0..20 {
         let lock = Lock::new(if at % 2 == 0 { &redis } else { &abroad }, "reentry");
-        let lock = if at % 4 < 2 {
-            lock.by(&Owner::new())
-        } else {
-            lock
-        };
-        waiters.spawn(async move { is_free(&lock, Duration::from_secs(10)).await });
+        let lock = lock.of((at % 4 < 2).then(Owner::new).as_ref());
+        waiters.spawn(async move { is_free(&lock, 10 * SECOND).await });
     }
     sleep(millis(100)).await;
     let mut guards = vec![first];
     for _ in 0..5 {
         let again = timeout(SOON, async {
             let all = [mine.lock().await, mine.lock_for(HOUR).await];
-            let tried = mine.try_lock().await.expect("an answer").expect("mine");
+            let tried = mine.tries().await.expect("mine");
             let waited = mine.try_lock_for(millis(300)).await;
             (all, tried, waited.expect("an answer").expect("mine"))
         });
@@ -45,7 +40,7 @@ async fn reentry_before_those_who_wait() {
         guards.extend(all.map(|guard| guard.expect("mine")));
         guards.extend([tried, waited]);
     }
-    assert_eq!(mine.hold_count(&owner).await.expect("an answer"), 21);
+    assert_eq!(mine.count(&owner).await, 21);
     let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
     let releases = join_all(guards.into_iter().map(|guard| guard.release())).await;
@@ -60,12 +55,10 @@ async fn reentry_before_those_who_wait() {
 /// in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_owner_in_many_tasks() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
     let owner = Owner::new();
     let lock = Lock::new(&redis, "many").by(&owner);
-    let outer = lock.lock().await.expect("free");
+    let outer = lock.holds().await;
     let tasks = (0..300_u64).map(|at| {
         let lock = lock.clone();
         tokio::spawn(async move {
@@ -80,7 +73,7 @@ async fn one_owner_in_many_tasks() {
             match at % 4 {
                 0 => return Some(guard),
                 1 => drop(guard),
-                2 => guard.release().await.expect("held"),
+                2 => frees(guard).await,
                 _ => drop(timeout(patience, guard.release()).await),
             }
             None
@@ -92,7 +85,7 @@ async fn one_owner_in_many_tasks() {
         .collect();
     let mut count = 0;
     for _ in 0..100 {
-        count = lock.hold_count(&owner).await.expect("an answer");
+        count = lock.count(&owner).await;
         if count == kept.len() as u64 + 1 {
             break;
         }
@@ -101,7 +94,7 @@ async fn one_owner_in_many_tasks() {
     assert_eq!(count, kept.len() as u64 + 1, "holds and guards");
     assert!(outer.is_held());
     drop(kept);
-    outer.release().await.expect("held");
+    frees(outer).await;
     becomes_free(&lock, millis(1_000)).await;
     is_free(&Lock::new(&redis, "many"), SOON).await;
 }
@@ -120,8 +113,8 @@ async fn stale_guards() {
     ];
     for loss in losses {
         for is_dropped in [false, true] {
-            let old = lock.lock().await.expect("free");
-            let older = lock.lock().await.expect("mine");
+            let old = lock.holds().await;
+            let older = lock.holds().await;
             let before = old.fencing_token();
             run(&server, loss);
             let new = timeout(SOON, lock.lock())
@@ -138,23 +131,13 @@ async fn stale_guards() {
                 }
             }
             sleep(millis(100)).await;
-            assert_eq!(
-                lock.hold_count(&owner).await.expect("an answer"),
-                1,
-                "{loss}"
-            );
+            assert_eq!(lock.count(&owner).await, 1, "{loss}");
             assert!(new.is_held(), "{loss}");
-            assert!(
-                Lock::new(&redis, "stale")
-                    .try_lock()
-                    .await
-                    .expect("an answer")
-                    .is_none()
-            );
+            assert!(Lock::new(&redis, "stale").tries().await.is_none());
             new.release()
                 .await
                 .unwrap_or_else(|error| panic!("{loss}: {error}"));
-            assert!(!lock.is_locked().await.expect("an answer"));
+            assert!(!lock.is_taken().await);
         }
     }
 }
@@ -164,21 +147,21 @@ async fn stale_guards() {
 async fn inner_leases() {
     let server = Server::start();
     let redis = handle(&server.url).await;
-    let lease = Duration::from_secs(2);
+    let lease = 2 * SECOND;
     let inner = async |inner: Duration, name: &str, is_released: bool| {
         let owner = Owner::new();
         let lock = Lock::new(&redis, name).lease(lease).by(&owner);
-        let outer = lock.lock().await.expect("free");
+        let outer = lock.holds().await;
         let inner = lock.lock_for(inner).await.expect("mine");
         let inner = if is_released {
-            inner.release().await.expect("held");
+            frees(inner).await;
             None
         } else {
             Some(inner)
         };
         sleep(millis(2_300)).await;
         assert!(outer.is_held(), "{name}: the outer hold is renewed");
-        assert!(lock.is_locked().await.expect("an answer"), "{name}");
+        assert!(lock.is_taken().await, "{name}");
         drop(inner);
         sleep(millis(1_000)).await;
         let left = lock.remaining().await.expect("an answer").expect("is held");
@@ -205,11 +188,11 @@ async fn latches_are_short_lived() {
     let owner = Owner::new();
     let lock = Lock::new(&redis, "latched").lease(HOUR).by(&owner);
     for at in 0..60 {
-        let outer = lock.lock().await.expect("free");
-        let inner = lock.lock().await.expect("mine");
+        let outer = lock.holds().await;
+        let inner = lock.holds().await;
         if at % 2 == 0 {
-            inner.release().await.expect("held");
-            outer.release().await.expect("held");
+            frees(inner).await;
+            frees(outer).await;
         }
     }
     sleep(millis(300)).await;

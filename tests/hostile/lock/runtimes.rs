@@ -1,6 +1,6 @@
 //! Runtimes that end while their callers wait for a lock or hold it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kit::Redis as Server;
 use tidegate::lock::{Lock, Owner};
@@ -8,7 +8,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{becomes_free, is_free};
-use kit::{behind, check_expiries, handle, millis};
+use kit::{LockCalls, SECOND, behind, check_expiries, handle, millis};
+use tokio::time::sleep;
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -27,29 +28,21 @@ fn guests_end_while_they_wait() {
     let proxy = home.block_on(behind(&server, millis(4)));
     let redis = home.block_on(handle(&proxy.url));
     let lock = Lock::new(&redis, "guests");
-    home.block_on(is_free(&lock, Duration::from_secs(2)));
+    home.block_on(is_free(&lock, 2 * SECOND));
     for round in 0..12 {
         let guest = runtime();
         for at in 0..20 {
-            let lock = if at % 4 == 0 {
-                lock.by(&Owner::new())
-            } else {
-                lock.clone()
-            };
+            let lock = lock.of((at % 4 == 0).then(Owner::new).as_ref());
             guest.spawn(async move {
                 let _guard = lock.lock().await;
-                tokio::time::sleep(millis(3)).await;
+                sleep(millis(3)).await;
             });
         }
         std::thread::sleep(millis(round * 2));
         let waiting: Vec<_> = (0..3)
             .map(|at| {
-                let lock = if at == 0 {
-                    lock.by(&Owner::new())
-                } else {
-                    lock.clone()
-                };
-                home.spawn(async move { is_free(&lock, Duration::from_secs(4)).await })
+                let lock = lock.of((at == 0).then(Owner::new).as_ref());
+                home.spawn(async move { is_free(&lock, 4 * SECOND).await })
             })
             .collect();
         std::thread::sleep(millis(round % 3));
@@ -62,7 +55,7 @@ fn guests_end_while_they_wait() {
             }
         });
     }
-    home.block_on(becomes_free(&lock, Duration::from_secs(1)));
+    home.block_on(becomes_free(&lock, SECOND));
     check_expiries(&server, &[]);
 }
 
@@ -80,22 +73,18 @@ fn the_home_runtime_ends() {
     drop(home);
     guest.block_on(async {
         let asked = Instant::now();
-        let answer = timeout(Duration::from_secs(8), lock.try_lock_for(millis(100))).await;
+        let answer = timeout(8 * SECOND, lock.try_lock_for(millis(100))).await;
         println!("{answer:?} after {:?}", asked.elapsed());
-        assert!(
-            asked.elapsed() < Duration::from_secs(3),
-            "law 6: {:?}",
-            asked.elapsed()
-        );
-        timeout(Duration::from_secs(8), waits)
+        assert!(asked.elapsed() < 3 * SECOND, "law 6: {:?}", asked.elapsed());
+        timeout(8 * SECOND, waits)
             .await
             .expect("law 6")
             .expect("no panic")
             .ok();
-        let lost = timeout(Duration::from_secs(3), guard.lost()).await;
+        let lost = timeout(3 * SECOND, guard.lost()).await;
         println!("{lost:?}, held: {}", guard.is_held());
         assert!(!guard.is_held(), "nobody renews it");
-        let released = timeout(Duration::from_secs(13), guard.release()).await;
+        let released = timeout(13 * SECOND, guard.release()).await;
         assert!(released.expect("law 6").is_err());
     });
 }

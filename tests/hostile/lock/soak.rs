@@ -7,15 +7,19 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kit::LockCalls;
 use kit::Redis;
+use kit::handle;
+use kit::millis;
 use kit::workers::{instructions, start_worker};
 use tidegate::lock::Lock;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = millis(300);
 
 /// A counter that is read, and written later by whoever has read it: an update is lost if two do so
 /// at once. It takes nothing with a lower token than it has seen.
@@ -88,7 +92,7 @@ async fn worker() {
     let [url, address] = &instructions[..] else {
         panic!("{instructions:?}");
     };
-    let redis = crate::at(url).await;
+    let redis = handle(url).await;
     let tasks = (0..TASKS).map(|_| {
         let lock = Lock::new(&redis, "soak").lease(LEASE);
         let address = address.clone();
@@ -97,7 +101,7 @@ async fn worker() {
             stream.set_nodelay(true).expect("is set");
             let mut stream = BufReader::new(stream);
             loop {
-                let guard = lock.lock().await.expect("an answer");
+                let guard = lock.holds().await;
                 let token = guard.fencing_token();
                 let read = ask(&mut stream, &format!("read {token}\n")).await;
                 if let Ok(value) = read.parse::<u64>() {
@@ -150,11 +154,11 @@ async fn a_resource_that_checks_tokens_loses_no_update() {
         .iter_mut()
         .all(|worker| worker.try_wait().expect("our child").is_some())
     {
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        sleep(millis(250)).await;
         let stopped = &mut workers[stops % PROCESSES];
         if stopped.try_wait().expect("our child").is_none() {
             signal("STOP", stopped.id());
-            tokio::time::sleep(2 * LEASE).await;
+            sleep(2 * LEASE).await;
             signal("CONT", stopped.id());
             stops += 1;
         }

@@ -8,8 +8,9 @@ use tidegate::lock::Lock;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{Ledger, is_free};
-use kit::{PATIENT, behind, check_expiries, handle, millis};
+use super::is_free;
+use kit::lock_oracle::Ledger;
+use kit::{LockCalls, PATIENT, SECOND, behind, check_expiries, far_server, frees, handle, millis};
 
 /// Sixty-four in four processes, each some times: one at a time, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,19 +30,17 @@ async fn sixty_four_in_four_processes() {
             let (lock, ledger) = (Lock::new(&redis, "sixty-four"), ledger.clone());
             waiters.spawn(async move {
                 for round in 0..4 {
-                    let guard = lock.lock().await.expect("an answer");
-                    ledger.enter(&guard);
-                    tokio::task::yield_now().await;
-                    ledger.leave();
+                    let guard = lock.holds().await;
+                    ledger.pass(&guard).await;
                     if (at + round) % 2 == 0 {
-                        guard.release().await.expect("held");
+                        frees(guard).await;
                     }
                 }
             });
         }
     }
     let began = Instant::now();
-    let all = timeout(Duration::from_secs(30), async {
+    let all = timeout(30 * SECOND, async {
         while let Some(ended) = waiters.join_next().await {
             ended.expect("one at a time");
         }
@@ -55,13 +54,12 @@ async fn sixty_four_in_four_processes() {
 /// A waiter that gives up just when it is its turn does not swallow the wake-up of the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_for_who_has_just_left() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, redis) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     let lock = Lock::new(&redis, "woken");
     let mut longest = Duration::ZERO;
     for round in 0..40_u64 {
-        let guard = Lock::new(&abroad, "woken").lock().await.expect("free");
+        let guard = Lock::new(&abroad, "woken").holds().await;
         let hasty: Vec<_> = (0..3)
             .map(|at| {
                 let lock = lock.clone();
@@ -72,15 +70,15 @@ async fn a_wake_up_for_who_has_just_left() {
         sleep(millis(5)).await;
         let patient = lock.clone();
         let patient = tokio::spawn(async move {
-            let guard = patient.lock().await.expect("an answer");
+            let guard = patient.holds().await;
             let served = Instant::now();
-            guard.release().await.expect("held");
+            frees(guard).await;
             served
         });
         sleep(millis(35)).await;
         let freed = Instant::now();
-        guard.release().await.expect("held");
-        let served = timeout(Duration::from_secs(5), patient).await;
+        frees(guard).await;
+        let served = timeout(5 * SECOND, patient).await;
         let served = served.expect("law 13").expect("no panic");
         longest = longest.max(served.saturating_duration_since(freed));
         for hasty in hasty {
@@ -120,42 +118,41 @@ async fn patient_waiters_among_hasty_ones() {
         let (lock, ledger) = (Lock::new(&handles[at % 2], "hasty"), ledger.clone());
         patient.spawn(async move {
             for _ in 0..4 {
-                let guard = lock.lock().await.expect("an answer");
+                let guard = lock.holds().await;
                 ledger.enter(&guard);
                 sleep(millis(3)).await;
                 ledger.leave();
-                guard.release().await.expect("held");
+                frees(guard).await;
             }
         });
     }
-    let all = timeout(Duration::from_secs(20), async {
+    let all = timeout(20 * SECOND, async {
         while let Some(ended) = patient.join_next().await {
             ended.expect("one at a time");
         }
     });
     all.await.expect("law 13: the patient are served");
     hasty.shutdown().await;
-    is_free(&Lock::new(&handles[0], "hasty"), Duration::from_secs(3)).await;
+    is_free(&Lock::new(&handles[0], "hasty"), 3 * SECOND).await;
     check_expiries(&server, &[]);
 }
 
 /// The message of a release is lost with the connection; the next is served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wake_ups_that_are_lost() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, proxy, redis) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     for round in 0..4 {
-        let guard = Lock::new(&abroad, "lost").lock().await.expect("free");
+        let guard = Lock::new(&abroad, "lost").holds().await;
         let lock = Lock::new(&redis, "lost");
-        let waits = tokio::spawn(async move { is_free(&lock, Duration::from_secs(4)).await });
+        let waits = tokio::spawn(async move { is_free(&lock, 4 * SECOND).await });
         sleep(millis(60)).await;
         proxy.present(if round % 2 == 0 {
             Mode::Reset
         } else {
             Mode::BlackHole
         });
-        guard.release().await.expect("held");
+        frees(guard).await;
         waits.await.expect("asked again within seconds");
     }
 }
@@ -163,10 +160,8 @@ async fn wake_ups_that_are_lost() {
 /// Waiters with a bound on their time get an answer within it, and the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounded_waits() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
-    let guard = Lock::new(&redis, "bounded").lock().await.expect("free");
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
+    let guard = Lock::new(&redis, "bounded").holds().await;
     let mut waiters = JoinSet::new();
     for at in 0..100_u32 {
         let lock = Lock::new(&redis, "bounded");
@@ -189,10 +184,8 @@ async fn bounded_waits() {
         assert!(is_refused, "it is held");
         assert!(took < wait + millis(700), "law 6: {took:?} of {wait:?}");
     }
-    guard.release().await.expect("held");
-    let served = timeout(Duration::from_secs(2), endless)
-        .await
-        .expect("free");
+    frees(guard).await;
+    let served = timeout(2 * SECOND, endless).await.expect("free");
     let served = served.expect("no panic").expect("an answer");
     assert!(served.is_some());
 }
@@ -201,16 +194,15 @@ async fn bounded_waits() {
 /// the same, and told in time that Redis hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_behind_hostile_time_outs() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, redis) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     for time_out in [
         Duration::ZERO,
         Duration::from_nanos(1),
         millis(1),
         Duration::MAX,
     ] {
-        let holds = Lock::new(&abroad, "hostile").lock().await.expect("free");
+        let holds = Lock::new(&abroad, "hostile").holds().await;
         let mut hostile = JoinSet::new();
         for _ in 0..6 {
             let lock = Lock::new(&redis.clone().timeout(time_out), "hostile");
@@ -231,16 +223,12 @@ async fn waiters_behind_hostile_time_outs() {
         server.signal("STOP");
         let bounded = Lock::new(&redis.clone().timeout(millis(200)), "hostile");
         let asked = Instant::now();
-        let answer = timeout(Duration::from_secs(5), bounded.try_lock_for(millis(100))).await;
+        let answer = timeout(5 * SECOND, bounded.try_lock_for(millis(100))).await;
         server.signal("CONT");
         let answer = answer.unwrap_or_else(|_| panic!("law 6, behind {time_out:?}"));
         assert!(answer.is_err(), "behind {time_out:?}");
-        assert!(
-            asked.elapsed() < Duration::from_secs(3),
-            "law 6: {:?}",
-            asked.elapsed()
-        );
-        holds.release().await.expect("held");
+        assert!(asked.elapsed() < 3 * SECOND, "law 6: {:?}", asked.elapsed());
+        frees(holds).await;
         for sane in sane {
             sane.await
                 .unwrap_or_else(|_| panic!("law 13, behind {time_out:?}"));

@@ -1,13 +1,13 @@
 //! Nodes of a cluster that die, hang and come back.
 
+use kit::load::{Load, Report, TIMEOUT, allowed, store, take, until};
 use std::time::{Duration, Instant};
 
 use kit::cluster::{Cluster, Plan};
+use kit::{PATIENT, SECOND, millis};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
-
-use crate::load::{HICCUP, Load, Report, TIMEOUT};
-use crate::{allowed, store, take};
+use tokio::time::sleep;
 
 const MAX: u64 = 1_000_000;
 
@@ -30,17 +30,26 @@ async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, L
 
 /// What stands there of the takes of a path.
 async fn counted(store: &RedisStore, path: &str) -> u64 {
-    let store: &dyn Store = store;
     let decision = store.take(&take(path, MAX).with_cost(0)).await;
     MAX - decision.expect("a decision").remaining()
 }
 
+/// Ends both loads and prints their rows. Those who asked the victim were answered in time.
+async fn end(loads: (Load, Load), row: &str, counts: &str, fault: Instant) -> (Report, Report) {
+    let hurt = loads
+        .0
+        .end(&format!("cluster: {row}: its slots"), counts, fault)
+        .await;
+    let unhurt = loads.1.stop().await;
+    unhurt.row("the same: the other slots", "all", fault);
+    (hurt, unhurt)
+}
+
 /// Not one call has failed, and none was held up for as long as the fault lasted.
 fn unharmed(report: &Report) {
-    let failures = report.failures();
-    assert!(failures.is_empty(), "{failures:?}");
+    report.assert_no_failure();
     let slowest = report.slowest();
-    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert!(slowest < 3 * SECOND, "{slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,53 +64,36 @@ async fn a_dead_master_is_replaced_by_its_replica() {
     let fault = Instant::now();
     cluster.nodes[0].kill();
     hurt.failed().await;
-    crate::until("the replica is a master", || {
-        let role: String = cluster.nodes[3].run("INFO replication");
-        role.contains("role:master")
-    })
-    .await;
+    cluster.nodes[3].becomes("master").await;
     let promoted = fault.elapsed();
     hurt.decided().await;
-    let (hurt, unhurt) = (hurt.stop().await, unhurt.stop().await);
     let row = format!(
-        "cluster: kill -9 of a master, replica promoted after {} ms: its slots",
+        "kill -9 of a master, replica promoted after {} ms",
         promoted.as_millis()
     );
-    hurt.row(
+    let (hurt, unhurt) = end(
+        (hurt, unhurt),
         &row,
         "charges that had not reached the replica are lost",
         fault,
-    );
-    unhurt.row("the same: the other slots", "all", fault);
-    assert!(
-        hurt.failures()
-            .keys()
-            .all(|kind| kind == "Unavailable" || kind == "Timeout"),
-        "{:?}",
-        hurt.failures()
-    );
-    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
-    assert!(hurt.back_after(fault) < promoted + Duration::from_secs(5));
+    )
+    .await;
+    let failures = hurt.failures();
+    let is_known = |kind: &String| kind == "Unavailable" || kind == "Timeout";
+    assert!(failures.keys().all(is_known), "{failures:?}");
+    assert!(hurt.back_after(fault) < promoted + 5 * SECOND);
     unharmed(&unhurt);
 
     // Who has not asked all the time does not meet the fault at all: it looks by itself.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(
-        allowed(&idle, &take(&path_of(&cluster, 0), MAX), 1).await,
-        1
-    );
+    sleep(2 * SECOND).await;
+    let path = path_of(&cluster, 0);
+    assert_eq!(allowed(&idle, &take(&path, MAX), 1).await, 1);
 
     // It comes back as a replica, and nothing is lost any more.
     cluster.nodes[0].restart();
-    crate::until("it is a replica", || {
-        let role: String = cluster.nodes[0].run("INFO replication");
-        role.contains("role:slave")
-    })
-    .await;
-    assert_eq!(
-        allowed(&store, &take(&format!("{}b", path_of(&cluster, 0)), 3), 5).await,
-        3
-    );
+    cluster.nodes[0].becomes("slave").await;
+    let other = take(&format!("{path}b"), 3);
+    assert_eq!(allowed(&store, &other, 5).await, 3);
 }
 
 /// Its slots fail, typed and at once; all the others go on.
@@ -113,21 +105,18 @@ async fn a_dead_master_without_a_replica_is_waited_for() {
     let fault = Instant::now();
     cluster.nodes[1].kill();
     hurt.failed().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     unhurt.decided().await;
     cluster.nodes[1].restart();
     let back = Instant::now();
     hurt.decided().await;
     let back = back.elapsed();
-    let (hurt, unhurt) = (hurt.stop().await, unhurt.stop().await);
     let row = format!(
-        "cluster: a dead master without a replica, back {} ms after it is: its slots",
+        "a dead master without a replica, back {} ms after it is",
         back.as_millis()
     );
-    hurt.row(&row, "its data is lost", fault);
-    unhurt.row("the same: the other slots", "all", fault);
+    let (hurt, unhurt) = end((hurt, unhurt), &row, "its data is lost", fault).await;
     assert!(hurt.failures().contains_key("Unavailable"));
-    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
     unharmed(&unhurt);
 }
 
@@ -140,33 +129,25 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     let fault = Instant::now();
     cluster.nodes[1].signal("STOP");
     hurt.failed().await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    sleep(4 * SECOND).await;
     unhurt.decided().await;
     cluster.nodes[1].signal("CONT");
     let back = Instant::now();
     hurt.decided().await;
     let back = back.elapsed();
-    let (hurt, unhurt) = (hurt.stop().await, unhurt.stop().await);
     let row = format!(
-        "cluster: SIGSTOP of a master, back {} ms after SIGCONT: its slots",
+        "SIGSTOP of a master, back {} ms after SIGCONT",
         back.as_millis()
     );
-    let counted = counted(&store, &path_of(&cluster, 1)).await;
-    let counts = format!("{} allowed, {counted} counted", hurt.allowed());
-    hurt.row(&row, &counts, fault);
-    unhurt.row("the same: the other slots", "all", fault);
+    let counts = "what was allowed, and at most one more of each task";
+    let (hurt, unhurt) = end((hurt, unhurt), &row, counts, fault).await;
+    let (allowed, counted) = (hurt.allowed(), counted(&store, &path_of(&cluster, 1)).await);
     // Those that came late count nothing; one of each task may have been done when the node was
     // stopped, unheard.
-    assert!(
-        (hurt.allowed()..=hurt.allowed() + 4).contains(&counted),
-        "{counts}"
-    );
-    assert!(
-        hurt.failures().contains_key("Timeout"),
-        "{:?}",
-        hurt.failures()
-    );
-    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
+    let is_right = (allowed..=allowed + 4).contains(&counted);
+    assert!(is_right, "{allowed} allowed, {counted} counted");
+    let failures = hurt.failures();
+    assert!(failures.contains_key("Timeout"), "{failures:?}");
     unharmed(&unhurt);
 }
 
@@ -179,14 +160,14 @@ async fn share_of_the_others(
     hurt_it: impl Fn(&mut Cluster),
     heal_it: impl Fn(&mut Cluster),
 ) {
-    const SPAN: Duration = Duration::from_secs(1);
+    const SPAN: Duration = SECOND;
     let store = store(cluster.url()).await;
     let hurt = Load::hasty(&store, &take(&path_of(cluster, 1), MAX), 32);
     let others = [0, 2].map(|at| Load::hasty(&store, &take(&path_of(cluster, at), MAX), 32));
     let decisions = || others.iter().map(Load::decisions).sum::<usize>();
     let count = async || {
         let before = decisions();
-        tokio::time::sleep(SPAN).await;
+        sleep(SPAN).await;
         decisions() - before
     };
     let mut best = 0.0_f64;
@@ -242,21 +223,14 @@ async fn a_hung_master_is_replaced_by_its_replica() {
     let (hurt, unhurt) = loads(&cluster, &store, 0).await;
     let fault = Instant::now();
     cluster.nodes[0].signal("STOP");
-    crate::until("the replica is a master", || {
-        let role: String = cluster.nodes[3].run("INFO replication");
-        role.contains("role:master")
-    })
-    .await;
+    cluster.nodes[3].becomes("master").await;
     let promoted = fault.elapsed();
     hurt.decided().await;
-    let (hurt, unhurt) = (hurt.stop().await, unhurt.stop().await);
     let row = format!(
-        "cluster: SIGSTOP of a master, replica promoted after {} ms: its slots",
+        "SIGSTOP of a master, replica promoted after {} ms",
         promoted.as_millis()
     );
-    hurt.row(&row, "as after a kill", fault);
-    unhurt.row("the same: the other slots", "all", fault);
-    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
+    end((hurt, unhurt), &row, "as after a kill", fault).await;
     cluster.nodes[0].signal("CONT");
 }
 
@@ -275,7 +249,7 @@ async fn a_cluster_that_is_down_is_told() {
     unhurt.failed().await;
     let down = fault.elapsed();
     cluster.nodes[1].restart();
-    crate::until("the cluster is well", || {
+    until("the cluster is well", || {
         let mut nodes = cluster.nodes.iter();
         nodes.all(|node| {
             node.run::<String>("CLUSTER INFO")
@@ -287,24 +261,14 @@ async fn a_cluster_that_is_down_is_told() {
     hurt.decided().await;
     unhurt.decided().await;
     let back = back.elapsed();
-    let (hurt, unhurt) = (hurt.stop().await, unhurt.stop().await);
     let row = format!(
-        "CLUSTERDOWN after {} ms, back {} ms after the cluster is: slots of the dead master",
+        "CLUSTERDOWN after {} ms, back {} ms after the cluster is",
         down.as_millis(),
         back.as_millis()
     );
-    hurt.row(&row, "its data is lost", fault);
-    unhurt.row(
-        "the same: the other slots",
-        "nothing while it is down",
-        fault,
-    );
+    let (_, unhurt) = end((hurt, unhurt), &row, "its data is lost", fault).await;
     assert!(unhurt.failures().contains_key("Unavailable"));
-    assert!(
-        unhurt.slowest() < TIMEOUT + HICCUP,
-        "{:?}",
-        unhurt.slowest()
-    );
+    unhurt.assert_in_time();
 }
 
 /// All masters gone, so that nobody of those who are known answers, and back at the same places.
@@ -323,18 +287,13 @@ async fn a_cluster_that_is_gone_comes_back() {
     }
     hurt.decided().await;
     unhurt.decided().await;
-    let report = hurt.stop().await;
-    unhurt.stop().await;
-    report.row(
+    hurt.end(
         "cluster: all nodes killed and back",
         "all data is lost",
         fault,
-    );
-    assert!(
-        report.slowest() < TIMEOUT + HICCUP,
-        "{:?}",
-        report.slowest()
-    );
+    )
+    .await;
+    unhurt.stop().await;
 }
 
 /// Tasks and connections end with the last clone.
@@ -347,13 +306,10 @@ async fn a_dropped_connection_leaves_no_task() {
         .await
         .expect("a running cluster");
     let store = RedisStore::of(&redis);
-    assert_eq!(
-        allowed(&store.timeout(crate::PATIENCE), &take("p", 3), 5).await,
-        3
-    );
+    assert_eq!(allowed(&store.timeout(PATIENT), &take("p", 3), 5).await, 3);
     assert!(metrics.num_alive_tasks() > tasks);
     drop(redis);
-    crate::until("the tasks end", || metrics.num_alive_tasks() <= tasks).await;
+    until("the tasks end", || metrics.num_alive_tasks() <= tasks).await;
 }
 
 /// A service may start before its cluster does.
@@ -365,9 +321,8 @@ async fn a_lazy_store_waits_for_its_cluster() {
     }
     let store = RedisStore::connect_lazy(cluster.url()).expect("a valid address");
     let store = store.timeout(TIMEOUT);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
+    sleep(millis(100)).await;
+    let error = store.take(&take("p", 3)).await;
     assert_eq!(
         error.expect_err("no cluster").kind(),
         StoreErrorKind::Unavailable

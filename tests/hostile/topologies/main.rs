@@ -4,5 +4,7 @@
 mod acl;
 mod certificates;
 mod cluster;
+mod cluster_faults;
 mod lost_flights;
 mod secrets;
+mod sentinel_faults;

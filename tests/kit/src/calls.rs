@@ -1,8 +1,9 @@
-//! Calls of limiters that a test expects to be answered.
+//! Calls of limiters and locks that a test expects to be answered.
 
 use std::time::Duration;
 
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
+use tidegate::lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
 
 /// A rate for all.
 pub fn overall(permits: u64, interval: Duration) -> Rate {
@@ -101,4 +102,66 @@ impl LimiterCalls for RateLimiter {
         let limiter = self.clone();
         if is_fair { limiter.fair() } else { limiter }
     }
+}
+
+/// # Panics
+///
+/// All of them, if the lock answers with an error.
+#[allow(
+    async_fn_in_trait,
+    reason = "tests call it on a lock, never on a type parameter"
+)]
+pub trait LockCalls {
+    /// Waits until it holds the lock.
+    async fn holds(&self) -> LockGuard;
+    /// Holds the lock, if it is free.
+    async fn tries(&self) -> Option<LockGuard>;
+    /// Whether somebody holds it.
+    async fn is_taken(&self) -> bool;
+    /// How many holds this owner has.
+    async fn count(&self, owner: &Owner) -> u64;
+    /// Waits until nobody holds it.
+    async fn is_free_soon(&self);
+    /// The same lock of this owner, or of nobody in particular.
+    fn of(&self, owner: Option<&Owner>) -> Self;
+}
+
+impl LockCalls for Lock {
+    async fn holds(&self) -> LockGuard {
+        self.lock().await.expect("a lock")
+    }
+
+    async fn tries(&self) -> Option<LockGuard> {
+        self.try_lock().await.expect("an answer")
+    }
+
+    async fn is_taken(&self) -> bool {
+        self.is_locked().await.expect("an answer")
+    }
+
+    async fn count(&self, owner: &Owner) -> u64 {
+        self.hold_count(owner).await.expect("an answer")
+    }
+
+    async fn is_free_soon(&self) {
+        crate::eventually("the lock is free", async || !self.is_taken().await).await;
+    }
+
+    fn of(&self, owner: Option<&Owner>) -> Self {
+        owner.map_or_else(|| self.clone(), |owner| self.by(owner))
+    }
+}
+
+/// Why a lock has no answer.
+///
+/// # Panics
+///
+/// If there is an answer.
+pub fn lock_error<T>(answer: Result<T, LockError>) -> LockErrorKind {
+    answer.map(drop).expect_err("an error").kind()
+}
+
+/// Gives back what was held.
+pub async fn frees(guard: LockGuard) {
+    guard.release().await.expect("it was held");
 }

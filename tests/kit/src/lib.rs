@@ -24,7 +24,7 @@ pub mod stub;
 pub mod workers;
 mod world;
 
-pub use calls::{LimiterCalls, kind, overall, per_client};
+pub use calls::{LimiterCalls, LockCalls, frees, kind, lock_error, overall, per_client};
 pub use server::{Redis, Stopwatch, async_connection, busy_here};
 pub use world::*;
 

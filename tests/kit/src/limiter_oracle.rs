@@ -267,7 +267,10 @@ impl Grants {
             // A grant of the millisecond before the change may be stamped a millisecond later.
             let is_inside = |grant: &&Grant| (began + 2..*ended).contains(&(grant.stamp / 1_000));
             let all = self.all.iter().filter(is_inside).cloned().collect();
-            let phase = Self { all, ..Self::default() };
+            let phase = Self {
+                all,
+                ..Self::default()
+            };
             phase.check(*rate, interval);
             let permits = phase.kept();
             assert!(permits >= *rate, "{permits} of {rate} in a phase");

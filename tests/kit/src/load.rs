@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tidegate::redis::IntoRedisAddress;
 use tidegate::store::StoreErrorKind;
 use tidegate::{RedisStore, Store, Take};
 use tokio::task::JoinHandle;
@@ -57,25 +58,8 @@ impl Load {
     /// Waits until one more take was decided, from now on.
     pub async fn decided(&self) {
         let now = Instant::now();
-        let decided = |answer: &&Answer| answer.what.is_ok() && answer.at - answer.took > now;
-        loop {
-            let one = self
-                .answers
-                .lock()
-                .expect("no panic")
-                .iter()
-                .rev()
-                .find(decided)
-                .is_some();
-            if one {
-                return;
-            }
-            assert!(
-                now.elapsed() < Duration::from_secs(150),
-                "no decision any more"
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.comes(|answer| answer.what.is_ok() && answer.at - answer.took > now)
+            .await;
     }
 
     /// Waits until one more take has failed, from now on.
@@ -91,25 +75,26 @@ impl Load {
     }
 
     async fn comes(&self, is_it: impl Fn(&Answer) -> bool) {
-        let started = Instant::now();
-        while !self
-            .answers
-            .lock()
-            .expect("no panic")
-            .iter()
-            .rev()
-            .any(&is_it)
-        {
-            let waited = started.elapsed();
-            assert!(waited < Duration::from_secs(150), "it never comes");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let came = || {
+            let answers = self.answers.lock().expect("no panic");
+            answers.iter().rev().any(&is_it)
+        };
+        until("such an answer", came).await;
     }
 
     /// How many takes were decided so far.
     pub fn decisions(&self) -> usize {
         let answers = self.answers.lock().expect("no panic");
         answers.iter().filter(|answer| answer.what.is_ok()).count()
+    }
+
+    /// Stops, prints the row of the table of faults, and says that nobody waited for longer than the
+    /// time-out and what a busy machine adds.
+    pub async fn end(self, fault: &str, counted: &str, since: Instant) -> Report {
+        let report = self.stop().await;
+        report.row(fault, counted, since);
+        report.assert_in_time();
+        report
     }
 
     pub async fn stop(self) -> Report {
@@ -145,6 +130,38 @@ async fn ask(
     }
 }
 
+/// A take of 1 by nobody in particular, of so many an hour.
+pub fn take(path: &str, max: u64) -> Take {
+    crate::take(&crate::rule(path, max, crate::HOUR), "")
+}
+
+/// A store with a time-out that only a hanging server exceeds.
+pub async fn store(address: impl IntoRedisAddress) -> RedisStore {
+    let store = RedisStore::connect(address).await.expect("a running Redis");
+    store.timeout(crate::PATIENT)
+}
+
+/// How many of so many takes are allowed, asked one after the other.
+pub async fn allowed(store: &RedisStore, take: &Take, times: usize) -> usize {
+    let mut allowed = 0;
+    for _ in 0..times {
+        let decision = store.take(take).await.expect("a decision");
+        allowed += usize::from(decision.is_allowed());
+    }
+    allowed
+}
+
+/// Waits until something holds, while other tasks go on. It is long because a sentinel on a busy
+/// machine may do nothing for half a minute, since it mistrusts its clock then.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        let waited = started.elapsed();
+        assert!(waited < Duration::from_secs(150), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// What became of all.
 pub struct Report {
     answers: Vec<Answer>,
@@ -154,6 +171,18 @@ impl Report {
     pub fn allowed(&self) -> u64 {
         let allowed = self.answers.iter().filter(|answer| answer.what == Ok(true));
         allowed.count() as u64
+    }
+
+    /// Nobody waited for longer than the time-out and what a busy machine adds.
+    pub fn assert_in_time(&self) {
+        let slowest = self.slowest();
+        assert!(slowest < TIMEOUT + HICCUP, "{slowest:?}");
+    }
+
+    /// Not one has failed.
+    pub fn assert_no_failure(&self) {
+        let failures = self.failures();
+        assert!(failures.is_empty(), "{failures:?}");
     }
 
     pub fn failures(&self) -> BTreeMap<String, usize> {
@@ -191,10 +220,8 @@ impl Report {
             true => "decisions".to_owned(),
             false => failures.join(", "),
         };
-        let (slowest, back) = (
-            self.slowest().as_millis(),
-            self.back_after(since).as_millis(),
-        );
+        let slowest = self.slowest().as_millis();
+        let back = self.back_after(since).as_millis();
         println!("| {fault} | {gets} | {slowest} ms | {counted} | {back} ms |");
     }
 }

@@ -123,6 +123,15 @@ impl Process {
         crate::server::words(command).query(&mut self.try_connection()?)
     }
 
+    /// Waits until it is a `master`, or a `slave`.
+    pub async fn becomes(&self, role: &str) {
+        let is_so = || {
+            let replication: String = self.run("INFO replication");
+            replication.contains(&format!("role:{role}"))
+        };
+        crate::load::until(&format!("it is a {role}"), is_so).await;
+    }
+
     /// Sends the server a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill")

@@ -257,6 +257,27 @@ pub async fn handle(url: &str) -> tidegate::Redis {
     redis.timeout(PATIENT)
 }
 
+/// A server, a proxy before it that adds this much to every round trip, and a handle on the proxy.
+pub async fn far_server(round_trip: Duration) -> (Redis, Proxy, tidegate::Redis) {
+    let server = Redis::start();
+    let proxy = behind(&server, round_trip).await;
+    let redis = handle(&proxy.url).await;
+    (server, proxy, redis)
+}
+
+/// Runs so many tasks at the same time, and returns what came of each.
+pub async fn crowd<F>(number: u64, task: impl Fn(u64) -> F) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..number).map(|at| tokio::spawn(task(at))).collect();
+    let mut ended = Vec::new();
+    for task in tasks {
+        ended.push(task.await.expect("no panic"));
+    }
+    ended
+}
+
 /// Law 4: nothing but these keys stays for ever.
 pub fn check_expiries(server: &Redis, kept: &[&str]) {
     let mut connection = server.connection();
