@@ -35,14 +35,20 @@ pub(crate) struct RedbStore {
 impl RedbStore {
     /// Opens the file, or makes it.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self {
-            database: Arc::new(Database::create(path).map_err(failed)?),
-            name: format!("redb at {}", path.display()).into(),
+        let database = Database::create(path).map_err(failed)?;
+        Ok(Self::over(database, &format!("redb at {}", path.display())))
+    }
+
+    /// Keeps the counts in this database.
+    pub(crate) fn over(database: Database, name: &str) -> Self {
+        Self {
+            database: Arc::new(database),
+            name: name.into(),
             clock: Arc::new(|| {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH);
                 u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
             }),
-        })
+        }
     }
 
     /// Reads the time from another clock. Default: the system's.

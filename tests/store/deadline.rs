@@ -5,36 +5,23 @@ use std::time::{Duration, Instant};
 
 use kit::Redis;
 use kit::proxy::{Mode, Proxy};
-use redis::cmd;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
-use crate::flights::script_calls;
 use crate::{ask, take};
+use kit::clocked::by;
 use kit::store_on;
+use kit::{HOUR, PATIENT, eventually, millis, run};
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
-    let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
-    Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
+    Take::new(by(algorithm, path, 1_000, HOUR), Key::default())
 }
-
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
 
 /// A connection is given up while it is silent, and a new one takes its time.
 async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
-    let began = Instant::now();
-    loop {
-        match store.peek(take).await {
-            Ok(decision) => return decision,
-            Err(error) => assert!(began.elapsed().as_secs() < 20, "not back: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let is_back = async || store.peek(take).await.is_ok();
+    eventually("it is back", is_back).await;
+    store.peek(take).await.expect("a decision")
 }
 
 /// Takes that were given up while the server stood still are not charged when it goes on.
@@ -42,14 +29,14 @@ async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
 async fn late_takes_charge_nothing() {
     let server = Redis::start();
     let patient = store_on(&server).await;
-    let store = patient.clone().timeout(Duration::from_millis(100));
+    let store = patient.clone().timeout(millis(100));
     // One that is charged, and a fresh one; several quotas, and batches.
     let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
     let two = Take::new(
         Arc::new(two.with_algorithm(Algorithm::Gcra)),
         Key::default(),
     );
-    let mut takes: Vec<_> = ALGORITHMS
+    let mut takes: Vec<_> = Algorithm::ALL
         .iter()
         .flat_map(|algorithm| {
             let name = format!("{algorithm:?}");
@@ -61,20 +48,16 @@ async fn late_takes_charge_nothing() {
         .collect();
     takes.push(two.clone());
     takes.extend(vec![two; 5]);
-    for take in takes
-        .iter()
-        .filter(|take| !take.rule().path().starts_with("fresh"))
-    {
+    let is_known = |take: &&Take| !take.rule().path().starts_with("fresh");
+    for take in takes.iter().filter(is_known) {
         ask(&patient, take).await;
     }
     let mut before = Vec::new();
     for take in &takes {
-        before.push(patient.peek(take).await.expect("a decision").remaining());
+        before.push(kit::clocked::remaining(&patient, take).await);
     }
 
-    let mut pause = cmd("CLIENT");
-    pause.arg("PAUSE").arg(600);
-    pause.exec(&mut server.connection()).expect("pauses");
+    run(&server, "CLIENT PAUSE 600");
     let each = futures_util::future::join_all(takes.iter().map(|take| store.take(take))).await;
     for answer in each {
         let error = answer.expect_err("no decision");
@@ -94,12 +77,10 @@ async fn late_takes_charge_nothing() {
 async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
     let proxy = Proxy::start(&server.url).await;
     let store = RedisStore::connect(&proxy.url).await;
-    let store = store.expect("a running server").timeout(PATIENCE);
+    let store = store.expect("a running server").timeout(PATIENT);
     assert!(ask(&store, take).await.is_allowed());
     (store, proxy)
 }
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The reply as it would be if a server with another clock had come too late: see
 /// `lua/include/reply_format.lua`.
@@ -118,25 +99,25 @@ async fn a_clock_that_jumps_costs_a_call_more() {
     let take = take("p", &[Quota::per_hour(100)]);
     let (store, proxy) = behind_proxy(&server, &take).await;
     let edit = is_late as fn(&mut Vec<u8>);
-    let before = script_calls(&server);
+    let before = server.script_calls();
     proxy.present(Mode::Edit { edit, replies: 1 });
     assert!(ask(&store, &take).await.is_allowed());
-    assert_eq!(script_calls(&server), before + 2);
+    assert_eq!(server.script_calls(), before + 2);
 
     // A clock that is always ahead makes no sense, and the question is not asked for ever.
     let replies = 1_000;
     proxy.present(Mode::Edit { edit, replies });
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let error = store.take(&take).await.expect_err("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
-    let calls = script_calls(&server) - before;
+    let calls = server.script_calls() - before;
     assert!((2..=8).contains(&calls), "{calls} calls");
 
     // Back to the old clock: no call more, since the deadline is only too late now.
     proxy.present(Mode::Pass);
-    let before = script_calls(&server);
+    let before = server.script_calls();
     assert!(ask(&store, &take).await.is_allowed());
-    assert_eq!(script_calls(&server), before + 1);
+    assert_eq!(server.script_calls(), before + 1);
     assert_eq!(proxy.accepted(), 1, "the connection is well");
 }
 
@@ -156,23 +137,12 @@ async fn replies_are_edited(edit: fn(&mut Vec<u8>)) {
 }
 
 #[tokio::test]
-async fn another_calls_reply_is_noticed() {
+async fn edited_replies_are_noticed() {
+    // Another call's, half of one, more than one, and an unknown verdict.
     replies_are_edited(|reply| reply[8] ^= 1).await;
-}
-
-#[tokio::test]
-async fn half_a_reply_is_noticed() {
     replies_are_edited(|reply| reply.truncate(20)).await;
     replies_are_edited(|reply| reply.truncate(3)).await;
-}
-
-#[tokio::test]
-async fn more_than_a_reply_is_noticed() {
     replies_are_edited(|reply| reply.push(0)).await;
-}
-
-#[tokio::test]
-async fn an_unknown_verdict_is_noticed() {
     replies_are_edited(|reply| reply[16] = 77).await;
 }
 
@@ -205,20 +175,15 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
         let store = Resilient::new(Arc::clone(&patient)).timeout(timeout);
         store.failures(None).build()
     };
-    let short = Duration::from_millis(100);
+    let short = millis(100);
     let hasty = Arc::new((*patient).clone().timeout(short));
+    let guarded = Resilient::bare(Arc::clone(&patient)).in_flight(9);
+    let guarded = Resilient::bare(guarded).failures(10);
     let stores = [
         resilient(short),
-        Arc::new(Resilient::bare(resilient(short)).timeout(Duration::from_secs(20))),
-        Arc::new(
-            Resilient::bare(
-                Resilient::bare(Resilient::bare(Arc::clone(&patient)).in_flight(9)).failures(10),
-            )
-            .timeout(short),
-        ),
-        Resilient::new(hasty)
-            .timeout(Duration::from_secs(20))
-            .build(),
+        Arc::new(Resilient::bare(resilient(short)).timeout(PATIENT)),
+        Arc::new(Resilient::bare(guarded).timeout(short)),
+        Resilient::new(hasty).timeout(PATIENT).build(),
     ];
     let takes: Vec<_> = (0..stores.len())
         .map(|at| take(&format!("p{at}"), &[Quota::per_hour(1_000)]))
@@ -227,21 +192,15 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
     for take in &takes {
         ask(&*patient, take).await;
     }
-    let mut pause = cmd("CLIENT");
-    pause.arg("PAUSE").arg(600);
-    pause.exec(&mut server.connection()).expect("pauses");
+    run(&server, "CLIENT PAUSE 600");
     let began = Instant::now();
-    let answers = stores
-        .iter()
-        .zip(&takes)
-        .map(|(store, take)| store.take(take));
+    let asked = stores.iter().zip(&takes);
+    let answers = asked.map(|(store, take)| store.take(take));
     for answer in futures_util::future::join_all(answers).await {
         let error = answer.expect_err("no decision");
         assert_eq!(error.kind(), StoreErrorKind::Timeout);
-        assert!(
-            error.to_string().ends_with("did not answer within 100ms"),
-            "{error}"
-        );
+        let text = error.to_string();
+        assert!(text.ends_with("did not answer within 100ms"), "{text}");
     }
     assert!(began.elapsed() < Duration::from_secs(15));
     for take in &takes {

@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use kit::Redis;
 use kit::proxy::{Mode, Proxy};
 use proptest::prelude::*;
-use redis::cmd;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{
@@ -15,26 +14,9 @@ use tidegate::{
 };
 
 use crate::{ask, take};
-use kit::store_on;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How many script calls the server has had so far.
-pub(crate) fn script_calls(server: &Redis) -> u64 {
-    let stats = cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection());
-    let stats: redis::InfoDict = stats.expect("an answer");
-    let calls = |name: &str| {
-        let stats: Option<String> = stats.get(name);
-        let calls = stats.as_deref().and_then(|stats| {
-            let (calls, _) = stats.strip_prefix("calls=")?.split_once(',')?;
-            calls.parse().ok()
-        });
-        calls.unwrap_or(0)
-    };
-    calls("cmdstat_evalsha") + calls("cmdstat_eval")
-}
+use kit::clocked::by;
+use kit::{HOUR, PATIENT, ask_all, is_allowed, millis, run, store_on};
+use tokio::time::sleep;
 
 /// Asks all of them before any answer can come: in a runtime of one thread they travel together.
 pub(crate) async fn together(
@@ -45,21 +27,19 @@ pub(crate) async fn together(
 }
 
 fn users(number: usize) -> Vec<Take> {
-    let rule = Rule::new("p", [Quota::per_hour(1_000)]).expect("a valid rule");
-    let rule = Arc::new(rule);
-    let user = |user: usize| Take::new(Arc::clone(&rule), Key::from(user.to_string().as_str()));
-    (0..number).map(user).collect()
+    let rule = kit::rule("p", 1_000, HOUR);
+    (0..number).map(|user| kit::take(&rule, user)).collect()
 }
 
 /// How many script calls so many takes need that are asked at once.
 async fn calls_for(takes: &[Take]) -> u64 {
     let server = Redis::start();
     let store = store_on(&server).await;
-    let before = script_calls(&server);
+    let before = server.script_calls();
     for answer in together(&store, takes).await {
         assert!(answer.expect("a decision").is_allowed());
     }
-    script_calls(&server) - before
+    server.script_calls() - before
 }
 
 #[tokio::test]
@@ -83,24 +63,16 @@ async fn refunds_share_a_call() {
     for algorithm in Algorithm::ALL {
         let server = Redis::start();
         let store = store_on(&server).await.clock(ManualClock::default());
-        let rule = Rule::new("p", [Quota::per_hour(3)]).expect("a valid rule");
-        let rule = Arc::new(rule.with_algorithm(algorithm));
-        let key = |key: usize| Take::new(Arc::clone(&rule), Key::from(key.to_string().as_str()));
-        let takes: Vec<Take> = (0..100).map(key).collect();
+        let rule = by(algorithm, "p", 3, HOUR);
+        let takes: Vec<_> = (0..100).map(|key| kit::take(&rule, key)).collect();
         let mut receipts = Vec::new();
         for answer in together(&store, &takes).await {
             receipts.push(answer.expect("a decision").receipt().expect("a charge"));
         }
-        cmd("DEL")
-            .arg(takes[7].name("CurrentLimiter:"))
-            .exec(&mut server.connection())
-            .expect("is deleted");
-        let foreign = cmd("RPUSH")
-            .arg(takes[7].name("CurrentLimiter:"))
-            .arg("mine")
-            .exec(&mut server.connection());
-        foreign.expect("is stored");
-        let before = script_calls(&server);
+        let name = takes[7].name("CurrentLimiter:");
+        run(&server, &format!("DEL {name}"));
+        run(&server, &format!("RPUSH {name} mine"));
+        let before = server.script_calls();
         let refunds = takes
             .iter()
             .zip(&receipts)
@@ -111,30 +83,21 @@ async fn refunds_share_a_call() {
                 Err(error) => assert_eq!((at, error.kind()), (7, StoreErrorKind::WrongType)),
             }
         }
-        assert_eq!(script_calls(&server) - before, 5, "{algorithm:?}");
+        assert_eq!(server.script_calls() - before, 5, "{algorithm:?}");
 
         // Three units for everybody: each refund is there for the take behind it.
-        let one = key(1);
-        let charged = together(&store, &vec![one.clone(); 3]).await.into_iter();
-        let receipts: Vec<_> = charged
-            .map(|it| it.expect("a decision").receipt())
-            .collect();
+        let one = takes[1].clone();
+        let charged = ask_all(&store, &vec![one.clone(); 3]).await;
         let mut asked = vec![store.take(&one)];
         let mut given_back = Vec::new();
-        for receipt in receipts {
-            given_back.push(store.refund(&one, &receipt.expect("a charge")));
+        for charged in charged.expect("decisions") {
+            given_back.push(store.refund(&one, &charged.receipt().expect("a charge")));
             asked.push(store.take(&one));
         }
         let (decisions, given_back) = tokio::join!(join_all(asked), join_all(given_back));
         assert!(given_back.into_iter().all(|units| units.ok() == Some(1)));
-        let allowed = decisions
-            .into_iter()
-            .map(|it| it.expect("a decision").is_allowed());
-        assert_eq!(
-            allowed.collect::<Vec<_>>(),
-            [false, true, true, true],
-            "{algorithm:?}"
-        );
+        let allowed: Vec<_> = decisions.iter().map(is_allowed).collect();
+        assert_eq!(allowed, [false, true, true, true], "{algorithm:?}");
     }
 }
 
@@ -153,15 +116,10 @@ async fn a_queue_has_an_end() {
     }
 
     // Those that are abandoned make room, and are not charged.
-    let abandoned: Vec<_> = takes[..MAX_QUEUED]
-        .iter()
-        .map(|take| store.take(take))
-        .collect();
-    drop(abandoned);
-    let takes = &takes[..100];
-    for (answer, take) in together(&store, takes).await.iter().zip(takes) {
-        let answer = answer.as_ref().expect("a decision");
-        assert_eq!(answer.remaining(), 998, "{take:?}");
+    let abandoned = takes[..MAX_QUEUED].iter().map(|take| store.take(take));
+    drop(abandoned.collect::<Vec<_>>());
+    for answer in ask_all(&store, &takes[..100]).await.expect("decisions") {
+        assert_eq!(answer.remaining(), 998);
     }
 }
 
@@ -186,29 +144,29 @@ async fn the_number_of_flights_is_small() {
 async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
     let proxy = Proxy::start(&server.url).await;
     let store = RedisStore::connect(&proxy.url).await;
-    let store = store.expect("a running server").timeout(PATIENCE);
-    let before = script_calls(server);
+    let store = store.expect("a running server").timeout(PATIENT);
+    let before = server.script_calls();
     proxy.all(Mode::Delay {
         calls: Duration::ZERO,
-        replies: Duration::from_millis(900),
+        replies: millis(900),
     });
     let mut answers = Vec::new();
     for (at, user) in users(6).into_iter().enumerate() {
         let timeout = match at {
             5 => Duration::from_secs(2),
-            _ => PATIENCE,
+            _ => PATIENT,
         };
         let store = store.clone().timeout(timeout);
         answers.push(tokio::spawn(async move { store.take(&user).await }));
         // Each is in a flight of its own, if it may depart.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(millis(10)).await;
     }
-    let at_once = script_calls(server) - before;
+    let at_once = server.script_calls() - before;
     let mut calls = at_once;
     let started = Instant::now();
-    while calls < 3 && started.elapsed() < PATIENCE {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        calls = script_calls(server) - before;
+    while calls < 3 && started.elapsed() < PATIENT {
+        sleep(millis(5)).await;
+        calls = server.script_calls() - before;
     }
     let is_before = answers.iter().all(|answer| !answer.is_finished());
     for answer in answers {
@@ -222,13 +180,13 @@ async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
 #[tokio::test]
 async fn a_forbidden_key_is_its_own_askers_error() {
     let server = Redis::start();
-    let mut user = cmd("ACL");
-    user.arg(&["SETUSER", "gate", "on", ">s3cret", "+@all"]);
-    user.arg("~CurrentLimiter:mine*");
-    user.exec(&mut server.connection()).expect("is set");
+    run(
+        &server,
+        "ACL SETUSER gate on >s3cret +@all ~CurrentLimiter:mine*",
+    );
     let url = server.url.replace("//", "//gate:s3cret@");
     let store = RedisStore::connect(&url).await.expect("it may");
-    let store = store.timeout(PATIENCE);
+    let store = store.timeout(PATIENT);
     let mut takes: Vec<_> = (0..20)
         .map(|at| take(&format!("mine{at}"), &[Quota::per_hour(5)]))
         .collect();
@@ -250,18 +208,13 @@ async fn a_foreign_value_is_its_own_askers_error() {
     let server = Redis::start();
     let store = store_on(&server).await;
     for algorithm in Algorithm::ALL {
-        let rule = |path: &str| {
-            let rule = Rule::new(path, [Quota::per_hour(5)]).expect("a valid rule");
-            Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
-        };
-        let takes: Vec<_> = (0..10).map(|at| rule(&format!("p{at}"))).collect();
+        let rule = |at| by(algorithm, &format!("p{at}"), 5, HOUR);
+        let takes: Vec<_> = (0..10)
+            .map(|at| Take::new(rule(at), Key::default()))
+            .collect();
         assert!(ask(&store, &takes[3]).await.is_allowed());
-        let names: Vec<String> = cmd("KEYS")
-            .arg("CurrentLimiter:p3*")
-            .query(&mut server.connection())
-            .expect("names");
-        let [name] = &names[..] else {
-            panic!("{names:?}")
+        let [name] = &server.run::<Vec<String>>("KEYS CurrentLimiter:p3*")[..] else {
+            panic!("one key")
         };
         let mut swap = redis::pipe();
         swap.atomic().del(name).lpush(name, "foreign");
@@ -275,9 +228,7 @@ async fn a_foreign_value_is_its_own_askers_error() {
                 _ => assert_eq!(answer.expect("a decision").remaining(), 4, "{algorithm:?}"),
             }
         }
-        cmd("FLUSHALL")
-            .exec(&mut server.connection())
-            .expect("is empty");
+        run(&server, "FLUSHALL");
     }
 }
 
@@ -292,9 +243,8 @@ fn flights_keep_the_order() {
     let server = Redis::start();
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build().expect("a runtime");
-    let rules: Vec<_> = Algorithm::ALL
-        .into_iter()
-        .enumerate()
+    let rules = Algorithm::ALL.into_iter().enumerate();
+    let rules: Vec<_> = rules
         .map(|(at, algorithm)| {
             let quotas = [Quota::per_hour(10 + at as u32), Quota::per_day(20)];
             let rule = Rule::new(&format!("p{at}"), quotas).expect("a valid rule");
@@ -304,9 +254,7 @@ fn flights_keep_the_order() {
     let store = runtime.block_on(store_on(&server));
     let mut runner = proptest::test_runner::TestRunner::new(kit::random::config(256));
     let outcome = runner.run(&history(), |history| {
-        cmd("FLUSHDB")
-            .exec(&mut server.connection())
-            .expect("is empty");
+        run(&server, "FLUSHDB");
         let clock = ManualClock::default();
         clock.set(1_000_000_000_000_000);
         let memory = MemoryStore::new().clock(clock.clone());
@@ -319,7 +267,7 @@ fn flights_keep_the_order() {
         let answers = runtime.block_on(together(&store, &takes));
         for (answer, take) in answers.into_iter().zip(&takes) {
             let answer = answer.expect("a decision");
-            let expected = runtime.block_on(ask_memory(&memory, take));
+            let expected = runtime.block_on(ask(&memory, take));
             prop_assert_eq!(answer.is_allowed(), expected.is_allowed());
             prop_assert_eq!(answer.quotas(), expected.quotas());
             prop_assert_eq!(answer.retry_after(), expected.retry_after());
@@ -327,8 +275,4 @@ fn flights_keep_the_order() {
         Ok(())
     });
     outcome.expect("the same answers");
-}
-
-async fn ask_memory(memory: &MemoryStore, take: &Take) -> Decision {
-    memory.take(take).await.expect("memory decides")
 }

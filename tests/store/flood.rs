@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use futures_util::FutureExt;
+use kit::millis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
@@ -133,7 +134,7 @@ fn empty(cap: usize) -> usize {
 #[test]
 fn keys_are_bounded_in_number_and_bytes() {
     let (caps, keys) = match long() {
-        None => (&[20_000][..], 150_000),
+        None => (&[4_000][..], 30_000),
         // At 120,000 the tables have just been doubled.
         Some(keys) => (&[100_000, 120_000, 1_000_000][..], keys),
     };
@@ -159,9 +160,9 @@ fn keys_are_bounded_in_number_and_bytes() {
 #[test]
 fn threads_share_the_room() {
     const THREADS: u32 = 4;
-    const REAL_WINDOW: Duration = Duration::from_millis(500);
+    const REAL_WINDOW: Duration = millis(500);
     let (cap, keys) = match long() {
-        None => (20_000, 150_000),
+        None => (5_000, 40_000),
         Some(keys) => (100_000, keys),
     };
     let mut made = None;

@@ -15,7 +15,6 @@ mod flood;
 mod history;
 mod holds;
 mod joint;
-mod lag;
 mod memory;
 mod outage;
 mod redb;

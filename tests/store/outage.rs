@@ -5,52 +5,41 @@ use std::time::{Duration, Instant};
 
 use kit::Redis;
 use kit::proxy::Proxy;
-use redis::cmd;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore, Store};
 
 use crate::{allowed, ask, take};
 use kit::store_on;
+use kit::{Stopwatch, crowd, eventually, millis, run};
+use tokio::time::sleep;
 
-/// More than any scheduling hiccup on a busy machine, less than anybody's time-out.
-const HICCUP: Duration = Duration::from_millis(900);
+/// More than any scheduling hiccup that the kernel does not count, less than anybody's time-out.
+const HICCUP: Duration = millis(900);
 
+/// How a take failed, and how long that took, without the time in which the machine was busy.
 async fn failure(store: &RedisStore) -> (StoreErrorKind, Duration) {
-    let started = Instant::now();
-    let store: &dyn Store = store;
+    let stopwatch = Stopwatch::here();
     let error = store.take(&take("p", &[Quota::per_minute(5)])).await;
-    (error.expect_err("no decision").kind(), started.elapsed())
+    (error.expect_err("no decision").kind(), stopwatch.waited())
 }
 
 /// Asks until there is a decision again.
 async fn is_back(store: &RedisStore) {
-    let started = Instant::now();
-    let store: &dyn Store = store;
-    while let Err(error) = store
-        .take(&take("back", &[Quota::per_minute(1_000_000)]))
-        .await
-    {
-        assert!(
-            started.elapsed() < Duration::from_secs(20),
-            "not back: {error}"
-        );
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let back = take("back", &[Quota::per_minute(1_000_000)]);
+    eventually("it is back", async || store.take(&back).await.is_ok()).await;
 }
 
 /// Law 6: a server that hangs.
 #[tokio::test]
 async fn a_stopped_server_costs_the_timeout() {
     let server = Redis::start();
-    let store = store_on(&server).await.timeout(Duration::from_millis(100));
+    let store = store_on(&server).await.timeout(millis(100));
     server.signal("STOP");
     for _ in 0..3 {
+        let _began = Instant::now();
         let (kind, took) = failure(&store).await;
         assert_eq!(kind, StoreErrorKind::Timeout);
-        assert!(
-            took >= Duration::from_millis(100) && took < HICCUP,
-            "{took:?}"
-        );
+        assert!(took >= millis(100) && took < HICCUP, "{took:?}");
     }
     server.signal("CONT");
     is_back(&store).await;
@@ -63,8 +52,7 @@ async fn the_default_timeout_is_50_ms() {
         .await
         .expect("a running server");
     server.signal("STOP");
-    let dynamic: &dyn Store = &store;
-    let error = dynamic.take(&take("p", &[Quota::per_minute(5)])).await;
+    let error = store.take(&take("p", &[Quota::per_minute(5)])).await;
     let error = error.expect_err("no decision").to_string();
     assert!(error.ends_with("did not answer within 50ms"), "{error}");
     server.signal("CONT");
@@ -74,23 +62,17 @@ async fn the_default_timeout_is_50_ms() {
 #[tokio::test]
 async fn a_crowd_waits_no_longer() {
     let server = Redis::start();
-    let store = store_on(&server).await.timeout(Duration::from_millis(100));
-    let mut connection = server.connection();
-    cmd("CLIENT")
-        .arg("PAUSE")
-        .arg(2_000)
-        .exec(&mut connection)
-        .expect("pauses");
-    let started = Instant::now();
-    let crowd = (0..500).map(|_| {
+    let store = store_on(&server).await.timeout(millis(100));
+    run(&server, "CLIENT PAUSE 2000");
+    let stopwatch = Stopwatch::here();
+    let crowd = crowd(500, |_| {
         let store = store.clone();
-        tokio::spawn(async move { failure(&store).await })
+        async move { failure(&store).await }
     });
-    for one in crowd.collect::<Vec<_>>() {
-        let (kind, _) = one.await.expect("no panic");
+    for (kind, _) in crowd.await {
         assert_eq!(kind, StoreErrorKind::Timeout);
     }
-    assert!(started.elapsed() < HICCUP, "{:?}", started.elapsed());
+    assert!(stopwatch.waited() < HICCUP, "{:?}", stopwatch.waited());
     is_back(&store).await;
 }
 
@@ -98,24 +80,21 @@ async fn a_crowd_waits_no_longer() {
 #[tokio::test]
 async fn a_killed_server_fails_fast_and_comes_back() {
     let mut server = Redis::start();
-    let store = store_on(&server).await.timeout(Duration::from_millis(500));
+    let store = store_on(&server).await.timeout(millis(500));
     for _ in 0..3 {
         is_back(&store).await;
         server.kill();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        sleep(millis(300)).await;
         for _ in 0..20 {
             let (kind, took) = failure(&store).await;
             assert_eq!(kind, StoreErrorKind::Unavailable);
-            assert!(took < Duration::from_millis(400), "{took:?}");
+            assert!(took < millis(400), "{took:?}");
         }
         server.restart();
         is_back(&store).await;
         let fresh = take("fresh", &[Quota::per_minute(5)]);
-        assert_eq!(
-            allowed(&store, &fresh, 9).await,
-            5,
-            "an empty server counts from nothing"
-        );
+        let allowed = allowed(&store, &fresh, 9).await;
+        assert_eq!(allowed, 5, "an empty server counts from nothing");
     }
 }
 
@@ -129,43 +108,30 @@ async fn reconnecting_is_paced() {
         .expect("a running server");
     replica.follow(&master.url);
     let started = Instant::now();
-    while started.elapsed() < Duration::from_millis(1_200) {
+    while started.elapsed() < millis(1_200) {
         let _ = failure(&store).await;
     }
-    assert!(
-        (2..=12).contains(&proxy.accepted()),
-        "{} connections",
-        proxy.accepted()
-    );
+    let before = proxy.accepted();
+    assert!((2..=12).contains(&before), "{before} connections");
 
     // Nor is one that hangs up on everybody.
-    let before = proxy.accepted();
-    proxy.cut_after(Duration::from_millis(5));
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    assert!(
-        proxy.accepted() - before <= 12,
-        "{} connections",
-        proxy.accepted() - before
-    );
+    proxy.cut_after(millis(5));
+    sleep(millis(1_200)).await;
+    let made = proxy.accepted() - before;
+    assert!(made <= 12, "{made} connections");
 }
 
 #[tokio::test]
 async fn no_memory_is_a_typed_error_and_charges_nothing() {
     let server = Redis::start();
     let store = store_on(&server).await;
-    let mut connection = server.connection();
     let two = take("two", &[Quota::per_minute(2)]);
     ask(&store, &two).await;
-    let mut limit = |bytes: &str| {
-        let mut set = cmd("CONFIG");
-        set.arg("SET").arg("maxmemory").arg(bytes);
-        set.exec(&mut connection).expect("is set");
-    };
+    let limit = |bytes: &str| run(&server, &format!("CONFIG SET maxmemory {bytes}"));
     // A take within the same millisecond needs no memory, and would be allowed.
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    sleep(millis(5)).await;
     limit("1");
-    let dynamic: &dyn Store = &store;
-    let error = dynamic.take(&two).await.expect_err("no memory");
+    let error = store.take(&two).await.expect_err("no memory");
     assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
     limit("0");
     assert_eq!(allowed(&store, &two, 5).await, 1);
@@ -208,9 +174,5 @@ async fn a_dropped_store_leaves_no_task() {
     let store = store_on(&server).await;
     assert!(metrics.num_alive_tasks() > tasks);
     drop(store);
-    let started = Instant::now();
-    while metrics.num_alive_tasks() > tasks {
-        assert!(started.elapsed() < Duration::from_secs(20));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("its tasks end", async || metrics.num_alive_tasks() <= tasks).await;
 }

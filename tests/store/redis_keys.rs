@@ -8,10 +8,15 @@ use redis::{Commands, cmd};
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
+use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
+
+use futures_util::future::join_all;
+use kit::limiter_oracle::parse;
 
 use crate::{allowed, ask, take};
 use kit::store_on;
+use kit::{millis, run};
+use tokio::time::sleep;
 
 /// A test of each of these laws for each algorithm.
 macro_rules! for_each_algorithm {
@@ -69,13 +74,32 @@ fn key_by(algorithm: Algorithm, path: &str) -> String {
 
 /// A take of 1 by nobody in particular, counted in this way.
 fn take_by(algorithm: Algorithm, path: &str, quotas: &[Quota]) -> Take {
-    let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
-    Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
+    let take = take(path, quotas);
+    let rule = Rule::clone(take.rule()).with_algorithm(algorithm);
+    Take::new(Arc::new(rule), Key::default())
+}
+
+/// A server, and a store whose clock a test moves.
+async fn by_hand() -> (Redis, RedisStore, ManualClock) {
+    let (server, clock) = (Redis::start(), ManualClock::default());
+    clock.set(1_800_000_000_000_000);
+    let store = store_on(&server).await.clock(clock.clone());
+    (server, store, clock)
+}
+
+async fn started() -> (Redis, RedisStore) {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    (server, store)
 }
 
 /// Charges a take of 1.
 async fn charged(store: &RedisStore, take: &Take) -> Receipt {
     ask(store, take).await.receipt().expect("it was charged")
+}
+
+async fn look(store: &dyn Store, take: &Take) -> Decision {
+    store.peek(take).await.expect("a decision")
 }
 
 /// Charges 2 and gives them back; a bucket keeps that one of which a part has drained.
@@ -87,13 +111,8 @@ async fn charged_and_given_back(store: &RedisStore, take: &Take) -> Receipt {
     receipt
 }
 
-/// How long a key stays, in milliseconds.
-fn expiry(connection: &mut redis::Connection, key: &str) -> i64 {
-    connection.pttl(key).expect("a time to live")
-}
-
-fn quota(max: u64, millis: u64) -> Quota {
-    Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
+fn quota(max: u64, window: u64) -> Quota {
+    kit::quota(max, millis(window))
 }
 
 /// Calls of each command so far, as the server counts them.
@@ -110,21 +129,17 @@ fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
 }
 
 async fn one_script_call_for_a_take(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     let mut connection = server.connection();
     // The first take of a store asks what the server's clock shows.
     ask(&store, &take_by(algorithm, "first", &[quota(1, 10_000)])).await;
-    cmd("CONFIG")
-        .arg("RESETSTAT")
-        .exec(&mut connection)
-        .expect("resets");
+    let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut connection);
+    reset.expect("resets");
     let quotas = [quota(5, 10_000), quota(50, 60_000)];
     let take = take_by(algorithm, "p", &quotas);
     assert_eq!(allowed(&store, &take, 20).await, 5);
-    crate::ask_all(&store, &vec![take; 30])
-        .await
-        .expect("decisions");
+    let all = crate::ask_all(&store, &vec![take; 30]).await;
+    all.expect("decisions");
     assert_eq!(calls(&mut connection, "evalsha"), 21);
     for command in [
         "eval",
@@ -140,9 +155,7 @@ async fn one_script_call_for_a_take(algorithm: Algorithm) {
 
 #[tokio::test]
 async fn names_are_prefix_path_and_key() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     let ours = store.clone().prefix("ours:");
     let rule = Rule::new("getId", [quota(5, 60_000)]).expect("valid");
     let own = Arc::new(rule.clone().with_prefix("own:"));
@@ -156,8 +169,7 @@ async fn names_are_prefix_path_and_key() {
     ] {
         ask(store, &take).await;
     }
-    let mut names: Vec<String> = connection.keys("*").expect("names");
-    names.sort();
+    let names = server.names();
     assert_eq!(
         names,
         [
@@ -172,9 +184,7 @@ async fn names_are_prefix_path_and_key() {
 /// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it
 /// alone.
 async fn every_key_expires(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     for (path, quotas, times) in [
         // The first is what the scripts have a way of its own for.
         ("one", vec![quota(1, 60_000)], 1),
@@ -183,20 +193,20 @@ async fn every_key_expires(algorithm: Algorithm) {
         let key = key_by(algorithm, path);
         let take = take_by(algorithm, path, &quotas);
         charged(&store, &take).await;
-        let first = expiry(&mut connection, &key);
+        let first = server.life(&key);
         assert!((60_000..=67_500).contains(&first), "{path}: {first}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        sleep(millis(20)).await;
         let denied = ask(&store, &take).await;
         assert!(!denied.is_allowed());
-        store.peek(&take).await.expect("a decision");
-        let later = expiry(&mut connection, &key);
+        look(&store, &take).await;
+        let later = server.life(&key);
         assert!((1..first).contains(&later), "{path}: {first}, then {later}");
 
         // Every later charge covers its own window, too.
         for _ in 1..times {
-            tokio::time::sleep(Duration::from_millis(310)).await;
+            sleep(millis(310)).await;
             if ask(&store, &take).await.is_allowed() {
-                let expiry = expiry(&mut connection, &key);
+                let expiry = server.life(&key);
                 assert!((60_000..=67_500).contains(&expiry), "{path}: {expiry}");
             }
         }
@@ -205,17 +215,15 @@ async fn every_key_expires(algorithm: Algorithm) {
     let take = take_by(algorithm, "often", &[quota(100, 60_000)]);
     for _ in 0..12 {
         charged(&store, &take).await;
-        let expiry = expiry(&mut connection, &key_by(algorithm, "often"));
+        let expiry = server.life(&key_by(algorithm, "often"));
         assert!((60_000..=67_500).contains(&expiry), "{expiry}");
-        tokio::time::sleep(Duration::from_millis(110)).await;
+        sleep(millis(110)).await;
     }
 }
 
 /// Law 4: so does what stands beside it, and a refund does not leave the count without its expiry.
 async fn what_was_given_back_expires(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     for (path, quotas) in [
         ("one", vec![quota(9, 60_000)]),
         ("two", vec![quota(9, 1_000), quota(9, 60_000)]),
@@ -229,10 +237,10 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
                 charged(&store, &take).await;
             }
             charged_and_given_back(&store, &take).await;
-            let count = expiry(&mut connection, &count);
+            let count = server.life(&count);
             assert!((59_000..=67_500).contains(&count), "{path}: {count}");
             // A bucket keeps beside it what was given back.
-            let apart = expiry(&mut connection, &apart);
+            let apart = server.life(&apart);
             match algorithm {
                 Algorithm::Gcra => assert!((60_000..=67_500).contains(&apart), "{path}: {apart}"),
                 _ => assert_eq!(apart, -2, "{path}: there is no such key"),
@@ -243,24 +251,19 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
 
 /// The expiry is not set anew at every charge, but it is when a rule's window became longer.
 async fn a_longer_window_lives_longer(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     for round in 0..5 {
         let path = format!("p{round}");
         ask(&store, &take_by(algorithm, &path, &[quota(5, 100)])).await;
         ask(&store, &take_by(algorithm, &path, &[quota(5, 60_000)])).await;
-        let expiry = expiry(&mut connection, &key_by(algorithm, &path));
+        let expiry = server.life(&key_by(algorithm, &path));
         assert!(expiry >= 60_000, "{expiry}");
     }
 }
 
 /// The expiry is set anew for the longer window, however often the shorter one was charged between.
 async fn rules_that_take_turns_keep_the_expiry(algorithm: Algorithm) {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
-    let store = store_on(&server).await.clock(clock.clone());
+    let (server, store, clock) = by_hand().await;
     let long = take_by(algorithm, "p", &[quota(100, 60_000)]);
     let short = take_by(algorithm, "p", &[quota(100, 1_000)]);
     charged(&store, &long).await;
@@ -269,53 +272,44 @@ async fn rules_that_take_turns_keep_the_expiry(algorithm: Algorithm) {
         charged(&store, &short).await;
     }
     charged(&store, &long).await;
-    let expiry = expiry(&mut server.connection(), &key_by(algorithm, "p"));
+    let expiry = server.life(&key_by(algorithm, "p"));
     assert!((59_000..=67_500).contains(&expiry), "{expiry}");
 }
 
 async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     allowed(&store, &take_by(algorithm, "p", &[quota(3, 5)]), 5).await;
     // Of one quota, and of several.
     for quotas in [vec![quota(1, 5)], vec![quota(1, 5), quota(2, 7)]] {
         let denied = take_by(algorithm, "q", &quotas).with_cost(3);
         assert!(!ask(&store, &denied).await.is_allowed());
         let look = take_by(algorithm, "r", &quotas);
-        store.peek(&look).await.expect("a decision");
+        self::look(&store, &look).await;
     }
     // Long enough to be given back in time on a busy machine.
     charged_and_given_back(&store, &take_by(algorithm, "s", &[quota(2, 600)])).await;
-    let mut names: Vec<String> = connection.keys("*").expect("names");
-    names.sort();
+    let names = server.names();
     let mut expected = vec![key_by(algorithm, "p"), key_by(algorithm, "s")];
     if algorithm == Algorithm::Gcra {
         expected.push(format!("{{{}}}:back", key_by(algorithm, "s")));
     }
     assert_eq!(names, expected, "a denial or a look made a key");
-    tokio::time::sleep(Duration::from_millis(3_500)).await;
-    let names: Vec<String> = connection.keys("*").expect("names");
+    sleep(millis(3_500)).await;
+    let names = server.names();
     assert!(names.is_empty(), "{names:?}");
 }
 
 /// The set is bounded by the smaller of max and the window in milliseconds.
 #[tokio::test]
 async fn the_set_stays_small() {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
-    let store = store_on(&server).await.clock(clock.clone());
-    let mut connection = server.connection();
+    let (server, store, clock) = by_hand().await;
     for (path, max, millis) in [("few", 20, 60_000), ("short", 1_000_000, 50)] {
         let take = take(path, &[quota(max, millis)]);
         for step in 0..3_000_u64 {
             clock.set(clock.now() + 400 * (step % 5));
             ask(&store, &take).await;
         }
-        let members: u64 = connection
-            .zcard(format!("CurrentLimiter:{path}"))
-            .expect("a set");
+        let members: u64 = server.run(&format!("ZCARD CurrentLimiter:{path}"));
         // A window that does not begin with a millisecond touches one more.
         assert!(members <= max.min(millis) + 1, "{path}: {members}");
     }
@@ -324,33 +318,28 @@ async fn the_set_stays_small() {
 /// Also while a longer window of an earlier rule still needs something of it.
 #[tokio::test]
 async fn the_set_stays_small_when_a_window_becomes_shorter() {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
-    let store = store_on(&server).await.clock(clock.clone());
-    let mut connection = server.connection();
+    let (server, store, clock) = by_hand().await;
     ask(&store, &take("p", &[quota(30, 86_400_000)])).await;
     let short = take("p", &[quota(1_000, 1_000)]);
     let mut largest = 0;
     for _ in 0..3_000 {
         clock.set(clock.now() + 7_000);
         ask(&store, &short).await;
-        let members: u64 = connection.zcard("CurrentLimiter:p").expect("a set");
+        let members: u64 = server.run("ZCARD CurrentLimiter:p");
         largest = largest.max(members);
     }
     // One every 7 ms in the short window; the long one needs 30 units.
     assert!((140..=150).contains(&largest), "{largest}");
-    let expiry: i64 = connection.pttl("CurrentLimiter:p").expect("a time to live");
+    let expiry = server.life("CurrentLimiter:p");
     assert!((86_300_000..86_403_000).contains(&expiry), "{expiry}");
 }
 
 /// Law 7: the stamps are the server's.
 async fn the_clock_is_the_servers(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
-    let mut time = || -> u64 {
-        let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("the time");
+    let (server, store) = started().await;
+    let _connection = server.connection();
+    let time = || {
+        let (seconds, micros): (u64, u64) = server.run("TIME");
         seconds * 1_000_000 + micros
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
@@ -447,27 +436,8 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
 
 /// What `MONITOR` shows of bytes.
 fn unescaped(shown: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = shown.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'\\' => match rest.next().expect("something escaped") {
-                b'x' => {
-                    let mut digit = || char::from(rest.next().expect("a digit")).to_digit(16);
-                    let (high, low) = (digit().expect("hex"), digit().expect("hex"));
-                    u8::try_from(16 * high + low).expect("a byte")
-                }
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b't' => b'\t',
-                b'a' => 7,
-                b'b' => 8,
-                other => other,
-            },
-            plain => plain,
-        });
-    }
-    bytes
+    let (_, _, mut words) = parse(format!("+0.0 [0 lua] \"{shown}\"").as_bytes());
+    words.remove(0)
 }
 
 /// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the
@@ -492,16 +462,16 @@ async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
         let dump = |connection: &mut redis::Connection| -> Vec<u8> {
             cmd("DUMP").arg(&key).query(connection).expect("bytes")
         };
-        let (before, lives) = (dump(&mut connection), expiry(&mut connection, &key));
+        let (before, lives) = (dump(&mut connection), server.life(&key));
         for back in [1, 60_000_000, 3_600_000_000] {
             clock.set(now - back);
             for store in [redis, memory] {
                 assert!(!ask(store, &take).await.is_allowed(), "nothing is forgiven");
-                store.peek(&take).await.expect("a decision");
+                look(store, &take).await;
             }
         }
         assert_eq!(before, dump(&mut connection), "a denial wrote");
-        assert!(expiry(&mut connection, &key) <= lives);
+        assert!(server.life(&key) <= lives);
         clock.set(now);
         for store in [redis, memory] {
             assert_eq!(allowed(store, &take, 9).await, 0, "{}", store.name());
@@ -512,15 +482,12 @@ async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
 
 /// What was charged in the future is pulled back with the next charge, and so is the expiry.
 async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
-    let store = store_on(&server).await.clock(clock.clone());
+    let (server, store, clock) = by_hand().await;
     let take = take_by(algorithm, "p", &[quota(3, 60_000)]);
     assert_eq!(allowed(&store, &take, 2).await, 2);
     clock.set(clock.now() - 5_000_000);
     assert_eq!(allowed(&store, &take, 3).await, 1, "nothing is forgiven");
-    let expiry = expiry(&mut server.connection(), &key_by(algorithm, "p"));
+    let expiry = server.life(&key_by(algorithm, "p"));
     assert!((60_000..=67_500).contains(&expiry), "{expiry}");
     clock.set(clock.now() + 60_000_000);
     assert_eq!(
@@ -533,29 +500,22 @@ async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
 /// A merge never leaves the key without its expiry, whatever was removed meanwhile.
 #[tokio::test]
 async fn a_key_without_its_oldest_entry_still_expires() {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
-    let store = store_on(&server).await.clock(clock.clone());
-    let mut connection = server.connection();
+    let (server, store, clock) = by_hand().await;
     let take = take("p", &[quota(9, 60_000)]);
     ask(&store, &take).await;
     clock.set(clock.now() + 3_000);
     ask(&store, &take).await;
-    let _: () = connection
-        .zremrangebyrank("CurrentLimiter:p", 0, 0)
-        .expect("is removed");
+    run(&server, "ZREMRANGEBYRANK CurrentLimiter:p 0 0");
     clock.set(clock.now() + 1);
     ask(&store, &take).await;
-    let expiry: i64 = connection.pttl("CurrentLimiter:p").expect("a time to live");
+    let expiry = server.life("CurrentLimiter:p");
     assert!(expiry > 0, "{expiry}");
 }
 
 /// Takes that are asked at once are as many answers, and not a minute of everybody else's time.
 #[tokio::test]
 async fn thousands_at_once() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     let take = take("p", &[quota(9_000, 60_000), quota(20_000, 3_600_000)]);
     let decisions = crate::ask_all(&store, &vec![take; 12_000]).await;
     let decisions = decisions.expect("decisions");
@@ -580,37 +540,27 @@ async fn thousands_at_once() {
 
 /// Law 10: a value of another type is a typed error and stays as it is.
 async fn another_type_is_a_typed_error(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     let key = key_by(algorithm, "p");
-    let _: () = connection.rpush(&key, "mine").expect("is added");
-    let store: &dyn Store = &store;
+    run(&server, &format!("RPUSH {key} mine"));
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let error = store.take(&take).await.expect_err("a list is no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
     let receipt = Receipt::new(1, 1, 1);
     let error = store.refund(&take, &receipt).await.expect_err("no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
-    let value: Vec<String> = connection.lrange(&key, 0, -1).expect("still there");
-    assert_eq!(value, ["mine"]);
-    let _: () = connection.del(&key).expect("is gone");
-    assert_eq!(allowed(store, &take, 9).await, 5);
+    let value: Vec<String> = server.run(&format!("LRANGE {key} 0 -1"));
+    assert_eq!(value, ["mine"], "still there");
+    run(&server, &format!("DEL {key}"));
+    assert_eq!(allowed(&store, &take, 9).await, 5);
 }
 
 /// Law 10: a sorted set that somebody else wrote, or that lost members, heals by itself.
 #[tokio::test]
 async fn a_damaged_set_heals() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
-    let now = 1_000.0
-        * std::time::UNIX_EPOCH
-            .elapsed()
-            .expect("after 1970")
-            .as_millis() as f64;
-    let take = take("p", &[quota(3, 200)]);
-    let key = "CurrentLimiter:p";
+    let (server, store) = started().await;
+    let _connection = server.connection();
+    let now = 1_000.0 * server.millis() as f64;
     // As long as entries of ours: with and without what longer windows and leases need.
     let (long, longer) = ([b'7'; 57], [b'7'; 106]);
     // Without units, and with a lease that does not end.
@@ -627,87 +577,66 @@ async fn a_damaged_set_heals() {
         (now, &[0xf7; 106]),
         (now, &leased),
     ];
-    for (score, member) in foreign {
-        let _: () = connection.del(key).expect("is gone");
-        let _: () = connection.zadd(key, member, score).expect("is added");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    // Each under a key of its own, all at the same time.
+    let cases = foreign.iter().zip(0..).map(async |((score, member), at)| {
+        let (path, key) = (format!("p{at}"), format!("CurrentLimiter:p{at}"));
+        let take = take(&path, &[quota(3, 200)]);
+        let added = server.connection().zadd(&key, *member, *score);
+        let _: () = added.expect("is added");
+        sleep(millis(1)).await;
         ask(&store, &take).await;
-        tokio::time::sleep(Duration::from_millis(450)).await;
-        assert_eq!(
-            allowed(&store, &take, 9).await,
-            3,
-            "after {member:?} at {score}"
-        );
-        let expiry: i64 = connection.pttl(key).expect("a time to live");
+        sleep(millis(450)).await;
+        let allowed = allowed(&store, &take, 9).await;
+        assert_eq!(allowed, 3, "after {member:?} at {score}");
+        let expiry = server.life(&key);
         assert!((0..=2_400).contains(&expiry), "{expiry}");
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+    });
+    join_all(cases).await;
+    let (take, key) = (take("p", &[quota(3, 200)]), "CurrentLimiter:p");
     // Each member on its own, and none at all.
     for rank in [0, 1, 2] {
-        let _: () = connection.del(key).expect("is gone");
+        run(&server, &format!("DEL {key}"));
         for _ in 0..3 {
             ask(&store, &take).await;
-            tokio::time::sleep(Duration::from_millis(3)).await;
+            sleep(millis(3)).await;
         }
-        let _: () = connection
-            .zremrangebyrank(key, rank, rank)
-            .expect("is removed");
+        run(&server, &format!("ZREMRANGEBYRANK {key} {rank} {rank}"));
         let decision = ask(&store, &take).await;
-        assert!(decision.retry_after().unwrap_or_default() <= Duration::from_millis(200));
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        assert!(decision.retry_after().unwrap_or_default() <= millis(200));
+        sleep(millis(250)).await;
         assert_eq!(allowed(&store, &take, 9).await, 3);
     }
 }
 
 async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
+    let (server, store) = started().await;
     let take = take_by(algorithm, "p", &[quota(50, 60_000)]);
     let other = take_by(algorithm, "q", &[quota(50, 60_000)]);
     for _ in 0..3 {
-        cmd("SCRIPT")
-            .arg("FLUSH")
-            .exec(&mut connection)
-            .expect("flushes");
+        run(&server, "SCRIPT FLUSH");
         assert!(ask(&store, &take).await.is_allowed());
-        cmd("SCRIPT")
-            .arg("FLUSH")
-            .exec(&mut connection)
-            .expect("flushes");
+        run(&server, "SCRIPT FLUSH");
         let batch = [take.clone(), other.clone(), take.clone()];
         let decisions = crate::ask_all(&store, &batch).await.expect("decisions");
         assert!(decisions.iter().all(tidegate::Decision::is_allowed));
     }
-    assert_eq!(store.peek_remaining(&take).await, 50 - 9);
-    assert_eq!(store.peek_remaining(&other).await, 50 - 3);
-}
-
-trait PeekRemaining {
-    async fn peek_remaining(&self, take: &Take) -> u64;
-}
-
-impl PeekRemaining for RedisStore {
-    async fn peek_remaining(&self, take: &Take) -> u64 {
-        let store: &dyn Store = self;
-        store.peek(take).await.expect("a decision").remaining()
-    }
+    assert_eq!(look(&store, &take).await.remaining(), 50 - 9);
+    assert_eq!(look(&store, &other).await.remaining(), 50 - 3);
 }
 
 /// Law 10: bytes that look like a state and are none, under each algorithm's key: an answer or a
 /// typed error, and soon.
 #[tokio::test]
 async fn damaged_states_heal() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     let mut connection = server.connection();
     for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
         let rule = rule.with_algorithm(algorithm);
-        let leased = rule.clone().with_lease(Duration::from_millis(6));
+        let leased = rule.clone().with_lease(millis(6));
         let leased = Take::new(Arc::new(leased.unwrap_or(rule.clone())), Key::default());
         let take = Take::new(Arc::new(rule), Key::default());
-        let receipt = ask(&store, &take).await.receipt().expect("it was charged");
+        let receipt = charged(&store, &take).await;
         let key = key_by(algorithm, "p");
         // Those of the algorithms, of a reset, and of a state with a lease.
         for mark in 247_u8..=252 {
@@ -738,7 +667,6 @@ async fn damaged_states_heal() {
                 assert!(back.is_ok_and(|back| back <= 1) || algorithm == Algorithm::SlidingLog);
             }
         }
-        let deleted = cmd("DEL").arg(&key).exec(&mut connection);
-        deleted.expect("deletes");
+        run(&server, &format!("DEL {key}"));
     }
 }

@@ -10,25 +10,22 @@ use kit::Redis;
 use kit::random::Random;
 use tidegate::decision::Source;
 use tidegate::rule::{RuleError, Share};
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 use tokio::time::{Instant, sleep};
 
+use kit::clocked::remaining;
+use kit::owned_rule;
 use kit::store_on;
 use kit::stub::Stub;
+use kit::{SECOND, crowd, eventually, millis};
 
-const SECOND: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_millis(50);
+const LEASE: Duration = millis(50);
 /// A fiftieth of the window.
-const SHORT_LEASE: Duration = Duration::from_millis(20);
+const SHORT_LEASE: Duration = millis(20);
 
 fn rule(max: u64, algorithm: Algorithm) -> Arc<Rule> {
-    let quota = Quota::new(SECOND, max).expect("valid");
-    let rule = Rule::new("feed", [quota]).expect("valid");
-    Arc::new(
-        rule.with_algorithm(algorithm)
-            .with_lease(LEASE)
-            .expect("leases"),
-    )
+    let rule = owned_rule("feed", max, SECOND).with_algorithm(algorithm);
+    Arc::new(rule.with_lease(LEASE).expect("leases"))
 }
 
 fn take(rule: &Arc<Rule>) -> Take {
@@ -44,6 +41,29 @@ fn remote(inner: Arc<dyn Store>, one_way: Duration) -> (Stub, Arc<AtomicU64>) {
         (one_way, one_way)
     };
     (Stub::delayed(inner, ways), calls)
+}
+
+/// Those by which units are leased.
+const LEASED: [Algorithm; 3] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::FixedWindow,
+];
+
+/// A store on tokio's clock, and a process that leases units of it.
+fn leasing() -> (Arc<MemoryStore>, Resilient<Arc<MemoryStore>>) {
+    let store = Arc::new(MemoryStore::new().tokio_clock());
+    (store.clone(), Resilient::bare(store).tokio_clock())
+}
+
+/// The same where every question takes so long each way, and how many there were.
+fn leasing_over(one_way: Duration) -> (Resilient<Stub>, Arc<AtomicU64>) {
+    let (remote, calls) = remote(Arc::new(MemoryStore::new().tokio_clock()), one_way);
+    (Resilient::bare(remote).tokio_clock(), calls)
+}
+
+async fn ask(store: &dyn Store, rule: &Arc<Rule>) -> Decision {
+    crate::ask(store, &take(rule)).await
 }
 
 /// Grants, and the most of them in any window.
@@ -96,9 +116,9 @@ async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) 
     let mut grants = Grants::new(SECOND);
     let (mut random, mut leased, mut asked) = (Random::new(seed), 0, 0);
     let begin = Instant::now();
-    while begin.elapsed() < 8 * SECOND {
+    while begin.elapsed() < 5 * SECOND {
         let pause = 1 + random.below(6);
-        sleep(Duration::from_millis(pause)).await;
+        sleep(millis(pause)).await;
         // Around twice the rate, a fifth of it, or nothing.
         let phase = begin.elapsed().as_millis() / 700 % 4;
         let units = max * pause * [20, 2, 20, 0][phase as usize] / 10_000;
@@ -157,41 +177,33 @@ async fn a_lease_of_a_fixed_window_ends_with_it() {
     // The window begins with the first take.
     for _ in 0..48 {
         for _ in 0..10 {
-            assert!(
-                leases
-                    .take(&take(&rule))
-                    .await
-                    .expect("decides")
-                    .is_allowed()
-            );
+            assert!(ask(&leases, &rule).await.is_allowed());
         }
         sleep(SHORT_LEASE).await;
     }
-    sleep(Duration::from_millis(35)).await;
+    sleep(millis(35)).await;
     for _ in 0..20 {
-        leases.take(&take(&rule)).await.expect("decides");
+        ask(&leases, &rule).await;
     }
-    sleep(Duration::from_millis(6)).await;
-    let decision = leases.take(&take(&rule)).await.expect("decides");
+    sleep(millis(6)).await;
+    let decision = ask(&leases, &rule).await;
     assert_eq!(decision.source(), Source::Local, "1,001 ms: a new window");
 }
 
 /// A hot key costs a few calls for each lease, and is answered at once.
 #[tokio::test(start_paused = true)]
 async fn a_hot_key_is_answered_from_leases() {
-    let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let (remote, calls) = remote(redis, Duration::from_micros(300));
-    let leases = Resilient::bare(remote).tokio_clock();
+    let (leases, calls) = leasing_over(Duration::from_micros(300));
     let rule = rule(10_000_000, Algorithm::SlidingLog);
     let (mut leased, mut all) = (0_u64, 0_u64);
     for _ in 0..2_000 {
         for _ in 0..10 {
-            let decision = leases.take(&take(&rule)).await.expect("decides");
+            let decision = ask(&leases, &rule).await;
             assert!(decision.is_allowed());
             leased += u64::from(decision.source() == Source::Lease);
             all += 1;
         }
-        sleep(Duration::from_millis(1)).await;
+        sleep(millis(1)).await;
     }
     assert!(leased * 100 > all * 97, "{leased} of {all}");
     // Leases of 20 ms for 2 s, each a take and a refund, and takes while there was none.
@@ -201,32 +213,21 @@ async fn a_hot_key_is_answered_from_leases() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_used_is_given_back() {
-    for algorithm in [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::FixedWindow,
-    ] {
-        let store = Arc::new(MemoryStore::new().tokio_clock());
-        let leases = Resilient::bare(store.clone()).tokio_clock();
+    for algorithm in LEASED {
+        let (store, leases) = leasing();
         let rule = rule(10_000, algorithm);
         let mut granted = 0;
         for _ in 0..4 {
             for _ in 0..37 {
                 granted += 1;
-                assert!(
-                    leases
-                        .take(&take(&rule))
-                        .await
-                        .expect("decides")
-                        .is_allowed()
-                );
+                assert!(ask(&leases, &rule).await.is_allowed());
             }
-            sleep(Duration::from_millis(10)).await;
+            sleep(millis(10)).await;
         }
-        let held = store.peek(&take(&rule)).await.expect("decides").remaining();
+        let held = remaining(&store, &take(&rule)).await;
         assert!(held < 10_000 - granted, "units are leased: {held}");
         sleep(2 * LEASE).await;
-        let left = store.peek(&take(&rule)).await.expect("decides").remaining();
+        let left = remaining(&store, &take(&rule)).await;
         assert_eq!(left, 10_000 - granted, "{algorithm:?}");
     }
 }
@@ -234,13 +235,8 @@ async fn what_is_not_used_is_given_back() {
 /// A leased unit has a receipt, as if the store had been asked for it.
 #[tokio::test(start_paused = true)]
 async fn leased_units_can_be_refunded() {
-    for algorithm in [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::FixedWindow,
-    ] {
-        let store = Arc::new(MemoryStore::new().tokio_clock());
-        let leases = Resilient::bare(store.clone()).tokio_clock();
+    for algorithm in LEASED {
+        let (store, leases) = leasing();
         let rule = rule(10_000, algorithm);
         let (mut granted, mut receipts) = (0, Vec::new());
         for number in 0..120 {
@@ -251,7 +247,7 @@ async fn leased_units_can_be_refunded() {
                 receipts.push((take, decision.receipt().expect("charged")));
             }
             if number % 40 == 39 {
-                sleep(Duration::from_millis(5)).await;
+                sleep(millis(5)).await;
             }
         }
         assert!(receipts.len() > 20, "{}", receipts.len());
@@ -261,7 +257,7 @@ async fn leased_units_can_be_refunded() {
             assert_eq!(refunded, take.cost(), "{algorithm:?}");
             granted -= refunded;
         }
-        let left = store.peek(&take(&rule)).await.expect("decides").remaining();
+        let left = remaining(&store, &take(&rule)).await;
         assert_eq!(left, 10_000 - granted, "{algorithm:?}");
     }
 }
@@ -269,19 +265,14 @@ async fn leased_units_can_be_refunded() {
 /// The last units are exact, and no take waits for a lease.
 #[tokio::test(start_paused = true)]
 async fn near_the_limit_takes_are_plain() {
-    let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let (remote, _) = remote(redis, Duration::from_micros(300));
-    let leases = Resilient::bare(remote).tokio_clock();
+    let (leases, _) = leasing_over(Duration::from_micros(300));
     let rule = rule(1_000, Algorithm::SlidingLog);
     let mut allowed = 0;
     for _ in 0..3_000 {
         let began = Instant::now();
-        let decision = leases.take(&take(&rule)).await.expect("decides");
-        assert!(
-            began.elapsed() <= Duration::from_millis(3),
-            "{:?}",
-            began.elapsed()
-        );
+        let decision = ask(&leases, &rule).await;
+        let took = began.elapsed();
+        assert!(took <= millis(3), "{took:?}");
         allowed += u64::from(decision.is_allowed());
         if !decision.is_allowed() {
             assert_ne!(decision.source(), Source::Lease);
@@ -293,37 +284,29 @@ async fn near_the_limit_takes_are_plain() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_and_a_changed_rule_void_leases() {
-    let store = Arc::new(MemoryStore::new().tokio_clock());
-    let leases = Resilient::bare(store.clone()).tokio_clock();
+    let (store, leases) = leasing();
     let large = rule(10_000, Algorithm::SlidingLog);
     let fill = async || {
         for _ in 0..100 {
-            leases.take(&take(&large)).await.expect("decides");
+            ask(&leases, &large).await;
         }
         tokio::task::yield_now().await;
-        let decision = leases.take(&take(&large)).await.expect("decides");
+        let decision = ask(&leases, &large).await;
         assert_eq!(decision.source(), Source::Lease);
     };
     fill().await;
     // One unit in the new rule's window: none that an old lease has left.
     let small = rule(1, Algorithm::SlidingLog);
-    let decision = leases.take(&take(&small)).await.expect("decides");
+    let decision = ask(&leases, &small).await;
     assert!(!decision.is_allowed());
     sleep(3 * SECOND).await;
 
     fill().await;
-    leases
-        .reset(&Take::new(Arc::clone(&large), Key::from("hot")))
-        .await
-        .expect("resets");
-    let decision = leases.take(&take(&large)).await.expect("decides");
+    leases.reset(&take(&large)).await.expect("resets");
+    let decision = ask(&leases, &large).await;
     assert_eq!(decision.source(), Source::Local);
     sleep(2 * LEASE).await;
-    let left = store
-        .peek(&take(&large))
-        .await
-        .expect("decides")
-        .remaining();
+    let left = remaining(&store, &take(&large)).await;
     assert!(
         left >= 9_999 - 200,
         "nothing of before the reset counts, or is given back: {left}"
@@ -333,9 +316,7 @@ async fn a_reset_and_a_changed_rule_void_leases() {
 /// The store forgets what it charged for it.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
-    let redis = Arc::new(MemoryStore::new().tokio_clock());
-    let (remote, calls) = remote(redis, Duration::from_millis(2));
-    let leases = Resilient::bare(remote).tokio_clock();
+    let (leases, calls) = leasing_over(millis(2));
     let take = take(&rule(10_000, Algorithm::SlidingLog));
     join_all((0..20).map(|_| leases.take(&take))).await;
     let before = calls.load(Ordering::Relaxed);
@@ -347,7 +328,7 @@ async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
     let (asked, reset) = tokio::join!(asked, reset);
     assert!(asked.expect("decides").is_allowed());
     reset.expect("forgotten");
-    sleep(Duration::from_millis(1)).await;
+    sleep(millis(1)).await;
     let next = leases.take(&take).poll_now();
     assert!(next.is_none(), "it is not held: {next:?}");
 }
@@ -360,7 +341,7 @@ async fn what_a_fallback_admits_is_not_leased() {
         .tokio_clock();
     let rule = rule(10_000, Algorithm::SlidingLog);
     for _ in 0..500 {
-        let decision = leases.take(&take(&rule)).await.expect("decides");
+        let decision = ask(&leases, &rule).await;
         assert_eq!(decision.source(), Source::Fallback);
         sleep(Duration::from_micros(200)).await;
     }
@@ -394,7 +375,7 @@ async fn a_lease_that_a_fallback_answers_is_not_held() {
     for _ in 0..3 {
         let decision = leases.take(&take).await.expect("decides");
         assert_eq!(decision.source(), Source::Fallback);
-        sleep(Duration::from_millis(1)).await;
+        sleep(millis(1)).await;
     }
 }
 
@@ -403,61 +384,42 @@ async fn a_lease_that_a_fallback_answers_is_not_held() {
 async fn on_redis() {
     let server = Redis::start();
     let redis = store_on(&server).await;
-    let quota = Quota::new(Duration::from_secs(600), 1_000_000).expect("valid");
-    let rule = Rule::new("feed", [quota])
-        .expect("valid")
-        .with_lease(LEASE)
-        .expect("leases");
-    let rule = Arc::new(rule);
-    let tasks = (0..3).map(|_| {
-        let leases = Resilient::bare(redis.clone());
-        let rule = Arc::clone(&rule);
-        tokio::spawn(async move {
+    let rule = owned_rule("feed", 1_000_000, 600 * SECOND).with_lease(LEASE);
+    let rule = Arc::new(rule.expect("leases"));
+    let counts = crowd(3, |_| {
+        let (leases, rule) = (Resilient::bare(redis.clone()), Arc::clone(&rule));
+        async move {
             let (mut allowed, mut leased) = (0_u64, 0_u64);
             for number in 0..30_000 {
-                let decision = leases.take(&take(&rule)).await.expect("decides");
+                let decision = ask(&leases, &rule).await;
                 allowed += u64::from(decision.is_allowed());
                 leased += u64::from(decision.source() == Source::Lease);
                 if number % 500 == 0 {
-                    sleep(Duration::from_millis(2)).await;
+                    sleep(millis(2)).await;
                 }
             }
             (allowed, leased)
-        })
-    });
-    let (mut allowed, mut leased) = (0, 0);
-    for task in tasks.collect::<Vec<_>>() {
-        let counts = task.await.expect("no panic");
-        (allowed, leased) = (allowed + counts.0, leased + counts.1);
-    }
+        }
+    })
+    .await;
+    let allowed: u64 = counts.iter().map(|counts| counts.0).sum();
+    let leased: u64 = counts.iter().map(|counts| counts.1).sum();
     assert_eq!(allowed, 90_000);
     assert!(leased > 45_000, "{leased}");
-    for _ in 0..400 {
-        sleep(Duration::from_millis(25)).await;
-        let left = redis.peek(&take(&rule)).await.expect("decides").remaining();
-        if left == 1_000_000 - allowed {
-            return;
-        }
-    }
-    panic!("units are missing");
+    let take = take(&rule);
+    let is_given_back = async || remaining(&redis, &take).await == 1_000_000 - allowed;
+    eventually("no units are missing", is_given_back).await;
 }
 
 #[test]
 fn rules_with_leases() {
     let rule = || Rule::new("a", [Quota::per_second(10), Quota::per_minute(100)]).expect("valid");
     let leased = rule().with_lease(SECOND).expect("leases");
-    assert_eq!(
-        leased.lease(),
-        Some(Duration::from_millis(20)),
-        "a fiftieth of a second"
-    );
+    assert_eq!(leased.lease(), Some(millis(20)), "a fiftieth of a second");
     assert_eq!(leased.quotas()[1].window().as_millis(), 60_000);
-    let millis = |lease| rule().with_lease(lease).expect("leases").lease();
-    assert_eq!(
-        millis(Duration::from_micros(1_999)),
-        Some(Duration::from_millis(1))
-    );
-    let short = Quota::new(Duration::from_millis(49), 10).expect("valid");
+    let lease = |lease| rule().with_lease(lease).expect("leases").lease();
+    assert_eq!(lease(Duration::from_micros(1_999)), Some(millis(1)));
+    let short = Quota::new(millis(49), 10).expect("valid");
     let short = Rule::new("a", [short]).expect("valid").with_lease(SECOND);
     assert_eq!(short.expect("none").lease(), None);
     assert_eq!(

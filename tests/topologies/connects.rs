@@ -116,6 +116,9 @@ async fn a_mute_master_does_not_hold_up_the_connection() {
         let seeds = cluster.nodes[1..].iter().map(Process::url);
         store(RedisAddress::cluster(seeds).expect("valid")).await;
         best = best.min(begun.elapsed());
+        if best < millis(1_500) {
+            break;
+        }
     }
     cluster.nodes[0].signal("CONT");
     println!(

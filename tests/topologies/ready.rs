@@ -134,7 +134,7 @@ async fn a_cluster_is_ready_with_all_its_masters() {
     let seeds = cluster.nodes[1..].iter().map(Process::address);
     let url = format!("redis-cluster://{}", seeds.collect::<Vec<_>>().join(","));
     let store = resilient(&url);
-    let error = store.ready(SHORT * 3).await.expect_err("one is mute");
+    let error = store.ready(SHORT * 2).await.expect_err("one is mute");
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
     let connected = store.clone().connect().await;
     connected.expect("one master is enough for that");
@@ -151,7 +151,7 @@ async fn a_cluster_is_ready_with_all_its_masters() {
         node.run::<()>(&format!("CLUSTER DELSLOTS {slot}"));
     }
     let store = resilient(&url);
-    let error = message(store.ready(SHORT * 3).await);
+    let error = message(store.ready(SHORT * 2).await);
     assert!(error.contains("some slots have no master"), "{error}");
     let (ready, ()) = tokio::join!(store.ready(PATIENT), async {
         sleep(SHORT).await;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use kit::cluster::{Cluster, Plan};
 use tidegate::key::Everyone;
+use tidegate::limiter::RateLimiter;
 use tidegate::rule::Subject;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
-use kit::{PATIENT, SECOND, millis};
+use kit::{HOUR, LimiterCalls, PATIENT, SECOND, eventually, millis, overall};
 use tokio::time::sleep;
 
 const MAX: u64 = 1_000_000;
@@ -60,10 +61,7 @@ async fn takes_over_several_counts_follow_their_slot() {
     for name in ["alice", "bob", "carol"] {
         assert_eq!(allowed(&store, &take(name), 2).await, 2);
     }
-    let moving = async {
-        let moves = move_about(&cluster, "CurrentLimiter:{p}:everyone", 2).await;
-        assert_eq!(moves, 2);
-    };
+    let moving = move_about(&cluster, "CurrentLimiter:{p}:everyone", 2);
     let mut admitted = 6;
     let mut asking = Box::pin(async {
         loop {
@@ -101,16 +99,11 @@ async fn takes_over_several_counts_follow_their_slot() {
     );
 }
 
-/// Moves the slot of a key from master to master, key by key. Tells how many moves there were.
-async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
-    let slot = cluster.slot(key);
-    let (mut from, mut moved) = (cluster.owner(key), 0);
+/// Moves the slot of a key from master to master, key by key.
+async fn move_about(cluster: &Cluster, key: &str, moves: usize) {
     for _ in 0..moves {
-        let to = (from + 1) % 3;
+        let (slot, from, to) = cluster.begin_move(key);
         let (source, target) = (&cluster.nodes[from], &cluster.nodes[to]);
-        let (source_id, target_id) = (cluster.id(from), cluster.id(to));
-        target.run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
-        source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
         sleep(millis(30)).await;
         loop {
             let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
@@ -123,10 +116,8 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
             }
         }
         cluster.give_slot(slot, to);
-        (from, moved) = (to, moved + 1);
         sleep(millis(30)).await;
     }
-    moved
 }
 
 /// Each of two masters says that the other one has the slot, as they do for a moment at the end of
@@ -158,18 +149,14 @@ async fn counts_are_exact_while_their_slot_moves() {
     let load = Load::patient(&store, &take("p", FEW), 4);
     load.decided().await;
     let fault = Instant::now();
-    let moves = move_about(&cluster, "CurrentLimiter:p", 6).await;
+    move_about(&cluster, "CurrentLimiter:p", 3).await;
     load.denied().await;
     let report = load.stop().await;
     let counts = format!(
         "{} allowed, and at most {FEW} in the hour",
         report.allowed()
     );
-    report.row(
-        &format!("ASK: {moves} moves of a slot, key by key"),
-        &counts,
-        fault,
-    );
+    report.row("ASK: moves of a slot, key by key", &counts, fault);
     assert!(report.allowed() <= FEW, "{}", report.allowed());
     report.assert_no_failure();
     assert_eq!(report.allowed(), FEW, "every unit was to be had");
@@ -181,13 +168,8 @@ async fn counts_are_exact_while_their_slot_moves() {
 async fn askings_do_not_get_mixed_up() {
     let cluster = Cluster::start(&Plan::default());
     let store = store(cluster.url()).await;
-    let key = "CurrentLimiter:p";
-    let (slot, from) = (cluster.slot(key), cluster.owner(key));
-    let to = (from + 1) % 3;
-    let (source_id, target_id) = (cluster.id(from), cluster.id(to));
     // The key is on its way, and stays so: each call is an `ASK`.
-    cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
-    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+    cluster.begin_move("CurrentLimiter:p");
     let load = Load::patient(&store, &take("p", MAX), 32);
     load.decided().await;
     let fault = Instant::now();
@@ -195,15 +177,8 @@ async fn askings_do_not_get_mixed_up() {
     let report = load.stop().await;
     report.row("ASK for each of many calls at once", "all", fault);
     report.assert_no_failure();
-    let left = store
-        .take(&take("p", MAX).with_cost(0))
-        .await
-        .expect("a decision");
-    assert_eq!(
-        MAX - left.remaining(),
-        report.allowed(),
-        "each was counted once"
-    );
+    let counted = kit::charged(&store, &take("p", MAX)).await;
+    assert_eq!(counted, report.allowed(), "each was counted once");
 }
 
 /// The node that a slot moves to has lost its scripts: they come behind `ASKING`, too.
@@ -211,12 +186,7 @@ async fn askings_do_not_get_mixed_up() {
 async fn an_asked_node_is_sent_the_scripts() {
     let cluster = Cluster::start(&Plan::default());
     let store = store(cluster.url()).await;
-    let key = "CurrentLimiter:p";
-    let (slot, from) = (cluster.slot(key), cluster.owner(key));
-    let to = (from + 1) % 3;
-    let (source_id, target_id) = (cluster.id(from), cluster.id(to));
-    cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
-    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+    cluster.begin_move("CurrentLimiter:p");
     for node in &cluster.nodes {
         node.run::<()>("SCRIPT FLUSH");
     }
@@ -239,7 +209,7 @@ async fn six_moves_and_a_failover_cost_no_decision() {
         load.decided().await;
     }
     let fault = Instant::now();
-    let moves = move_about(&cluster, "CurrentLimiter:path0", 6).await;
+    move_about(&cluster, "CurrentLimiter:path0", 6).await;
     // What the master has not sent to its replica yet is sent before that one takes over.
     cluster.nodes[3].run::<()>("CLUSTER FAILOVER");
     cluster.nodes[3].becomes("master").await;
@@ -248,10 +218,9 @@ async fn six_moves_and_a_failover_cost_no_decision() {
     }
     for (path, load) in paths.iter().zip(loads) {
         let report = load.stop().await;
-        let peek = store.take(&take(path, MAX).with_cost(0)).await;
-        let counted = MAX - peek.expect("a decision").remaining();
+        let counted = kit::charged(&store, &take(path, MAX)).await;
         let counts = format!("{} allowed, {counted} counted", report.allowed());
-        let row = format!("{moves} moves of a slot and CLUSTER FAILOVER: {path}");
+        let row = format!("moves of a slot and CLUSTER FAILOVER: {path}");
         report.row(&row, &counts, fault);
         report.assert_no_failure();
         assert_eq!(report.allowed(), counted, "{path}");
@@ -263,24 +232,14 @@ async fn six_moves_and_a_failover_cost_no_decision() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_of_a_moving_slot() {
     let cluster = Cluster::start(&Plan::default());
-    let redis = Redis::connect(cluster.url())
-        .await
-        .expect("a running cluster");
+    let redis = Redis::connect(cluster.url()).await;
+    let redis = redis.expect("a running cluster");
     let store = RedisStore::of(&redis);
-    let limiter = tidegate::limiter::RateLimiter::new(&redis, "limiter");
-    let hour = Duration::from_secs(3_600);
-    let begun = Instant::now();
-    let rate = async || {
-        let overall = tidegate::limiter::RateType::Overall;
-        limiter
-            .try_set_rate(tidegate::limiter::Rate::new(overall, 100, hour).expect("valid"))
-            .await
-    };
+    let limiter = RateLimiter::new(&redis, "limiter");
     // Connecting to the node may take a busy machine longer than questions wait for it.
-    while let Err(error) = rate().await {
-        assert!(begun.elapsed() < PATIENT, "{error}");
-    }
-    assert!(limiter.try_acquire(40).await.expect("an answer"));
+    let is_set = async || limiter.try_set_rate(overall(100, HOUR)).await.is_ok();
+    eventually("the rate is set", is_set).await;
+    assert!(limiter.takes(40).await);
     let asked = tokio::spawn({
         let limiter = limiter.clone();
         async move {
@@ -302,21 +261,13 @@ async fn several_keys_of_a_moving_slot() {
             (granted, failed, slowest)
         }
     });
-    let moves = move_about(&cluster, "limiter", 3).await;
+    move_about(&cluster, "limiter", 3).await;
     let (granted, failed, slowest) = asked.await.expect("no panic");
-    println!(
-        "| TRYAGAIN: {moves} moves of a limiter's slot | Unavailable {failed}x | {} ms | {granted} granted, at most 100 | - |",
-        slowest.as_millis()
-    );
+    println!("TRYAGAIN: {failed} of 300 failed, the slowest {slowest:?}, {granted} granted");
     assert!(granted <= 100, "{granted}");
-    assert!(
-        slowest < Redis::DEFAULT_TIMEOUT + kit::load::HICCUP,
-        "{slowest:?}"
-    );
-    let left = limiter.available_permits().await.expect("an answer");
-    assert!(
-        left <= 100 - granted,
-        "{left} left of 100, {granted} granted"
-    );
+    let bound = Redis::DEFAULT_TIMEOUT + kit::load::HICCUP;
+    assert!(slowest < bound, "{slowest:?}");
+    let left = limiter.free().await;
+    assert!(left + granted <= 100, "{left} left, {granted} granted");
     assert_eq!(allowed(&store.timeout(PATIENT), &take("q", 3), 5).await, 3);
 }

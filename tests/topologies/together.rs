@@ -2,15 +2,16 @@
 
 use kit::load::{allowed, store, take, until};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
+use kit::ask_all;
 use kit::cluster::{Cluster, Plan};
+use kit::lock_oracle::Ledger;
 use kit::log::Log;
 use kit::process::Process;
 use kit::sentinels::Sentinels;
-use kit::{PATIENT, SECOND, millis};
+use kit::{HOUR, LimiterCalls, LockCalls, PATIENT, SECOND, frees, handle, millis, overall};
 use redis::cmd;
 use tidegate::key::Everyone;
 use tidegate::limiter::RateLimiter;
@@ -20,32 +21,13 @@ use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
-async fn handle(url: &str) -> Redis {
-    let redis = Redis::connect(url).await.expect("a running Redis");
-    redis.timeout(PATIENT)
-}
-
 /// Many keys, in batches, and what is given back.
 async fn takes_and_refunds(store: &RedisStore) {
-    let ways = [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::Gcra,
-        Algorithm::FixedWindow,
-    ];
-    for algorithm in ways {
-        let rule = Rule::new(
-            &format!("{algorithm:?}"),
-            [Quota::new(HOUR, 3).expect("a quota")],
-        );
-        let rule = Arc::new(rule.expect("a valid rule").with_algorithm(algorithm));
-        let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
+    for algorithm in Algorithm::ALL {
+        let rule = kit::clocked::by(algorithm, algorithm.name(), 3, HOUR);
+        let user = |user: u32| kit::take(&rule, user);
         let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
-        let decisions = try_join_all(batch.iter().map(|take| store.take(take)))
-            .await
-            .expect("decisions");
+        let decisions = ask_all(store, &batch).await.expect("decisions");
         let allowed = decisions.iter().filter(|decision| decision.is_allowed());
         assert_eq!(allowed.count(), 600, "{algorithm:?}");
         // The last of three that were allowed.
@@ -54,9 +36,7 @@ async fn takes_and_refunds(store: &RedisStore) {
             let back = store.refund(take, &receipt).await.expect("an answer");
             assert_eq!(back, 1, "{algorithm:?}");
         }
-        let again = try_join_all(batch[..5].iter().map(|take| store.take(take)))
-            .await
-            .expect("decisions");
+        let again = ask_all(store, &batch[..5]).await.expect("decisions");
         let again = again.iter().filter(|decision| decision.is_allowed());
         assert_eq!(again.count(), 1, "{algorithm:?}");
     }
@@ -66,16 +46,10 @@ async fn takes_and_refunds(store: &RedisStore) {
 async fn limiter_and_lock(url: &str, name: &str) {
     let (here, there) = (handle(url).await, handle(url).await);
     let limiter = RateLimiter::new(&here, name);
-    limiter
-        .try_set_rate(tidegate::limiter::Rate::overall(5, HOUR).expect("valid"))
-        .await
-        .expect("a rate");
-    let mut granted = 0;
-    for _ in 0..8 {
-        granted += u64::from(limiter.try_acquire(1).await.expect("an answer"));
-    }
-    assert_eq!(granted, 5);
-    assert_eq!(limiter.available_permits().await.expect("an answer"), 0);
+    assert!(limiter.sets_first(overall(5, HOUR)).await);
+    let granted = join_all((0..8).map(|_| limiter.takes(1))).await;
+    assert_eq!(granted.iter().filter(|is_granted| **is_granted).count(), 5);
+    assert_eq!(limiter.free().await, 0);
     assert!(limiter.delete().await.expect("an answer"));
 
     hand_overs(url, &here, &there, &format!("{name}-lock")).await;
@@ -96,41 +70,34 @@ async fn hand_overs(url: &str, here: &Redis, there: &Redis, name: &str) {
 }
 
 async fn hand_over(here: &Redis, there: &Redis, name: &str) -> Duration {
-    let guard = Lock::new(here, name).lock().await.expect("a lock");
+    let guard = Lock::new(here, name).holds().await;
     let waiting = tokio::spawn({
         let lock = Lock::new(there, name);
         async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
     });
     sleep(millis(150)).await;
     let released = Instant::now();
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     taken - released
 }
 
 /// Never two at once, though they hear of releases over any node of the cluster.
 async fn one_at_a_time(url: &str) {
-    let inside = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for _ in 0..3 {
-        let redis = handle(url).await;
-        for _ in 0..4 {
-            let (lock, inside) = (Lock::new(&redis, "one"), Arc::clone(&inside));
-            tasks.push(tokio::spawn(async move {
-                for _ in 0..10 {
-                    let guard = lock.lock().await.expect("a lock");
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    guard.release().await.expect("it was held");
-                }
-            }));
+    let ledger = Ledger::default();
+    let handles = [handle(url).await, handle(url).await, handle(url).await];
+    kit::crowd(12, |at| {
+        let (lock, ledger) = (Lock::new(&handles[at as usize % 3], "one"), ledger.clone());
+        async move {
+            for _ in 0..10 {
+                let guard = lock.holds().await;
+                ledger.pass(&guard).await;
+                frees(guard).await;
+            }
         }
-    }
-    for task in tasks {
-        task.await.expect("no panic");
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,9 +105,8 @@ async fn on_a_cluster() {
     let cluster = Cluster::start(&Plan::default());
     let url = cluster.url();
     takes_and_refunds(&store(&url).await).await;
-    for name in ["a", "b", "c", "{eu}:d", "e}f{g}"] {
-        limiter_and_lock(&url, name).await;
-    }
+    let names = ["a", "b", "c", "{eu}:d", "e}f{g}"];
+    join_all(names.map(|name| limiter_and_lock(&url, name))).await;
     one_at_a_time(&url).await;
     for node in &cluster.nodes {
         let keys: u64 = node.run("DBSIZE");
@@ -262,13 +228,13 @@ async fn a_waiter_moves_with_its_master() {
         sleep(millis(10)).await;
     }
     let released = Instant::now();
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
     println!(
         "| SENTINEL FAILOVER while somebody waits for a lock | the lock, {} ms after its release | - | - | - |",
         (taken - released).as_millis()
     );
-    guard.release().await.expect("it was held");
+    frees(guard).await;
     hand_overs(&url, &here, &there, "l").await;
 }
 
@@ -358,8 +324,7 @@ async fn no_permit_is_granted_twice() {
     let cluster = Cluster::start(&Plan::default());
     let redis = handle(&cluster.url()).await;
     let limiter = RateLimiter::new(&redis, "limiter");
-    let set = limiter.try_set_rate(tidegate::limiter::Rate::overall(1_000, HOUR).expect("valid"));
-    set.await.expect("a rate");
+    assert!(limiter.sets_first(overall(1_000, HOUR)).await);
     let node = &cluster.nodes[cluster.owner("limiter")];
     let ask = async || limiter.try_acquire(1).await.map(drop);
     let counted = async || {

@@ -4,24 +4,18 @@
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
 use futures_util::future::join_all;
-use http::{Request, StatusCode};
 use kit::Redis;
 use kit::log::Log;
 use tidegate::decision::Source;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, Quota, RedisStore, Resilient, Rule, Store};
+use tidegate::{Limits, RedisStore, Resilient, Store};
 use tokio::task::yield_now;
-use tower::ServiceExt;
-
-use crate::flights::script_calls;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 const REQUESTS: usize = 20;
-const MAX: u32 = 10;
+const MAX: u64 = 10;
 
 /// A service behind a limit of [`MAX`], whose store asks no more after one failure.
 struct Service {
@@ -42,9 +36,9 @@ impl Service {
             false => Resilient::new(store.timeout(TIMEOUT)),
         };
         let store = store.failures(1).processes(2);
-        let rule = Rule::new("slow", [Quota::per_hour(MAX)]).expect("valid");
+        let rule = kit::per_hour("slow", MAX);
         let limits = Limits::new([rule]).store(store.clone());
-        let app = Router::new().route("/", get(|| async { "1" }).layer(limits.layer("slow")));
+        let app = kit::app(limits.layer("slow"));
         Self {
             server,
             store,
@@ -55,13 +49,8 @@ impl Service {
 
     /// How many of these requests at the same time were admitted.
     async fn admits(&self, requests: usize) -> usize {
-        let requests = (0..requests).map(|_| {
-            let request = Request::get("/").body(Body::empty()).expect("valid");
-            self.app.clone().oneshot(request)
-        });
-        let responses = join_all(requests).await.into_iter();
-        let statuses = responses.map(|response| response.expect("axum does not fail").status());
-        statuses.filter(|status| *status == StatusCode::OK).count()
+        let statuses = join_all((0..requests).map(|_| kit::http::status(&self.app, "/"))).await;
+        statuses.iter().filter(|status| status.is_success()).count()
     }
 
     fn counted(&self) -> RuleSnapshot {
@@ -85,9 +74,9 @@ async fn a_blocked_process_lets_redis_decide(
 ) {
     let service = Service::start(is_of_wrapper).await;
     let log = Log::start();
-    let before = script_calls(&service.server);
+    let before = service.server.script_calls();
     let blocks = async {
-        while !may_block(script_calls(&service.server) - before) {
+        while !may_block(service.server.script_calls() - before) {
             yield_now().await;
         }
         std::thread::sleep(2 * TIMEOUT);

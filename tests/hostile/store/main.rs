@@ -4,10 +4,12 @@
 mod bytes;
 mod charges;
 mod denial_cache;
+mod denied_flood;
 mod door;
 mod extremes;
 mod flood;
 mod joint;
+mod lag;
 mod latency;
 mod lone;
 mod order;

@@ -97,8 +97,6 @@ async fn a_slot_moves_key_by_key() {
     let store = connect(&cluster).await.prefix("{eu}:");
     let rule = rule("moves", 1_000_000, HOUR);
     let takes: Vec<_> = (0..KEYS).map(|key| take(&rule, key)).collect();
-    let (slot, from) = (cluster.slot("{eu}:moves:0"), cluster.owner("{eu}:moves:0"));
-    let to = (from + 1) % 3;
     let mut asked = 0;
     let mut ask = async || {
         let singles = takes
@@ -113,9 +111,7 @@ async fn a_slot_moves_key_by_key() {
         asked += 3;
     };
     ask().await;
-    let ids = [cluster.id(from), cluster.id(to)];
-    cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
-    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+    let (slot, from, to) = cluster.begin_move("{eu}:moves:0");
     ask().await;
     let port = cluster.nodes[to].port;
     for key in 0..KEYS {

@@ -5,6 +5,7 @@ mod acl;
 mod certificates;
 mod cluster;
 mod cluster_faults;
+mod connecting;
 mod lost_flights;
 mod secrets;
 mod sentinel_faults;

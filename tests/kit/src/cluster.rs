@@ -128,6 +128,17 @@ impl Cluster {
         owner.expect("every slot has a master")
     }
 
+    /// Begins to move the slot of a key to the next master: from then on its keys are on their way.
+    /// Tells the slot, and between which nodes.
+    pub fn begin_move(&self, key: &str) -> (usize, usize, usize) {
+        let (slot, from) = (self.slot(key), self.owner(key));
+        let to = (from + 1) % self.masters;
+        let [source, target] = [self.id(from), self.id(to)];
+        self.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
+        self.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+        (slot, from, to)
+    }
+
     /// Tells all masters whose a slot is.
     pub fn give_slot(&self, slot: usize, to: usize) {
         let id = self.id(to);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::redis::IntoRedisAddress;
 use tidegate::store::StoreErrorKind;
-use tidegate::{RedisStore, Store, Take};
+use tidegate::{Key, RedisStore, Store, Take};
 use tokio::task::JoinHandle;
 
 /// What a store may take for an answer, where servers are hurt.
@@ -132,7 +132,7 @@ async fn ask(
 
 /// A take of 1 by nobody in particular, of so many an hour.
 pub fn take(path: &str, max: u64) -> Take {
-    crate::take(&crate::rule(path, max, crate::HOUR), "")
+    Take::new(crate::rule(path, max, crate::HOUR), Key::default())
 }
 
 /// A store with a time-out that only a hanging server exceeds.

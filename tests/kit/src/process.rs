@@ -123,6 +123,11 @@ impl Process {
         crate::server::words(command).query(&mut self.try_connection()?)
     }
 
+    /// Calls of these commands so far, such as `evalsha`.
+    pub fn calls(&self, commands: &[&str]) -> u64 {
+        crate::server::calls_of(&self.run::<String>("INFO commandstats"), commands)
+    }
+
     /// Waits until it is a `master`, or a `slave`.
     pub async fn becomes(&self, role: &str) {
         let is_so = || {
@@ -144,6 +149,13 @@ impl Process {
     pub fn kill(&mut self) {
         self.child.kill().expect("our child");
         self.child.wait().expect("our child");
+    }
+
+    /// Starts it again, after [`Process::kill`], with these arguments besides, and does not wait.
+    pub fn respawn(&mut self, besides: &[&str]) {
+        let besides = besides.iter().map(|&word| word.to_owned());
+        self.arguments.extend(besides);
+        self.child = spawn(&self.folder, &self.arguments);
     }
 
     /// Starts it again, after [`Process::kill`], with what it wrote down in its folder.

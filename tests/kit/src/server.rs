@@ -119,15 +119,7 @@ impl Redis {
 
     /// Calls of these commands so far, such as `evalsha`.
     pub fn calls(&self, commands: &[&str]) -> u64 {
-        let stats: String = self.run("INFO commandstats");
-        let calls = stats.lines().filter_map(|line| {
-            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            let (calls, _) = rest.split_once(',')?;
-            commands
-                .contains(&name)
-                .then(|| calls.parse::<u64>().expect("a number"))
-        });
-        calls.sum()
+        calls_of(&self.run::<String>("INFO commandstats"), commands)
     }
 
     /// Calls of scripts so far.
@@ -185,6 +177,17 @@ impl Redis {
         let addr = self.server.addr.clone();
         self.server = spawn(addr, &self.arguments, self.folder.path());
     }
+}
+
+/// Of what `INFO commandstats` shows.
+pub(crate) fn calls_of(stats: &str, commands: &[&str]) -> u64 {
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let (calls, _) = rest.split_once(',')?;
+        let calls = calls.parse::<u64>().expect("a number");
+        commands.contains(&name).then_some(calls)
+    });
+    calls.sum()
 }
 
 pub(crate) fn words(command: &str) -> redis::Cmd {

@@ -1,6 +1,6 @@
 //! The breaker's task: whose it is, when it ends, and what happens without it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate::Resilient;
 use tidegate::store::StoreErrorKind as Kind;
@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::breaker::open;
 use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
+use kit::millis;
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -74,7 +75,7 @@ fn it_outlives_the_runtime_that_it_opened_in() {
     drop(first);
     let second = runtime().expect("a runtime");
     second.block_on(async {
-        sleep(Duration::from_millis(100)).await;
+        sleep(millis(100)).await;
         assert!(ask(&store, &take()).await.is_allowed());
         assert!(ask(&store, &take()).await.is_allowed());
     });
@@ -84,7 +85,7 @@ fn it_outlives_the_runtime_that_it_opened_in() {
 /// Without a runtime nobody looks: one request does, after the time.
 #[test]
 fn without_a_runtime_a_request_finds_out() {
-    let pause = Duration::from_millis(500);
+    let pause = millis(500);
     let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
     let store = Resilient::bare(flaky.clone())
         .failures(2)

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::Request;
 use kit::log::Log;
+use kit::{app, http};
 use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Header, RateLimitLayer, Resilient, Store};
 use tokio::time::sleep;
-use tower::ServiceExt;
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, ask, quota, rule, take};
@@ -68,12 +64,10 @@ async fn a_cached_denial_is_no_recovery() {
         let store = Resilient::new(flaky.clone()).fallback(share).build();
         let rule = rule(quota(1, 600 * SECOND)).with_key(Header::new("tenant"));
         let layer = RateLimitLayer::from_rule(rule).store(store);
-        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        let app = app(layer);
         let status = async |tenant: &str| {
-            let request = Request::get("/").header("tenant", tenant);
-            let request = request.body(Body::empty()).expect("valid");
-            let response = app.clone().oneshot(request).await.expect("infallible");
-            response.status().as_u16()
+            let fields = format!("tenant: {tenant}");
+            http::ask(&app, "/", &fields).await.status
         };
         assert_eq!((status("a").await, status("a").await), (200, 429));
         flaky.set(Mode::Fails(Kind::Timeout));
@@ -133,12 +127,8 @@ async fn a_missing_fallback_is_told_once() {
     let rule = rule(quota(5, SECOND)).with_on_error(OnError::Fallback);
     let status = async |store: Arc<dyn Store>| {
         let layer = RateLimitLayer::from_rule(rule.clone()).store(store);
-        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
-        for _ in 0..50 {
-            let request = Request::get("/").body(Body::empty()).expect("valid");
-            let response = app.clone().oneshot(request).await.expect("infallible");
-            assert_eq!(response.status().as_u16(), 503);
-        }
+        let statuses = http::statuses(&app(layer), "/", "", 50).await;
+        assert_eq!(statuses, [503; 50]);
         log.lines()
     };
     let flaky = || FlakyStore::new(Mode::Fails(Kind::Timeout));

@@ -9,7 +9,7 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, SECOND, ask, quota, rule, take_of};
+use super::{FlakyStore, SECOND, allowed, ask, charge, quota, refunds, rule, take_from, take_of};
 
 /// A fallback whose own time stands still.
 fn fallback(flaky: &FlakyStore, share: Share) -> (Resilient<FlakyStore>, ManualClock) {
@@ -28,26 +28,16 @@ fn gone() -> FlakyStore {
     FlakyStore::new(Mode::Fails(Kind::Timeout))
 }
 
-async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
-    let mut allowed = 0;
-    for _ in 0..times {
-        allowed += usize::from(ask(store, take).await.is_allowed());
-    }
-    allowed
-}
-
 #[tokio::test]
 async fn a_decision_says_who_made_it_and_why() {
     for mode in [Mode::Fails(Kind::Timeout), Mode::FailsAtOnce(Kind::Timeout)] {
         let flaky = FlakyStore::new(mode);
         let (store, _) = fallback(&flaky, Share::of_processes(2));
-        let take = take_of(rule(quota(4, SECOND)));
+        let take = take_from(4, SECOND);
         let decision = ask(&store, &take).await;
         assert!(decision.is_allowed());
-        assert_eq!(
-            (decision.source(), decision.remaining()),
-            (Source::Fallback, 1)
-        );
+        let is = (decision.source(), decision.remaining());
+        assert_eq!(is, (Source::Fallback, 1));
         let failure = decision.failure().expect("a reason");
         assert_eq!(failure.kind(), Kind::Timeout);
         assert_eq!(failure.to_string(), "the store is broken");
@@ -58,10 +48,8 @@ async fn a_decision_says_who_made_it_and_why() {
         // And the store decides again as soon as it can, by its own count.
         flaky.set(Mode::Works);
         let decision = ask(&store, &take).await;
-        assert_eq!(
-            (decision.source(), decision.remaining()),
-            (Source::Local, 3)
-        );
+        let is = (decision.source(), decision.remaining());
+        assert_eq!(is, (Source::Local, 3));
         assert!(decision.failure().is_none());
         assert_eq!(store.name(), "flaky");
     }
@@ -72,19 +60,15 @@ async fn a_decision_says_who_made_it_and_why() {
 async fn nothing_is_charged_twice() {
     let flaky = gone();
     let (store, _) = fallback(&flaky, Share::of_processes(1));
-    let take = take_of(rule(quota(10, 60 * SECOND)));
+    let take = take_from(10, 60 * SECOND);
     assert_eq!(allowed(&store, &take, 4).await, 4);
     assert!(flaky.memory().is_empty());
     flaky.set(Mode::Works);
     assert_eq!(allowed(&store, &take, 3).await, 3);
-    assert_eq!(
-        ask(flaky.memory(), &take.clone().with_cost(0))
-            .await
-            .remaining(),
-        7
-    );
+    let look = take.clone().with_cost(0);
+    assert_eq!(ask(flaky.memory(), &look).await.remaining(), 7);
     flaky.set(Mode::Fails(Kind::Timeout));
-    assert_eq!(ask(&store, &take.clone().with_cost(0)).await.remaining(), 6);
+    assert_eq!(ask(&store, &look).await.remaining(), 6);
 }
 
 /// What is admitted in any window, while the store comes and goes.
@@ -139,29 +123,24 @@ async fn never_above_the_share_in_any_window() {
 
 #[tokio::test]
 async fn a_burst_is_shared_too() {
-    let flaky = gone();
-    let (store, clock) = fallback(&flaky, Share::of_processes(4));
+    let (store, clock) = fallback(&gone(), Share::of_processes(4));
     let smooth = quota(60, 60 * SECOND).with_burst(12).expect("valid");
     let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra));
     assert_eq!(allowed(&store, &take, 20).await, 3);
     clock.set(clock.now() + 4_000_000);
-    assert_eq!(
-        allowed(&store, &take, 20).await,
-        1,
-        "a quarter of one a second"
-    );
+    let allowed = allowed(&store, &take, 20).await;
+    assert_eq!(allowed, 1, "a quarter of one a second");
 }
 
 #[tokio::test]
 async fn what_nobody_may_nobody_may_here() {
-    let flaky = gone();
-    let (store, _) = fallback(&flaky, Share::of_processes(2));
-    let none = take_of(rule(quota(0, SECOND)));
+    let (store, _) = fallback(&gone(), Share::of_processes(2));
+    let none = take_from(0, SECOND);
     assert_eq!(ask(&store, &none).await.verdict(), Verdict::Never);
     let much = take_of(rule(quota(4, SECOND)).with_cost(5));
     assert_eq!(ask(&store, &much).await.verdict(), Verdict::Never);
     // More than the share, by a take that costs more than its rule says.
-    let three = take_of(rule(quota(4, SECOND))).with_cost(3);
+    let three = take_from(4, SECOND).with_cost(3);
     assert_eq!(ask(&store, &three).await.verdict(), Verdict::Never);
 }
 
@@ -173,21 +152,15 @@ async fn each_quota_has_its_share() {
     let rule = Rule::new("p", [quota(4, SECOND), quota(100, 60 * SECOND)]).expect("valid");
     let take = take_of(rule);
     let decision = ask(&store, &take).await;
-    let remaining: Vec<_> = decision
-        .quotas()
-        .iter()
-        .map(|state| state.remaining())
-        .collect();
+    let states = decision.quotas().iter();
+    let remaining: Vec<_> = states.map(|state| state.remaining()).collect();
     assert_eq!(remaining, [1, 49]);
     // Another share of the same rule is another one.
     let (other, _) = fallback(&flaky, Share::of_processes(4));
     assert_eq!(ask(&other, &take).await.remaining(), 0);
     assert_eq!(ask(&store, &take).await.remaining(), 0);
     // And a rule that was made of this one has its own.
-    let dearer = Take::new(
-        Arc::new(Rule::clone(take.rule()).with_cost(2)),
-        Key::default(),
-    );
+    let dearer = take_of(Rule::clone(take.rule()).with_cost(2));
     let (fresh, _) = fallback(&flaky, Share::of_processes(4));
     assert!(
         ask(&fresh, &dearer).await.is_allowed(),
@@ -197,13 +170,11 @@ async fn each_quota_has_its_share() {
 
 #[tokio::test]
 async fn a_rule_that_says_something_else_gets_the_error() {
-    let flaky = gone();
-    let (store, _) = fallback(&flaky, Share::of_processes(1));
+    let (store, _) = fallback(&gone(), Share::of_processes(1));
     let of = |on_error| take_of(rule(Quota::per_second(5)).with_on_error(on_error));
     let (respond, proceed) = (of(OnError::Respond), of(OnError::Proceed));
-    let dynamic: &dyn Store = &store;
     for take in [&respond, &proceed] {
-        let error = dynamic.take(take).await.expect_err("passed on");
+        let error = store.take(take).await.expect_err("passed on");
         assert_eq!(error.kind(), Kind::Timeout);
     }
     assert!(ask(&store, &of(OnError::Fallback)).await.is_allowed());
@@ -213,7 +184,7 @@ async fn a_rule_that_says_something_else_gets_the_error() {
 async fn a_refund_goes_where_the_receipt_is_from() {
     let flaky = gone();
     let (store, _) = fallback(&flaky, Share::of_processes(1));
-    let take = take_of(rule(quota(10, 60 * SECOND)));
+    let take = take_from(10, 60 * SECOND);
     let here = ask(&store, &take.clone().with_cost(4)).await.receipt();
     let here = here.expect("charged here");
     flaky.set(Mode::Works);
@@ -222,20 +193,16 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     let look = take.clone().with_cost(0);
 
     let whole = take.clone().with_cost(10);
-    assert_eq!(store.refund(&whole, &here).await.expect("answers"), 4);
-    assert_eq!(
-        store.refund(&whole, &here).await.expect("answers"),
-        0,
-        "once"
-    );
+    assert_eq!(refunds(&store, &whole, &here).await, 4);
+    assert_eq!(refunds(&store, &whole, &here).await, 0, "once");
     assert_eq!(ask(&store, &look).await.remaining(), 5, "untouched there");
-    assert_eq!(store.refund(&whole, &there).await.expect("answers"), 5);
+    assert_eq!(refunds(&store, &whole, &there).await, 5);
     assert_eq!(ask(&store, &look).await.remaining(), 10);
 
     flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(ask(&store, &look).await.remaining(), 10);
-    let again = ask(&store, &take).await.receipt().expect("charged here");
-    assert_eq!(store.refund(&take, &again).await.expect("answers"), 1);
+    let again = charge(&store, &take).await;
+    assert_eq!(refunds(&store, &take, &again).await, 1);
     let lost = store.refund(&take, &there).await;
     assert_eq!(lost.expect_err("nobody there").kind(), Kind::Timeout);
 }
@@ -253,7 +220,7 @@ async fn a_reset_forgets_here_and_inside() {
                 .failures(None)
                 .build(),
         };
-        let take = take_of(rule(quota(3, 60 * SECOND)));
+        let take = take_from(3, 60 * SECOND);
         assert_eq!(allowed(&*store, &take, 5).await, 3);
         inner.set(Mode::FailsAtOnce(Kind::Unavailable));
         assert_eq!(allowed(&*store, &take, 5).await, 3);
@@ -275,12 +242,8 @@ async fn its_memory_is_bounded() {
         .fallback(Share::of_processes(1))
         .fallback_keys(2);
     let rule = Arc::new(rule(quota(10, 60 * SECOND)));
-    for (name, expected) in [
-        ("a", None),
-        ("b", None),
-        ("c", Some(Kind::Full)),
-        ("a", None),
-    ] {
+    let full = Some(Kind::Full);
+    for (name, expected) in [("a", None), ("b", None), ("c", full), ("a", None)] {
         let take = Take::new(Arc::clone(&rule), Key::from(name));
         let answer = (&store as &dyn Store).take(&take).await;
         assert_eq!(answer.err().map(|error| error.kind()), expected, "{name}");

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::open;
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, refunds, take};
 
 /// A breaker whose next request is the one that finds out.
 async fn half_open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {
@@ -126,12 +126,11 @@ async fn one_that_is_left_lying_about_is_passed_over() {
 #[tokio::test(start_paused = true)]
 async fn looks_and_refunds_do_not_close_it() {
     let (store, flaky) = half_open(Mode::Writes(Kind::ReadOnly)).await;
-    let dynamic: &dyn Store = &store;
-    assert!(dynamic.peek(&take()).await.is_ok());
-    assert!(dynamic.peek(&take()).await.is_ok());
+    assert!(store.peek(&take()).await.is_ok());
+    assert!(store.peek(&take()).await.is_ok());
     flaky.set(Mode::Works);
     let receipt = Receipt::new(1, 1, 1);
-    assert_eq!(store.refund(&take(), &receipt).await.expect("answered"), 0);
+    assert_eq!(refunds(&store, &take(), &receipt).await, 0);
     flaky.set(Mode::Writes(Kind::ReadOnly));
     assert_eq!(kind(&store).await, Kind::ReadOnly, "one is enough");
     assert_eq!(kind(&store).await, Kind::Unavailable, "open again");
@@ -151,7 +150,7 @@ async fn exactly_one_of_500_goes_through() {
     let tasks = (0..500).map(|_| {
         let (store, refused) = (store.clone(), Arc::clone(&refused));
         tokio::spawn(async move {
-            let answer = (&store as &dyn Store).take(&take()).await;
+            let answer = store.take(&take()).await;
             if let Err(error) = &answer {
                 assert_eq!(error.kind(), Kind::Unavailable);
                 refused.fetch_add(1, Ordering::Relaxed);

@@ -123,7 +123,7 @@ async fn never_more_than_the_bound_on_many_threads() {
         let (store, flaky) = (store.clone(), flaky.clone());
         tokio::spawn(async move {
             for _ in 0..200 {
-                let answer = (&store as &dyn Store).take(&take()).await;
+                let answer = store.take(&take()).await;
                 assert!(flaky.under_way() <= 8);
                 if let Err(error) = answer {
                     assert_eq!(error.kind(), StoreErrorKind::Overloaded);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response, StatusCode};
+use axum::http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
 use tidegate::decision::Source;
@@ -13,14 +13,14 @@ use tidegate::key::KeyError;
 use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{
-    Decision, ErrorCallbackChain, FailOpen, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer,
-    Recovery, Resilient, Store, StoreError,
+    ErrorCallbackChain, FailOpen, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer, Recovery,
+    Resilient, Store, StoreError,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, quota, rule};
-use kit::app_at;
+use kit::{app, http};
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {
@@ -37,20 +37,12 @@ fn layer(mode: Mode) -> RateLimitLayer {
     RateLimitLayer::new("p", 10 * SECOND, 2).store(half(mode))
 }
 
-async fn send(app: &Router, path: &str) -> Response<Body> {
-    let request = Request::get(path).body(Body::empty()).expect("valid");
-    let response = app.clone().oneshot(request).await;
-    response.expect("axum does not fail")
-}
-
 async fn text(app: &Router) -> String {
-    let body = send(app, "/").await.into_body().collect().await;
-    let bytes = body.expect("a whole body").to_bytes();
-    String::from_utf8(bytes.to_vec()).expect("text")
+    http::ask(app, "/", "").await.body
 }
 
 async fn status(app: &Router) -> u16 {
-    send(app, "/").await.status().as_u16()
+    http::ask(app, "/", "").await.status
 }
 
 /// A store that fails at once, and one that has to be waited for.
@@ -59,20 +51,18 @@ const GONE: [Mode; 2] = [Mode::FailsAtOnce(Kind::Timeout), Mode::Fails(Kind::Tim
 #[tokio::test]
 async fn the_fallback_answers_and_the_response_shows_the_rules_own_policy() {
     for mode in GONE {
-        let app = app_at("/", layer(mode));
-        let response = send(&app, "/").await;
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()["ratelimit-policy"], "\"p\";q=2;w=10");
-        assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
-        let decision = Decision::from_extensions(response.extensions()).expect("decided");
+        let app = app(layer(mode));
+        let answer = http::ask(&app, "/", "").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.field("ratelimit-policy"), Some("\"p\";q=2;w=10"));
+        assert_eq!(answer.field("ratelimit"), Some("\"p\";r=0;t=10"));
+        let decision = answer.decision();
         assert_eq!(decision.source(), Source::Fallback);
-        assert_eq!(
-            decision.failure().map(StoreError::kind),
-            Some(Kind::Timeout)
-        );
-        let response = send(&app, "/").await;
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(response.headers()["retry-after"], "10");
+        let failure = decision.failure().map(StoreError::kind);
+        assert_eq!(failure, Some(Kind::Timeout));
+        let answer = http::ask(&app, "/", "").await;
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.field("retry-after"), Some("10"));
     }
 }
 
@@ -95,7 +85,7 @@ async fn a_rule_says_what_becomes_of_it() {
             let limits = Limits::from_toml(toml).expect("valid").store(store);
             let mut answers = Vec::new();
             for path in ["unsaid", "fallback", "respond", "proceed"] {
-                let app = app_at("/", limits.layer(path));
+                let app = app(limits.layer(path));
                 answers.extend([status(&app).await, status(&app).await]);
             }
             assert_eq!(answers, expected);
@@ -122,8 +112,7 @@ async fn callbacks_hear_why_a_fallback_answered() {
     for mode in GONE {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
-        let app = app_at(
-            "/",
+        let app = app(
             layer(mode).on_error(AlsoWithFallback(move |failed: Failed| {
                 assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
                 assert_eq!(
@@ -136,9 +125,9 @@ async fn callbacks_hear_why_a_fallback_answered() {
                 async { Recovery::Propagate }
             })),
         );
-        let response = send(&app, "/").await;
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
+        let answer = http::ask(&app, "/", "").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.field("ratelimit"), Some("\"p\";r=0;t=10"));
         assert_eq!(status(&app).await, 429);
         assert_eq!(heard.load(Ordering::Relaxed), 2);
     }
@@ -148,25 +137,23 @@ async fn callbacks_hear_why_a_fallback_answered() {
 async fn callbacks_may_answer_in_place_of_a_fallback() {
     for mode in GONE {
         let respond = AlsoWithFallback(async |_: Failed| "a callback");
-        let respond = app_at("/", layer(mode).on_error(respond));
+        let respond = app(layer(mode).on_error(respond));
         assert_eq!(text(&respond).await, "a callback");
         assert_eq!(text(&respond).await, "a callback");
         let proceed = AlsoWithFallback(async |_: Failed| Recovery::Proceed);
-        let proceed = app_at("/", layer(mode).on_error(proceed));
+        let proceed = app(layer(mode).on_error(proceed));
         for _ in 0..5 {
-            let response = send(&proceed, "/").await;
-            assert_eq!(response.status(), StatusCode::OK);
-            assert!(!response.headers().contains_key("ratelimit"), "no decision");
+            let answer = http::ask(&proceed, "/", "").await;
+            assert_eq!(answer.status, 200);
+            assert_eq!(answer.field("ratelimit"), None, "no decision");
         }
         let other = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a callback");
-        let other = app_at("/", layer(mode).on_error(other));
+        let other = app(layer(mode).on_error(other));
         assert_eq!((status(&other).await, status(&other).await), (200, 429));
         let panics = async |_: Failed| -> Recovery { panic!("oops") };
         let panics = AlsoWithFallback(panics);
-        assert_eq!(
-            status(&app_at("/", layer(mode).on_error(panics))).await,
-            500
-        );
+        let panics = app(layer(mode).on_error(panics));
+        assert_eq!(status(&panics).await, 500);
     }
 }
 
@@ -185,15 +172,12 @@ async fn callbacks_answer_only_where_no_fallback_has_decided() {
             layer(mode).on_error(FailOpen),
             layer(mode).on_error(Problem),
         ] {
-            let app = app_at("/", layer);
+            let app = app(layer);
             assert_eq!((status(&app).await, status(&app).await), (200, 429));
         }
-        let app = app_at("/", layer(mode).on_error(quiet()));
-        assert_eq!(
-            text(&app).await,
-            "the other",
-            "the one that wants to answer does"
-        );
+        let app = app(layer(mode).on_error(quiet()));
+        let answer = text(&app).await;
+        assert_eq!(answer, "the other", "the one that wants to answer does");
     }
 }
 
@@ -208,7 +192,7 @@ async fn a_request_that_waits_is_told_of_once() {
             counter.fetch_add(1, Ordering::Relaxed);
             async { Recovery::Propagate }
         }));
-        let app = app_at("/", layer.wait(60 * SECOND));
+        let app = app(layer.wait(60 * SECOND));
         let began = tokio::time::Instant::now();
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
         assert_eq!(statuses, (200, 200, 200));
@@ -222,7 +206,7 @@ async fn a_request_that_waits_is_told_of_once() {
 async fn a_request_that_waits_in_vain_is_denied() {
     for mode in GONE {
         let layer = layer(mode).on_error(async |_: Failed| Recovery::Propagate);
-        let app = app_at("/", layer.wait(9 * SECOND).max_waiting(1));
+        let app = app(layer.wait(9 * SECOND).max_waiting(1));
         assert_eq!(status(&app).await, 200);
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
         assert_eq!(statuses, (429, 429, 429));
@@ -244,15 +228,13 @@ async fn every_failure_has_a_kind() {
     ];
     let say = async |failed: Failed| format!("{:?}", failed.kind());
     for kind in kinds {
-        let layer =
-            RateLimitLayer::new("p", SECOND, 1).store(Arc::new(FlakyStore::new(Mode::Fails(kind))));
-        assert_eq!(
-            text(&app_at("/", layer.on_error(say))).await,
-            format!("Store({kind:?})")
-        );
+        let layer = RateLimitLayer::new("p", SECOND, 1);
+        let layer = layer.store(FlakyStore::new(Mode::Fails(kind)));
+        let said = text(&app(layer.on_error(say))).await;
+        assert_eq!(said, format!("Store({kind:?})"));
     }
     let keyed = RateLimitLayer::new("p", SECOND, 1).key(PeerIp);
-    assert_eq!(text(&app_at("/", keyed.on_error(say))).await, "Key(Server)");
+    assert_eq!(text(&app(keyed.on_error(say))).await, "Key(Server)");
 
     let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(std::fmt::Error) });
     let inner = RateLimitLayer::new("p", SECOND, 1)

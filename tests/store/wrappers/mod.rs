@@ -17,17 +17,15 @@ mod timeout;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kit::{SECOND, quota};
+use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
 
+use crate::{allowed, ask};
 use flaky_store::FlakyStore;
 
-const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(window, max).expect("a valid quota")
-}
 
 fn rule(quota: Quota) -> Rule {
     Rule::new("p", [quota]).expect("a valid rule")
@@ -43,8 +41,20 @@ fn take() -> Take {
     take_of(rule(quota(1_000_000, 60 * SECOND)))
 }
 
-async fn ask(store: &dyn Store, take: &Take) -> Decision {
-    store.take(take).await.expect("a decision")
+/// A take of one quota.
+fn take_from(max: u64, window: Duration) -> Take {
+    take_of(rule(quota(max, window)))
+}
+
+/// What comes back of a charge.
+async fn refunds(store: &dyn Store, take: &Take, receipt: &Receipt) -> u64 {
+    let answer = store.refund(take, receipt).await;
+    answer.expect("an answer")
+}
+
+/// Charges a take.
+async fn charge(store: &dyn Store, take: &Take) -> Receipt {
+    ask(store, take).await.receipt().expect("it was charged")
 }
 
 /// The answer, if it is there before the future is polled.

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kit::Redis;
-use redis::cmd;
+use kit::{PATIENT, Redis, run};
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Decision, RedisStore, Resilient, Store, StoreError};
 use tokio::time::sleep;
 
-use super::{MILLISECOND, SECOND, ask, quota, rule, take, take_of};
-
-/// More than any hiccup of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::{MILLISECOND, SECOND, ask, refunds, take, take_from};
 
 async fn store(server: &Redis, timeout: Duration) -> Arc<dyn Store> {
     let store = RedisStore::connect(&server.url).await;
@@ -32,7 +28,7 @@ async fn until(store: &dyn Store, is_so: impl Fn(&Decision) -> bool) -> Duration
         if is_so(&decision) {
             return began.elapsed();
         }
-        assert!(began.elapsed() < PATIENCE, "still {decision:?}");
+        assert!(began.elapsed() < PATIENT, "still {decision:?}");
         sleep(MILLISECOND).await;
     }
 }
@@ -103,20 +99,14 @@ async fn a_server_that_takes_no_writes() {
     let (server, other) = (Redis::start(), Redis::start());
     let store = store(&server, SECOND).await;
     until(&*store, is_from_redis).await;
-    let master = other.url.trim_start_matches("redis://");
-    let (host, port) = master.split_once(':').expect("a port");
-    let mut follow = cmd("REPLICAOF");
-    follow.arg(host).arg(port);
-    follow.exec(&mut server.connection()).expect("follows");
+    server.follow(&other.url);
     until(&*store, failed_as(Kind::Unavailable)).await;
     let began = Instant::now();
     while began.elapsed() < SECOND {
         assert!(ask(&store, &take()).await.failure().is_some());
         sleep(MILLISECOND).await;
     }
-    let mut master = cmd("REPLICAOF");
-    master.arg("NO").arg("ONE");
-    master.exec(&mut server.connection()).expect("leads");
+    run(&server, "REPLICAOF NO ONE");
     println!("back after {:?}", until(&*store, is_from_redis).await);
 }
 
@@ -126,11 +116,7 @@ async fn a_server_without_memory() {
     let server = Redis::start();
     let store = store(&server, SECOND).await;
     until(&*store, is_from_redis).await;
-    let memory = |bytes: &str| {
-        let mut set = cmd("CONFIG");
-        set.arg("SET").arg("maxmemory").arg(bytes);
-        set.exec(&mut server.connection()).expect("is set");
-    };
+    let memory = |bytes: &str| run(&server, &format!("CONFIG SET maxmemory {bytes}"));
     memory("1");
     until(&*store, failed_as(Kind::OutOfMemory)).await;
     until(&*store, failed_as(Kind::Unavailable)).await;
@@ -142,8 +128,8 @@ async fn a_server_without_memory() {
 #[tokio::test]
 async fn receipts_of_both_are_told_apart() {
     let mut server = Redis::start();
-    let store = store(&server, PATIENCE).await;
-    let take = take_of(rule(quota(40, 60 * SECOND)));
+    let store = store(&server, PATIENT).await;
+    let take = take_from(40, 60 * SECOND);
     let there = ask(&store, &take).await;
     assert_eq!(there.source(), Source::Redis);
     let there = there.receipt().expect("charged");
@@ -152,8 +138,8 @@ async fn receipts_of_both_are_told_apart() {
     let here = ask(&store, &take).await;
     assert_eq!((here.source(), here.remaining()), (Source::Fallback, 9));
     let here = here.receipt().expect("charged");
-    assert_eq!(store.refund(&take, &here).await.expect("at hand"), 1);
-    assert_eq!(store.refund(&take, &here).await.expect("at hand"), 0);
+    assert_eq!(refunds(&store, &take, &here).await, 1);
+    assert_eq!(refunds(&store, &take, &here).await, 0);
     assert!(
         store.refund(&take, &there).await.is_err(),
         "gone with the server"

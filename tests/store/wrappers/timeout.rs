@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, take};
+use kit::millis;
 use kit::store_on;
 
-const BOUND: Duration = Duration::from_millis(20);
+const BOUND: Duration = millis(20);
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_comes_in_time_or_not_at_all() {
@@ -77,7 +78,7 @@ async fn redis_is_told_as_well() {
     );
     server.signal("STOP");
     let began = std::time::Instant::now();
-    let error = (&store as &dyn Store).take(&take()).await;
+    let error = store.take(&take()).await;
     let error = error.expect_err("it hangs");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
     assert!(error.to_string().ends_with("did not answer within 20ms"));

@@ -40,11 +40,7 @@ async fn takes_in_a_cluster() {
             acl::<()>(&mut node.connection(), line);
         }
     };
-    let moving = "CurrentLimiter:moving";
-    let (slot, from) = (cluster.slot(moving), cluster.owner(moving));
-    let (source, target) = (cluster.id(from), cluster.id(1 - from));
-    cluster.nodes[1 - from].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
-    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+    cluster.begin_move("CurrentLimiter:moving");
 
     let (line, besides) = (line("takes"), addition("takes", "+cluster|slots"));
     let url = with_user(&cluster.url(), "takes");

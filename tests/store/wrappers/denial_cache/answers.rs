@@ -2,13 +2,14 @@
 
 use super::delayed::Delayed;
 use super::*;
+use kit::{SECOND, millis};
 use tidegate::Resilient;
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_told_until_it_is_over() {
     let flaky = FlakyStore::new(Mode::Works);
     let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
-    let take = take_of(rule(quota(3, 10 * SECOND))).with_cost(2);
+    let take = take_from(3, 10 * SECOND).with_cost(2);
     let denied = deny(&store, &take).await;
     assert_eq!((denied.source(), flaky.asked()), (Source::Local, 2));
     for _ in 0..99 {
@@ -34,7 +35,7 @@ async fn the_round_trip_is_on_the_callers_side() {
     let (there, back) = (30 * MILLISECOND, 20 * MILLISECOND);
     let delayed = Delayed::new(there, back);
     let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
-    let take = take_of(rule(quota(1, 10 * SECOND)));
+    let take = take_from(1, 10 * SECOND);
     deny(&store, &take).await;
     let mut cached = 0;
     loop {
@@ -59,7 +60,7 @@ async fn the_round_trip_is_on_the_callers_side() {
 #[tokio::test(start_paused = true)]
 async fn only_the_same_question_is_answered() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::from_millis(100));
+    let store = Resilient::bare(flaky.clone()).denial_cache(millis(100));
     let rule = Arc::new(rule(quota(10, 600 * SECOND)));
     let of = |key: &str| Take::new(Arc::clone(&rule), Key::from(key));
     let take = of("alice").with_cost(4);
@@ -92,7 +93,7 @@ async fn only_the_same_question_is_answered() {
 async fn never_is_told_again() {
     let flaky = FlakyStore::new(Mode::Works);
     let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
-    let take = take_of(rule(quota(3, SECOND))).with_cost(4);
+    let take = take_from(3, SECOND).with_cost(4);
     let never = deny(&store, &take).await;
     tokio::time::advance(3_600 * SECOND).await;
     let again = ask(&store, &take).await;
@@ -125,7 +126,7 @@ async fn a_fallback_is_asked_again() {
 
     let flaky = FlakyStore::new(Mode::Fails(StoreErrorKind::Unavailable));
     let store = Resilient::bare(flaky.clone()).fallback(Share::of_processes(1));
-    let store = Resilient::bare(store).denial_cache(Duration::from_millis(100));
+    let store = Resilient::bare(store).denial_cache(millis(100));
     let take = scarce();
     for _ in 0..3 {
         assert_eq!(deny(&store, &take).await.source(), Source::Fallback);

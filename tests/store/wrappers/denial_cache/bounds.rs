@@ -5,6 +5,7 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Resilient};
 
 use super::*;
+use kit::{SECOND, millis};
 
 /// A cache around a store whose time stands still, and a rule that never admits a second take.
 fn cached(max_keys: usize) -> (Resilient<MemoryStore>, Arc<Rule>) {
@@ -12,7 +13,7 @@ fn cached(max_keys: usize) -> (Resilient<MemoryStore>, Arc<Rule>) {
     clock.set(1_800_000_000_000_777);
     let memory = MemoryStore::with_max_keys(1_000_000).clock(clock.clone());
     let store = Resilient::bare(memory)
-        .denial_cache(Duration::from_millis(100))
+        .denial_cache(millis(100))
         .denial_cache_keys(max_keys)
         .clock(clock);
     (store, Arc::new(rule(quota(0, 600 * SECOND))))
@@ -37,8 +38,7 @@ fn a_cached_denial_allocates_nothing() {
         for algorithm in Algorithm::ALL {
             let rule = Rule::new("p", quotas.iter().copied()).expect("valid");
             let rule = Arc::new(rule.with_algorithm(algorithm));
-            let store =
-                Resilient::bare(MemoryStore::new()).denial_cache(Duration::from_millis(100));
+            let store = Resilient::bare(MemoryStore::new()).denial_cache(millis(100));
             let take = Take::new(rule, key(7));
             let ask = || at_once(&store, &take).expect("memory").expect("room");
             (0..3).for_each(|_| drop(ask()));
@@ -53,8 +53,8 @@ fn a_cached_denial_allocates_nothing() {
 /// No more bytes than said, however many keys come, and a key that is asked for stays.
 #[test]
 fn a_flood_of_keys_is_bounded_and_leaves_the_others() {
-    const KEYS: u32 = 100_000;
-    for max_keys in [100, 10_000] {
+    const KEYS: u32 = 20_000;
+    for max_keys in [100, 2_000] {
         let (mut questions, mut asked) = (0, 0);
         let allocated = measure(|| {
             let (store, rule) = cached(max_keys);

@@ -5,6 +5,8 @@ use tokio::time::advance;
 
 use super::delayed::Delayed;
 use super::*;
+use kit::{SECOND, millis};
+use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
@@ -12,15 +14,15 @@ async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
     let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
     let take = scarce();
     let other_cost = take.clone().with_cost(2);
-    let changed = Take::new(Arc::new(Rule::clone(take.rule())), take.key().clone());
+    let changed = take_of(Rule::clone(take.rule()));
     for is_ready in [false, true] {
         flaky.set(if is_ready { Mode::Memory } else { Mode::Works });
-        let receipt = ask(&store, &take).await.receipt().expect("charged");
+        let receipt = charge(&store, &take).await;
         for denied in [&take, &other_cost, &changed] {
             deny(&store, denied).await;
             assert!(is_cached(&ask(&store, denied).await));
         }
-        assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 1);
+        assert_eq!(refunds(&store, &take, &receipt).await, 1);
         for denied in [&other_cost, &changed, &take] {
             assert!(!is_cached(&ask(&store, denied).await), "{denied:?}");
         }
@@ -50,11 +52,11 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
         let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
         let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
         let take = scarce();
-        let receipt = ask(&store, &take).await.receipt().expect("charged");
+        let receipt = charge(&store, &take).await;
         let begin = |(asked, decided, heard): (u32, u32, u32)| {
             let delayed = delayed.clone();
             async move {
-                tokio::time::sleep(asked * MILLISECOND).await;
+                sleep(asked * MILLISECOND).await;
                 delayed.set(
                     (decided - asked) * MILLISECOND,
                     (heard - decided) * MILLISECOND,
@@ -67,14 +69,14 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
         };
         let refunds = async {
             begin(refund).await;
-            assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 1);
+            assert_eq!(refunds(&store, &take, &receipt).await, 1);
         };
         let looks = async {
             // From the instant on at which the refund was executed.
-            tokio::time::sleep(refund.1 * MILLISECOND + MILLISECOND).await;
+            sleep(refund.1 * MILLISECOND + MILLISECOND).await;
             for _ in 0..200 {
                 assert!(at_once(&store, &take).is_none(), "{denial:?} {refund:?}");
-                tokio::time::sleep(MILLISECOND).await;
+                sleep(MILLISECOND).await;
             }
         };
         tokio::join!(asks, refunds, looks);
@@ -85,9 +87,9 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_refund_ends() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::from_millis(100));
+    let store = Resilient::bare(flaky.clone()).denial_cache(millis(100));
     let take = scarce();
-    let receipt = ask(&store, &take).await.receipt().expect("charged");
+    let receipt = charge(&store, &take).await;
     flaky.set(Mode::Hangs);
     let refund = store.refund(&take, &receipt);
     flaky.set(Mode::Works);
@@ -103,14 +105,14 @@ async fn a_dropped_refund_ends() {
 #[tokio::test(start_paused = true)]
 async fn what_another_process_frees_is_seen_in_time() {
     let server = Arc::new(MemoryStore::new().tokio_clock());
-    let [here, there] = [(); 2]
-        .map(|()| Resilient::bare(Arc::clone(&server)).denial_cache(Duration::from_millis(100)));
+    let [here, there] =
+        [(); 2].map(|()| Resilient::bare(Arc::clone(&server)).denial_cache(millis(100)));
     for gap in [MILLISECOND, 30 * MILLISECOND, 150 * MILLISECOND] {
         let take = scarce();
-        let receipt = ask(&there, &take).await.receipt().expect("charged");
+        let receipt = charge(&there, &take).await;
         deny(&here, &take).await;
         advance(gap.min(90 * MILLISECOND)).await;
-        assert_eq!(there.refund(&take, &receipt).await.expect("answers"), 1);
+        assert_eq!(refunds(&there, &take, &receipt).await, 1);
         let mut waited = Duration::ZERO;
         while !ask(&here, &take).await.is_allowed() {
             advance(gap).await;
@@ -123,7 +125,7 @@ async fn what_another_process_frees_is_seen_in_time() {
 
     // All who come later are not answered by what is old.
     let take = scarce();
-    let receipt = ask(&there, &take).await.receipt().expect("charged");
+    let receipt = charge(&there, &take).await;
     deny(&here, &take).await;
     there.refund(&take, &receipt).await.expect("answers");
     advance(200 * MILLISECOND).await;

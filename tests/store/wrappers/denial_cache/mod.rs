@@ -4,7 +4,6 @@ mod answers;
 mod bounds;
 mod changes;
 mod delayed;
-mod flood;
 mod history;
 mod questions;
 
@@ -15,7 +14,7 @@ use tidegate::decision::Source;
 use tidegate::{Decision, Key, Quota, Rule, Store, Take};
 
 use super::flaky_store::{FlakyStore, Mode};
-use super::{MILLISECOND, SECOND, ask, at_once, quota, rule, take_of};
+use super::{MILLISECOND, SECOND, ask, at_once, charge, quota, refunds, rule, take_from, take_of};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -25,7 +24,7 @@ fn is_cached(decision: &Decision) -> bool {
 
 /// A take of the only unit in ten minutes.
 fn scarce() -> Take {
-    take_of(rule(quota(1, 600 * SECOND)))
+    take_from(1, 600 * SECOND)
 }
 
 /// Uses the units up, and has the last denial cached.

@@ -8,10 +8,12 @@ use tokio::time::advance;
 
 use super::delayed::Delayed;
 use super::*;
+use kit::{SECOND, millis};
+use tokio::time::sleep;
 
-const MAX_AGE: Duration = Duration::from_millis(100);
+const MAX_AGE: Duration = millis(100);
 /// When one caller asks again.
-const DUE: Duration = Duration::from_millis(75);
+const DUE: Duration = millis(75);
 
 /// A cache with a denial, and the store inside, whose takes from now on are held.
 async fn denied(take: &Take) -> (Resilient<FlakyStore>, FlakyStore) {
@@ -93,7 +95,7 @@ async fn a_later_denial_replaces_an_earlier_one() {
     for (way_back, later_way_back) in [(2, 9), (9, 1)] {
         let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
         let store = Resilient::bare(delayed.store.clone()).denial_cache(Duration::MAX);
-        let one = take_of(rule(quota(2, 600 * SECOND)));
+        let one = take_from(2, 600 * SECOND);
         let both = one.clone().with_cost(2);
         ask(&store, &one).await;
         advance(100 * SECOND).await;
@@ -102,7 +104,7 @@ async fn a_later_denial_replaces_an_earlier_one() {
         delayed.set(Duration::ZERO, way_back * SECOND);
         let asks = async { ask(&store, &both).await.retry_after() };
         let asks_later = async {
-            tokio::time::sleep(SECOND).await;
+            sleep(SECOND).await;
             // Another process.
             let freed = delayed.memory.refund(&one, &receipt).await;
             assert_eq!(freed.expect("answers"), 1);

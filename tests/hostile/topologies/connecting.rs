@@ -1,0 +1,109 @@
+//! Connecting takes its whole time where nobody answers, and where a certificate is not trusted.
+
+use std::time::{Duration, Instant};
+
+use kit::{HOUR, PATIENT, Redis, is_allowed, rule, take};
+use tidegate::store::StoreErrorKind;
+use tidegate::{RedisStore, Store};
+
+async fn error(url: &str) -> tidegate::StoreError {
+    let connected = RedisStore::connect(url).await;
+    connected.expect_err("nothing to connect to")
+}
+
+/// A server that takes the connection and says nothing.
+#[tokio::test]
+async fn connecting_is_bounded() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port");
+    let url = format!("redis://{}", silent.local_addr().expect("an address"));
+    let started = Instant::now();
+    let error = error(&url).await;
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2));
+}
+
+/// A `rediss://` address must not be taken for a plain one.
+#[tokio::test]
+async fn tls_is_not_plain() {
+    let server = Redis::start();
+    let error = error(&server.url.replace("redis://", "rediss://")).await;
+    assert!(matches!(
+        error.kind(),
+        StoreErrorKind::Unavailable | StoreErrorKind::Timeout
+    ));
+}
+
+/// A certificate that the system trusts is good, and another is not.
+mod tls {
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    use redis::ConnectionAddr;
+    use redis_test::server::RedisServer;
+    use redis_test::utils::{build_keys_and_certs_for_tls_ext, get_random_available_port};
+
+    use super::*;
+
+    const URL: &str = "TIDEGATE_TEST_TLS_URL";
+
+    /// Connects from a process of its own, since what a process trusts is in its environment.
+    fn connects(url: &str, trusted: Option<&Path>) -> bool {
+        let mut worker = Command::new(std::env::current_exe().expect("this test"));
+        worker
+            .args([
+                "--exact",
+                "connecting::tls::worker_takes",
+                "--include-ignored",
+            ])
+            .env(URL, url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(trusted) = trusted {
+            worker.env("SSL_CERT_FILE", trusted);
+        }
+        worker.status().expect("this test starts").success()
+    }
+
+    #[tokio::test]
+    #[ignore = "is started by another test"]
+    async fn worker_takes() {
+        let Ok(url) = std::env::var(URL) else { return };
+        let store = RedisStore::connect(&url).await.expect("a trusted server");
+        let store = store.timeout(PATIENT);
+        let one = take(&rule("p", 1, HOUR), "");
+        assert!(is_allowed(&store.take(&one).await));
+    }
+
+    #[test]
+    fn only_what_is_trusted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let certificates = build_keys_and_certs_for_tls_ext(&folder, true);
+        let trusted = certificates.ca_crt.clone();
+        let port = get_random_available_port();
+        let addr = ConnectionAddr::TcpTls {
+            host: "127.0.0.1".to_owned(),
+            port,
+            insecure: false,
+            tls_params: None,
+        };
+        let spawn = |command: &mut Command| command.spawn().expect("redis-server starts");
+        let certificates = Some(certificates);
+        let _server = RedisServer::new_with_addr_tls_modules_and_spawner(
+            addr,
+            None,
+            certificates,
+            false,
+            None,
+            &[],
+            spawn,
+        );
+        let url = format!("rediss://127.0.0.1:{port}");
+        let started = Instant::now();
+        while !connects(&url, Some(&trusted)) {
+            assert!(started.elapsed() < PATIENT, "no connection");
+        }
+        assert!(!connects(&url, None), "an unknown authority was trusted");
+    }
+}
