@@ -2,10 +2,7 @@
 
 use futures_util::future::join_all;
 use kit::limiter_oracle::Monitor;
-use kit::{
-    HOUR, LimiterCalls, MINUTE, PATIENT, Redis, SECOND, behind, handle, kind, millis, overall,
-    per_client,
-};
+use kit::{HOUR, MINUTE, PATIENT, SECOND, LimiterCalls, Redis, behind, check_expiries, handle, kind, millis, overall, per_client, run};
 use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -170,7 +167,7 @@ async fn what_redisson_released_is_not_granted_twice() {
     let server = Redis::start();
     let limiter = limiter(&handle(&server.url).await, 2, 60_000).await;
     assert!(limiter.takes(1).await && limiter.takes(1).await);
-    kit::run(&server, "INCRBY {partner}:value 2");
+    run(&server, "INCRBY {partner}:value 2");
     assert!(!limiter.takes(1).await);
 }
 
@@ -281,17 +278,31 @@ async fn how_it_is_kept_can_be_seen(on: &Home) {
     assert_eq!(limiter.stored_rate().await.expect("an answer"), Some(kept));
 }
 
-/// As Redisson's `setRate` does: it knows nothing of our field.
+/// As Redisson's `setRate` does: it knows nothing of our field. From then on the limiter counts as
+/// that client expects, without expiries. Older clients, which write no keep-alive time, look like
+/// counts that were evicted.
 #[tokio::test]
 async fn a_rate_that_redisson_sets_is_shared() {
     let server = Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 5, 60_000).await;
-    assert!(limiter.takes(1).await);
-    kit::run(&server, "HSET partner rate 7 interval 60000 type 0");
-    kit::run(&server, "DEL {partner}:value {partner}:permits");
-    assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
-    assert!(limiter.takes(1).await);
-    assert_eq!(COUNTS.map(|key| server.life(key)), [-1, -1]);
+    let redis = handle(&server.url).await;
+    for (permits, keep_alive) in [(7, ""), (7, "keepAliveTime 0"), (5, "keepAliveTime 0")] {
+        let limiter = limiter(&redis, 5, 3_600_000).await;
+        assert!(limiter.takes(3).await);
+        assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
+        let set = format!("HSET partner rate {permits} interval 3600000 type 0 {keep_alive}");
+        run(&server, &set);
+        run(&server, "DEL {partner}:value {partner}:permits");
+        assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
+        assert!(limiter.takes(permits).await);
+        assert!(!limiter.takes(1).await);
+        assert_eq!(
+            COUNTS.map(|key| server.life(key)),
+            [-1, -1],
+            "Redisson would lose it"
+        );
+        assert!(limiter.delete().await.expect("an answer"));
+        check_expiries(&server, &[]);
+    }
 }
 
 /// No other client counts under a client's own keys, so they end by themselves.
@@ -303,7 +314,7 @@ async fn a_clients_own_keys_expire() {
     assert!(limiter.takes(2).await);
     let names: Vec<String> = server.run("KEYS {partner}:*");
     assert!(names.len() >= 2, "{names:?}");
-    kit::check_expiries(&server, &["partner"]);
+    check_expiries(&server, &["partner"]);
 }
 
 /// A process that has ended keeps no place: here one with more callers than a call looks at.
@@ -323,25 +334,27 @@ async fn places_of_the_dead_are_dropped() {
     assert_eq!(server.run::<u64>("ZCARD {partner}:waiting"), 0);
 }
 
-/// Whoever gives up in a runtime that has ended is in nobody's way.
+/// Whoever gives up in a runtime that has ended, fair or not, is in nobody's way.
 #[test]
 fn a_runtime_that_ends_leaves_no_place_behind() {
     let server = Redis::start();
     let staying = tokio::runtime::Runtime::new().expect("a runtime");
     let redis = staying.block_on(handle(&server.url));
-    let limiter = staying.block_on(limiter(&redis, 1, 100));
-    for _ in 0..12 {
+    let limiter = staying.block_on(limiter(&redis, 2, 100));
+    for round in 0..12 {
         let ending = tokio::runtime::Runtime::new().expect("a runtime");
-        for _ in 0..20 {
-            let fair = limiter.clone().fair();
-            ending.spawn(async move { fair.acquire(1).await });
+        for at in 0..20 {
+            let limiter = limiter.fair_if(at % 2 == 0);
+            ending.spawn(async move { limiter.acquire(1 + at % 2).await });
         }
-        std::thread::sleep(millis(3));
+        std::thread::sleep(millis(3 * round));
         ending.shutdown_background();
         // Places whose callers left without a runtime are given up by the next caller's.
-        let fair = limiter.clone().fair();
-        let granted = staying.block_on(async { timeout(PATIENT, fair.waits(1)).await });
-        granted.expect("in time");
+        for is_fair in [true, false] {
+            let limiter = limiter.fair_if(is_fair);
+            let granted = staying.block_on(async { timeout(PATIENT, limiter.waits(1)).await });
+            granted.expect("in time");
+        }
     }
 }
 

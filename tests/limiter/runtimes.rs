@@ -1,4 +1,4 @@
-//! Handles that are used from several runtimes, and runtimes that end.
+//! A handle that several runtimes share.
 
 use futures_util::future::{join_all, select};
 use kit::{LimiterCalls, PATIENT, Redis, handle, kind, millis};
@@ -8,27 +8,6 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::limiter;
-
-#[test]
-fn a_runtime_that_ends_takes_its_waiters_along() {
-    let server = Redis::start();
-    let staying = Runtime::new().expect("a runtime");
-    let redis = staying.block_on(handle(&server.url));
-    let limiter = staying.block_on(limiter(&redis, 2, 300));
-    for round in 0..4 {
-        let ending = Runtime::new().expect("a runtime");
-        for _ in 0..8 {
-            let (limiter, fair) = (limiter.clone(), limiter.clone().fair());
-            ending.spawn(async move { limiter.acquire(1).await });
-            ending.spawn(async move { fair.acquire(2).await });
-        }
-        std::thread::sleep(millis(10 * round));
-        ending.shutdown_background();
-        // Who waits in another runtime is not held up by the dead.
-        let waited = staying.block_on(async { timeout(PATIENT, limiter.waits(1)).await });
-        waited.expect("in time");
-    }
-}
 
 #[test]
 fn two_runtimes_share_a_handle() {

@@ -400,17 +400,13 @@ async fn back_after_a_stuck_attempt(
     proxy.lead_to(&format!("redis://{hangs}"));
     proxy.fall_silent();
     let short = store.clone().timeout(millis(50));
-    let dynamic: &dyn tidegate::Store = &short;
     for _ in 0..10 {
-        let late = store.take(&take("p", 3)).await;
-        assert_eq!(
-            late.expect_err("nobody answers").kind(),
-            StoreErrorKind::Timeout
-        );
+        let late = short.take(&take("p", 3)).await.expect_err("nobody answers");
+        assert_eq!(late.kind(), StoreErrorKind::Timeout);
     }
     sleep(millis(100)).await;
     proxy.lead_to(&server.url);
-    until_decided(dynamic).await
+    until_decided(&short).await
 }
 
 async fn until_decided(store: &dyn tidegate::Store) -> Duration {

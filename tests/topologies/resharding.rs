@@ -101,8 +101,9 @@ async fn takes_over_several_counts_follow_their_slot() {
 
 /// Moves the slot of a key from master to master, key by key.
 async fn move_about(cluster: &Cluster, key: &str, moves: usize) {
+    let (slot, mut from) = (cluster.slot(key), cluster.owner(key));
     for _ in 0..moves {
-        let (slot, from, to) = cluster.begin_move(key);
+        let to = cluster.begin_move_from(slot, from);
         let (source, target) = (&cluster.nodes[from], &cluster.nodes[to]);
         sleep(millis(30)).await;
         loop {
@@ -116,6 +117,7 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) {
             }
         }
         cluster.give_slot(slot, to);
+        from = to;
         sleep(millis(30)).await;
     }
 }

@@ -11,7 +11,10 @@ use tokio::time::{sleep, timeout};
 use super::{becomes_available, limiter};
 use kit::limiter_oracle::Monitor;
 use kit::stalls::Stalls;
-use kit::{HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, millis, overall};
+use kit::{
+    HOUR, LimiterCalls, PATIENT, SECOND, check_expiries, crowd, far_server, handle, millis,
+    overall,
+};
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -41,25 +44,19 @@ async fn ask(limiter: &RateLimiter, way: u64, patience: Duration) -> bool {
 /// nobody is free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_while_permits_are_free() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     for name in ["plain", "fair"] {
         let limiter = limiter(&redis, name, 1_000, HOUR)
             .await
             .fair_if(name == "fair");
-        let callers = (0..800_u64).map(|at| {
+        let callers = crowd(800, |at| {
             let limiter = limiter.clone();
-            tokio::spawn(async move {
+            async move {
                 sleep(micros(at * 200)).await;
                 ask(&limiter, at, micros(at * 37 % 16_000)).await
-            })
+            }
         });
-        let granted = join_all(callers).await;
-        let granted = granted
-            .into_iter()
-            .filter(|got| *got.as_ref().expect("no panic"));
-        let granted = granted.count() as u64;
+        let granted = callers.await.into_iter().filter(|got| *got).count() as u64;
         assert!(granted < 800, "{granted} of 800 in time");
         becomes_available(&limiter, 1_000 - granted, 5 * SECOND).await;
     }
@@ -69,9 +66,7 @@ async fn callers_that_leave_while_permits_are_free() {
 /// The same by tasks that are aborted from outside, many at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_are_aborted() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "aborted", 100_000, HOUR).await;
     let mut granted = 0;
     for round in 0..40_u64 {
@@ -97,9 +92,7 @@ async fn tasks_that_are_aborted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rate_is_used_although_fair_callers_leave() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "left", 10, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
     let stalls = Stalls::watch(&[&proxy.url], millis(50)).await;
@@ -144,21 +137,18 @@ async fn the_rate_is_used_although_fair_callers_leave() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_leave_at_every_moment() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let monitor = Monitor::start(&server.url);
     let first = limiter(&handles[0], "mixed", 20, INTERVAL).await;
-    let callers = (0..900_u64).map(|at| {
+    crowd(900, |at| {
         let limiter = RateLimiter::new(&handles[at as usize % 2], "mixed").fair_if(at % 3 == 0);
-        tokio::spawn(async move {
+        async move {
             sleep(micros(at * 2_200)).await;
             ask(&limiter, at / 7, micros(at * 7_919 % 250_000)).await
-        })
-    });
-    for caller in join_all(callers).await {
-        caller.expect("no panic");
-    }
+        }
+    })
+    .await;
     monitor.check(&server.url, "mixed", 20, INTERVAL);
     becomes_available(&first, 20, 3 * SECOND).await;
     let began = Instant::now();
@@ -191,24 +181,18 @@ async fn forget_futures_of(limiter: RateLimiter) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_futures_that_nobody_polls() {
+async fn futures_that_nobody_polls() {
     let server = Server::start();
     let redis = handle(&server.url).await;
-    forget_futures_of(limiter(&redis, "forgotten", 1, millis(50)).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_futures_in_memory_that_nobody_polls() {
-    let limiter = RateLimiter::new(MemoryLimiters::default(), "forgotten");
-    limiter.sets(overall(1, millis(50))).await;
-    forget_futures_of(limiter).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fair_futures_in_memory_that_nobody_polls() {
-    let limiter = RateLimiter::new(MemoryLimiters::default(), "forgotten").fair();
-    limiter.sets(overall(1, millis(50))).await;
-    forget_futures_of(limiter).await;
+    let cases = [false, true].map(async |is_fair| {
+        let name = if is_fair { "fair" } else { "plain" };
+        let on_redis = limiter(&redis, name, 1, millis(50)).await;
+        let in_memory = RateLimiter::new(MemoryLimiters::default(), name);
+        in_memory.sets(overall(1, millis(50))).await;
+        let both = [on_redis, in_memory].map(|limiter| limiter.fair_if(is_fair));
+        join_all(both.map(forget_futures_of)).await;
+    });
+    join_all(cases).await;
 }
 
 /// The same waiting in memory: whoever leaves wastes nothing.
@@ -235,12 +219,4 @@ async fn waiters_in_memory_that_leave() {
     );
     becomes_available(&limiter, 20, 2 * SECOND).await;
     limiter.fair().acquire(20).await.expect("nobody is before");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fair_futures_that_nobody_polls() {
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let limiter = limiter(&redis, "forgotten", 1, millis(50)).await;
-    forget_futures_of(limiter.fair()).await;
 }

@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 use super::{limiter, sleepers};
 use kit::limiter_oracle::Monitor;
 use kit::{
-    LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, kind, millis, overall, run,
+    LimiterCalls, PATIENT, SECOND, check_expiries, far_server, handle, kind, millis,
+    overall, run,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -66,9 +67,8 @@ fn is_right(change: Change, answer: Option<LimiterErrorKind>) -> bool {
 /// second; a newcomer does not stand behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_sleeps_through_a_change() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (home, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, home) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     let cases = CHANGES
         .into_iter()
         .flat_map(|change| [(change, false), (change, true)]);
@@ -129,9 +129,8 @@ async fn all_is_flushed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_that_goes_up_and_down() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let limiter = limiter(&handles[1], "wavy", 3, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
     let mut waiters = JoinSet::new();
@@ -161,9 +160,7 @@ async fn a_rate_that_goes_up_and_down() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn places_end_with_their_rate() {
     const INTERVAL: Duration = millis(200);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "places", 10, INTERVAL).await;
     let mut waiters = JoinSet::new();
     for _ in 0..60 {
@@ -234,54 +231,11 @@ async fn requests_that_became_impossible() {
     }
 }
 
-/// A client of Redisson sets a rate over one of five that was not shared, as its script does. From
-/// then on the limiter counts as that client expects: without expiries.
-async fn redisson_sets(permits: u64, keep_alive: Option<u64>) {
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let limiter = limiter(&redis, "java", 5, LONG).await;
-    assert!(limiter.takes(3).await);
-    assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
-    let mut script = redis::pipe();
-    let interval = LONG.as_millis() as u64;
-    let fields = [("rate", permits), ("interval", interval), ("type", 0)];
-    script.atomic().hset_multiple("java", &fields);
-    if let Some(keep_alive) = keep_alive {
-        script.hset("java", "keepAliveTime", keep_alive);
-    }
-    script.del(&["{java}:value", "{java}:permits"]);
-    script.exec(&mut server.connection()).expect("is set");
-    assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
-    assert!(limiter.takes(permits).await);
-    assert!(!limiter.takes(1).await);
-    for half in ["{java}:value", "{java}:permits"] {
-        let left = redis::cmd("PTTL")
-            .arg(half)
-            .query::<i64>(&mut server.connection());
-        assert_eq!(left.expect("a time"), -1, "Redisson would lose {half}");
-    }
-    assert!(limiter.delete().await.expect("an answer"));
-    check_expiries(&server, &[]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redisson_sets_another_rate() {
-    redisson_sets(7, Some(0)).await;
-    redisson_sets(7, None).await;
-}
-
-/// Older clients, which write no keep-alive time, look like counts that were evicted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redisson_sets_the_same_rate() {
-    redisson_sets(5, Some(0)).await;
-}
-
 /// Of many who set the first rate one does; of many who delete it one has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_writers_and_last_deleters() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     for _ in 0..10 {
         let limiters: Vec<_> = (0..40)
             .map(|at| RateLimiter::new(&handles[at % 2], "raced"))
@@ -313,9 +267,7 @@ async fn first_writers_and_last_deleters() {
 /// A rate that is kept alive for its interval alone serves all who wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_that_lives_for_its_interval() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let rate = Rate::overall(2, millis(100)).and_then(|rate| rate.with_keep_alive(millis(100)));
     let rate = rate.expect("a rate");
     for name in ["plain", "fair"] {
@@ -337,9 +289,8 @@ async fn a_rate_that_lives_for_its_interval() {
 /// process's within a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_sleeps_through_a_release() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (home, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, home) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     for is_fair in [false, true] {
         for is_foreign in [false, true] {
             let name = format!("{is_fair}-{is_foreign}");

@@ -13,7 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::{becomes_available, limiter};
 use kit::limiter_oracle::Monitor;
 use kit::stalls::{Lost, Stalls};
-use kit::{HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, millis};
+use kit::{
+    HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, crowd, far_server, handle, millis,
+};
 
 const CROWD: usize = 10_000;
 
@@ -102,9 +104,8 @@ async fn a_fair_crowd() {
 /// A crowd that leaves all at once leaves no place behind: whoever comes then is next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_that_leaves() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, redis) = far_server(millis(2)).await;
+    let abroad = handle(&server.url).await;
     let limiter = limiter(&redis, "left", 2, millis(500)).await;
     for _ in 0..3 {
         let mut crowd = JoinSet::new();
@@ -129,9 +130,8 @@ async fn a_crowd_that_leaves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_big_request_beside_small_ones() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let first = limiter(&handles[0], "big", 10, INTERVAL).await.fair();
     let monitor = Monitor::start(&server.url);
     let mut small = JoinSet::new();
@@ -157,9 +157,7 @@ async fn a_big_request_beside_small_ones() {
 /// Who asks in a tight loop, for far more than there is, costs others neither time nor permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_never_stop_asking() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "asked", 10, millis(100)).await;
     let aside = super::limiter(&redis, "aside", 1_000_000, HOUR).await;
     let monitor = Monitor::start(&server.url);
@@ -199,9 +197,7 @@ async fn callers_that_never_stop_asking() {
 /// Free permits at a distance: each caller gets them in about one round trip, however many ask.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn free_permits_at_a_distance() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "far", 1_000_000, HOUR).await;
     for is_fair in [false, true] {
         let limiter = limiter.fair_if(is_fair);
@@ -209,17 +205,15 @@ async fn free_permits_at_a_distance() {
         let refused = hasty.iter().filter(|got| !matches!(got, Ok(true))).count();
         assert_eq!(refused, 0, "law 14: of a hundred that are free");
         let began = Instant::now();
-        let callers = (0..200).map(|_| {
+        crowd(200, |_| {
             let limiter = limiter.clone();
-            tokio::spawn(async move {
+            async move {
                 for _ in 0..10 {
                     limiter.waits(1).await;
                 }
-            })
-        });
-        for caller in join_all(callers).await {
-            caller.expect("no panic");
-        }
+            }
+        })
+        .await;
         let took = began.elapsed();
         assert!(took < 2 * SECOND, "2,000 grants took {took:?}");
     }
@@ -230,9 +224,7 @@ async fn free_permits_at_a_distance() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_thousands_of_names() {
     const NAMES: usize = 2_000;
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
     let aside = limiter(&redis, "aside", 1_000_000, HOUR).await;
     let sets = (0..NAMES).map(|at| {
         let redis = redis.clone();
@@ -275,9 +267,7 @@ async fn waiters_of_thousands_of_names() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowds_of_earlier_generations() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     for (name, generation) in [("first", Generation::First), ("second", Generation::Second)] {
         let limiter = limiter(&redis, name, 20, INTERVAL)
             .await

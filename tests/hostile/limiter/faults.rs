@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::{becomes_available, is_store, limiter, sleepers};
 use kit::limiter_oracle::Monitor;
 use kit::{
-    HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, handle, kind, millis, overall, run,
+    HOUR, LimiterCalls, PATIENT, SECOND, check_expiries, far_server, kind, millis, overall, run,
 };
 
 /// The default of `Redis::timeout`, and what a busy machine adds.
@@ -27,9 +27,7 @@ async fn by_default(url: &str) -> Redis {
 /// is free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_that_are_lost() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(4)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, proxy, redis) = far_server(millis(4)).await;
     let limiter = limiter(&redis, "lost", 1_000, HOUR).await;
     let (mut granted, mut failed) = (0, 0);
     for round in 0..24_u64 {
@@ -180,9 +178,7 @@ async fn a_server_that_dies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_of_a_hostile_operator() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "hostile", 10, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
     let mut callers = JoinSet::new();

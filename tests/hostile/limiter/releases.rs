@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{becomes_available, limiter};
 use kit::limiter_oracle::Monitor;
-use kit::{HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, millis, overall};
+use kit::{HOUR, LimiterCalls, SECOND, check_expiries, crowd, far_server, handle, millis, overall};
 
 const RATE: u64 = 1_000;
 
@@ -97,9 +97,8 @@ async fn every_release_is_accounted_for() {
 /// Two processes release by number at the same time, far more than one of them has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_release_at_once() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (ours, theirs) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, ours) = far_server(millis(2)).await;
+    let theirs = handle(&server.url).await;
     let ours = limiter(&ours, "shared", RATE, HOUR).await;
     let theirs = RateLimiter::new(&theirs, "shared");
     for _ in 0..50 {
@@ -122,9 +121,8 @@ async fn many_release_at_once() {
 /// Releases that are given up at every moment happen once or not at all, to one's own permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_that_are_given_up() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let (ours, theirs) = (handle(&proxy.url).await, handle(&server.url).await);
+    let (server, _proxy, ours) = far_server(millis(2)).await;
+    let theirs = handle(&server.url).await;
     let ours = limiter(&ours, "shared", RATE, HOUR).await;
     let theirs = RateLimiter::new(&theirs, "shared");
     assert!(theirs.takes(500).await);
@@ -187,14 +185,13 @@ async fn releases_that_come_late() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_that_are_passed_around() {
     const INTERVAL: Duration = millis(100);
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let first = limiter(&handles[0], "passed", 6, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
-    let callers = (0..24_usize).map(|at| {
-        let limiter = RateLimiter::new(&handles[at % 2], "passed").fair_if(at % 3 == 0);
-        tokio::spawn(async move {
+    crowd(24, |at| {
+        let limiter = RateLimiter::new(&handles[at as usize % 2], "passed").fair_if(at % 3 == 0);
+        async move {
             let mut kept = 0;
             for round in 0..6 {
                 let permits = (at + round) % 3 + 1;
@@ -209,11 +206,9 @@ async fn grants_that_are_passed_around() {
                 }
             }
             kept
-        })
-    });
-    for caller in join_all(callers).await {
-        caller.expect("no panic");
-    }
+        }
+    })
+    .await;
     monitor.check(&server.url, "passed", 6, INTERVAL);
     becomes_available(&first, 6, 2 * SECOND).await;
 }

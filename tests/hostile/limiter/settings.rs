@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::limiter;
 use kit::{
-    HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, kind, millis, overall, per_client,
+    HOUR, LimiterCalls, SECOND, check_expiries, far_server, handle, kind, millis, overall,
+    per_client,
 };
 
 const HARDLY: [Duration; 3] = [
@@ -41,9 +42,7 @@ fn besiege(redis: &Redis, name: &'static str, time_out: Duration) -> JoinSet<()>
 
 /// Law 13: each clone of a handle has its own time-out, whoever shares its connection.
 async fn beside_time_outs(theirs: &'static str) {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (server, _proxy, redis) = far_server(millis(2)).await;
     let ours = limiter(&redis, "ours", 100_000, HOUR).await;
     limiter(&redis, "aside", 100_000, HOUR).await;
     let fair = ours.clone().fair();
@@ -110,9 +109,7 @@ async fn a_time_out_without_end_is_nobody_elses() {
 /// Whatever is asked with a time-out of nothing is answered at once, and holds nothing then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_held_by_who_had_no_time() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis = handle(&proxy.url).await;
+    let (_server, _proxy, redis) = far_server(millis(2)).await;
     let limiter = limiter(&redis, "held", 10_000, HOUR).await;
     let mut granted = 0;
     for hardly in HARDLY.into_iter().chain([millis(1), millis(2), millis(3)]) {

@@ -11,7 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
 use kit::lock_oracle::Ledger;
-use kit::{HOUR, LockCalls, SECOND, behind, check_expiries, far_server, frees, handle, millis};
+use kit::{
+    HOUR, LockCalls, SECOND, check_expiries, crowd, far_server, frees, handle, millis,
+};
 
 async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {
     match way % 4 {
@@ -25,14 +27,13 @@ async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {
 /// Before the call is sent, while it is on its way, while others have the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_at_every_moment() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let ledger = Ledger::default();
-    let callers = (0..600_u64).map(|at| {
+    crowd(600, |at| {
         let lock = Lock::new(&handles[at as usize % 2], "left");
         let ledger = ledger.clone();
-        tokio::spawn(async move {
+        async move {
             sleep(Duration::from_micros(at * 2_500)).await;
             let patience = Duration::from_micros(at * 7_919 % 20_000);
             let Ok(answer) = timeout(patience, ask(&lock, at)).await else {
@@ -49,11 +50,9 @@ async fn callers_that_leave_at_every_moment() {
             } else {
                 let _ = timeout(patience, guard.release()).await;
             }
-        })
-    });
-    for caller in join_all(callers).await {
-        caller.expect("no panic");
-    }
+        }
+    })
+    .await;
     println!("{} had it", ledger.entries());
     assert!(ledger.entries() > 20);
     for redis in &handles {

@@ -93,9 +93,8 @@ async fn a_wake_up_for_who_has_just_left() {
 /// Patient waiters among hasty ones, in two processes: one at a time, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patient_waiters_among_hasty_ones() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let handles = [handle(&proxy.url).await, handle(&server.url).await];
+    let (server, _proxy, far) = far_server(millis(2)).await;
+    let handles = [far, handle(&server.url).await];
     let ledger = Ledger::default();
     let mut hasty = JoinSet::new();
     for at in 0..12_u64 {

@@ -132,11 +132,16 @@ impl Cluster {
     /// Tells the slot, and between which nodes.
     pub fn begin_move(&self, key: &str) -> (usize, usize, usize) {
         let (slot, from) = (self.slot(key), self.owner(key));
+        (slot, from, self.begin_move_from(slot, from))
+    }
+
+    /// The same from the node that is known to have the slot; tells to which one.
+    pub fn begin_move_from(&self, slot: usize, from: usize) -> usize {
         let to = (from + 1) % self.masters;
         let [source, target] = [self.id(from), self.id(to)];
         self.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         self.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
-        (slot, from, to)
+        to
     }
 
     /// Tells all masters whose a slot is.
