@@ -2,7 +2,10 @@
 
 use futures_util::future::join_all;
 use kit::limiter_oracle::Monitor;
-use kit::{HOUR, MINUTE, PATIENT, SECOND, LimiterCalls, Redis, behind, check_expiries, handle, kind, millis, overall, per_client, run};
+use kit::{
+    HOUR, LimiterCalls, MINUTE, PATIENT, Redis, SECOND, behind, check_expiries, handle, kind,
+    millis, overall, per_client, run,
+};
 use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -44,10 +47,8 @@ async fn callers_that_give_up_waste_nothing(on: &Home) {
         watch.elapsed().as_millis() / 8 + 50,
     );
     println!("{granted} of {most}");
-    assert!(
-        (least..=most).contains(&u128::from(granted)),
-        "{granted} of {least} to {most}"
-    );
+    let is_right = (least..=most).contains(&u128::from(granted));
+    assert!(is_right, "{granted} of {least} to {most}");
     limiter.waits(1).await;
 }
 
@@ -217,10 +218,8 @@ async fn free_permits_are_granted_as_fast_by_waiting_as_by_trying() {
     // One after another it would be one of two hundred.
     assert!(8 * waited > tried, "{waited} by waiting, {tried} by trying");
     let tries = (0..100).map(|_| limiter.takes_within(1, PATIENT));
-    assert!(
-        join_all(tries).await.iter().all(|got| *got),
-        "permits are free"
-    );
+    let is_right = join_all(tries).await.iter().all(|got| *got);
+    assert!(is_right, "permits are free");
 }
 
 /// Nobody fails, though the time-out is shorter than the wait, and calls are shared.
@@ -295,11 +294,8 @@ async fn a_rate_that_redisson_sets_is_shared() {
         assert_eq!(limiter.is_shared().await.expect("an answer"), Some(true));
         assert!(limiter.takes(permits).await);
         assert!(!limiter.takes(1).await);
-        assert_eq!(
-            COUNTS.map(|key| server.life(key)),
-            [-1, -1],
-            "Redisson would lose it"
-        );
+        let seen = COUNTS.map(|key| server.life(key));
+        assert_eq!(seen, [-1, -1], "Redisson would lose it");
         assert!(limiter.delete().await.expect("an answer"));
         check_expiries(&server, &[]);
     }

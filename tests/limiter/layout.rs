@@ -155,11 +155,8 @@ async fn foreign_values_are_typed_errors() {
             kind(fair.acquire(1).await),
         ];
         assert_eq!(asked, [wrong_type; 2]);
-        assert_eq!(
-            server.run::<u64>(&format!("LLEN {name}")),
-            1,
-            "still a list"
-        );
+        let seen = server.run::<u64>(&format!("LLEN {name}"));
+        assert_eq!(seen, 1, "still a list");
         run(&server, &format!("DEL {name}"));
     }
     for nonsense in [

@@ -200,11 +200,8 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     let sentinels = redis.sentinels.iter().map(Process::url);
     let address = RedisAddress::sentinel(sentinels, NAME).expect("valid");
     let by_hand = store(address.password("s3cret").db(2)).await;
-    assert_eq!(
-        allowed(&by_hand, &take("p", 3), 5).await,
-        0,
-        "the same database"
-    );
+    let seen = allowed(&by_hand, &take("p", 3), 5).await;
+    assert_eq!(seen, 0, "the same database");
 
     // Sentinels with a password of their own.
     let sentinel = &redis.sentinels[0];
@@ -362,11 +359,8 @@ async fn a_store_of_a_handle() {
     );
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
     let clients: String = server.run("CLIENT LIST TYPE normal");
-    assert_eq!(
-        clients.lines().count(),
-        2,
-        "one, and the one that asks: {clients}"
-    );
+    let seen = clients.lines().count();
+    assert_eq!(seen, 2, "one, and the one that asks: {clients}");
 }
 
 /// An attempt that hangs, here after connections that were fast, is given up soon. On a busy

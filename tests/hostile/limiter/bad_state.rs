@@ -105,10 +105,8 @@ async fn values_of_foreign_types() {
                 join_all((0..20).map(|_| limiter.try_acquire(1))),
                 join_all((0..20).map(|_| aside.try_acquire(1)))
             );
-            assert!(
-                well.iter().all(|got| matches!(got, Ok(true))),
-                "law 13: {what}: {well:?}"
-            );
+            let is_right = well.iter().all(|got| matches!(got, Ok(true)));
+            assert!(is_right, "law 13: {what}: {well:?}");
             drop(broken);
             run(&server, &format!("DEL {key}"));
             if key == "x" {
@@ -257,10 +255,8 @@ async fn keys_that_are_taken_away() {
     assert!(got <= 10, "law 1: {got}");
     // A limiter whose rate comes back has what it had counted, or a fresh start; not more.
     run(&server, "DEL x");
-    assert_eq!(
-        kind(limiter.try_acquire(1).await),
-        Some(LimiterErrorKind::UnknownLimiter)
-    );
+    let seen = kind(limiter.try_acquire(1).await);
+    assert_eq!(seen, Some(LimiterErrorKind::UnknownLimiter));
     assert!(limiter.sets_first(overall(10, HOUR)).await);
     let got = join_all((0..15).map(|_| limiter.try_acquire(1))).await;
     let got = got.iter().filter(|got| matches!(got, Ok(true))).count();

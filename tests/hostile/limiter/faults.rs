@@ -87,10 +87,8 @@ async fn replies_that_come_late() {
             granted += u64::from(answer.unwrap_or(false)) * 3;
         }
         let took = asked.elapsed();
-        assert!(
-            took < millis(100) + millis(500),
-            "law 6: {took:?} in round {round}"
-        );
+        let is_right = took < millis(100) + millis(500);
+        assert!(is_right, "law 6: {took:?} in round {round}");
         proxy.all(Mode::Pass);
         sleep(millis(100)).await;
     }
@@ -157,7 +155,8 @@ async fn a_server_that_dies() {
     let asked = Instant::now();
     let answer = kind(limiter.try_acquire(1).await);
     assert!(is_store(answer), "{answer:?}");
-    assert!(asked.elapsed() < IN_TIME, "law 6: {:?}", asked.elapsed());
+    let took = asked.elapsed();
+    assert!(took < IN_TIME, "law 6: {took:?}");
     server.restart();
     let ended = timeout(8 * SECOND, sleepers.join_all()).await;
     for answer in ended.expect("law 6: nobody sleeps on") {

@@ -202,9 +202,7 @@ async fn the_order_is_the_servers() {
     assert!(calls <= 2 * PROCESSES * TASKS, "{calls}");
     let grants = monitor.grants_of(&server.url, "fair");
     assert_eq!(grants.all.len() as u64, PROCESSES * TASKS);
-    assert!(
-        grants.all.is_sorted_by_key(|grant| grant.stamp),
-        "{grants:?}"
-    );
+    let is_right = grants.all.is_sorted_by_key(|grant| grant.stamp);
+    assert!(is_right, "{grants:?}");
     assert_eq!(grants.fullest(100_000), 5);
 }

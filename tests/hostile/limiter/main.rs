@@ -44,8 +44,9 @@ async fn becomes_available(limiter: &RateLimiter, permits: u64, within: Duration
         }
         let (name, after) = (limiter.name(), began.elapsed());
         let is_late = after >= within;
+        let is_right = !is_late;
         assert!(
-            !is_late,
+            is_so,
             "{name}: {free:?} and not {permits} are free after {after:?}"
         );
         sleep(millis(20)).await;

@@ -134,10 +134,8 @@ async fn what_stays_ends_a_wait() {
     run(&server, "ACL SETUSER default -evalsha");
     let refused = timeout(5 * SECOND, limiter.acquire(1)).await;
     let refused = refused.expect("it ends").expect_err("no permission");
-    assert_eq!(
-        refused.kind(),
-        LimiterErrorKind::Store(StoreErrorKind::Refused)
-    );
+    let seen = refused.kind();
+    assert_eq!(seen, LimiterErrorKind::Store(StoreErrorKind::Refused));
 
     // Without a rate of its own, a limiter ends with the data of the server.
     server.kill();

@@ -176,11 +176,8 @@ async fn a_lower_rate_of_a_newer_process() {
             });
         }
         sleep(millis(700)).await;
-        assert_eq!(
-            limiter.stored().await,
-            permits,
-            "no old process sets its own"
-        );
+        let seen = limiter.stored().await;
+        assert_eq!(seen, permits, "no old process sets its own");
         phases.push((permits, began, server.millis()));
     }
     waiters.shutdown().await;

@@ -142,10 +142,8 @@ async fn holds_that_make_no_sense() {
         set.exec(&mut server.connection()).expect("is written");
         let calls = async {
             let again = lock.tries().await;
-            assert!(
-                again.is_some_and(|again| again.is_held()),
-                "{count:?}: an owner's own"
-            );
+            let is_right = again.is_some_and(|again| again.is_held());
+            assert!(is_right, "{count:?}: an owner's own");
             let other = Lock::new(&redis, "x").tries().await;
             assert!(other.is_none(), "{count:?}: it is held");
             guard

@@ -75,14 +75,10 @@ async fn gone(away: Away) {
         let error = answer.map_err(|error| (error.kind(), error.to_string()));
         let (kind, message) = error.expect_err(&what);
         assert!(matches!(kind, LockErrorKind::Store(_)), "{what}: {kind:?}");
-        assert!(
-            message.contains(name) && !message.contains("limiter"),
-            "{what}: {message}"
-        );
-        assert!(
-            took < wait + TIMEOUT + millis(500),
-            "law 6: {what}: {took:?}"
-        );
+        let is_right = message.contains(name) && !message.contains("limiter");
+        assert!(is_right, "{what}: {message}");
+        let is_right = took < wait + TIMEOUT + millis(500);
+        assert!(is_right, "law 6: {what}: {took:?}");
     }
     assert!(looks.iter().all(Option::is_some), "{away:?}: {looks:?}");
     assert!(looked < 4 * TIMEOUT + millis(800), "law 6: {looked:?}");
@@ -120,10 +116,8 @@ async fn one_time_out_is_enough() {
         shortest = shortest.min(asked.elapsed());
     }
     server.signal("CONT");
-    assert!(
-        shortest < millis(10) + TIMEOUT * 9 / 10 + TIMEOUT,
-        "{shortest:?}"
-    );
+    let is_right = shortest < millis(10) + TIMEOUT * 9 / 10 + TIMEOUT;
+    assert!(is_right, "{shortest:?}");
     is_free(&lock, 4 * SECOND).await;
 }
 
@@ -156,10 +150,8 @@ async fn outages_do_not_add_up() {
         server.signal("CONT");
         sleep(millis(1_200)).await;
     }
-    assert!(
-        waiters.try_join_next().is_none(),
-        "one has given up, or has it"
-    );
+    let is_right = waiters.try_join_next().is_none();
+    assert!(is_right, "one has given up, or has it");
     frees(holds).await;
     let all = timeout(8 * SECOND, async {
         while let Some(ended) = waiters.join_next().await {
@@ -217,10 +209,8 @@ async fn replies_that_are_lost() {
             break;
         }
         let number = guards.len();
-        assert!(
-            began.elapsed() < 8 * SECOND,
-            "{count:?} holds, {number} guards"
-        );
+        let is_right = began.elapsed() < 8 * SECOND;
+        assert!(is_right, "{count:?} holds, {number} guards");
         sleep(millis(50)).await;
     }
     println!("{} guards are left", guards.len());

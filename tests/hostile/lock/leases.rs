@@ -137,10 +137,8 @@ async fn leases_at_their_ends() {
     let short = lock.lock_for(Lock::MIN_LEASE).await.expect("free");
     let next = lock.lock().await.expect("over");
     assert!(!short.is_held());
-    assert_eq!(
-        short.release().await.err().map(|error| error.kind()),
-        Some(LockErrorKind::NotHeld)
-    );
+    let seen = short.release().await.err().map(|error| error.kind());
+    assert_eq!(seen, Some(LockErrorKind::NotHeld));
     assert!(next.is_held());
     frees(next).await;
 }

@@ -162,18 +162,13 @@ async fn authorities_that_are_none() {
             Err(error) => error,
             Ok(address) => {
                 assert_hides(&format!("{address} {address:?} {address:#?}"), &text_of);
-                assert!(
-                    name.starts_with("contents"),
-                    "{name} is taken for a certificate"
-                );
+                let is_right = name.starts_with("contents");
+                assert!(is_right, "{name} is taken for a certificate");
                 RedisStore::connect_lazy(address).expect_err(name)
             }
         };
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Configuration,
-            "{name}: {error}"
-        );
+        let seen = error.kind();
+        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
         assert_hides(&text(&error), &text_of);
     }
 }
@@ -226,18 +221,13 @@ async fn client_certificates_that_are_none() {
                 }
             }
         };
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Configuration,
-            "{name}: {error}"
-        );
+        let seen = error.kind();
+        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
         assert_hides(&text(&error), &key);
         assert_hides(&text(&error), &certificate);
     }
-    assert!(
-        accepted.is_empty(),
-        "taken for a certificate and its key: {accepted:?}"
-    );
+    let is_right = accepted.is_empty();
+    assert!(is_right, "taken for a certificate and its key: {accepted:?}");
 }
 
 /// A server of another authority, a client without or with a stranger's certificate: an error in
@@ -274,10 +264,8 @@ async fn strangers() {
         let error = RedisStore::connect(address(authority, client)).await;
         let error = error.expect_err("strangers");
         let took = began.elapsed();
-        assert!(
-            took < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2),
-            "{took:?}"
-        );
+        let is_right = took < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2);
+        assert!(is_right, "{took:?}");
         let text = text(&error);
         println!("{authority} {client:?}: {error:?}");
         assert!(!error.to_string().is_empty());

@@ -323,10 +323,8 @@ async fn a_lazy_store_waits_for_its_cluster() {
     let store = store.timeout(TIMEOUT);
     sleep(millis(100)).await;
     let error = store.take(&take("p", 3)).await;
-    assert_eq!(
-        error.expect_err("no cluster").kind(),
-        StoreErrorKind::Unavailable
-    );
+    let seen = error.expect_err("no cluster").kind();
+    assert_eq!(seen, StoreErrorKind::Unavailable);
     for node in &mut cluster.nodes {
         node.restart();
     }

@@ -34,8 +34,9 @@ async fn ten_failures_in_a_row_open_it() {
     for _ in 0..1_000 {
         let error = failure(&store).await;
         assert_eq!(error.kind(), Kind::Unavailable);
+        let seen = error.to_string();
         assert_eq!(
-            error.to_string(),
+            seen,
             "the circuit breaker of flaky is open: the store is broken"
         );
         let source = error.source().and_then(|source| source.downcast_ref());

@@ -112,10 +112,8 @@ async fn never_above_the_share_in_any_window() {
                 let inside = admitted
                     .iter()
                     .filter(|at| *at <= end && *at + window > *end);
-                assert!(
-                    inside.count() as u64 * cost <= most,
-                    "{max} {cost} {algorithm:?}"
-                );
+                let is_right = inside.count() as u64 * cost <= most;
+                assert!(is_right, "{max} {cost} {algorithm:?}");
             }
         }
     }
@@ -162,10 +160,8 @@ async fn each_quota_has_its_share() {
     // And a rule that was made of this one has its own.
     let dearer = take_of(Rule::clone(take.rule()).with_cost(2));
     let (fresh, _) = fallback(&flaky, Share::of_processes(4));
-    assert!(
-        ask(&fresh, &dearer).await.is_allowed(),
-        "one request, not one unit"
-    );
+    let is_right = ask(&fresh, &dearer).await.is_allowed();
+    assert!(is_right, "one request, not one unit");
 }
 
 #[tokio::test]

@@ -115,10 +115,8 @@ async fn callbacks_hear_why_a_fallback_answered() {
         let app = app(
             layer(mode).on_error(AlsoWithFallback(move |failed: Failed| {
                 assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
-                assert_eq!(
-                    failed.to_string(),
-                    "no decision for \"p\": the store is broken"
-                );
+                let seen = failed.to_string();
+                assert_eq!(seen, "no decision for \"p\": the store is broken");
                 let fallback = failed.fallback().expect("it has decided");
                 assert_eq!(fallback.source(), Source::Fallback);
                 counter.fetch_add(1, Ordering::Relaxed);

@@ -72,10 +72,8 @@ async fn what_answers_at_once_needs_no_time() {
 async fn redis_is_told_as_well() {
     let server = Redis::start();
     let store = Resilient::bare(store_on(&server).await).timeout(BOUND);
-    assert!(
-        format!("{store:?}").contains("timeout: Some(20ms)"),
-        "{store:?}"
-    );
+    let is_right = format!("{store:?}").contains("timeout: Some(20ms)");
+    assert!(is_right, "{store:?}");
     server.signal("STOP");
     let began = std::time::Instant::now();
     let error = store.take(&take()).await;

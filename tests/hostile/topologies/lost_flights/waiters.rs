@@ -103,10 +103,8 @@ async fn broken_under_waiters(contains: &str, faults: &[FlightFault]) -> Vec<Loc
         while !is_served() {
             let after = began.elapsed();
             let now = holders.entries();
-            assert!(
-                after < BOUND,
-                "{fault:?}: {before:?}, after {after:?} {now:?}"
-            );
+            let is_right = after < BOUND;
+            assert!(is_right, "{fault:?}: {before:?}, after {after:?} {now:?}");
             if let Some(ended) = all.try_join_next() {
                 ended.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
             }
