@@ -43,12 +43,8 @@ async fn becomes_available(limiter: &RateLimiter, permits: u64, within: Duration
             return;
         }
         let (name, after) = (limiter.name(), began.elapsed());
-        let is_late = after >= within;
-        let is_right = !is_late;
-        assert!(
-            is_so,
-            "{name}: {free:?} and not {permits} are free after {after:?}"
-        );
+        let what = format!("{free:?} and not {permits} are free after {after:?}");
+        assert!(after < within, "{name}: {what}");
         sleep(millis(20)).await;
     }
 }
