@@ -337,7 +337,6 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
 /// Law 7: the stamps are the server's.
 async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let (server, store) = started().await;
-    let _connection = server.connection();
     let time = || {
         let (seconds, micros): (u64, u64) = server.run("TIME");
         seconds * 1_000_000 + micros
@@ -554,7 +553,6 @@ async fn another_type_is_a_typed_error(algorithm: Algorithm) {
 #[tokio::test]
 async fn a_damaged_set_heals() {
     let (server, store) = started().await;
-    let _connection = server.connection();
     let now = 1_000.0 * server.millis() as f64;
     // As long as entries of ours: with and without what longer windows and leases need.
     let (long, longer) = ([b'7'; 57], [b'7'; 106]);

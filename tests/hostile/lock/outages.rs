@@ -18,7 +18,6 @@ async fn nobody_knows_who_has_it() {
     let server = Redis::start();
     let redis = handle(&server.url).await.timeout(SECOND);
     let lock = Lock::new(&redis, "l");
-    let _admin = server.connection();
     run(&server, "HSET l somebody:1 1");
     let stop = async {
         sleep(SECOND / 2).await;

@@ -383,26 +383,6 @@ const LIMITERS: [Kind; 6] = [
 ];
 const LOCKS: [Kind; 4] = [Kind::HeldLock, Kind::FreeLock, Kind::Look, Kind::Holds];
 
-#[tokio::test]
-async fn a_flight_is_lost_under_callers_of_all_kinds() {
-    all_at_once(&Kind::ALL, 2, &LOSSES).await;
-}
-
-#[tokio::test]
-async fn a_flight_is_lost_under_takes() {
-    all_at_once(&TAKES, 4, &LOSSES).await;
-}
-
-#[tokio::test]
-async fn a_flight_is_lost_under_limiters() {
-    all_at_once(&LIMITERS, 4, &LOSSES).await;
-}
-
-#[tokio::test]
-async fn a_flight_is_lost_under_locks() {
-    all_at_once(&LOCKS, 4, &LOSSES).await;
-}
-
 /// Few callers, whose flights look alike.
 const GROUPS: [&[Kind]; 10] = [
     &[Kind::UsedUp, Kind::Plenty],
@@ -417,21 +397,6 @@ const GROUPS: [&[Kind]; 10] = [
     &[Kind::FreeLock, Kind::Plenty, Kind::Peek],
 ];
 
-#[tokio::test]
-async fn a_flight_is_lost_under_few_callers() {
-    in_groups(&GROUPS, &LOSSES).await;
-}
-
-#[tokio::test]
-async fn a_reply_too_many_for_few_callers() {
-    in_groups(&GROUPS, &ADDITIONS).await;
-}
-
-#[tokio::test]
-async fn a_flight_is_lost_under_a_caller_alone() {
-    one_by_one(&Kind::ALL, &LOSSES).await;
-}
-
 const EXTRAS: [Extra; 6] = [
     Extra::EarlierReply,
     Extra::EarlierFlight,
@@ -441,25 +406,31 @@ const EXTRAS: [Extra; 6] = [
     Extra::Error,
 ];
 
-#[tokio::test]
-async fn a_reply_too_many_before_a_flight() {
-    let faults = EXTRAS.map(|extra| FlightFault::Add(extra, Spot::Before));
-    all_at_once(&Kind::ALL, 2, &faults).await;
+fn extras(spot: Spot) -> [FlightFault; 6] {
+    EXTRAS.map(|extra| FlightFault::Add(extra, spot))
 }
 
-#[tokio::test]
-async fn a_reply_too_many_within_a_flight() {
-    let faults = EXTRAS.map(|extra| FlightFault::Add(extra, Spot::Within));
-    all_at_once(&Kind::ALL, 2, &faults).await;
+/// A test for each of these calls.
+macro_rules! tests {
+    ($($name:ident: $call:expr;)+) => {
+        $(#[tokio::test]
+        async fn $name() {
+            $call.await;
+        })+
+    };
 }
+use tests;
 
-#[tokio::test]
-async fn a_reply_too_many_after_a_flight() {
-    let faults = EXTRAS.map(|extra| FlightFault::Add(extra, Spot::After));
-    all_at_once(&Kind::ALL, 2, &faults).await;
-}
-
-#[tokio::test]
-async fn a_reply_too_many_for_a_caller_alone() {
-    one_by_one(&Kind::ALL, &ADDITIONS).await;
+tests! {
+    a_flight_is_lost_under_callers_of_all_kinds: all_at_once(&Kind::ALL, 2, &LOSSES);
+    a_flight_is_lost_under_takes: all_at_once(&TAKES, 4, &LOSSES);
+    a_flight_is_lost_under_limiters: all_at_once(&LIMITERS, 4, &LOSSES);
+    a_flight_is_lost_under_locks: all_at_once(&LOCKS, 4, &LOSSES);
+    a_flight_is_lost_under_few_callers: in_groups(&GROUPS, &LOSSES);
+    a_reply_too_many_for_few_callers: in_groups(&GROUPS, &ADDITIONS);
+    a_flight_is_lost_under_a_caller_alone: one_by_one(&Kind::ALL, &LOSSES);
+    a_reply_too_many_before_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::Before));
+    a_reply_too_many_within_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::Within));
+    a_reply_too_many_after_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::After));
+    a_reply_too_many_for_a_caller_alone: one_by_one(&Kind::ALL, &ADDITIONS);
 }

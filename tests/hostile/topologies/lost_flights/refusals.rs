@@ -9,7 +9,7 @@ use kit::proxy::{FlightFault, Part};
 use tokio::time::sleep;
 
 use super::callers::{Kind, Trouble, World};
-use super::{GROUPS, Load, Record, SLACK, TIMEOUT, all_at_once, in_groups};
+use super::{GROUPS, Load, Record, SLACK, TIMEOUT, all_at_once, in_groups, tests};
 use kit::stalls::{Lost, Stalls};
 use kit::{millis, run};
 
@@ -25,14 +25,9 @@ const REFUSALS: [FlightFault; 6] = [
     FlightFault::Replace(Part::Last, NOPERM),
 ];
 
-#[tokio::test]
-async fn a_flight_is_refused_under_callers_of_all_kinds() {
-    all_at_once(&Kind::ALL, 2, &REFUSALS).await;
-}
-
-#[tokio::test]
-async fn a_flight_is_refused_under_few_callers() {
-    in_groups(&GROUPS, &REFUSALS).await;
+tests! {
+    a_flight_is_refused_under_callers_of_all_kinds: all_at_once(&Kind::ALL, 2, &REFUSALS);
+    a_flight_is_refused_under_few_callers: in_groups(&GROUPS, &REFUSALS);
 }
 
 const PROCESS: &str = "gate:secret";
