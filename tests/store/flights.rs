@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use kit::Redis;
-use kit::proxy::{Mode, Proxy};
+use kit::proxy::Proxy;
 use proptest::prelude::*;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
@@ -146,10 +146,7 @@ async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
     let store = RedisStore::connect(&proxy.url).await;
     let store = store.expect("a running server").timeout(PATIENT);
     let before = server.script_calls();
-    proxy.all(Mode::Delay {
-        calls: Duration::ZERO,
-        replies: millis(900),
-    });
+    proxy.delay(Duration::ZERO, millis(900));
     let mut answers = Vec::new();
     for (at, user) in users(6).into_iter().enumerate() {
         let timeout = match at {

@@ -134,7 +134,7 @@ fn empty(cap: usize) -> usize {
 #[test]
 fn keys_are_bounded_in_number_and_bytes() {
     let (caps, keys) = match long() {
-        None => (&[4_000][..], 30_000),
+        None => (&[2_000][..], 15_000),
         // At 120,000 the tables have just been doubled.
         Some(keys) => (&[100_000, 120_000, 1_000_000][..], keys),
     };

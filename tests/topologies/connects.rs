@@ -420,8 +420,7 @@ async fn a_server_that_has_become_slow_is_reached() {
     let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
-    let (calls, replies) = (millis(200), millis(200));
-    proxy.all(Mode::Delay { calls, replies });
+    proxy.delay(millis(200), millis(200));
     let mut kill = redis::cmd("CLIENT");
     kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
     kill.exec(&mut server.connection()).expect("kills");
@@ -443,10 +442,7 @@ async fn giving_up_costs_no_connection() {
     let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
     let all = |store: &RedisStore| try_join_all(batch.iter().map(|take| store.take(take)));
     all(&store).await.expect("decisions");
-    proxy.all(Mode::Delay {
-        calls: Duration::ZERO,
-        replies: millis(40),
-    });
+    proxy.delay(Duration::ZERO, millis(40));
     let hasty = store.clone().timeout(millis(5));
     for _ in 0..30 {
         let error = all(&hasty).await.expect_err("nobody answers");

@@ -10,7 +10,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
-use kit::proxy::{Mode, Proxy};
+use kit::proxy::Proxy;
 use kit::sentinels::Sentinels;
 use kit::{PATIENT, millis};
 use tidegate::decision::Source;
@@ -72,8 +72,7 @@ async fn the_first_requests_get_decisions_of_a_redis_that_starts_late() {
     assert_eq!(unready, [(StatusCode::SERVICE_UNAVAILABLE, None); 3]);
 
     let millis = Duration::from_millis;
-    let (calls, replies) = (millis(20), millis(20));
-    proxy.all(Mode::Delay { calls, replies });
+    proxy.delay(millis(20), millis(20));
     let wait = limits.ready(PATIENT);
     let start = async {
         sleep(SHORT).await;

@@ -134,7 +134,7 @@ async fn a_rate_that_goes_up_and_down() {
     let monitor = Monitor::start(&server.url);
     let mut waiters = JoinSet::new();
     for at in 0..60 {
-        let limiter = RateLimiter::new(&handles[at % 2], "wavy").fair_if(!(at % 3 == 0));
+        let limiter = RateLimiter::new(&handles[at % 2], "wavy").fair_if(at % 3 != 0);
         waiters.spawn(async move {
             loop {
                 limiter.waits(1).await;

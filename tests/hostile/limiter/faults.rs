@@ -74,10 +74,7 @@ async fn replies_that_come_late() {
     let limiter = RateLimiter::new(&redis, "late");
     let mut granted = 0;
     for round in 0..6 {
-        proxy.all(Mode::Delay {
-            calls: millis(0),
-            replies: millis(160),
-        });
+        proxy.delay(Duration::ZERO, millis(160));
         let asked = Instant::now();
         let calls = (0..20).map(|at| {
             let limiter = limiter.fair_if(at % 2 == 0);
@@ -109,7 +106,7 @@ async fn a_server_that_is_stopped() {
     server.signal("STOP");
     let mut calls = JoinSet::new();
     for at in 0..70 {
-        let free = free.fair_if(!(at % 2 == 0));
+        let free = free.fair_if(at % 2 != 0);
         calls.spawn(async move {
             sleep(millis(at * 10)).await;
             let asked = Instant::now();

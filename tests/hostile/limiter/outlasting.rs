@@ -188,10 +188,7 @@ async fn a_lost_grant_of_a_caller_that_leaves_comes_back() {
     let limiter = limiter(&redis, "partner", 1, HOUR).await;
     for is_fair in [false, true] {
         let limiter = limiter.fair_if(is_fair);
-        proxy.all(Mode::Delay {
-            calls: Duration::ZERO,
-            replies: 2 * TIMEOUT,
-        });
+        proxy.delay(Duration::ZERO, 2 * TIMEOUT);
         let left = timeout(3 * TIMEOUT, limiter.acquire(1)).await;
         assert!(left.is_err(), "no reply comes in time");
         proxy.all(Mode::Pass);

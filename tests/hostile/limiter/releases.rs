@@ -187,7 +187,7 @@ async fn grants_that_are_passed_around() {
             let mut kept = 0;
             for round in 0..6 {
                 let permits = (at + round) % 3 + 1;
-                let permit = limiter.acquire_permit(permits as u64).await;
+                let permit = limiter.acquire_permit(permits).await;
                 let permit = permit.expect("a permit");
                 if (at + round) % 2 == 0 {
                     permit.release().await.expect("an answer");

@@ -227,7 +227,10 @@ async fn client_certificates_that_are_none() {
         assert_hides(&text(&error), &certificate);
     }
     let is_right = accepted.is_empty();
-    assert!(is_right, "taken for a certificate and its key: {accepted:?}");
+    assert!(
+        is_right,
+        "taken for a certificate and its key: {accepted:?}"
+    );
 }
 
 /// A server of another authority, a client without or with a stranger's certificate: an error in

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use kit::Redis as Server;
-use kit::proxy::{Extra, FaultTrace, FlightFault, Mode, Part, Spot};
+use kit::proxy::{Extra, FaultTrace, FlightFault, Part, Spot};
 use tokio::time::sleep;
 
 use callers::{Kind, PAUSE, Trouble, World};
@@ -281,10 +281,7 @@ async fn all_at_once(kinds: &[Kind], callers: u64, faults: &[FlightFault]) {
         let play = async |name: String| {
             // A world of its own for each: what one has broken must not look as if another had.
             let world = Arc::new(World::new(&server, &name).await);
-            world.proxies[0].all(Mode::Delay {
-                calls: millis(1),
-                replies: millis(1),
-            });
+            world.proxies[0].delay(millis(1), millis(1));
             let load = Load::of_many(&world, kinds, callers);
             attack(&world, load, fault, &stalls).await
         };

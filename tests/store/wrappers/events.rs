@@ -23,7 +23,7 @@ async fn an_outage_is_told_once_and_its_end_too() {
         .build();
     ask(&store, &take()).await;
     assert!(log.lines().is_empty());
-    for _ in 0..3 {
+    for _ in 0..2 {
         flaky.set(Mode::Fails(Kind::Timeout));
         for _ in 0..500 {
             ask(&store, &take()).await;

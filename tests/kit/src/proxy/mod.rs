@@ -120,6 +120,11 @@ impl Proxy {
         });
     }
 
+    /// All calls and all replies take so much longer.
+    pub fn delay(&self, calls: Duration, replies: Duration) {
+        self.all(Mode::Delay { calls, replies });
+    }
+
     /// Connections are refused: nobody listens any more.
     pub async fn refuse(&mut self) {
         self.task.abort();
