@@ -152,7 +152,7 @@ impl Twins {
 
 fn number_of_histories() -> u32 {
     let number = std::env::var("TIDEGATE_HISTORIES");
-    number.map_or(800, |number| number.parse().expect("a number"))
+    number.map_or(400, |number| number.parse().expect("a number"))
 }
 
 #[test]
