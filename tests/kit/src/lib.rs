@@ -11,6 +11,7 @@ pub mod limiter_oracle;
 pub mod load;
 pub mod lock_oracle;
 pub mod log;
+mod looks;
 pub mod map;
 pub mod page;
 pub mod process;
@@ -21,11 +22,14 @@ pub mod sentinels;
 mod server;
 pub mod stalls;
 pub mod stub;
+mod tasks;
 pub mod workers;
 mod world;
 
 pub use calls::{LimiterCalls, LockCalls, frees, kind, lock_error, overall, per_client};
+pub use looks::*;
 pub use server::{Redis, Stopwatch, async_connection, busy_here};
+pub use tasks::*;
 pub use world::*;
 
 /// The folder of the crate, with `src`, `lua` and `docs` in it.

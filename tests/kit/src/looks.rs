@@ -1,0 +1,57 @@
+//! What tests look at: counters of a rule, keys of a server, and the page of an operator.
+
+use ::http::Request;
+use axum::Router;
+use axum::body::Body;
+use tidegate::metrics::RuleSnapshot;
+use tidegate::rule::Quotas;
+use tidegate::{Algorithm, Limits};
+
+use crate::{HOUR, Redis, http, quota};
+
+/// The algorithms that give back, and charge beyond, exactly what they are told. In a bucket of GCRA
+/// units drain meanwhile.
+pub const COUNTING: [Algorithm; 3] = [
+    Algorithm::SlidingLog,
+    Algorithm::SlidingWindow,
+    Algorithm::FixedWindow,
+];
+
+/// One quota an hour, for a plan or a table.
+pub fn hourly_quotas(max: u64) -> Quotas {
+    Quotas::new([quota(max, HOUR)]).expect("valid quotas")
+}
+
+/// The counters of a rule that was used.
+pub fn counters(limits: &Limits, path: &str) -> RuleSnapshot {
+    let snapshot = limits.snapshot();
+    snapshot.rule(path).expect("it was used").clone()
+}
+
+/// The names of all keys of this pattern.
+pub fn keys(server: &Redis, pattern: &str) -> Vec<String> {
+    let mut connection = server.connection();
+    let keys = redis::cmd("KEYS").arg(pattern).query(&mut connection);
+    keys.expect("the keys")
+}
+
+/// The members of all sets of permits on a server.
+pub fn permits_held(server: &Redis) -> u64 {
+    let mut connection = server.connection();
+    let names = keys(server, "*~permits").into_iter();
+    let counts = names.map(|name| redis::cmd("ZCARD").arg(name).query::<u64>(&mut connection));
+    counts.map(|count| count.expect("a set")).sum()
+}
+
+/// What an operator's browser sends to a page, as in `/api/reset` and `{"rule": "p", "key": "k"}`:
+/// the status, and the body of the answer.
+pub async fn operate(page: &Router, path: &str, body: &str) -> (u16, String) {
+    let request = Request::post(path)
+        .header("content-type", "application/json")
+        .header("x-tidegate", "1")
+        .header("host", "127.0.0.1:3000")
+        .header("origin", "http://127.0.0.1:3000")
+        .body(Body::from(body.to_owned()));
+    let answer = http::call(page, request.expect("a valid request")).await;
+    (answer.status().as_u16(), http::text(answer).await)
+}

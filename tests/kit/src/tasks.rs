@@ -1,0 +1,43 @@
+//! Tasks of a test, runtimes of their own, and what they all came to.
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// What these tasks return, in their order. All of them are started before the first is awaited.
+///
+/// # Panics
+///
+/// If one of them panics, or was aborted.
+pub async fn done<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    let tasks: Vec<_> = tasks.into_iter().collect();
+    let mut all = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        all.push(task.await.expect("no panic"));
+    }
+    all
+}
+
+/// What these futures return, each in a task of its own, all at the same time.
+///
+/// # Panics
+///
+/// If one of them panics.
+pub async fn in_tasks<F>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    done(futures.into_iter().map(tokio::spawn)).await
+}
+
+/// A runtime with a thread of its own, which goes on while nobody blocks on it.
+pub fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.worker_threads(1).enable_all();
+    builder.build().expect("a runtime")
+}
+
+/// A runtime without a thread, which stands still while nobody blocks on it.
+pub fn still_runtime() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
+}
