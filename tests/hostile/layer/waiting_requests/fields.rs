@@ -1,27 +1,17 @@
 //! What a denial says while charges of this process are open.
 
-use std::time::Duration;
-
 use super::*;
-use tidegate::Algorithm;
-
-const fn micros(number: u64) -> Duration {
-    Duration::from_micros(number)
-}
 
 /// Law: the decision's retry-after is true, whatever the fields say.
 async fn check_law_3(limits: &Limits, cost: u64, denied: &Answer) {
     let retry_after = denied.decision().retry_after().expect("it will fit");
-    tokio::time::advance(retry_after - micros(1)).await;
-    assert!(
-        left(limits, "k").await < cost,
-        "earlier than {retry_after:?}"
-    );
-    tokio::time::advance(micros(1)).await;
-    assert!(
-        left(limits, "k").await >= cost,
-        "later than {retry_after:?}"
-    );
+    let step = Duration::from_micros(1);
+    tokio::time::advance(retry_after - step).await;
+    let has_room = left(limits, "p", "k").await >= cost;
+    assert!(!has_room, "earlier than {retry_after:?}");
+    tokio::time::advance(step).await;
+    let has_room = left(limits, "p", "k").await >= cost;
+    assert!(has_room, "later than {retry_after:?}");
 }
 
 /// Seven good logins at once under five, without `.wait`.
@@ -30,20 +20,14 @@ async fn open_charges_say_a_second() {
     for algorithm in Algorithm::ALL {
         let limits = limits([logins(5).with_algorithm(algorithm)], paused());
         let app = app([limits.layer("p")]);
-        let asked: Vec<_> = (0..7)
-            .map(|_| start(&app, 0, "x-hold: 300, x-status: 401"))
-            .collect();
-        let mut denied = Vec::new();
-        for asked in asked {
-            let answer = asked.await.expect("no panic");
-            if answer.status == DENIED {
-                assert_eq!(answer.field("retry-after"), Some("1"), "{algorithm:?}");
-                let limit = answer.field("ratelimit").expect("it has one");
-                assert!(limit.ends_with(";r=0;t=1"), "{algorithm:?}: {limit}");
-                denied.push(answer);
-            }
-        }
+        let mut denied = done(start_all(7, &app, 0, "x-hold: 300, x-status: 401")).await;
+        denied.retain(|answer| answer.status == DENIED);
         assert_eq!(denied.len(), 2);
+        for answer in denied {
+            assert_eq!(answer.field("retry-after"), Some("1"), "{algorithm:?}");
+            let limit = answer.field("ratelimit").expect("it has one");
+            assert!(limit.ends_with(";r=0;t=1"), "{algorithm:?}: {limit}");
+        }
         // All have failed: now it is the window again.
         let later = ask(&app, "").await;
         assert_ne!(later.field("retry-after"), Some("1"), "{algorithm:?}");
@@ -68,9 +52,8 @@ async fn too_few_open_charges_say_nothing() {
             assert_eq!(says_a_second, cost <= 4, "{algorithm:?} {cost}");
         }
         let never = ask(&app, "x-cost: 11").await;
-        assert_eq!(never.status, DENIED);
-        assert_eq!(never.field("retry-after"), None);
-        held.await.expect("no panic");
+        assert_eq!((never.status, never.field("retry-after")), (DENIED, None));
+        answer(held).await;
         check_rest(&limits).await;
     }
 }
@@ -78,63 +61,43 @@ async fn too_few_open_charges_say_nothing() {
 /// Two quotas, of which one has room by open charges and the other one has not.
 #[tokio::test(start_paused = true)]
 async fn every_quota_has_to_have_room() {
-    let quotas = [Quota::new(SECOND, 3), Quota::new(MINUTE, 5)].map(|it| it.expect("valid"));
-    let rule = Rule::new("p", quotas).expect("valid");
+    let rule = Rule::new("p", [quota(3, SECOND), quota(5, MINUTE)]).expect("valid");
     let limits = limits([rule.with_refund_on(["2xx"]).expect("valid")], paused());
     let app = app([limits.layer("p")]);
     for _ in 0..2 {
         assert_eq!(ask(&app, "x-status: 401").await.status, BAD);
     }
     sleep(2 * SECOND).await;
-    let held: Vec<_> = (0..3).map(|_| start(&app, 0, "x-hold: 5000")).collect();
-    sleep(millis(100)).await;
-    // Both quotas are full, and the three open charges would make room in both.
-    let denied = ask(&app, "").await;
-    assert_eq!(
-        (denied.status, denied.field("retry-after")),
-        (DENIED, Some("1"))
-    );
-    // The short one has room now; the long one would have by the open charges.
-    sleep(millis(1_500)).await;
-    let denied = ask(&app, "").await;
-    assert_eq!(
-        (denied.status, denied.field("retry-after")),
-        (DENIED, Some("1"))
-    );
-    for held in held {
-        held.await.expect("no panic");
+    let held = start_all(3, &app, 0, "x-hold: 5000");
+    // Both quotas are full, and the three open charges would make room in both; later the short one
+    // has room, and the long one would have by the open charges.
+    for time in [100, 1_500] {
+        sleep(millis(time)).await;
+        let denied = ask(&app, "").await;
+        assert_eq!(
+            (denied.status, denied.field("retry-after")),
+            (DENIED, Some("1"))
+        );
     }
+    done(held).await;
     check_rest(&limits).await;
-    assert_eq!(left(&limits, "k").await, 3);
+    assert_eq!(left(&limits, "p", "k").await, 3);
 }
 
 /// Two rules: nothing of the inner denial stays in the outer one, and its fields are hopeful.
 #[tokio::test(start_paused = true)]
 async fn two_rules() {
-    for wait in [None, Some(2 * SECOND)] {
-        let [address, account] = ["address", "account"].map(|path| {
-            let max = if path == "account" { 5 } else { 50 };
-            rule_of(path, max).with_refund_on(["2xx"]).expect("valid")
-        });
-        let limits = limits([address, account], paused());
-        let layers = ["account", "address"].map(|path| match wait {
-            Some(up_to) => limits.layer(path).wait(up_to),
-            None => limits.layer(path),
-        });
-        let app = app(layers);
-        let asked: Vec<_> = (0..7).map(|_| start(&app, 0, "x-hold: 300")).collect();
-        let mut denied = 0;
-        for asked in asked {
-            let answer = asked.await.expect("no panic");
-            if answer.status == DENIED {
-                assert_eq!(answer.field("retry-after"), Some("1"));
-                denied += 1;
-            }
-        }
-        assert_eq!(denied, if wait.is_some() { 0 } else { 2 });
+    for wait in [Duration::ZERO, 2 * SECOND] {
+        let rules = [refunding("address", 50), refunding("account", 5)];
+        let limits = limits(rules, paused());
+        let app = app(["account", "address"].map(|path| limits.layer(path).wait(wait)));
+        let mut denied = done(start_all(7, &app, 0, "x-hold: 300")).await;
+        denied.retain(|answer| answer.status == DENIED);
+        assert_eq!(denied.len(), if wait.is_zero() { 2 } else { 0 });
+        assert!(denied.iter().all(|it| it.field("retry-after") == Some("1")));
         check_rest(&limits).await;
-        assert_eq!(left_of(&limits, "address", "k").await, 50);
-        assert_eq!(left_of(&limits, "account", "k").await, 5);
+        assert_eq!(left(&limits, "address", "k").await, 50);
+        assert_eq!(left(&limits, "account", "k").await, 5);
     }
 }
 
@@ -142,47 +105,34 @@ async fn two_rules() {
 /// two requests of a connection is a moment, as on a network.
 #[tokio::test(start_paused = true)]
 async fn ten_connections_for_ten_seconds() {
-    for (wait, think) in [(false, 1), (true, 1), (true, 5)] {
-        let [address, account] = ["address", "account"]
-            .map(|path| rule_of(path, 5).with_refund_on(["2xx"]).expect("valid"));
-        let limits = limits([address, account], paused());
-        let layers = ["account", "address"].map(|path| match wait {
-            true => limits.layer(path).wait(2 * SECOND),
-            false => limits.layer(path),
-        });
-        let app = app(layers);
+    for (wait, think) in [(Duration::ZERO, 1), (2 * SECOND, 1), (2 * SECOND, 5)] {
+        let limits = limits(
+            ["address", "account"].map(|path| refunding(path, 5)),
+            paused(),
+        );
+        let app = app(["account", "address"].map(|path| limits.layer(path).wait(wait)));
         let until = Instant::now() + 10 * SECOND;
-        let tasks: Vec<_> = (0..10)
-            .map(|_| {
-                let app = app.clone();
-                tokio::spawn(async move {
-                    let (mut served, mut denied) = (0, 0);
-                    while Instant::now() < until {
-                        let answer = ask(&app, "x-hold: 20").await;
-                        if answer.status == OK {
-                            served += 1;
-                        } else {
-                            denied += 1;
-                            assert_eq!(answer.field("retry-after"), Some("1"));
-                            sleep(millis(7)).await;
-                        }
-                        sleep(millis(think)).await;
+        let connections = (0..10).map(|_| {
+            let app = app.clone();
+            async move {
+                let mut denied = 0;
+                while Instant::now() < until {
+                    let answer = ask(&app, "x-hold: 20").await;
+                    if answer.status != OK {
+                        denied += 1;
+                        assert_eq!(answer.field("retry-after"), Some("1"));
+                        sleep(millis(7)).await;
                     }
-                    (served, denied)
-                })
-            })
-            .collect();
-        let (mut served, mut denied) = (Vec::new(), 0);
-        for task in tasks {
-            let (ok, not) = task.await.expect("no panic");
-            served.push(ok);
-            denied += not;
-        }
-        println!("wait {wait}, think {think}: {served:?} served, {denied} denied");
-        assert_eq!(denied == 0, wait);
+                    sleep(millis(think)).await;
+                }
+                denied
+            }
+        });
+        let denied: u64 = kit::in_tasks(connections).await.iter().sum();
+        assert_eq!(denied == 0, !wait.is_zero(), "{denied} denied");
         check_rest(&limits).await;
         for path in ["address", "account"] {
-            assert_eq!(left_of(&limits, path, "k").await, 5);
+            assert_eq!(left(&limits, path, "k").await, 5);
         }
     }
 }
@@ -191,13 +141,12 @@ async fn ten_connections_for_ten_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_check_says_the_same() {
     use axum::response::IntoResponse;
-    let limits = limits([units_a_minute(1)], paused());
+    let limits = limits([units(1)], paused());
     let held = limits.check("p", "k").await.expect("a unit");
     let refused = limits.check("p", "k").await.expect_err("it is used");
     assert_eq!(refused.retry_after(), Some(MINUTE), "law 3");
-    let (head, _) = request("").into_parts();
-    let answers = [refused.clone().into_response(), refused.answer(head).await];
-    for answer in answers {
+    let (head, _) = kit::http::get("/").into_parts();
+    for answer in [refused.clone().into_response(), refused.answer(head).await] {
         assert_eq!(answer.status(), DENIED);
         assert_eq!(answer.headers()["retry-after"], "1");
     }

@@ -6,7 +6,6 @@ use tidegate::{Resilient, StoreError};
 
 use super::*;
 use kit::stub::Stub;
-use kit::stub::far;
 
 /// Its refunds take so long, or fail.
 fn with_bad_refunds(after: Option<Duration>) -> Stub {
@@ -24,25 +23,18 @@ fn with_bad_refunds(after: Option<Duration>) -> Stub {
     })
 }
 
-/// The field `retry-after` of a request that is denied at once.
-pub(super) async fn told(limits: &Limits) -> String {
-    let denied = ask(&app([limits.layer("p")]), "").await;
-    assert_eq!(denied.status, DENIED);
-    denied.field("retry-after").expect("it has one").to_owned()
-}
-
 /// All was used: nothing comes back.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_of_all_units() {
     for used in [1, 2, u64::MAX] {
-        let limits = limits([units_a_minute(1)], paused());
-        let app = app([limits.layer("p").wait(10 * SECOND)]);
+        let limits = limits([units(1)], paused());
+        let app = waiting_app(&limits, 10 * SECOND);
         let held = start(&app, 0, &format!("x-hold: 300, x-used: {used}"));
-        let denied = start(&app, 100, "").await.expect("no panic");
+        let denied = answer(start(&app, 100, "")).await;
         assert_eq!(denied.status, DENIED);
-        assert!(denied.after <= 310, "{} ms", denied.after);
+        assert!(denied.millis() <= 310, "{denied:?}");
         assert_ne!(told(&limits).await, "1");
-        held.await.expect("no panic");
+        answer(held).await;
         check_rest(&limits).await;
     }
 }
@@ -51,27 +43,23 @@ async fn a_settlement_of_all_units() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_that_fails() {
     let store = Arc::new(with_bad_refunds(None));
-    let limits = limits([units_a_minute(1)], store.clone());
-    let app = app([limits.layer("p").wait(10 * SECOND)]);
-    let held = limits.check("p", "k").await.expect("a unit");
-    let charge = held.charge.clone().expect("charged");
-    drop(held);
-    let waits = start(&app, 0, "");
+    let limits = kit::limits([units(1)], store.clone());
+    let charge = charge(&limits).await;
+    let waits = start(&waiting_app(&limits, 10 * SECOND), 0, "");
     sleep(millis(300)).await;
     assert!(charge.refund().await.is_err());
-    let denied = waits.await.expect("no panic");
+    let denied = answer(waits).await;
     assert_eq!(denied.status, DENIED);
-    assert!(denied.after <= 410, "{} ms", denied.after);
+    assert!(denied.millis() <= 410, "{denied:?}");
     assert_ne!(told(&limits).await, "1");
 
-    let limits = super::limits([logins(1)], store);
+    let limits = kit::limits([logins(1)], store);
     limits.reset("p", "k").await.expect("an answer");
     sleep(millis(1)).await;
-    let layered = super::app([limits.layer("p")]);
-    let held = start(&layered, 0, "x-hold: 300");
+    let held = start(&app([limits.layer("p")]), 0, "x-hold: 300");
     sleep(millis(100)).await;
     assert_eq!(told(&limits).await, "1");
-    assert_eq!(held.await.expect("no panic").status, OK);
+    served([held]).await;
     assert!(limits.flush(SECOND).await);
     assert_ne!(told(&limits).await, "1");
     assert_eq!(limits.snapshot().rules[0].refunds_lost, 1);
@@ -81,18 +69,16 @@ async fn a_refund_that_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_is_dropped() {
     for settles in [true, false] {
-        let store = Arc::new(with_bad_refunds(Some(millis(50))));
-        let limits = limits([units_a_minute(1).with_settling(settles)], store);
-        let app = app([limits.layer("p").wait(10 * SECOND)]);
+        let store = with_bad_refunds(Some(millis(50)));
+        let limits = limits([units(1).with_settling(settles)], store);
         let held = limits.check("p", "k").await.expect("a unit");
-        let waits = start(&app, 0, "");
+        let waits = start(&waiting_app(&limits, 10 * SECOND), 0, "");
         sleep(millis(300)).await;
         let charge = held.charge.as_ref().expect("charged");
-        let settled = tokio::time::timeout(millis(10), charge.settle(0)).await;
+        let settled = timeout(millis(10), charge.settle(0)).await;
         assert!(settled.is_err(), "it takes longer");
-        let answer = waits.await.expect("no panic");
-        assert_eq!(answer.status, OK, "after {} ms", answer.after);
-        assert!(answer.after <= 460, "{} ms", answer.after);
+        let after = served([waits]).await;
+        assert!(after[0] <= 460, "{after:?}");
         drop(held);
         check_rest(&limits).await;
     }
@@ -101,14 +87,12 @@ async fn a_settlement_that_is_dropped() {
 /// A settlement that is made and never polled.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_is_not_polled() {
-    let limits = limits([units_a_minute(1)], paused());
-    let held = limits.check("p", "k").await.expect("a unit");
-    let charge = held.charge.expect("charged");
+    let limits = limits([units(1)], paused());
+    let charge = charge(&limits).await;
     drop(charge.settle(0));
     let _ = charge.refund().now_or_never();
     drop(charge);
-    let layered = app([limits.layer("p").wait(SECOND)]);
-    let answer = ask(&layered, "").await;
+    let answer = ask(&waiting_app(&limits, SECOND), "").await;
     assert!(answer.status == OK || answer.field("retry-after") == Some("60"));
 }
 
@@ -122,7 +106,7 @@ async fn cached_denials() {
     for store in stores {
         let limits = limits([logins(5)], store);
         let app = app([limits.layer("p")]);
-        let asked: Vec<_> = (0..5).map(|_| start(&app, 0, "x-hold: 300")).collect();
+        let asked = start_all(5, &app, 0, "x-hold: 300");
         sleep(millis(100)).await;
         for _ in 0..5 {
             let denied = ask(&app, "").await;
@@ -132,12 +116,9 @@ async fn cached_denials() {
             assert!(after > 59 * SECOND, "{after:?}");
             sleep(millis(20)).await;
         }
-        for asked in asked {
-            assert_eq!(asked.await.expect("no panic").status, OK);
-        }
+        served(asked).await;
         for _ in 0..10 {
-            let answer = ask(&app, "").await;
-            assert_eq!(answer.status, OK, "five are free");
+            assert_eq!(ask(&app, "").await.status, OK, "five are free");
         }
         check_rest(&limits).await;
     }
@@ -146,22 +127,19 @@ async fn cached_denials() {
 /// Layers without a `Limits`: clones know of each other.
 #[tokio::test(start_paused = true)]
 async fn layers_of_their_own() {
-    let layer = RateLimitLayer::from_rule(units_a_minute(1)).store(paused());
+    let layer = RateLimitLayer::from_rule(units(1)).store(paused());
     let layers = [
         RateLimitLayer::from_rule(logins(1)).store(paused()),
-        layer.clone().refund_if(|response| response.status == OK),
+        layer.clone().refund_if(|response| response.status == 200),
         layer,
     ];
     for (at, layer) in layers.into_iter().enumerate() {
         let layer = layer.wait(2 * SECOND);
-        let used = if at == 2 { "x-used: 0, " } else { "" };
+        let used = if at == 2 { "x-used: 0" } else { "" };
         let [one, two] = [app([layer.clone()]), app([layer.clone()])];
-        let held = start(&one, 0, &format!("{used}x-hold: 300"));
-        let waits = start(&two, 100, used.trim_end_matches(", "))
-            .await
-            .expect("no panic");
-        assert_eq!((waits.status, waits.after), (OK, 200), "{at}");
-        held.await.expect("no panic");
+        let held = start(&one, 0, &format!("x-hold: 300, {used}"));
+        assert_eq!(served([start(&two, 100, used)]).await, [200], "{at}");
+        answer(held).await;
         let snapshot = layer.snapshot().expect("a rule");
         assert_eq!((snapshot.waiting, snapshot.refunds_lost), (0, 0));
     }
@@ -170,29 +148,26 @@ async fn layers_of_their_own() {
 /// A refund condition that panics keeps the charge, and ends the hope.
 #[tokio::test(start_paused = true)]
 async fn a_condition_that_panics() {
-    let limits = limits([units_a_minute(1)], paused());
+    let limits = limits([units(1)], paused());
     let layer = limits.layer("p").refund_if(|_| panic!("a mistake"));
     let layered = app([layer]);
     let held = start(&layered, 0, "x-hold: 300");
     sleep(millis(100)).await;
-    let denied = ask(&layered, "").await;
-    assert_eq!(denied.field("retry-after"), Some("1"));
-    assert_eq!(held.await.expect("no panic").status, OK);
-    let denied = ask(&layered, "").await;
-    assert_eq!(denied.field("retry-after"), Some("60"));
+    assert_eq!(ask(&layered, "").await.field("retry-after"), Some("1"));
+    served([held]).await;
+    assert_eq!(ask(&layered, "").await.field("retry-after"), Some("60"));
     check_rest(&limits).await;
 }
 
 /// Checks that are dropped while the store is asked hold nothing.
 #[tokio::test(start_paused = true)]
 async fn checks_that_are_dropped() {
-    let limits = limits([units_a_minute(1)], far(millis(20)));
+    let limits = limits([units(1)], far(millis(20)));
     let checks = async { limits.check("p", "k").await };
-    assert!(tokio::time::timeout(millis(15), checks).await.is_err());
+    assert!(timeout(millis(15), checks).await.is_err());
     sleep(millis(50)).await;
-    let layered = app([limits.layer("p").wait(2 * SECOND)]);
-    let denied = ask(&layered, "").await;
-    assert_eq!((denied.status, denied.after), (DENIED, 20));
+    let denied = ask(&waiting_app(&limits, 2 * SECOND), "").await;
+    assert_eq!((denied.status, denied.millis()), (DENIED, 20));
     assert_eq!(denied.field("retry-after"), Some("60"));
     check_rest(&limits).await;
 }
