@@ -18,13 +18,17 @@ pub fn get(path: &str) -> Request<Body> {
     request(path, "")
 }
 
-/// A request with header fields, as in `x-key: alice, x-cost: 3`.
+/// A request with header fields, as in `x-key: alice, x-cost: 3`. One of gRPC is a POST.
 ///
 /// # Panics
 ///
 /// If a field has no `: `, or the path is none.
 pub fn request(path: &str, fields: &str) -> Request<Body> {
+    let is_grpc = fields.contains("application/grpc");
     let mut request = Request::get(path);
+    if is_grpc {
+        request = request.method("POST");
+    }
     for field in fields.split(", ").filter(|field| !field.is_empty()) {
         let (name, value) = field.split_once(": ").expect("a name and a value");
         request = request.header(name, value);

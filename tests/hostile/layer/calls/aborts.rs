@@ -1,25 +1,20 @@
 //! Law 9: callers that leave at every moment leave no permit, no waiter and no open charge.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use futures_util::future::{join, join_all};
 use futures_util::poll;
-use tokio::time::timeout;
 
 use super::*;
 use kit::distant::Distant;
-use kit::stub::Stub;
 
 /// A call of one of the forms, which works for some milliseconds.
-async fn call(limits: Limits, form: u64) -> bool {
-    let call = limits.call("p").key("k").wait(PATIENT);
+async fn call_somehow(limits: Limits, form: u64) -> bool {
+    let call = call(&limits).wait(PATIENT);
     let work = async || {
         sleep(millis(6)).await;
         true
     };
     let fails = async || {
         sleep(millis(6)).await;
-        Err(())
+        Err::<(), _>(())
     };
     match form % 4 {
         0 => call.run(work).await.is_ok(),
@@ -27,23 +22,20 @@ async fn call(limits: Limits, form: u64) -> bool {
             let call = call.degrade(async |_| false).on_error(async |_| false);
             call.run(work).await
         }
-        2 => call
-            .try_run(async || Err::<(), _>(fails().await))
-            .await
-            .is_err(),
+        2 => call.try_run(fails).await.is_err(),
         _ => {
             let call = call.degrade(async |_| Ok(())).on_error(async |_| Ok(()));
-            call.try_run(async || fails().await).await.is_err()
+            call.try_run(fails).await.is_err()
         }
     }
 }
 
 async fn leave_at_every_moment(limits: &Limits) {
     let mut sent = Vec::new();
-    for round in 0..200_u64 {
-        let task = tokio::spawn(call(limits.clone(), round));
+    for round in 0..200 {
+        let task = tokio::spawn(call_somehow(limits.clone(), round));
         sent.push(tokio::spawn(async move {
-            sleep(Duration::from_micros(round % 40 * 1_000)).await;
+            sleep(millis(round % 40)).await;
             if round % 5 > 0 {
                 task.abort();
             }
@@ -51,29 +43,23 @@ async fn leave_at_every_moment(limits: &Limits) {
         }));
         sleep(millis(1)).await;
     }
-    let answers = join_all(sent).await.into_iter();
-    let answers: Vec<_> = answers.map(|it| it.expect("no panic")).collect();
+    let answers = kit::done(sent).await;
     assert!(answers.iter().flatten().all(|it| *it), "nobody was denied");
     let gone = answers.iter().filter(|it| it.is_err()).count();
     assert!((20..=160).contains(&gone), "{gone} have left");
 }
 
-/// A quota that is never used up, beside the permits.
-fn both(max: u64) -> Rule {
-    let rule = hourly(100_000).with_max_concurrent(max).expect("valid");
-    refunding(rule.with_permit_lease(DAY).expect("valid"))
-}
-
+/// Beside permits, a quota that is never used up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_leave_no_permit_and_no_waiter() {
     let server = Redis::start();
     let (_proxy, stores) = stores(&server).await;
     for store in stores {
-        let limits = limits(both(3), store);
+        let limits = limits(both(100_000, 3), store);
         leave_at_every_moment(&limits).await;
-        until("nobody waits", async || counted(&limits).waiting == 0).await;
-        until("all permits are back", async || left(&limits).await == 3).await;
-        assert_eq!(held(&server), 0);
+        eventually("nobody waits", async || counted(&limits).waiting == 0).await;
+        until_left(&limits, 3).await;
+        assert_eq!(permits_held(&server), 0);
         // What failed was given back, and it is told how much of it is.
         assert!(limits.flush(PATIENT).await);
         let counted = counted(&limits);
@@ -88,19 +74,14 @@ async fn they_leave_no_permit_and_no_waiter() {
 async fn what_is_dropped_stays_charged() {
     for drops in [true, false] {
         let limits = paused(refunding(hourly(1)));
-        let running = tokio::spawn({
-            let call = limits.call("p").key("k");
-            async move {
-                let work = async || {
-                    sleep(millis(300)).await;
-                    Ok::<_, ()>(())
-                };
-                call.try_run(work).await.is_ok()
-            }
+        let running = call(&limits);
+        let running = tokio::spawn(async move {
+            let work = async || Ok::<_, ()>(sleep(millis(300)).await);
+            running.try_run(work).await.is_ok()
         });
         tokio::task::yield_now().await;
         let began = Instant::now();
-        let wait = limits.call("p").key("k").wait(2 * SECOND);
+        let wait = call(&limits).wait(2 * SECOND);
         let leave = async {
             sleep(millis(200)).await;
             if drops {
@@ -110,10 +91,8 @@ async fn what_is_dropped_stays_charged() {
         let (waited, ()) = join(wait.run(async || ()), leave).await;
         assert!(waited.is_err(), "the charge stays");
         assert_eq!(began.elapsed().as_millis() / 10, 200, "dropped: {drops}");
-        assert_eq!(
-            (left_at_last(&limits).await, counted(&limits).waiting),
-            (0, 0)
-        );
+        let left = left_at_last(&limits).await;
+        assert_eq!((left, counted(&limits).waiting), (0, 0));
     }
 }
 
@@ -125,14 +104,13 @@ async fn a_waiter_gets_what_a_failed_function_gives_back() {
         sleep(millis(300)).await;
         Err::<(), _>(())
     };
-    let call = || limits.call("p").key("k");
     let began = Instant::now();
     let waits = async {
         sleep(millis(1)).await;
-        let waited = call().wait(20 * SECOND).run(async || 7).await;
+        let waited = call(&limits).wait(20 * SECOND).run(async || 7).await;
         (waited.ok(), began.elapsed().as_millis() / 10)
     };
-    let (_, waited) = join(call().try_run(fails), waits).await;
+    let (_, waited) = join(call(&limits).try_run(fails), waits).await;
     assert_eq!(waited, (Some(7), 30));
 }
 
@@ -141,43 +119,39 @@ async fn a_waiter_gets_what_a_failed_function_gives_back() {
 async fn a_call_that_is_not_awaited_does_nothing() {
     let store = Stub::listening(MemoryStore::new().tokio_clock());
     let store = store.capabilities_fn(|inner| inner.capabilities());
-    let limits = limits(both(1), store.clone());
+    let limits = limits(both(100_000, 1), store.clone());
     let ran = AtomicBool::new(false);
     let run = async || ran.store(true, Ordering::Relaxed);
-    drop(limits.call("p").key("k").run(run));
-    drop(limits.call("p").key("k"));
+    drop(call(&limits).run(run));
+    drop(call(&limits));
     drop(limits.check("p", "k").into_future());
     assert_eq!(store.takes().len(), 0);
     let slow = Distant::new(MemoryStore::new().tokio_clock()).ways(1_000, 0);
     let slow = Stub::around(slow).capabilities_fn(|_| MemoryStore::new().capabilities());
-    let limits = self::limits(both(1), slow);
+    let limits = self::limits(both(100_000, 1), slow);
     {
-        let asked = std::pin::pin!(limits.call("p").key("k").run(run));
+        let asked = std::pin::pin!(call(&limits).run(run));
         assert!(poll!(asked).is_pending());
     }
     sleep(10 * SECOND).await;
     assert!(!ran.load(Ordering::Relaxed));
-    let call = limits.call("p").key("k").run(run);
-    assert!(
-        timeout(HOUR, call).await.expect("no hang").is_ok(),
-        "the permit is free"
-    );
+    let called = timeout(HOUR, call(&limits).run(run)).await;
+    assert!(called.expect("no hang").is_ok(), "the permit is free");
     assert!(ran.load(Ordering::Relaxed));
 }
 
 /// Dropped while a callback answers: nothing is held meanwhile, nor afterwards.
 #[tokio::test(start_paused = true)]
 async fn callers_that_leave_in_a_callback() {
-    let limits = paused(both(1));
+    let limits = paused(both(100_000, 1));
     let in_callback = AtomicUsize::new(0);
     let hang = async || {
         in_callback.fetch_add(1, Ordering::Relaxed);
         std::future::pending::<()>().await;
     };
     let call = || {
-        let call = limits.call("p").key("k");
-        call.degrade(async |_| hang().await)
-            .on_error(async |_| hang().await)
+        let call = call(&limits).degrade(async |_| hang().await);
+        call.on_error(async |_| hang().await)
     };
     // Each of these is denied while the first one runs, and hangs.
     let first = call().run(async || {

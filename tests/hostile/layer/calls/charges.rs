@@ -1,16 +1,9 @@
 //! What a function finds of its charge: its own, whatever else runs in its task, and once.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tidegate::layer::Call;
-use tidegate::rule::Quotas;
-use tidegate::store::Charges;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
 use super::*;
 
@@ -47,7 +40,7 @@ async fn each_finds_its_own() {
                         yield_now().await;
                     }
                 };
-                tokio::join!(inner, beside).0.expect("room");
+                join(inner, beside).await.0.expect("room");
                 assert_eq!(found(), cost);
                 assert_eq!(tokio::spawn(async { found() }).await.expect("no panic"), 0);
                 let settled = Charges::current().settle(1).await;
@@ -56,9 +49,9 @@ async fn each_finds_its_own() {
             work.await.expect("room");
             assert_eq!(found(), 0);
         };
-        let tasks = (0..6_u64).map(|task| {
+        let tasks = (0..6).map(|task| {
             let limits = limits.clone();
-            tokio::spawn(async move {
+            async move {
                 let calls = (1..=10).map(|at| one(limits.clone(), 10 * task + at));
                 if task % 2 == 0 {
                     join_all(calls).await;
@@ -67,11 +60,9 @@ async fn each_finds_its_own() {
                     calls.collect::<Vec<()>>().await;
                 }
                 assert_eq!(found(), 0);
-            })
+            }
         });
-        for task in join_all(tasks).await {
-            task.expect("no panic");
-        }
+        kit::in_tasks(tasks).await;
         assert_eq!(left_at_last(&limits).await, 1_000_000 - 120);
     }
 }
@@ -82,9 +73,8 @@ async fn the_function_and_nothing_behind_it() {
     let limits = paused(hourly(100));
     let later = call(&limits, 7).run(async || async { found() }).await;
     assert_eq!(later.expect("room").await, 0);
-    let denied = async |_| found();
-    let denied = call(&limits, 200).degrade(denied).run(async || 1);
-    assert_eq!(denied.await.expect("answered"), 0);
+    let denied = call(&limits, 200).degrade(async |_| found());
+    assert_eq!(denied.run(async || 1).await.expect("answered"), 0);
     // A check has its charge in its answer.
     let check = call(&limits, 7).run(async || {
         let admitted = limits.check("p", "k").cost(3).await.expect("room");
@@ -137,10 +127,8 @@ async fn dropped_in_the_middle() {
         });
         let is_done = timeout(millis(1) * round / 2, work).await.is_ok();
         assert_eq!(found(), 0);
-        assert_eq!(
-            call(&limits, 0).run(async || found()).await.expect("room"),
-            0
-        );
+        let free = call(&limits, 0).run(async || found()).await;
+        assert_eq!(free.expect("room"), 0);
         let next = call(&limits, 5).run(async || (found(), Charges::current().refund().await));
         let (cost, refunded) = next.await.expect("room");
         assert_eq!((cost, refunded.expect("an answer")), (5, 5));
@@ -157,26 +145,23 @@ async fn dropped_in_the_middle() {
 #[tokio::test(start_paused = true)]
 async fn panics_leave_nothing() {
     let limits = paused(hourly(1_000));
-    let panics = async |at: u64| {
+    let check_panic = async |at: u64| {
         let work = call(&limits, 7).run(async move || {
             yield_now().await;
             assert!(at > 5, "in the function");
         });
-        assert!(AssertUnwindSafe(work).catch_unwind().await.is_err());
+        assert!(panics(work).await);
     };
-    panics(1).await;
+    check_panic(1).await;
     assert_eq!(found(), 0);
     let never = || -> std::future::Ready<()> { panic!("at once") };
-    let work = AssertUnwindSafe(call(&limits, 7).run(never)).catch_unwind();
-    assert!(work.await.is_err());
+    assert!(panics(call(&limits, 7).run(never)).await);
     assert_eq!(found(), 0);
     let outer = call(&limits, 9).run(async || {
-        panics(2).await;
+        check_panic(2).await;
         let here = found();
-        (
-            here,
-            call(&limits, 3).run(async || found()).await.expect("room"),
-        )
+        let inner = call(&limits, 3).run(async || found()).await;
+        (here, inner.expect("room"))
     });
     assert_eq!(outer.await.expect("room"), (9, 3));
 }
@@ -186,48 +171,40 @@ async fn panics_leave_nothing() {
 async fn given_back_once() {
     let server = Redis::start();
     let (_proxy, stores) = stores(&server).await;
-    let plan = Quotas::new([Quota::new(HOUR, 100).expect("valid")]).expect("valid");
-    let planned = hourly(9).with_plan("pro", plan).expect("valid");
-    let rules = [
-        planned,
-        hourly(100).with_shadow(hourly(50)),
-        hourly(100).with_max_concurrent(200).expect("valid"),
-        hourly(100).with_owe_at_most(50),
-    ];
-    for (store, rule) in stores
-        .iter()
-        .flat_map(|it| rules.iter().map(move |rule| (it, rule)))
-    {
-        for (how, used) in [0, 0, 4, 14, 4, 0, 0].into_iter().enumerate() {
-            let limits = limits(refunding(rule.clone()), Arc::clone(store));
-            let kept = Mutex::new(None);
-            let work = call(&limits, 10).plan("pro").try_run(async || {
-                let charges = Charges::current();
-                match how {
-                    0 => assert_eq!(charges.refund().await.expect("an answer"), 10),
-                    1..=3 => drop(charges.settle(used).await.expect("an answer")),
-                    4 => charges.meter().add(4),
-                    5 => *kept.lock().expect("no panic") = Some(charges),
-                    _ => {}
+    let plan = kit::hourly_quotas(100);
+    for store in stores {
+        for rule in [
+            hourly(9).with_plan("pro", plan.clone()).expect("valid"),
+            hourly(100).with_shadow(hourly(50)),
+            hourly(100).with_max_concurrent(200).expect("valid"),
+            hourly(100).with_owe_at_most(50),
+        ] {
+            for (how, used) in [0, 0, 4, 14, 4, 0, 0].into_iter().enumerate() {
+                let limits = limits(refunding(rule.clone()), Arc::clone(&store));
+                let kept = Mutex::new(None);
+                let work = call(&limits, 10).plan("pro").try_run(async || {
+                    let charges = Charges::current();
+                    match how {
+                        0 => assert_eq!(charges.refund().await.expect("an answer"), 10),
+                        1..=3 => drop(charges.settle(used).await.expect("an answer")),
+                        4 => charges.meter().add(4),
+                        5 => *kept.lock().expect("no panic") = Some(charges),
+                        _ => {}
+                    }
+                    Err::<(), _>(())
+                });
+                assert!(work.await.is_err());
+                if let Some(charges) = kept.into_inner().expect("no panic") {
+                    let late = charges.settle(4).await.expect("an answer");
+                    assert_eq!((late.given_back, late.charged), (0, 0));
                 }
-                Err::<(), _>(())
-            });
-            assert!(work.await.is_err());
-            let kept = kept.into_inner().expect("no panic");
-            if let Some(charges) = kept {
-                let late = charges.settle(4).await.expect("an answer");
-                assert_eq!((late.given_back, late.charged), (0, 0));
+                assert!(limits.flush(PATIENT).await);
+                let look = limits.check("p", "k").cost(0).plan("pro").await;
+                let look = look.expect("room").decision.expect("a decision");
+                let left = look.quotas()[0].remaining();
+                assert_eq!(left, 100 - used, "{how}: {rule:?}");
+                limits.reset("p", "k").await.expect("an answer");
             }
-            assert!(limits.flush(PATIENT).await);
-            let look = limits
-                .check("p", "k")
-                .cost(0)
-                .plan("pro")
-                .await
-                .expect("room");
-            let left = look.decision.expect("a decision").quotas()[0].remaining();
-            assert_eq!(left, 100 - used, "{how}: {rule:?}");
-            limits.reset("p", "k").await.expect("an answer");
         }
     }
 }
@@ -236,11 +213,8 @@ async fn given_back_once() {
 #[tokio::test(start_paused = true)]
 async fn the_part_that_is_no_future_yet() {
     let limits = paused(hourly(1_000));
-    let at_once = call(&limits, 7).run(|| std::future::ready(found())).await;
-    assert_eq!(at_once.expect("room"), 7);
-    let outer = call(&limits, 9).run(async || {
-        let inner = call(&limits, 7).run(|| std::future::ready(found()));
-        inner.await.expect("room")
-    });
+    let at_once = || call(&limits, 7).run(|| std::future::ready(found()));
+    assert_eq!(at_once().await.expect("room"), 7);
+    let outer = call(&limits, 9).run(async || at_once().await.expect("room"));
     assert_eq!(outer.await.expect("room"), 7);
 }

@@ -2,12 +2,10 @@
 
 use std::pin::Pin;
 
-use futures_util::future::join_all;
 use tidegate::key::Everyone;
 use tidegate::layer::{Refused, SubjectKeys};
 use tidegate::rule::Subject;
 use tidegate::{Decision, Header};
-use tokio::runtime::Builder;
 
 use super::*;
 
@@ -17,21 +15,18 @@ async fn costs_at_the_edges() {
     let (_proxy, stores) = stores(&server).await;
     for store in stores {
         let limits = limits(hourly(5), store);
-        let call = |cost| limits.call("p").key("k").cost(cost);
+        let costs = async |cost| call(&limits).cost(cost).run(async || 7).await;
         for cost in [6, 1 << 53, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
-            let refused = call(cost)
-                .run(async || ())
-                .await
-                .expect_err("more than max");
+            let refused = costs(cost).await.expect_err("more than max");
             assert!(refused.decision().is_some(), "{cost}: {refused}");
             assert_eq!(refused.retry_after(), None, "{cost}: no wait helps");
         }
         assert_eq!(left(&limits).await, 5, "law 2");
-        assert_eq!(call(5).run(async || 7).await.expect("all of it"), 7);
+        assert_eq!(costs(5).await.expect("all of it"), 7);
         for _ in 0..3 {
-            assert_eq!(call(0).run(async || 7).await.expect("it only looks"), 7);
+            assert_eq!(costs(0).await.expect("it only looks"), 7);
         }
-        assert!(call(1).run(async || ()).await.is_err());
+        assert!(costs(1).await.is_err());
         assert_eq!(counted(&limits).units, 5);
     }
 }
@@ -44,10 +39,10 @@ async fn calls_within_calls() {
             if levels == 0 {
                 return 0;
             }
-            let call = limits.call("p").key("k").degrade(async |_| 0);
+            let call = call(limits).degrade(async |_| 0);
             let call = call.on_error(async |_| u64::MAX / 2);
-            call.run(async move || 1 + nested(limits, levels - 1).await)
-                .await
+            let inner = async move || 1 + nested(limits, levels - 1).await;
+            call.run(inner).await
         })
     }
     let server = Redis::start();
@@ -60,25 +55,22 @@ async fn calls_within_calls() {
         replace(&limits, [at_a_time(20)]);
         for _ in 0..2 {
             assert_eq!(nested(&limits, 60).await, 20);
-            until("permits are back", async || left(&limits).await == 20).await;
+            until_left(&limits, 20).await;
         }
         // A call that waits for its own caller's permit gives up in time.
         replace(&limits, [at_a_time(1)]);
-        let call = || limits.call("p").key("k").wait(millis(300));
+        let call = || call(&limits).wait(millis(300));
         let inner = call().run(async || call().run(async || ()).await).await;
         assert!(inner.expect("free").is_err());
-        until("permits are back", async || left(&limits).await == 1).await;
+        until_left(&limits, 1).await;
     }
 }
 
 /// All that was said about a call that may not run.
 fn told(refused: &Refused) -> String {
     let quotas = refused.decision().map(Decision::quotas).map(<[_]>::len);
-    format!(
-        "{refused} {:?} {:?} {quotas:?}",
-        refused.key_error(),
-        refused.error()
-    )
+    let (key_error, error) = (refused.key_error(), refused.error());
+    format!("{refused} {key_error:?} {error:?} {quotas:?}")
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,6 +78,7 @@ async fn keys_of_all_kinds_are_those_of_a_check() {
     fn keys() -> Vec<(&'static str, SubjectKeys)> {
         let owned = String::from("k");
         let long = "k".repeat(5_000);
+        let both = [("user", Key::from("k")), ("org", Key::from("o"))];
         vec![
             ("text", "k".into()),
             ("borrowed", (&owned).into()),
@@ -98,24 +91,19 @@ async fn keys_of_all_kinds_are_those_of_a_check() {
             ("of an extractor", Header::new("x-user").key("k").into()),
             ("joined", Key::from("k").with("a").with("7").into()),
             ("odd", "k:\0\n{x}".into()),
-            (
-                "both",
-                [("user", Key::from("k")), ("org", Key::from("o"))].into(),
-            ),
+            ("both", both.into()),
             ("user", [("user", "k")].into()),
             ("unknown", [("user", "k"), ("who", "k")].into()),
             ("twice", [("user", "k"), ("user", "k")].into()),
             ("twice, other", [("user", "k"), ("user", "j")].into()),
         ]
     }
-    let subject = |name, max| {
-        let quota = Quota::new(HOUR, max).expect("valid");
-        Subject::new(name, Everyone).limit(quota)
-    };
+    let subject = |name, max| Subject::new(name, Everyone).limit(quota(max, HOUR));
     let joint = || Rule::joint("p", [subject("user", 1), subject("org", 2)]).expect("valid");
     let absent = Rule::joint("p", [subject("user", 1), subject("org", 2).skip_absent()]);
+    let plain = hourly(1).with_key(Everyone);
     for rule in [
-        hourly(1),
+        plain,
         joint(),
         joint().into_shadow(),
         absent.expect("valid"),
@@ -139,21 +127,17 @@ async fn keys_of_all_kinds_are_those_of_a_check() {
 /// Clients may choose the paths: those without a rule run, and take no memory each.
 #[test]
 fn ten_thousand_paths_without_a_rule() {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = kit::still_runtime();
     let limits = Limits::new([hourly(1)]);
     let call_all = |from: u32| {
-        let calls = allocation_counter::measure(|| {
-            runtime.block_on(async {
-                for at in from..from + 10_000 {
-                    let path = format!("path/of/a/client/{at}");
-                    let call = limits.call(&path).key("k").degrade(async |_| 0);
-                    let ran = call.on_error(async |_| 1).run(async || 7).await;
-                    assert_eq!(ran, 7);
-                }
-            });
-        });
-        calls.bytes_current
+        let all = async {
+            for at in from..from + 10_000 {
+                let path = format!("path/of/a/client/{at}");
+                let call = limits.call(&path).key("k").degrade(async |_| 0);
+                assert_eq!(call.on_error(async |_| 1).run(async || 7).await, 7);
+            }
+        };
+        allocation_counter::measure(|| runtime.block_on(all)).bytes_current
     };
     let first = call_all(0);
     let later = call_all(10_000);
@@ -161,25 +145,23 @@ fn ten_thousand_paths_without_a_rule() {
     assert!(limits.paths_without_rule().len() < 10_000);
     assert!(limits.snapshot().rules.len() < 10_000);
     // A rule that comes applies to all of them.
-    let rule = Rule::new("path/of/a/client/19999", [Quota::per_hour(0)]);
-    replace(&limits, [hourly(1), rule.expect("valid")]);
-    let denied = runtime.block_on(limits.call("path/of/a/client/19999").run(async || ()));
+    let path = "path/of/a/client/19999";
+    replace(&limits, [hourly(1), per_hour(path, 0)]);
+    let denied = runtime.block_on(limits.call(path).run(async || ()));
     assert!(denied.is_err());
 }
 
 /// The future of a call is made of the function's, and not boxed: a big one costs no allocation.
 #[test]
 fn a_call_allocates_no_future() {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = kit::still_runtime();
     let limits = Limits::new([hourly(1_000)]);
     let measure = |is_big: bool| {
-        runtime
-            .block_on(limits.call("p").key("k").run(async || ()))
-            .expect("room");
+        let first = call(&limits).run(async || ());
+        runtime.block_on(first).expect("room");
         let calls = allocation_counter::measure(|| {
             runtime.block_on(async {
-                let call = limits.call("p").key("k");
+                let call = call(&limits);
                 if is_big {
                     let run = async || {
                         let kept = [7_u8; 8_192];
@@ -196,10 +178,8 @@ fn a_call_allocates_no_future() {
     };
     measure(false);
     let [small, big] = [measure(false), measure(true)];
-    assert!(
-        big < small + 4_096,
-        "{small} bytes, and with a big future {big}"
-    );
+    let is_boxed = big >= small + 4_096;
+    assert!(!is_boxed, "{small} bytes, and with a big future {big}");
 }
 
 /// Paths of other rules, of the same key, do not know each other.
@@ -208,11 +188,8 @@ async fn a_call_of_one_path_in_one_of_another() {
     let server = Redis::start();
     let (_proxy, stores) = stores(&server).await;
     for store in stores {
-        let rules = ["p", "q", "r"].map(|path| {
-            let rule = Rule::new(path, [Quota::per_hour(10)]).expect("valid");
-            rule.with_max_concurrent(2).expect("valid")
-        });
-        let limits = Limits::new(rules).store(store);
+        let rules = ["p", "q", "r"].map(|path| per_hour(path, 10).with_max_concurrent(2));
+        let limits = Limits::new(rules.map(|rule| rule.expect("valid"))).store(store);
         let call = |path| limits.call(path).key("k").wait(PATIENT);
         let all = (0..10).map(|_| {
             call("p").run(async || {

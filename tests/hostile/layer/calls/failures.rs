@@ -1,32 +1,15 @@
 //! Stores that hang and fail: in bounded time, and answered as in a layer.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::response::{IntoResponse, Response};
 use kit::proxy::Mode;
 use tidegate::callback::{AlsoWithFallback, FailureKind};
 use tidegate::layer::CallError;
-use tidegate::rule::{OnError, Share};
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{ErrorCallbackChain, Failed, Recovery, Resilient, StoreError};
-use tower::ServiceExt;
+use tidegate::rule::OnError;
 
 use super::*;
 use kit::http::text;
-use kit::stub::Stub;
-
-/// It hangs for ever, except for the questions of other rules.
-fn hangs() -> Stub {
-    Stub::in_memory().take_fn(|_, _| StoreFuture::boxed(std::future::pending()))
-}
-
-fn fails() -> Stub {
-    Stub::in_memory().take_fn(|_, _| {
-        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
-        StoreFuture::ready(Err(error))
-    })
-}
 
 /// Law 6, through a proxy that holds everything back: callbacks, chains and errors in bounded time.
 #[tokio::test]
@@ -36,11 +19,12 @@ async fn a_server_that_hangs_costs_the_timeout() {
     let store = Resilient::redis(&*proxy.url, "shop").expect("valid");
     let store = store.timeout(millis(100)).fallback(None);
     let limits = limits(at_a_time(5), store);
-    let call = || limits.call("p").key("k").wait(PATIENT);
-    until("it is connected", async || {
-        call().run(async || ()).await.is_ok()
-    })
-    .await;
+    let call = || call(&limits).wait(PATIENT);
+    let until_it_decides = async || {
+        let decides = async || call().run(async || ()).await.is_ok();
+        eventually("it decides", decides).await;
+    };
+    until_it_decides().await;
     proxy.all(Mode::Hold);
     let chain = ErrorCallbackChain::<u8>::default()
         .on::<StoreError>(async |_: Failed| Recovery::Respond(3));
@@ -56,22 +40,20 @@ async fn a_server_that_hangs_costs_the_timeout() {
         assert!(took < 10 * SECOND, "round {round}: {took:?}");
     }
     proxy.all(Mode::Pass);
-    until("it decides again", async || {
-        call().run(async || ()).await.is_ok()
-    })
-    .await;
-    until("all permits are back", async || held(&server) == 0).await;
+    until_it_decides().await;
+    until_none_is_held(&server).await;
 }
 
 /// A store of one's own that never answers is bounded by `Resilient` around it.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers() {
-    let store = Resilient::new(hangs()).timeout(millis(100)).tokio_clock();
+    let hangs = Stub::in_memory().take_fn(|_, _| StoreFuture::boxed(std::future::pending()));
+    let store = Resilient::new(hangs).timeout(millis(100)).tokio_clock();
     for share in [None, Some(Share::new(1, 1))] {
         let limits = limits(hourly(1), store.clone().fallback(share));
         let began = Instant::now();
-        let call = limits.call("p").key("k").degrade(async |_| 1);
-        let answer = call.on_error(async |_| 2).run(async || 0).await;
+        let call = call(&limits).degrade(async |_| 1).on_error(async |_| 2);
+        let answer = call.run(async || 0).await;
         let after = began.elapsed();
         assert!(after <= millis(200), "{after:?}");
         assert_eq!(answer, if share.is_some() { 0 } else { 2 });
@@ -82,8 +64,8 @@ async fn a_store_that_never_answers() {
 /// `Limits`, which are of responses. What a layer does with the same chain is alike.
 #[tokio::test(start_paused = true)]
 async fn what_answers_a_failure_is_alike_in_a_layer() {
-    type Answer = fn() -> Recovery<Response>;
-    let answers: [(&str, Option<Answer>); 4] = [
+    type Answer = Option<fn() -> Recovery<Response>>;
+    let answers: [(&str, Answer); 4] = [
         ("none", None),
         ("proceeds", Some(|| Recovery::Proceed)),
         (
@@ -92,73 +74,62 @@ async fn what_answers_a_failure_is_alike_in_a_layer() {
         ),
         ("propagates", Some(|| Recovery::Propagate)),
     ];
+    let chain = |answer: Answer| {
+        let chain = ErrorCallbackChain::<Response>::default();
+        match answer {
+            Some(answer) => chain.on::<StoreError>(move |_: Failed| std::future::ready(answer())),
+            None => chain,
+        }
+    };
     let rules = [
-        None,
-        Some(OnError::Respond),
-        Some(OnError::Proceed),
-        Some(OnError::Fallback),
+        hourly(5),
+        hourly(5).with_on_error(OnError::Respond),
+        hourly(5).with_on_error(OnError::Proceed),
+        hourly(5).with_on_error(OnError::Fallback),
     ];
     for (name, answer) in answers {
-        for on_error in rules {
-            for with_fallback in [false, true] {
-                let rule = match on_error {
-                    Some(it) => hourly(5).with_on_error(it),
-                    None => hourly(5),
-                };
-                let store = Resilient::new(fails()).tokio_clock();
-                let store = store.fallback(with_fallback.then(|| Share::new(1, 1)));
-                let limits = limits(rule, store);
-                let chain = || {
-                    let chain = ErrorCallbackChain::<Response>::default();
-                    match answer {
-                        Some(answer) => {
-                            chain.on::<StoreError>(move |_: Failed| std::future::ready(answer()))
-                        }
-                        None => chain,
-                    }
-                };
-                let service = limits.layer("p").on_error(chain());
-                let service = tower::ServiceBuilder::new()
-                    .layer(service)
-                    .service_fn(async |_| Ok::<_, io::Error>("ran".into_response()));
+        for rule in &rules {
+            for share in [None, Some(Share::new(1, 1))] {
+                let store = Resilient::new(fails()).tokio_clock().fallback(share);
+                let limits = limits(rule.clone(), store);
+                let ran = async |_| Ok::<_, io::Error>("ran".into_response());
+                let layer = limits.layer("p").on_error(chain(answer));
+                let service = layer.layer(service_fn(ran));
                 let layered = service.oneshot(kit::http::get("/")).await;
                 let layered = text(layered.expect("an answer")).await;
-                let chain = chain();
-                let call = limits.call("p").key("k").on_error_chain(&chain);
-                let called = match call.run(async || "ran".into_response()).await {
-                    Ok(response) => response,
-                    Err(refused) => refused.into_response(),
-                };
-                let called = text(called).await;
-                assert_eq!(
-                    called, layered,
-                    "{name}, {on_error:?}, fallback {with_fallback}"
-                );
+                let chain = chain(answer);
+                let call = call(&limits).on_error_chain(&chain);
+                let called = call.run(async || "ran".into_response()).await;
+                let called = text(called.unwrap_or_else(IntoResponse::into_response)).await;
+                let case = format!("{name}, {:?}, fallback {share:?}", rule.on_error());
+                assert_eq!(called, layered, "{case}");
             }
         }
     }
 }
 
-/// A callback that wants to hear of failures that a fallback has answered hears of them.
+/// A callback that wants to hear of failures that a fallback has answered hears of them, as often as
+/// in a layer.
 #[tokio::test(start_paused = true)]
 async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
     static HEARD: AtomicUsize = AtomicUsize::new(0);
-    let hears = async |failed: Failed| {
+    fn hears<R>(failed: &Failed) -> Recovery<R> {
         HEARD.fetch_add(1, Ordering::Relaxed);
         assert!(failed.fallback().is_some());
         Recovery::Propagate
+    }
+    let limits = || {
+        let store = Resilient::new(fails()).fallback(Share::new(1, 1));
+        limits(hourly(2), store.tokio_clock())
     };
     let never = async |_: Failed| -> Recovery<u8> { panic!("there is a fallback") };
     let chain = ErrorCallbackChain::<u8>::default()
         .on::<StoreError>(never)
-        .any_with_priority(9, AlsoWithFallback(hears));
-    let store = Resilient::new(fails())
-        .fallback(Share::new(1, 1))
-        .tokio_clock();
-    let limits = limits(hourly(2), store);
+        .any_with_priority(9, AlsoWithFallback(async |failed: Failed| hears(&failed)));
+    let called = limits();
     let mut denied = 0;
     for _ in 0..4 {
-        let call = limits.call("p").key("k").on_error_chain(&chain);
+        let call = call(&called).on_error_chain(&chain);
         match call.run(async || 7).await {
             Ok(answer) => assert_eq!(answer, 7),
             Err(refused) => {
@@ -167,27 +138,15 @@ async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
             }
         }
     }
-    // A layer asks as often.
     let of_calls = HEARD.swap(0, Ordering::Relaxed);
-    let layers = ErrorCallbackChain::<Response>::default().any(AlsoWithFallback(
-        async |_: Failed| -> Recovery<Response> {
-            HEARD.fetch_add(1, Ordering::Relaxed);
-            Recovery::Propagate
-        },
-    ));
-    let store = Resilient::new(fails())
-        .fallback(Share::new(1, 1))
-        .tokio_clock();
-    let limits = self::limits(hourly(2), store);
-    let layer = limits.layer("p").on_error(layers);
+    let hears = AlsoWithFallback(async |failed: Failed| hears::<Response>(&failed));
+    let chain = ErrorCallbackChain::<Response>::default().any(hears);
+    let layer = limits().layer("p").on_error(chain);
     for _ in 0..4 {
-        let service = tower::ServiceBuilder::new()
-            .layer(layer.clone())
-            .service_fn(async |_| Ok::<_, io::Error>("ran".into_response()));
-        service
-            .oneshot(kit::http::get("/"))
-            .await
-            .expect("an answer");
+        let ran = async |_| Ok::<_, io::Error>("ran".into_response());
+        let service = layer.layer(service_fn(ran));
+        let answer = service.oneshot(kit::http::get("/")).await;
+        answer.expect("an answer");
     }
     assert_eq!((of_calls, denied), (HEARD.load(Ordering::Relaxed), 2));
 }
@@ -196,29 +155,26 @@ async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_function_that_looks_like_one_of_the_store() {
     let limits = paused(refunding(hourly(9)));
-    let own = || StoreError::new(StoreErrorKind::Timeout, "the function's own");
-    let call = || limits.call("p").key("k");
-    let failed = call().try_run(async || Err::<(), _>(own())).await;
+    let own = async || {
+        let error = StoreError::new(StoreErrorKind::Timeout, "the function's own");
+        Err::<(), _>(error)
+    };
+    let failed = call(&limits).try_run(own).await;
     assert!(matches!(failed, Err(CallError::Inner(_))));
     let kinds = Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = Arc::clone(&kinds);
-    let chain = ErrorCallbackChain::<Result<u8, StoreError>>::default().on::<StoreError>(
-        move |failed: Failed| {
-            told.lock().expect("no panic").push(failed.kind());
-            std::future::ready(Recovery::Proceed)
-        },
-    );
-    let failed = call()
-        .on_error_chain(&chain)
-        .try_run(async || Err(own()))
-        .await;
-    assert!(
-        matches!(failed, Err(CallError::Inner(_))),
-        "what ran cannot proceed"
-    );
+    type Chain = ErrorCallbackChain<Result<(), StoreError>>;
+    let chain = Chain::default().on::<StoreError>(move |failed: Failed| {
+        told.lock().expect("no panic").push(failed.kind());
+        std::future::ready(Recovery::Proceed)
+    });
+    let failed = call(&limits).on_error_chain(&chain).try_run(own).await;
+    let is_inner = matches!(failed, Err(CallError::Inner(_)));
+    assert!(is_inner, "what ran cannot proceed");
     assert_eq!(*kinds.lock().expect("no panic"), [FailureKind::Inner]);
-    let failed = call().degrade(async |_| Ok(())).on_error(async |_| Ok(()));
-    assert!(failed.try_run(async || Err(own())).await.is_err());
+    let answers = call(&limits).degrade(async |_| Ok(()));
+    let answers = answers.on_error(async |_| Ok(()));
+    assert!(answers.try_run(own).await.is_err());
     assert_eq!(counted(&limits).store_errors(StoreErrorKind::Timeout), 0);
     assert_eq!(left_at_last(&limits).await, 9, "each was given back");
 }

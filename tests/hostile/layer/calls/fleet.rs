@@ -1,13 +1,9 @@
 //! Laws 1 and 14 in a fleet: two processes on one Redis, their calls mixed with checks and layers.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 
 use axum::Router;
 use axum::routing::any;
-use futures_util::future::join_all;
-use tokio::runtime::Builder;
-use tower::ServiceExt;
 
 use super::*;
 
@@ -21,58 +17,42 @@ struct Work {
 }
 
 impl Work {
-    async fn run(&self) {
+    async fn run(&self) -> bool {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         sleep(self.takes).await;
         self.now.fetch_sub(1, Ordering::SeqCst);
         self.done.fetch_add(1, Ordering::SeqCst);
+        true
     }
 }
 
 /// One of the ways to ask, by a number.
 async fn ask(limits: &Limits, way: usize, wait: Duration, work: &Arc<Work>) -> bool {
-    let call = || limits.call("p").key("k").wait(wait);
+    let call = || call(limits).wait(wait);
     match way % 6 {
         0 => call().run(|| work.run()).await.is_ok(),
         1 => {
-            let answer = call().try_run(async || {
-                work.run().await;
-                Ok::<_, ()>(())
-            });
-            answer.await.is_ok()
+            let run = async || Ok::<_, ()>(work.run().await);
+            call().try_run(run).await.is_ok()
         }
         2 => {
             let call = call().degrade(async |_| false).on_error(async |_| false);
-            let run = async || {
-                work.run().await;
-                true
-            };
-            call.run(run).await
+            call.run(|| work.run()).await
         }
         3 => match limits.check("p", "k").wait(wait).await {
-            Ok(admitted) => {
-                work.run().await;
-                drop(admitted);
-                true
-            }
+            Ok(_admitted) => work.run().await,
             Err(_) => false,
         },
         4 => {
             let work = Arc::clone(work);
-            let handler = any(async move || work.run().await);
+            let handler = any(async move || assert!(work.run().await));
             let app = Router::new().route("/", handler.layer(limits.layer("p").wait(wait)));
-            let answer = app.oneshot(kit::http::get("/")).await.expect("infallible");
-            let is_served = answer.status().is_success();
-            // A permit goes back with the body.
-            drop(answer);
-            is_served
+            // A permit goes back with the body, which this reads.
+            kit::http::ask(&app, "/", "").await.status == 200
         }
         _ => {
-            let admitted = call().degrade(async |_| false).run(async || {
-                work.run().await;
-                true
-            });
+            let admitted = call().degrade(async |_| false).run(|| work.run());
             admitted.await.expect("a decision")
         }
     }
@@ -88,18 +68,16 @@ fn in_two_processes<T: Send + 'static>(
     let start = |process: usize| {
         let (url, rule) = (url.to_owned(), rule.clone());
         thread::spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async move {
+            kit::still_runtime().block_on(async move {
                 let store = RedisStore::connect(&url).await.expect("a server");
-                let limits = limits(rule, store.timeout(PATIENT));
+                let limits = limits(rule.clone(), store.timeout(PATIENT));
                 let asked = (0..callers).map(|at| each(limits.clone(), at + process));
                 let answers = join_all(asked).await;
                 // Permits of a process that ends now would stay until their lease ends.
-                if let [policy] = limits.rules().load().get("p").expect("a rule").policies()
+                if let [policy] = rule.policies()
                     && policy.is_concurrent()
                 {
-                    let max = policy.quota().max();
-                    until("all permits are back", async || left(&limits).await == max).await;
+                    until_left(&limits, policy.quota().max()).await;
                 }
                 answers
             })
@@ -136,11 +114,8 @@ async fn no_more_run_at_a_time_than_may_and_all_get_their_turn() {
         ask(&limits, at, PATIENT, &WORK).await
     });
     assert!(admitted.into_iter().all(|it| it), "nobody was denied");
-    let [most, done] = [
-        WORK.most.load(Ordering::SeqCst) as u64,
-        WORK.done.load(Ordering::SeqCst),
-    ];
-    assert_eq!(done, 200);
+    assert_eq!(WORK.done.load(Ordering::SeqCst), 200);
+    let most = WORK.most.load(Ordering::SeqCst);
     assert!((2..=7).contains(&most), "{most} at a time");
-    until("all permits are back", async || held(&server) == 0).await;
+    until_none_is_held(&server).await;
 }

@@ -11,34 +11,42 @@ mod panics;
 mod reloads;
 mod waits;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kit::Redis;
+use axum::body::Body;
+use futures_util::FutureExt;
+use futures_util::future::{join, join_all};
+use http::{Request, Response};
 use kit::proxy::Proxy;
+use kit::stub::Stub;
+use kit::{HOUR, PATIENT, Redis, behind, eventually, millis, per_hour, permits_held, quota};
+use tidegate::layer::Call;
 use tidegate::metrics::RuleSnapshot;
-use tidegate::rule::Policy;
-use tidegate::{Key, Limits, MemoryStore, Quota, RedisStore, Rule, Rules, Store};
-use tokio::time::{Instant, sleep};
-
-use kit::{PATIENT, behind, millis};
+use tidegate::rule::{Policy, Share};
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::{
+    ErrorCallbackChain, Failed, Key, Limits, MemoryStore, Quota, Recovery, RedisStore, Resilient,
+    Rule, Rules, Store, StoreError,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tower::{Layer, ServiceExt, service_fn};
 
 const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3_600);
 /// A permit that leaks lives longer than any test.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// So many units an hour, by the key `k` where a layer asks.
+/// So many units an hour.
 fn hourly(max: u64) -> Rule {
-    let rule = Rule::new("p", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
-    rule.with_key(|_: &http::request::Parts| Ok(Key::from("k")))
+    per_hour("p", max)
 }
 
 /// So many at a time, with permits that do not end by themselves.
 fn at_a_time(max: u64) -> Rule {
     let rule = Rule::with_policies("p", [Policy::concurrent(max)]).expect("valid");
-    let rule = rule.with_permit_lease(DAY).expect("valid");
-    rule.with_key(|_: &http::request::Parts| Ok(Key::from("k")))
+    rule.with_permit_lease(DAY).expect("valid")
 }
 
 /// Its charges come back where the function fails.
@@ -46,13 +54,23 @@ fn refunding(rule: Rule) -> Rule {
     rule.with_refund_on(["error"]).expect("valid")
 }
 
+/// So many units an hour, which come back where the function fails, beside so many permits.
+fn both(units: u64, permits: u64) -> Rule {
+    let rule = hourly(units).with_max_concurrent(permits).expect("valid");
+    refunding(rule.with_permit_lease(DAY).expect("valid"))
+}
+
 fn limits(rule: Rule, store: impl Store) -> Limits {
-    Limits::new([rule]).store(store)
+    kit::limits([rule], store)
 }
 
 /// In memory, by the clock of tokio.
 fn paused(rule: Rule) -> Limits {
     limits(rule, MemoryStore::new().tokio_clock())
+}
+
+fn call(limits: &Limits) -> Call {
+    limits.call("p").key("k")
 }
 
 /// A store whose answers take so long.
@@ -68,9 +86,17 @@ async fn stores(server: &Redis) -> (Proxy, [Arc<dyn Store>; 2]) {
     (proxy, [Arc::new(MemoryStore::new()), Arc::new(redis)])
 }
 
+/// A store that says of each take that it is away.
+fn fails() -> Stub {
+    let stub = Stub::in_memory().capabilities_fn(|inner| inner.capabilities());
+    stub.take_fn(|_, _| {
+        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
+        StoreFuture::ready(Err(error))
+    })
+}
+
 async fn left(limits: &Limits) -> u64 {
-    let left = limits.peek("p", "k").await.expect("an answer");
-    left.expect("a rule").remaining()
+    kit::left(limits, "p", "k").await
 }
 
 /// What is left once all that was to be given back has been.
@@ -79,29 +105,20 @@ async fn left_at_last(limits: &Limits) -> u64 {
     left(limits).await
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < PATIENT, "never: {what}");
-        sleep(millis(5)).await;
-    }
+async fn until_left(limits: &Limits, expected: u64) {
+    eventually("permits are back", async || left(limits).await == expected).await;
+}
+
+async fn until_none_is_held(server: &Redis) {
+    eventually("all permits are back", async || permits_held(server) == 0).await;
 }
 
 fn counted(limits: &Limits) -> RuleSnapshot {
-    limits.snapshot().rule("p").expect("a rule").clone()
+    kit::counters(limits, "p")
 }
 
-/// The members of all sets of permits on a server.
-fn held(server: &Redis) -> u64 {
-    let mut connection = server.connection();
-    let names = redis::cmd("KEYS").arg("*~permits").query(&mut connection);
-    let names: Vec<String> = names.expect("an answer");
-    let count = |name| redis::cmd("ZCARD").arg(name).query::<u64>(&mut connection);
-    names
-        .into_iter()
-        .map(count)
-        .map(|it| it.expect("a set"))
-        .sum()
+async fn panics<T>(it: impl Future<Output = T>) -> bool {
+    AssertUnwindSafe(it).catch_unwind().await.is_err()
 }
 
 /// These rules from now on.

@@ -3,66 +3,50 @@
 
 use std::convert::Infallible;
 
-use axum::body::Body;
-use futures_util::future::join;
-use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
-
 use super::*;
 
-type Change = fn(&Limits);
-
-const ADMIT: [(&str, Change); 6] = [
-    ("removed", |limits| replace(limits, [])),
-    ("another path", |limits| {
-        let other = Rule::new("other", [Quota::per_minute(0)]).expect("valid");
-        replace(limits, [other]);
-    }),
-    ("shadow", |limits| {
-        replace(limits, [hourly(1).into_shadow()])
-    }),
-    ("raised", |limits| replace(limits, [hourly(2)])),
-    ("disabled", |limits| {
-        let mut rules = Rules::from_iter([hourly(1)]);
-        rules.disable("p");
-        limits.rules().replace(rules);
-    }),
-    ("all switched off", |limits| {
-        let rules = Rules::from_iter([hourly(1)]);
-        limits.rules().replace(rules.enabled(false));
-    }),
-];
+/// Changes after which whoever waits for the only unit of `hourly(1)` is admitted.
+fn changes() -> [(&'static str, Rules); 6] {
+    let mut disabled = Rules::from([hourly(1)]);
+    disabled.disable("p");
+    [
+        ("removed", Rules::default()),
+        ("another path", Rules::from([kit::per_minute("other", 0)])),
+        ("shadow", Rules::from([hourly(1).into_shadow()])),
+        ("raised", Rules::from([hourly(2)])),
+        ("disabled", disabled),
+        ("all switched off", Rules::from([hourly(1)]).enabled(false)),
+    ]
+}
 
 /// Of a call, or a request, that waits while another one holds the only unit: whether it ran, and
 /// after how many tenths of seconds.
-async fn wait_through(change: Change, by_layer: bool, rule: Rule) -> (bool, u128) {
+async fn wait_through(change: Rules, by_layer: bool, rule: Rule) -> (bool, u128) {
     let limits = paused(rule);
     let ask = async |holds: Duration, waits: Duration| {
-        let layer = limits.layer("p").wait(waits);
+        let work = async || Ok::<_, Infallible>(sleep(holds).await);
         if by_layer {
-            let service = layer.layer(service_fn(async |_: Request<Body>| {
-                sleep(holds).await;
-                Ok::<_, Infallible>(Response::new(Body::empty()))
-            }));
+            let service =
+                limits
+                    .layer("p")
+                    .wait(waits)
+                    .layer(service_fn(async |_: Request<Body>| {
+                        work().await.map(|()| Response::new(Body::empty()))
+                    }));
             let answer = service.oneshot(kit::http::get("/")).await;
             answer.expect("infallible").status().is_success()
         } else {
-            let call = limits.call("p").key("k").wait(waits);
-            let ran = call.try_run(async || {
-                sleep(holds).await;
-                Ok::<_, Infallible>(())
-            });
-            ran.await.is_ok()
+            call(&limits).wait(waits).try_run(work).await.is_ok()
         }
     };
     let began = Instant::now();
     let waits = async {
         sleep(millis(1)).await;
-        let (ran, ()) = join(ask(Duration::ZERO, PATIENT), async {
+        let change = async {
             sleep(2 * SECOND).await;
-            change(&limits);
-        })
-        .await;
+            limits.rules().replace(change);
+        };
+        let (ran, ()) = join(ask(Duration::ZERO, PATIENT), change).await;
         let snapshot = limits.snapshot();
         assert_eq!(snapshot.rule("p").map_or(0, |it| it.waiting), 0);
         (ran, began.elapsed().as_millis() / 100)
@@ -75,10 +59,10 @@ async fn wait_through(change: Change, by_layer: bool, rule: Rule) -> (bool, u128
 /// Permits and units alike: a call notices a change of rules as a request does.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_notices_a_change_as_a_request_does() {
-    for (name, change) in ADMIT {
+    for (name, change) in changes() {
         for rule in [refunding(hourly(1)), hourly(1), at_a_time(1)] {
-            let called = wait_through(change, false, rule.clone()).await;
-            let layered = wait_through(change, true, rule).await;
+            let called = wait_through(change.clone(), false, rule.clone()).await;
+            let layered = wait_through(change.clone(), true, rule).await;
             assert_eq!(called, layered, "{name}");
         }
     }
@@ -87,16 +71,15 @@ async fn a_call_that_waits_notices_a_change_as_a_request_does() {
 /// What runs goes on, gives its permit back, and what it failed at is given back as its rule said.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_runs_ends_by_its_own_rule() {
-    let changes = ADMIT.into_iter().chain([
-        ("zero", (|limits| replace(limits, [hourly(0)])) as Change),
-        ("without refunds", |limits| replace(limits, [hourly(1)])),
-    ]);
-    for (name, change) in changes {
+    let more = [
+        ("zero", Rules::from([hourly(0)])),
+        ("without refunds", Rules::from([hourly(1)])),
+    ];
+    for (name, change) in changes().into_iter().chain(more) {
         let rule = refunding(hourly(9).with_max_concurrent(1).expect("valid"));
         let limits = paused(rule.clone());
-        let call = limits.call("p").key("k");
-        let ran = call.try_run(async || {
-            change(&limits);
+        let ran = call(&limits).try_run(async || {
+            limits.rules().replace(change.clone());
             sleep(SECOND).await;
             Err::<(), _>(7)
         });
@@ -116,48 +99,38 @@ async fn a_call_that_runs_ends_by_its_own_rule() {
 async fn limits_of_the_process_are_swapped_while_calls_run() {
     let server = Redis::start();
     let (_proxy, store) = far(&server, millis(4)).await;
-    let make = || {
-        Limits::new([
-            at_a_time(3),
-            Rule::new("q", [Quota::per_hour(9)]).expect("valid"),
-        ])
+    let install = || {
+        let limits = Limits::new([at_a_time(3), per_hour("q", 9)]);
+        limits.store(store.clone()).install();
     };
     let _installed = crate::INSTALLED.lock().await;
-    make().store(store.clone()).install();
-    let mut running = tokio::task::JoinSet::new();
-    for round in 0..120 {
+    install();
+    let calls = (0..120).map(|round| {
         if round % 10 == 0 {
-            make().store(store.clone()).install();
+            install();
         }
-        running.spawn(async move {
+        async move {
             let call = Limits::installed().call("p").key("k").wait(PATIENT);
             let work = call.run(async || sleep(millis(3)).await);
             if round % 7 > 0 {
                 return work.await.is_ok();
             }
-            drop(tokio::time::timeout(millis(round / 7), work).await);
+            drop(timeout(millis(round / 7), work).await);
             true
-        });
-    }
-    let done = running.join_all().await;
+        }
+    });
+    let done = kit::in_tasks(calls).await;
     assert!(done.into_iter().all(|it| it), "all got their turn");
-    until("all permits are back", async || held(&server) == 0).await;
+    until_none_is_held(&server).await;
     Limits::new([]).install();
 }
 
 /// A plan goes while a call of it runs: what it was charged comes back all the same.
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_goes() {
-    let with_plan = |max: u64| {
-        let quotas = [Quota::new(HOUR, max).expect("valid")];
-        let quotas = tidegate::rule::Quotas::new(quotas).expect("valid");
-        refunding(hourly(1))
-            .with_plan("pro", quotas)
-            .expect("valid")
-    };
-    let limits = paused(with_plan(5));
-    let call = |cost| limits.call("p").key("k").plan("pro").cost(cost);
-    let failed = call(4).try_run(async || {
+    let with_plan = refunding(hourly(1)).with_plan("pro", kit::hourly_quotas(5));
+    let limits = paused(with_plan.expect("valid"));
+    let failed = call(&limits).plan("pro").cost(4).try_run(async || {
         replace(&limits, [refunding(hourly(1))]);
         sleep(SECOND).await;
         Err::<(), _>(())

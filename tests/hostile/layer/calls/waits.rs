@@ -1,19 +1,12 @@
 //! Calls that wait: for no time, for ever, in crowds, and for what an operator does.
 
 use axum::Router;
-use axum::body::Body;
 use axum::routing::any;
-use futures_util::future::{join, join_all};
-use http::{Request, StatusCode};
-use tidegate::{Page, Resilient};
-use tower::ServiceExt;
 
 use super::*;
-use kit::stub::Stub;
 
 fn every(window: Duration, max: u64) -> Rule {
-    let quota = Quota::new(window, max).expect("valid");
-    Rule::new("p", [quota]).expect("valid")
+    kit::owned_rule("p", max, window)
 }
 
 /// `Duration::MAX` is as long as it takes, not an overflow.
@@ -23,7 +16,7 @@ async fn for_ever() {
         let limits = paused(every(window, 1));
         let began = Instant::now();
         let calls = (0..4).map(|_| {
-            let call = limits.call("p").key("k").wait(Duration::MAX);
+            let call = call(&limits).wait(Duration::MAX);
             call.run(async || began.elapsed())
         });
         let mut ran: Vec<_> = join_all(calls).await.into_iter().flatten().collect();
@@ -44,7 +37,7 @@ async fn in_vain() {
     for (max, cost) in [(0, 1), (5, 6), (5, u64::MAX)] {
         let limits = paused(hourly(max));
         let began = Instant::now();
-        let call = limits.call("p").key("k").cost(cost).wait(Duration::MAX);
+        let call = call(&limits).cost(cost).wait(Duration::MAX);
         let refused = call.run(async || ()).await.expect_err("never");
         assert_eq!(refused.retry_after(), None);
         assert_eq!(began.elapsed(), Duration::ZERO, "{max}, {cost}");
@@ -52,59 +45,42 @@ async fn in_vain() {
     }
 }
 
-/// After which time a call that would wait for 20 s is denied while something else runs for 30 s.
-async fn denied_after(limits: &Limits, runs: impl Future<Output = bool>) -> Duration {
-    let began = Instant::now();
-    let waits = async {
-        sleep(millis(1)).await;
-        let call = limits.call("p").key("k").wait(20 * SECOND);
-        let refused = call.run(async || ()).await.expect_err("used up");
-        assert!(refused.retry_after().expect("a time") > 20 * SECOND);
-        began.elapsed()
-    };
-    let (ran, after) = join(runs, waits).await;
-    assert!(ran);
-    after
-}
-
-/// A rule gives nothing back: whoever waits behind a request that waited, too, is denied at once.
+/// A rule gives nothing back: whoever waits behind a request, or a call, that waited, too, is denied
+/// at once. Nothing can settle the charge of a call, either.
 #[tokio::test(start_paused = true)]
-async fn behind_a_request_that_runs_nothing_comes_back() {
+async fn behind_what_runs_nothing_comes_back() {
     for holder_waits in [Duration::ZERO, PATIENT] {
-        let limits = paused(hourly(1));
-        let work = any(async || sleep(30 * SECOND).await);
-        let app = Router::new().route("/", work.layer(limits.layer("p").wait(holder_waits)));
-        let runs = async {
-            app.oneshot(kit::http::get("/"))
-                .await
-                .is_ok_and(|it| it.status() == 200)
-        };
-        let after = denied_after(&limits, runs).await;
-        assert!(after < SECOND, "holder waits {holder_waits:?}: {after:?}");
-    }
-}
-
-/// The same behind a call: nothing can settle its charge, either.
-#[tokio::test(start_paused = true)]
-async fn behind_a_call_that_runs_nothing_comes_back() {
-    for holder_waits in [Duration::ZERO, PATIENT] {
-        let limits = paused(hourly(1));
-        let call = || limits.call("p").key("k").wait(holder_waits);
-        let work = async || sleep(30 * SECOND).await;
-        let runs = async { call().run(work).await.is_ok() };
-        let after = denied_after(&limits, runs).await;
-        assert!(after < SECOND, "holder waits {holder_waits:?}: {after:?}");
-        limits.reset("p", "k").await.expect("an answer");
-        let work = async || {
-            work().await;
-            Ok::<_, ()>(())
-        };
-        let runs = async { call().try_run(work).await.is_ok() };
-        let after = denied_after(&limits, runs).await;
-        assert!(
-            after < SECOND,
-            "try_run, holder waits {holder_waits:?}: {after:?}"
-        );
+        for holder in ["request", "run", "try_run"] {
+            let limits = paused(hourly(1));
+            let work = async || sleep(30 * SECOND).await;
+            let holds = async {
+                let call = call(&limits).wait(holder_waits);
+                match holder {
+                    "request" => {
+                        let layer = limits.layer("p").wait(holder_waits);
+                        let app = Router::new().route("/", any(work).layer(layer));
+                        kit::http::ask(&app, "/", "").await.status == 200
+                    }
+                    "run" => call.run(work).await.is_ok(),
+                    _ => call
+                        .try_run(async || Ok::<_, ()>(work().await))
+                        .await
+                        .is_ok(),
+                }
+            };
+            let began = Instant::now();
+            let waits = async {
+                sleep(millis(1)).await;
+                let call = call(&limits).wait(20 * SECOND);
+                let refused = call.run(async || ()).await.expect_err("used up");
+                assert!(refused.retry_after().expect("a time") > 20 * SECOND);
+                began.elapsed()
+            };
+            let (held, after) = join(holds, waits).await;
+            assert!(held);
+            let case = format!("{holder} waits {holder_waits:?}");
+            assert!(after < SECOND, "{case}: {after:?}");
+        }
     }
 }
 
@@ -113,8 +89,7 @@ async fn no_time_at_all_asks_once() {
     let store = Stub::listening(MemoryStore::new().tokio_clock());
     let limits = limits(every(SECOND, 1), store.clone());
     for _ in 0..2 {
-        let call = limits.call("p").key("k").wait(Duration::ZERO);
-        drop(call.run(async || ()).await);
+        drop(call(&limits).wait(Duration::ZERO).run(async || ()).await);
     }
     assert_eq!(store.takes().len(), 2);
     let counted = counted(&limits);
@@ -127,18 +102,13 @@ async fn no_time_at_all_asks_once() {
 async fn a_crowd_that_waits_is_bounded() {
     let limits = paused(at_a_time(1));
     let admitted = limits.check("p", "k").await.expect("free");
-    let ask = |limits: &Limits| {
-        let limits = limits.clone();
-        tokio::spawn(async move {
-            let call = limits.call("p").key("k").wait(Duration::MAX);
-            call.degrade(async |_| false)
-                .run(async || true)
-                .await
-                .expect("decided")
-        })
+    let crowd = |number: u64| -> Vec<_> {
+        let calls = (0..number).map(|_| call(&limits).wait(Duration::MAX));
+        let asks = calls.map(async |call| call.degrade(async |_| false).run(async || true).await);
+        asks.map(tokio::spawn).collect()
     };
     for _ in 0..2 {
-        let crowd: Vec<_> = (0..300).map(|_| ask(&limits)).collect();
+        let crowd = crowd(300);
         sleep(millis(10)).await;
         assert_eq!(counted(&limits).waiting, 256);
         assert_eq!(crowd.iter().filter(|it| it.is_finished()).count(), 44);
@@ -146,14 +116,12 @@ async fn a_crowd_that_waits_is_bounded() {
         join_all(crowd).await;
         assert_eq!(counted(&limits).waiting, 0, "places come back");
     }
-    let crowd: Vec<_> = (0..256).map(|_| ask(&limits)).collect();
+    let crowd = crowd(256);
     sleep(millis(10)).await;
     drop(admitted);
-    let ran = join_all(crowd)
-        .await
-        .into_iter()
-        .filter(|it| matches!(it, Ok(true)));
-    assert_eq!(ran.count(), 256, "each gets its turn");
+    for ran in kit::done(crowd).await {
+        assert!(ran.expect("decided"), "each gets its turn");
+    }
 }
 
 /// An operator lets the key through while calls wait: they run, and hold nothing.
@@ -161,36 +129,25 @@ async fn a_crowd_that_waits_is_bounded() {
 async fn an_operator_lets_the_key_through() {
     let server = Redis::start();
     let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");
-    let on_redis = hourly(1);
-    for (name, limits) in [
-        ("memory", Limits::new([hourly(1)])),
-        (
-            "redis",
-            Limits::new([on_redis]).store(redis.timeout(PATIENT)),
-        ),
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    for (name, store) in [
+        ("memory", memory),
+        ("redis", redis.timeout(PATIENT).build()),
     ] {
-        replace(&limits, [refunding(hourly(1))]);
-        let page = Page::allow_changes(limits.page()).router();
-        let router = Router::new().nest_service("/limits", page);
-        let call = || limits.call("p").key("k");
+        let limits = limits(refunding(hourly(1)), store);
+        let page = limits.page().allow_changes().router();
         let (done, may_end) = tokio::sync::oneshot::channel::<()>();
         // It might fail and give back, so that others wait.
-        let holds = call().try_run(async || may_end.await);
+        let holds = call(&limits).try_run(async || may_end.await);
         let waits = async {
             sleep(millis(50)).await;
-            let waits = call().wait(2 * PATIENT).run(async || Instant::now());
+            let waits = call(&limits).wait(2 * PATIENT).run(async || Instant::now());
             let lets = async {
                 sleep(millis(200)).await;
                 assert_eq!(counted(&limits).waiting, 1, "{name}");
-                let posted = Request::post("/limits/api/let-through")
-                    .header("content-type", "application/json")
-                    .header("x-tidegate", "1")
-                    .header("host", "127.0.0.1:3000")
-                    .header("origin", "http://127.0.0.1:3000")
-                    .body(Body::from(r#"{"rule": "p", "key": "k", "seconds": 600}"#));
-                let answer = router.oneshot(posted.expect("valid")).await;
-                let answer = answer.expect("axum does not fail").status();
-                assert_eq!(answer, StatusCode::OK, "{name}");
+                let body = r#"{"rule": "p", "key": "k", "seconds": 600}"#;
+                let (status, text) = kit::operate(&page, "/api/let-through", body).await;
+                assert_eq!(status, 200, "{name}: {text}");
                 Instant::now()
             };
             let (ran, let_through) = join(waits, lets).await;
