@@ -1,17 +1,6 @@
 //! Clients that leave: before the head a request counts as failed; afterwards its outcome holds.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use futures_util::future::join_all;
-use http::Request;
-use kit::Redis;
-use kit::random::Random;
-use tokio::time::{sleep, timeout};
-use tower::ServiceExt;
-
-use super::{ask, counted, flushed, left_of, limits, of, request, send, until, wrap};
-use kit::{PATIENT, behind, connect, millis};
+use super::*;
 
 /// A request that is dropped while its handler runs stays charged; one that is dropped unpolled was
 /// never charged.
@@ -19,17 +8,16 @@ use kit::{PATIENT, behind, connect, millis};
 async fn dropped_before_the_head() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
-    let limits = limits(of("a", 100, &["2xx"]), store);
-    let service = wrap(&limits.layer("a"));
+    let (limits, service) = world(of("a", 100, &["2xx"]), store);
     for used in 1..=5 {
-        let slow = ask(&service, request(&[("x-how", "never")]));
+        let slow = ask(&service, "x-how: never");
         assert!(timeout(millis(40), slow).await.is_err());
-        until(100 - used, async || left_of(&limits, "a", "x").await).await;
+        until_left(&limits, "a", 100 - used).await;
     }
-    drop(service.clone().oneshot(request(&[])));
+    drop(service.clone().oneshot(request("")));
     flushed(&limits).await;
     sleep(millis(50)).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 95);
+    assert_eq!(left(&limits, "a").await, 95);
     assert_eq!(counted(&limits, "a"), (0, 0, 0));
 }
 
@@ -39,13 +27,10 @@ async fn dropped_after_the_head() {
     let server = Redis::start();
     let proxy = behind(&server, millis(10)).await;
     let store = connect(&proxy.url, PATIENT).await;
-    let limits = limits(of("a", 100, &["2xx"]), store);
-    let service = wrap(&limits.layer("a"));
-    for _ in 0..10 {
-        assert_eq!(send(&service, 200).await, 200);
-    }
+    let (limits, service) = world(of("a", 100, &["2xx"]), store);
+    pass(&service, 200, 10).await;
     flushed(&limits).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 100);
+    assert_eq!(left(&limits, "a").await, 100);
     assert_eq!(counted(&limits, "a"), (10, 10, 0));
 }
 
@@ -56,32 +41,29 @@ async fn dropped_at_any_instant() {
     let server = Redis::start();
     let proxy = behind(&server, millis(6)).await;
     let store = connect(&proxy.url, PATIENT).await;
-    let limits = limits(of("a", 100_000, &["2xx"]), store);
-    let service = wrap(&limits.layer("a"));
-    let (heads, failures) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let tasks = (0..400_u64).map(|at| {
+    let (limits, service) = world(of("a", 100_000, &["2xx"]), store);
+    let clients = (0..400).map(|at| {
         let (service, mut random) = (service.clone(), Random::new(at));
-        let (heads, failures) = (Arc::clone(&heads), Arc::clone(&failures));
-        tokio::spawn(async move {
+        async move {
             let status = if random.is(30) { "500" } else { "200" };
-            let request = request(&[("x-sleep", "8"), ("x-status", status)]);
-            let answer = timeout(millis(random.below(40)), ask(&service, request)).await;
-            match answer {
-                Ok(200) => heads.fetch_add(1, Ordering::Relaxed),
-                Ok(_) => failures.fetch_add(1, Ordering::Relaxed),
-                Err(_) => 0,
-            };
-        })
+            let fields = format!("x-sleep: 8, x-status: {status}");
+            timeout(millis(random.below(40)), ask(&service, &fields))
+                .await
+                .ok()
+        }
     });
-    join_all(tasks.collect::<Vec<_>>()).await;
+    let answers = in_tasks(clients).await;
     flushed(&limits).await;
     sleep(millis(50)).await;
-    let used = 100_000 - left_of(&limits, "a", "x").await;
-    let (heads, failures) = (
-        heads.load(Ordering::Relaxed),
-        failures.load(Ordering::Relaxed),
-    );
-    println!("{heads} good, {failures} failed, {used} stay charged");
+    let used = 100_000 - left(&limits, "a").await;
+    let number = |good: bool| {
+        answers
+            .iter()
+            .flatten()
+            .filter(|it| (**it == 200) == good)
+            .count()
+    };
+    let (heads, failures) = (number(true) as u64, number(false) as u64);
     let (refunds, units, lost) = counted(&limits, "a");
     assert_eq!((refunds, lost), (units, 0));
     // A head that was there as its client left may have been given back as well.
@@ -100,7 +82,7 @@ async fn connections_that_clients_close() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     let limits = limits(of("a", 1_000, &["2xx"]), store);
-    let slow = async |request: Request<axum::body::Body>| {
+    let slow = async |request: Request<Body>| {
         let slow = request.headers().contains_key("x-slow");
         sleep(millis(if slow { 300 } else { 0 })).await;
     };
@@ -118,30 +100,30 @@ async fn connections_that_clients_close() {
         stream.write_all(text.as_bytes()).await.expect("sent");
         stream
     };
+    let check_answer = async |mut stream: TcpStream| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("read");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    };
     for _ in 0..8 {
         let stream = call("x-slow: 1\r\n").await;
         sleep(millis(30)).await;
         drop(stream);
     }
     for _ in 0..8 {
-        let mut stream = call("connection: close\r\n").await;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("read");
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        check_answer(call("connection: close\r\n").await).await;
     }
     // Clients that wait while the server is told to stop.
     let mut waiting = Vec::new();
     for _ in 0..4 {
         waiting.push(call("x-slow: 1\r\nconnection: close\r\n").await);
     }
-    until(988, async || left_of(&limits, "a", "x").await).await;
+    until_left(&limits, "a", 988).await;
     stop.send(()).expect("it runs");
-    for mut stream in waiting {
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("read");
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for stream in waiting {
+        check_answer(stream).await;
     }
     serving.await.expect("no panic").expect("served");
     flushed(&limits).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 992);
+    assert_eq!(left(&limits, "a").await, 992);
 }

@@ -19,25 +19,36 @@ mod wrapped;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, Response};
-use tidegate::store::Charges;
-use tidegate::{Algorithm, Header, Key, Limits, Quota, RateLimitLayer, Rule, Store, Take};
+use kit::clocked::Stores;
+use kit::distant::{Distant, Fate};
+use kit::http::number;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
+use kit::stub::Stub;
+use kit::{COUNTING, HOUR, PATIENT, Redis, behind, connect, done, in_tasks, millis, run};
+use tidegate::decision::Source;
+use tidegate::rule::Plan;
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::{
+    Algorithm, Decision, Header, Key, Limits, MemoryStore, RateLimitLayer, Recovery, RedisStore,
+    Resilient, Rule, Rules, Store, StoreError, Take,
+};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
-use kit::{HOUR, PATIENT, millis};
-
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
+const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
+const SECOND: Duration = Duration::from_secs(1);
+const ALL: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// A layer around a handler that does what its request says.
 type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, io::Error>;
@@ -59,6 +70,14 @@ fn wrap(layer: &RateLimitLayer) -> Wrapped {
     around(layer, handler())
 }
 
+/// Limits of this rule in this store, and a handler behind its layer.
+fn world(rule: Rule, store: impl Store) -> (Limits, Wrapped) {
+    let path = rule.path().to_owned();
+    let limits = limits(rule, store);
+    let service = wrap(&limits.layer(&path));
+    (limits, service)
+}
+
 /// Holds the handlers of all requests that carry it until it is opened.
 #[derive(Debug, Clone)]
 struct Gate(Arc<Semaphore>);
@@ -72,11 +91,11 @@ impl Gate {
         self.0.close();
     }
 
-    /// A request of the key `x` that it holds.
-    fn request(&self) -> Request<Body> {
-        let mut request = request(&[]);
+    /// A request that it holds, in a task.
+    fn start(&self, service: &Wrapped) -> JoinHandle<u16> {
+        let (service, mut request) = (service.clone(), request(""));
         request.extensions_mut().insert(self.clone());
-        request
+        tokio::spawn(async move { call(&service, request).await })
     }
 }
 
@@ -84,32 +103,33 @@ impl Gate {
 fn handler() -> Wrapped {
     BoxCloneSyncService::new(service_fn(async |request: Request<Body>| {
         let (head, _) = request.into_parts();
-        let field = |name| text(&head.headers, name);
-        let number = |name| field(name).map(|it| it.parse::<u64>().expect("a number"));
-        if let Some(time) = number("x-sleep") {
+        let fields = &head.headers;
+        if let Some(time) = number(fields, "x-sleep") {
             sleep(millis(time)).await;
         }
         if let Some(Gate(gate)) = head.extensions.get() {
             assert!(gate.acquire().await.is_err(), "it is opened for all");
         }
         let charges = Charges::from_extensions(&head.extensions);
-        match field("x-how") {
+        match text(fields, "x-how") {
             Some("error") => return Err(io::Error::other("the handler failed")),
             Some("panic") => panic!("a handler of a test"),
             Some("refund") => drop(charges.refund().await),
             Some("settle") => {
                 for charge in &charges {
-                    charge.settle(number("x-used").unwrap_or(0)).await.ok();
+                    charge
+                        .settle(number(fields, "x-used").unwrap_or(0))
+                        .await
+                        .ok();
                 }
             }
             Some("never") => std::future::pending().await,
             _ => {}
         }
-        let status = number("x-status").unwrap_or(200) as u16;
+        let status = number(fields, "x-status").unwrap_or(200) as u16;
         let mut response = Response::builder().status(status);
         for name in ["grpc-status", "x-cache", "content-type"] {
-            let copied = format!("x-back-{name}");
-            for value in head.headers.get_all(&copied) {
+            for value in fields.get_all(&format!("x-back-{name}")) {
                 response = response.header(name, value);
             }
         }
@@ -122,34 +142,48 @@ fn text<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// A request of the key `x` unless it says something else.
-fn request(fields: &[(&str, &str)]) -> Request<Body> {
-    let mut request = Request::get("/");
-    if !fields.iter().any(|(name, _)| *name == "x-key") {
-        request = request.header("x-key", "x");
+fn request(fields: &str) -> Request<Body> {
+    match fields.contains("x-key: ") {
+        true => kit::http::request("/", fields),
+        false => kit::http::request("/", &format!("x-key: x, {fields}")),
     }
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
-    request.body(Body::empty()).expect("a valid request")
 }
 
-/// The same as a gRPC request.
-fn grpc(fields: &[(&str, &str)]) -> Request<Body> {
-    let mut request = request(fields);
-    *request.method_mut() = Method::POST;
-    let grpc = "application/grpc".parse().expect("a value");
-    request.headers_mut().insert("content-type", grpc);
-    request
-}
-
-async fn ask(service: &Wrapped, request: Request<Body>) -> u16 {
+/// The status of the answer; 0 for an error.
+async fn call(service: &Wrapped, request: Request<Body>) -> u16 {
     let answer = service.clone().oneshot(request).await;
     answer.map_or(0, |answer| answer.status().as_u16())
 }
 
+async fn ask(service: &Wrapped, fields: &str) -> u16 {
+    call(service, request(fields)).await
+}
+
+/// The same of a gRPC request.
+async fn ask_grpc(service: &Wrapped, fields: &str) -> u16 {
+    ask(
+        service,
+        &format!("content-type: application/grpc, {fields}"),
+    )
+    .await
+}
+
+/// The same in a task of its own.
+fn start(service: &Wrapped, fields: &str) -> JoinHandle<u16> {
+    let (service, fields) = (service.clone(), fields.to_owned());
+    tokio::spawn(async move { ask(&service, &fields).await })
+}
+
 /// The status of a response that a handler gave this status.
 async fn send(service: &Wrapped, status: u16) -> u16 {
-    ask(service, request(&[("x-status", &status.to_string())])).await
+    ask(service, &format!("x-status: {status}")).await
+}
+
+/// So many requests in turn, which are admitted, and whose handler gives them this status.
+async fn pass(service: &Wrapped, status: u16, times: usize) {
+    for at in 0..times {
+        assert_eq!(send(service, status).await, status, "request {at}");
+    }
 }
 
 /// A rule by `x-key` with this max per hour.
@@ -158,14 +192,10 @@ fn of(path: &str, max: u64, refund_on: &[&str]) -> Rule {
 }
 
 fn of_window(path: &str, max: u64, window: Duration, refund_on: &[&str]) -> Rule {
-    let quota = Quota::new(window, max).expect("a valid quota");
-    let rule = Rule::new(path, [quota]).expect("a valid rule");
-    let rule = rule.with_key(Header::new("x-key"));
+    let rule = kit::owned_rule(path, max, window).with_key(Header::new("x-key"));
     match refund_on {
         [] => rule,
-        some => rule
-            .with_refund_on(some.iter().copied())
-            .expect("valid outcomes"),
+        some => rule.with_refund_on(some.iter().copied()).expect("valid"),
     }
 }
 
@@ -177,16 +207,19 @@ fn key(name: &str) -> Key {
     Header::new("x-key").key(name)
 }
 
-/// What is left for the key.
-async fn left_of(limits: &Limits, path: &str, name: &str) -> u64 {
-    let left = limits.peek(path, key(name)).await;
-    left.expect("an answer").expect("a rule").remaining()
+/// What is left for the key `x`.
+async fn left(limits: &Limits, path: &str) -> u64 {
+    kit::left(limits, path, key("x")).await
 }
 
 /// The same under a rule, as the store says.
-async fn left_in(store: &dyn Store, rule: &Rule, name: &str) -> u64 {
-    let take = Take::new(Arc::new(rule.clone()), key(name));
-    store.peek(&take).await.expect("an answer").remaining()
+async fn left_in(store: &dyn Store, rule: &Rule) -> u64 {
+    let take = Take::new(Arc::new(rule.clone()), key("x"));
+    kit::clocked::remaining(store, &take).await
+}
+
+async fn reset(limits: &Limits, path: &str) -> bool {
+    limits.reset(path, key("x")).await.expect("an answer")
 }
 
 async fn flushed(limits: &Limits) {
@@ -195,8 +228,7 @@ async fn flushed(limits: &Limits) {
 
 /// Refunds, units that were given back, and refunds that were lost.
 fn counted(limits: &Limits, path: &str) -> (u64, u64, u64) {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path).expect("used");
+    let rule = kit::counters(limits, path);
     (rule.refunds, rule.refunded_units, rule.refunds_lost)
 }
 
@@ -211,4 +243,8 @@ async fn until<T: PartialEq + std::fmt::Debug>(expected: T, ask: impl AsyncFn() 
         assert!(began.elapsed() < PATIENT, "{got:?}, expected {expected:?}");
         sleep(millis(10)).await;
     }
+}
+
+async fn until_left(limits: &Limits, path: &str, expected: u64) {
+    until(expected, async || left(limits, path).await).await;
 }

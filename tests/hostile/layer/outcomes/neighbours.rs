@@ -1,23 +1,9 @@
 //! Refunds that travel together: what is wrong with one costs no other one anything (law 13).
 
-use std::sync::Arc;
-use std::time::Duration;
+use super::*;
 
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Limits, MemoryStore, RateLimitLayer, Store, StoreError};
-use tokio::time::sleep;
-
-use super::{
-    ALGORITHMS, Gate, Wrapped, ask, counted, flushed, key, left_of, limits, of, send, until, wrap,
-};
-use kit::distant::{Distant, Fate};
-use kit::stub::Stub;
-use kit::{PATIENT, behind, connect, millis, run};
-
-/// How a store treats the refunds of one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a store treats the refunds of the rule `bad`.
+#[derive(Debug, Clone, Copy)]
 enum Treats {
     Never,
     Panics,
@@ -49,26 +35,27 @@ fn picky(treats: Treats) -> Stub {
     })
 }
 
+fn good_and_bad(store: impl Store) -> (Limits, [Wrapped; 2]) {
+    let limits = Limits::new(["good", "bad"].map(|path| of(path, 500, &["2xx"])));
+    let limits = limits.store(store);
+    let services = ["good", "bad"].map(|path| wrap(&limits.layer(path)));
+    (limits, services)
+}
+
 /// A store that does not answer about one rule, or panics: the others get theirs back at once.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_bad_to_one_rule() {
-    for treats in [
-        Treats::Never,
-        Treats::Fails,
-        Treats::PanicsLater,
-        Treats::Panics,
-    ] {
-        let limits = Limits::new([of("good", 500, &["2xx"]), of("bad", 500, &["2xx"])]);
-        let limits = limits.store(picky(treats));
-        let (good, bad) = (wrap(&limits.layer("good")), wrap(&limits.layer("bad")));
+    use Treats::{Fails, Never, Panics, PanicsLater};
+    for treats in [Never, Fails, PanicsLater, Panics] {
+        let (limits, [good, bad]) = good_and_bad(picky(treats));
         for _ in 0..100 {
             assert_eq!(send(&bad, 200).await, 200, "{treats:?}");
             assert_eq!(send(&good, 200).await, 200, "{treats:?}");
         }
-        sleep(Duration::from_secs(1)).await;
+        sleep(SECOND).await;
         assert_eq!(counted(&limits, "good"), (100, 100, 0), "{treats:?}");
-        assert_eq!(left_of(&limits, "good", "x").await, 500, "{treats:?}");
-        assert!(limits.flush(Duration::from_secs(15)).await, "{treats:?}");
+        assert_eq!(left(&limits, "good").await, 500, "{treats:?}");
+        assert!(limits.flush(15 * SECOND).await, "{treats:?}");
         assert_eq!(counted(&limits, "bad"), (0, 0, 100), "{treats:?}");
     }
 }
@@ -79,41 +66,17 @@ async fn each_layer_of_its_own_has_a_bound() {
     let distant = Distant::new(MemoryStore::new());
     distant.refunds_are(Fate::Silence);
     let store: Arc<dyn Store> = Arc::new(distant);
-    let layers: Vec<_> = (0..3)
-        .map(|at| {
-            let rule = of(&format!("l{at}"), 100_000, &["2xx"]);
-            RateLimitLayer::from_rule(rule).store(Arc::clone(&store))
-        })
-        .collect();
-    let limits = limits(of("limits", 100_000, &["2xx"]), Arc::clone(&store));
-    let services: Vec<_> = layers.iter().map(wrap).collect();
-    let last = wrap(&limits.layer("limits"));
-    for _ in 0..4_100 {
-        for service in services.iter().chain([&last]) {
-            assert_eq!(send(service, 200).await, 200);
-        }
+    let layers = ["l0", "l1", "l2"].map(|path| {
+        let layer = RateLimitLayer::from_rule(of(path, 100_000, &["2xx"]));
+        layer.store(Arc::clone(&store))
+    });
+    let (limits, last) = world(of("limits", 100_000, &["2xx"]), Arc::clone(&store));
+    for service in layers.iter().map(wrap).chain([last]) {
+        pass(&service, 200, 4_100).await;
     }
     let lost = |layer: &RateLimitLayer| layer.snapshot().expect("used").refunds_lost;
     let lost = layers.iter().map(lost).sum::<u64>() + counted(&limits, "limits").2;
     assert_eq!(lost, 4 * 4, "as many wait as the docs say");
-}
-
-/// Thirty of each path end at once, so that their refunds share calls.
-async fn end_together(services: &[&Wrapped], meanwhile: impl AsyncFnOnce()) {
-    let gate = Gate::new();
-    let tasks: Vec<_> = services
-        .iter()
-        .flat_map(|service| (0..30).map(|_| (*service).clone()))
-        .map(|service| {
-            let request = gate.request();
-            tokio::spawn(async move { ask(&service, request).await })
-        })
-        .collect();
-    meanwhile().await;
-    gate.open();
-    for answer in join_all(tasks).await {
-        assert_eq!(answer.expect("no panic"), 200);
-    }
 }
 
 /// The ACL forbids one rule's key, a foreign value stands under it, the scripts are flushed: the
@@ -131,40 +94,36 @@ async fn calls_that_are_shared() {
             let rules =
                 ["good", "bad"].map(|path| of(path, 500, &["2xx"]).with_algorithm(algorithm));
             let limits = Limits::new(rules).store(store);
-            let (good, bad) = (wrap(&limits.layer("good")), wrap(&limits.layer("bad")));
-            end_together(&[&bad, &good], async || {
-                until((470, 470), async || {
-                    (
-                        left_of(&limits, "good", "x").await,
-                        left_of(&limits, "bad", "x").await,
-                    )
-                })
-                .await;
-                let mut connection = server.connection();
-                let names = redis::cmd("KEYS").arg("*bad*").query(&mut connection);
-                let names: Vec<String> = names.expect("keys");
-                assert!(!names.is_empty(), "{case}");
-                match fault {
-                    "acl" => run(&server, "ACL SETUSER app resetkeys ~*good* ~*first*"),
-                    "flush" => run(&server, "SCRIPT FLUSH"),
-                    _ => names.iter().for_each(|name| {
-                        run(&server, &format!("DEL {name}"));
-                        if fault == "type" {
-                            run(&server, &format!("SADD {name} foreign"));
-                        }
-                    }),
-                }
-            })
-            .await;
+            // Thirty of each path end at once, so that their refunds share calls.
+            let gate = Gate::new();
+            let services = ["bad", "good"].map(|path| wrap(&limits.layer(path)));
+            let tasks = services
+                .iter()
+                .flat_map(|it| (0..30).map(|_| gate.start(it)));
+            let tasks: Vec<_> = tasks.collect();
+            for path in ["good", "bad"] {
+                until_left(&limits, path, 470).await;
+            }
+            let names = kit::keys(&server, "*bad*");
+            assert!(!names.is_empty(), "{case}");
+            match fault {
+                "acl" => run(&server, "ACL SETUSER app resetkeys ~*good* ~*first*"),
+                "flush" => run(&server, "SCRIPT FLUSH"),
+                _ => names.iter().for_each(|name| {
+                    run(&server, &format!("DEL {name}"));
+                    if fault == "type" {
+                        run(&server, &format!("SADD {name} foreign"));
+                    }
+                }),
+            }
+            gate.open();
+            assert_eq!(done(tasks).await, [200; 60]);
             flushed(&limits).await;
             let (refunds, units, lost) = counted(&limits, "good");
-            let is_bucket = algorithm == tidegate::Algorithm::Gcra;
+            let is_bucket = algorithm == Algorithm::Gcra;
             assert_eq!(lost, 0, "{case}");
-            if !is_bucket {
-                assert_eq!((refunds, units), (30, 30), "{case}");
-            }
+            assert!(is_bucket || (refunds, units) == (30, 30), "{case}: {units}");
             let (_, units, lost) = counted(&limits, "bad");
-            println!("{case}: {units} given back of the bad rule, {lost} lost");
             match fault {
                 "acl" | "type" => assert_eq!((units, lost), (0, 30), "{case}"),
                 "flush" if !is_bucket => assert_eq!((units, lost), (30, 0), "{case}"),
@@ -173,8 +132,8 @@ async fn calls_that_are_shared() {
             }
             run(&server, "ACL SETUSER app ~*");
             run(&server, "FLUSHALL");
-            assert_eq!(left_of(&limits, "good", "x").await, 500);
-            limits.reset("good", key("x")).await.expect("an answer");
+            assert_eq!(left(&limits, "good").await, 500);
+            reset(&limits, "good").await;
         }
     }
 }
@@ -184,11 +143,10 @@ async fn calls_that_are_shared() {
 #[tokio::test]
 async fn a_store_that_says_too_many() {
     let store = Stub::in_memory().refund_fn(|_, _, _| StoreFuture::ready(Ok(u64::MAX)));
-    let limits = limits(of("a", 100, &["2xx"]), store);
-    let service = wrap(&limits.layer("a"));
+    let (limits, service) = world(of("a", 100, &["2xx"]), store);
     let mut before = 0;
     for _ in 0..3 {
-        assert_eq!(send(&service, 200).await, 200);
+        pass(&service, 200, 1).await;
         flushed(&limits).await;
         let units = counted(&limits, "a").1;
         assert!(units >= before, "numbers only grow: {before}, then {units}");

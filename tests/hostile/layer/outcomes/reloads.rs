@@ -1,14 +1,8 @@
 //! Rules that change between a charge and its outcome: the rule of the take says what becomes of
 //! it.
 
-use std::sync::Arc;
-
-use tidegate::{Algorithm, Limits, Rule, Rules};
-
 use super::histories::Holding;
-use super::{ALGORITHMS, flushed, key, left_in, left_of, limits, of, send, wrap};
-use kit::clocked::Stores;
-use kit::{HOUR, millis};
+use super::*;
 
 fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
     limits.rules().replace(Rules::from_iter(rules));
@@ -21,51 +15,34 @@ async fn changes_between_charge_and_outcome() {
     let stores = Stores::start().await;
     for clocked in &stores.all {
         for algorithm in ALGORITHMS {
-            let before = || of("a", 10, &["2xx"]).with_algorithm(algorithm);
+            let rule = |max, outcome| of("a", max, outcome).with_algorithm(algorithm);
+            let before = || rule(10, &["2xx"]);
+            let longer = of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm);
             let other = match algorithm {
                 Algorithm::Gcra => Algorithm::SlidingLog,
                 _ => Algorithm::Gcra,
             };
-            let changes: [(&str, Vec<Rule>); 8] = [
-                (
-                    "quotas",
-                    vec![of("a", 4, &["2xx"]).with_algorithm(algorithm)],
-                ),
-                (
-                    "more quotas",
-                    vec![of("a", 90, &["2xx"]).with_algorithm(algorithm)],
-                ),
-                (
-                    "window",
-                    vec![super::of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm)],
-                ),
-                (
-                    "algorithm",
-                    vec![of("a", 10, &["2xx"]).with_algorithm(other)],
-                ),
-                ("gone", vec![]),
-                (
-                    "no outcomes",
-                    vec![of("a", 10, &[]).with_algorithm(algorithm)],
-                ),
-                (
-                    "others",
-                    vec![of("a", 10, &["5xx"]).with_algorithm(algorithm)],
-                ),
-                ("shadow", vec![before().into_shadow()]),
-            ];
-            for (what, rules) in changes {
+            for (what, after) in [
+                ("quotas", Some(rule(4, &["2xx"]))),
+                ("more quotas", Some(rule(90, &["2xx"]))),
+                ("window", Some(longer)),
+                ("algorithm", Some(before().with_algorithm(other))),
+                ("gone", None),
+                ("no outcomes", Some(rule(10, &[]))),
+                ("others", Some(rule(10, &["5xx"]))),
+                ("shadow", Some(before().into_shadow())),
+            ] {
                 let case = format!("{} {algorithm:?} {what}", clocked.name);
                 let limits = limits(before(), Arc::clone(&clocked.store));
                 let mut layer = Holding::new(&limits, "a");
                 let (good, bad) = (layer.begin("x", 3).await, layer.begin("x", 2).await);
-                assert_eq!(left_of(&limits, "a", "x").await, 5, "{case}");
-                replace(&limits, rules);
+                assert_eq!(left(&limits, "a").await, 5, "{case}");
+                replace(&limits, after);
                 let newer = layer.begin("x", 1).await;
                 good.expect("allowed").end(200).await;
                 bad.expect("allowed").end(500).await;
                 flushed(&limits).await;
-                let left = left_in(&*clocked.store, &before(), "x").await;
+                let left = left_in(&*clocked.store, &before()).await;
                 // What was begun after the change counts in the same place, if it is the same.
                 let is_same = !matches!(what, "algorithm" | "gone" | "shadow");
                 let used = 2 + u64::from(is_same && newer.is_some());
@@ -77,10 +54,8 @@ async fn changes_between_charge_and_outcome() {
                     newer.end(500).await;
                 }
                 flushed(&limits).await;
-                limits
-                    .rules()
-                    .replace(Rules::from_iter([before(), of("b", 1, &[])]));
-                limits.reset("a", key("x")).await.expect("an answer");
+                replace(&limits, [before(), of("b", 1, &[])]);
+                reset(&limits, "a").await;
                 clocked.advance(HOUR * 5);
             }
         }
@@ -93,62 +68,54 @@ async fn changes_between_charge_and_outcome() {
 async fn outcomes_are_those_of_the_take() {
     let limits = Limits::new([of("a", 10, &["5xx"])]);
     let mut layer = Holding::new(&limits, "a");
-    let first = [layer.begin("x", 1).await, layer.begin("x", 1).await];
-    replace(&limits, [of("a", 10, &["2xx"])]);
-    let second = [layer.begin("x", 1).await, layer.begin("x", 1).await];
-    let [good, bad] = first.map(|it| it.expect("allowed"));
-    good.end(200).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 6);
-    bad.end(500).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 7);
-    let [good, bad] = second.map(|it| it.expect("allowed"));
-    bad.end(500).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 7);
-    good.end(200).await;
-    assert_eq!(left_of(&limits, "a", "x").await, 8);
+    let mut open = Vec::new();
+    for outcome in ["2xx", "3xx"] {
+        for _ in 0..2 {
+            open.push(layer.begin("x", 1).await.expect("allowed"));
+        }
+        replace(&limits, [of("a", 10, &[outcome])]);
+    }
+    for (request, (status, expected)) in
+        open.into_iter()
+            .zip([(200, 6), (500, 7), (500, 7), (200, 8)])
+    {
+        request.end(status).await;
+        assert_eq!(left(&limits, "a").await, expected);
+    }
 }
 
-/// Reloads all the time, from 2xx to none and back, with quotas that change: the count is what
-/// failed or began while nothing was given back, and never less than what failed.
+/// Reloads all the time, with outcomes and quotas that change: the count is what failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
-    use kit::Redis;
-    use std::sync::atomic::{AtomicBool, Ordering};
     let server = Redis::start();
-    let store = kit::connect(&server.url, kit::PATIENT).await;
-    let limits = Arc::new(limits(of("a", 100_000, &["2xx"]), store));
-    let service = wrap(&limits.layer("a"));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let reloads = tokio::spawn({
-        let (limits, is_over) = (Arc::clone(&limits), Arc::clone(&is_over));
-        async move {
-            let mut round = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                round += 1;
-                let outcomes: &[&str] = [&["2xx"][..], &["2xx", "3xx"]][round % 2];
-                replace(&limits, [of("a", 100_000 + round as u64 % 3, outcomes)]);
-                tokio::time::sleep(millis(2)).await;
+    let store = connect(&server.url, PATIENT).await;
+    let (limits, service) = world(of("a", 100_000, &["2xx"]), store);
+    let is_over = AtomicBool::new(false);
+    let reloads = async {
+        for round in 0.. {
+            let outcomes: &[&str] = [&["2xx"][..], &["2xx", "3xx"]][round % 2];
+            replace(&limits, [of("a", 100_000 + round as u64 % 3, outcomes)]);
+            sleep(millis(2)).await;
+            if is_over.load(Ordering::Relaxed) {
+                break;
             }
         }
-    });
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
+    };
+    let requests = async {
+        in_tasks((0..8).map(|_| {
             let service = service.clone();
-            tokio::spawn(async move {
+            async move {
                 for at in 0..100 {
-                    let status = [200, 200, 500, 204][at % 4];
-                    assert_eq!(send(&service, status).await, status);
+                    pass(&service, [200, 200, 500, 204][at % 4], 1).await;
                 }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    is_over.store(true, Ordering::Relaxed);
-    reloads.await.expect("no panic");
+            }
+        }))
+        .await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(requests, reloads);
     flushed(&limits).await;
     replace(&limits, [of("a", 100_000, &["2xx"])]);
-    assert_eq!(100_000 - left_of(&limits, "a", "x").await, 200);
-    assert_eq!(super::counted(&limits, "a"), (600, 600, 0));
+    assert_eq!(100_000 - left(&limits, "a").await, 200);
+    assert_eq!(counted(&limits, "a"), (600, 600, 0));
 }

@@ -1,40 +1,24 @@
 //! A dry run tells the truth: a shadow rule and a candidate are given back as the enforced rule is.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::random::Random;
 use tidegate::metrics::DecisionOutcome;
-use tidegate::{Algorithm, Header, Limits, Quota, Rule};
 
 use super::histories::{Holding, Open};
-use super::{ALGORITHMS, flushed, left_in, limits, of, request, send, wrap};
-use kit::clocked::Stores;
-use kit::millis;
+use super::*;
 
 fn strict(path: &str, algorithm: Algorithm) -> Rule {
-    let quotas = [(4, 900), (9, 4_000)].map(|(max, window)| Quota::new(millis(window), max));
-    let rule = Rule::new(path, quotas.map(|it| it.expect("valid"))).expect("valid");
+    let quotas = [(4, 900), (9, 4_000)].map(|(max, window)| kit::quota(max, millis(window)));
+    let rule = Rule::new(path, quotas).expect("valid");
     rule.with_key(Header::new("x-key"))
         .with_algorithm(algorithm)
 }
 
-fn shadow_denied(limits: &Limits, path: &str) -> u64 {
+/// How often the rule itself, and its candidate, would have denied.
+fn dry_denials(limits: &Limits, path: &str) -> [u64; 2] {
     let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path).expect("used");
-    rule.decisions(DecisionOutcome::ShadowDenied)
-}
-
-fn candidate_denied(limits: &Limits, path: &str) -> bool {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path).expect("used");
-    rule.shadow_denials.iter().any(|it| it.1 > 0)
-}
-
-fn candidate_denials(limits: &Limits, path: &str) -> Vec<u64> {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path).expect("used");
-    rule.shadow_denials.iter().map(|it| it.1).collect()
+    snapshot.rule(path).map_or([0; 2], |rule| {
+        let of_candidate = rule.shadow_denials.iter().map(|it| it.1).sum();
+        [rule.decisions(DecisionOutcome::ShadowDenied), of_candidate]
+    })
 }
 
 /// One random history with overlapping handlers under the rule, its shadow, and a candidate of a
@@ -44,17 +28,17 @@ async fn a_dry_run_equals_the_rule() {
     let stores = Stores::start().await;
     for clocked in &stores.all {
         for algorithm in ALGORITHMS {
-            let shared = || Arc::clone(&clocked.store);
             let good = |rule: Rule| rule.with_refund_on(["2xx"]).expect("valid");
-            let enforced = limits(good(strict("enforced", algorithm)), shared());
-            let shadow = limits(good(strict("shadow", algorithm).into_shadow()), shared());
             let lax = of("lax", 1_000_000, &["2xx"]);
-            let tried = limits(lax.with_shadow(strict("lax", algorithm)), shared());
-            let mut layers = [
-                Holding::new(&enforced, "enforced"),
-                Holding::new(&shadow, "shadow"),
-                Holding::new(&tried, "lax"),
+            let all = [
+                good(strict("enforced", algorithm)),
+                good(strict("shadow", algorithm).into_shadow()),
+                lax.with_shadow(strict("lax", algorithm)),
             ];
+            let paths = ["enforced", "shadow", "lax"];
+            let all = all.map(|rule| limits(rule, Arc::clone(&clocked.store)));
+            let [_, shadow, tried] = &all;
+            let mut layers = [0, 1, 2].map(|at| Holding::new(&all[at], paths[at]));
             let mut random = Random::new(0x5ad0);
             let mut open: Vec<Vec<Open>> = Vec::new();
             let (mut denied, mut allowed) = (0, 0);
@@ -63,25 +47,24 @@ async fn a_dry_run_equals_the_rule() {
                 clocked.advance(Duration::from_micros(1_001 + random.below(150_000)));
                 if random.is(55) || open.is_empty() {
                     let cost = 1 + random.below(2);
-                    let before = (shadow_denied_or_0(&shadow, "shadow"), sum_of(&tried));
-                    let one = layers[0].begin("x", cost).await;
-                    let two = layers[1]
-                        .begin("x", cost)
-                        .await
-                        .expect("a shadow denies nobody");
-                    let three = layers[2].begin("x", cost).await.expect("there is room");
-                    // The candidate is asked beside the request.
-                    flushed(&tried).await;
-                    let is_denied = one.is_none();
-                    let by_shadow = shadow_denied(&shadow, "shadow") - before.0;
-                    assert_eq!(by_shadow, u64::from(is_denied), "{case}");
-                    open.push(one.into_iter().chain([two, three]).collect());
-                    if is_denied {
-                        denied += 1;
-                    } else {
-                        allowed += 1;
+                    let before = [
+                        dry_denials(shadow, "shadow")[0],
+                        dry_denials(tried, "lax")[1],
+                    ];
+                    let mut begun = Vec::new();
+                    for layer in &mut layers {
+                        begun.push(layer.begin("x", cost).await);
                     }
-                    super::until(is_denied, async || sum_of(&tried) > before.1).await;
+                    let is_denied = begun[0].is_none();
+                    assert!(begun[1..].iter().all(Option::is_some), "{case}: a dry run");
+                    // The candidate is asked beside the request.
+                    flushed(tried).await;
+                    let by_shadow = dry_denials(shadow, "shadow")[0] - before[0];
+                    assert_eq!(by_shadow, u64::from(is_denied), "{case}");
+                    open.push(begun.into_iter().flatten().collect());
+                    denied += u64::from(is_denied);
+                    allowed += u64::from(!is_denied);
+                    until(is_denied, async || dry_denials(tried, "lax")[1] > before[1]).await;
                 } else {
                     let at = random.below(open.len() as u64) as usize;
                     let status = [200, 500][usize::from(random.is(40))];
@@ -92,45 +75,25 @@ async fn a_dry_run_equals_the_rule() {
                             false => one.end(status).await,
                         }
                     }
-                    for limits in [&enforced, &shadow, &tried] {
+                    for limits in &all {
                         flushed(limits).await;
                     }
                 }
             }
-            println!(
-                "{} {algorithm:?}: {allowed} allowed, {denied} denied",
-                clocked.name
+            assert!(
+                denied > 10 && allowed > 10,
+                "{allowed} allowed, {denied} denied"
             );
-            assert!(denied > 10 && allowed > 10);
-            assert!(candidate_denied(&tried, "lax"));
+            assert!(dry_denials(tried, "lax")[1] > 0);
             for one in open.into_iter().flatten() {
                 one.abort().await;
             }
-            for (limits, path) in [
-                (&enforced, "enforced"),
-                (&shadow, "shadow"),
-                (&tried, "lax"),
-            ] {
-                limits
-                    .reset(path, super::key("x"))
-                    .await
-                    .expect("an answer");
+            for (limits, path) in all.iter().zip(paths) {
+                reset(limits, path).await;
             }
-            clocked.advance(Duration::from_secs(100_000));
+            clocked.advance(100_000 * SECOND);
         }
     }
-}
-
-fn shadow_denied_or_0(limits: &Limits, path: &str) -> u64 {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path);
-    rule.map_or(0, |it| it.decisions(DecisionOutcome::ShadowDenied))
-}
-
-fn sum_of(limits: &Limits) -> u64 {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("lax");
-    rule.map_or(0, |it| it.shadow_denials.iter().map(|it| it.1).sum())
 }
 
 /// What a rule and its candidate were charged comes back together, by whatever gives it back; also
@@ -139,36 +102,31 @@ fn sum_of(limits: &Limits) -> u64 {
 async fn a_candidate_comes_back_with_its_rule() {
     let stores = Stores::start().await;
     for clocked in &stores.all {
-        for (refund_on, how) in [(&["2xx"][..], ""), (&[], "refund"), (&[], "settle")] {
-            let candidate = || of("both", 7, &[]);
+        for (refund_on, how) in [(&["2xx"][..], "none"), (&[], "refund"), (&[], "settle")] {
+            let candidate = of("both", 7, &[]).with_cost(2);
             let rule = of("both", 50, refund_on)
                 .with_cost(2)
-                .with_shadow(candidate().with_cost(2));
+                .with_shadow(candidate);
             let dry = rule.shadow().expect("a candidate").clone();
-            let limits = limits(rule, Arc::clone(&clocked.store));
-            let service = wrap(&limits.layer("both"));
+            let (limits, service) = world(rule, Arc::clone(&clocked.store));
+            let until_left = async |expected: u64| {
+                until(expected, async || left_in(&*clocked.store, &dry).await).await;
+            };
             for _ in 0..20 {
-                super::ask(&service, request(&[("x-how", how)])).await;
+                ask(&service, &format!("x-how: {how}")).await;
                 flushed(&limits).await;
             }
             let case = format!("{} {refund_on:?} {how}", clocked.name);
-            super::until(7, async || left_in(&*clocked.store, &dry, "x").await).await;
-            assert_eq!(super::left_of(&limits, "both", "x").await, 50, "{case}");
-            assert_eq!(
-                candidate_denials(&limits, "both").iter().sum::<u64>(),
-                0,
-                "{case}"
-            );
-            if how.is_empty() {
+            until_left(7).await;
+            assert_eq!(left(&limits, "both").await, 50, "{case}");
+            assert_eq!(dry_denials(&limits, "both")[1], 0, "{case}");
+            if how == "none" {
                 for used in 1..=3 {
                     send(&service, 500).await;
-                    super::until(7 - 2 * used, async || {
-                        left_in(&*clocked.store, &dry, "x").await
-                    })
-                    .await;
+                    until_left(7 - 2 * used).await;
                 }
             }
-            clocked.advance(3 * kit::HOUR);
+            clocked.advance(3 * HOUR);
         }
     }
 }
