@@ -1,70 +1,58 @@
 //! Attacks on rules of several subjects behind layers and `Limits`: requests that lack keys, quotas
-//! that clients must not see, plans, waiting requests, reloads, and what an operator does.
+//! that clients must not see, plans, waiting requests, and reloads.
 
 mod absent;
 mod hidden;
-mod page;
 mod plans;
 mod refunds;
 mod reload;
 mod waiting;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::routing::any;
-use http::{Request, StatusCode};
+use axum::routing::{MethodRouter, any};
+use http::StatusCode;
+use kit::{Redis, app, eventually, in_tasks, millis, store_on};
 use tidegate::layer::SubjectKeys;
-use tidegate::{Header, Key, Limits, RateLimitLayer};
-use tower::ServiceExt;
+use tidegate::store::Charges;
+use tidegate::{Header, Headers, Key, Limits, MemoryStore, Store};
+use tokio::time::{Instant, sleep};
 
-const OK: StatusCode = StatusCode::OK;
-const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+const OK: u16 = 200;
+const DENIED: u16 = 429;
 
-/// What a client sees.
-#[derive(Debug)]
-struct Seen {
-    status: StatusCode,
-    head: http::HeaderMap,
-    body: String,
+async fn ask(app: &Router, fields: &str) -> u16 {
+    kit::http::ask(app, "/", fields).await.status
 }
 
-/// A request with these fields, as in `x-user: alice, x-address: 1`.
-fn request(fields: &str) -> Request<Body> {
-    let mut request = Request::post("/");
-    for field in fields.split(", ").filter(|field| !field.is_empty()) {
-        let (name, value) = field.split_once(": ").expect("a name and a value");
-        request = request.header(name, value);
-    }
-    request.body(Body::empty()).expect("a valid request")
+/// On a server, which lives as long, and in memory.
+async fn stores() -> (Redis, [Arc<dyn Store>; 2]) {
+    let server = Redis::start();
+    let redis = store_on(&server).await;
+    (server, [Arc::new(redis), Arc::new(MemoryStore::new())])
 }
 
-async fn send(app: &Router, request: Request<Body>) -> Seen {
-    let response = app.clone().oneshot(request).await;
-    let (head, body) = response.expect("axum does not fail").into_parts();
-    let body = to_bytes(body, 1 << 20).await.expect("a body");
-    Seen {
-        status: head.status,
-        head: head.headers,
-        body: String::from_utf8_lossy(&body).into_owned(),
-    }
-}
-
-async fn ask(app: &Router, fields: &str) -> StatusCode {
-    send(app, request(fields)).await.status
-}
-
-fn app(layer: RateLimitLayer) -> Router {
-    Router::new().route("/", any(async || "1").layer(layer))
+fn limits(file: &str, store: impl Store) -> Limits {
+    let limits = Limits::from_toml(file).unwrap_or_else(|error| panic!("{error}"));
+    limits.store(store)
 }
 
 fn header(name: &str, value: &str) -> Key {
     Header::new(name).key(value)
 }
 
+/// The keys of a request of this user at this address, and of everyone.
+fn keys(user: &str, address: &str) -> [(&'static str, Key); 3] {
+    [
+        ("user", header("x-user", user)),
+        ("address", header("x-address", address)),
+        ("everyone", Key::default()),
+    ]
+}
+
 /// What each quota of the rule `api` has left, for these keys.
 async fn left(limits: &Limits, keys: impl Into<SubjectKeys>) -> Vec<u64> {
-    let decision = limits.peek("api", keys).await.expect("an answer");
-    let decision = decision.expect("there is a rule");
-    let states = decision.quotas().iter();
-    states.map(|state| state.remaining()).collect()
+    kit::left_of_each(limits, "api", keys).await
 }

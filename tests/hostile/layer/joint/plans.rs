@@ -1,15 +1,14 @@
-//! Plans of subjects, shadow rules and candidates.
+//! Plans of subjects, and candidates.
 
-use std::sync::Arc;
-
-use kit::Redis;
 use tidegate::rule::Plan;
-use tidegate::{Limits, MemoryStore, Store};
 
-use super::{DENIED, OK, ask, header, left, request, send};
-use kit::store_on;
+use super::*;
 
-const FILE: &str = r#"
+/// A plan without a quota of a subject does not count there; charges under other plans count along
+/// within a subject.
+#[tokio::test]
+async fn plans_count_where_they_have_quotas() {
+    const FILE: &str = r#"
 [rules.api]
 quotas = [
     { max-count = 2, window = "1h", key = "header:x-user", subject = "user", absent = "skip" },
@@ -25,126 +24,56 @@ quotas = [{ max-count = 4, window = "1h", subject = "user" }]
 [rules.api.plans.all-only]
 quotas = [{ max-count = 55, window = "1h", subject = "everyone" }]
 "#;
-
-async fn stores() -> (Redis, [Arc<dyn Store>; 2]) {
-    let server = Redis::start();
-    let redis = store_on(&server).await;
-    (server, [Arc::new(redis), Arc::new(MemoryStore::new())])
-}
-
-async fn with_plan(app: &axum::Router, fields: &str, plan: &str) -> http::StatusCode {
-    let mut request = request(fields);
-    request.extensions_mut().insert(Plan::new(plan));
-    send(app, request).await.status
-}
-
-/// A plan without a quota of a subject does not count there; charges under other plans count along
-/// within a subject.
-#[tokio::test]
-async fn plans_count_where_they_have_quotas() {
     let (_server, stores) = stores().await;
     for store in stores {
-        let limits = Limits::from_toml(FILE).unwrap_or_else(|error| panic!("{error}"));
-        let limits = limits.store(store);
-        let app = super::app(limits.layer("api"));
-        let user = |name: &str| {
-            [
-                ("user", header("x-user", name)),
-                ("everyone", tidegate::Key::default()),
-            ]
+        let limits = limits(FILE, store);
+        let app = app(limits.layer("api"));
+        let ask = async |user: &str, plan: &str| {
+            let mut request = kit::http::request("/", &format!("x-user: {user}"));
+            if !plan.is_empty() {
+                request.extensions_mut().insert(Plan::new(plan));
+            }
+            kit::http::call(&app, request).await.status().as_u16()
         };
-        assert_eq!(ask(&app, "x-user: a").await, OK);
-        assert_eq!(left(&limits, user("a")).await, [1, 49]);
-        assert_eq!(with_plan(&app, "x-user: a", "user-only").await, OK);
-        assert_eq!(left(&limits, user("a")).await, [0, 49], "not in everyone");
-        assert_eq!(with_plan(&app, "x-user: a", "all-only").await, OK);
-        assert_eq!(left(&limits, user("a")).await, [0, 48], "not in user");
-        assert_eq!(with_plan(&app, "x-user: a", "pro").await, OK);
-        assert_eq!(left(&limits, user("a")).await, [0, 47]);
-        assert_eq!(
-            with_plan(&app, "x-user: a", "user-only").await,
-            OK,
-            "the fourth of four"
-        );
-        assert_eq!(with_plan(&app, "x-user: a", "user-only").await, DENIED);
-        assert_eq!(ask(&app, "x-user: a").await, DENIED);
-        assert_eq!(
-            with_plan(&app, "x-user: a", "pro").await,
-            OK,
-            "the fifth of five"
-        );
-        assert_eq!(with_plan(&app, "x-user: a", "pro").await, DENIED);
-        assert_eq!(
-            left(&limits, user("b")).await,
-            [2, 46],
-            "denials charge nothing"
-        );
+        let left = async |user: &str| {
+            let [user, _, everyone] = keys(user, "");
+            left(&limits, [user, everyone]).await
+        };
+        // The plan, the answer, and what is left of the own quotas.
+        for (plan, expected, remaining) in [
+            ("", OK, [1, 49]),
+            ("user-only", OK, [0, 49]),
+            ("all-only", OK, [0, 48]),
+            ("pro", OK, [0, 47]),
+            // The fourth of four, and the fifth of five.
+            ("user-only", OK, [0, 47]),
+            ("user-only", DENIED, [0, 47]),
+            ("", DENIED, [0, 47]),
+            ("pro", OK, [0, 46]),
+            ("pro", DENIED, [0, 46]),
+        ] {
+            assert_eq!(ask("a", plan).await, expected, "{plan}");
+            assert_eq!(left("a").await, remaining, "{plan}");
+        }
+        assert_eq!(left("b").await, [2, 46], "denials charge nothing");
         // `everyone` is counted under plans with other maxima.
         for _ in 0..46 {
-            assert_eq!(ask(&app, "").await, OK);
+            assert_eq!(self::ask(&app, "").await, OK);
         }
-        assert_eq!(ask(&app, "").await, DENIED);
-        assert_eq!(with_plan(&app, "x-user: b", "user-only").await, OK);
+        assert_eq!(self::ask(&app, "").await, DENIED);
+        assert_eq!(ask("b", "user-only").await, OK);
         for _ in 0..5 {
-            assert_eq!(with_plan(&app, "x-user: c", "all-only").await, OK);
+            assert_eq!(ask("c", "all-only").await, OK);
         }
-        assert_eq!(with_plan(&app, "x-user: c", "all-only").await, DENIED);
-        assert_eq!(with_plan(&app, "x-user: c", "pro").await, OK);
+        assert_eq!(ask("c", "all-only").await, DENIED);
+        assert_eq!(ask("c", "pro").await, OK);
     }
 }
 
-/// A request that lacks the only subject of its plan: nothing counts it, and nothing breaks.
+/// A candidate has counts of its own, by subject, and tells which of them would deny.
 #[tokio::test]
-async fn a_plan_of_a_subject_that_is_absent() {
-    let (_server, stores) = stores().await;
-    for store in stores {
-        let limits = Limits::from_toml(FILE).unwrap_or_else(|error| panic!("{error}"));
-        let limits = limits.store(store);
-        let app = super::app(limits.layer("api"));
-        for _ in 0..9 {
-            assert_eq!(with_plan(&app, "", "user-only").await, OK);
-        }
-        assert_eq!(
-            left(&limits, [("everyone", tidegate::Key::default())]).await,
-            [2, 50]
-        );
-        let waits = super::app(limits.layer("api").wait(std::time::Duration::from_secs(1)));
-        assert_eq!(with_plan(&waits, "", "user-only").await, OK);
-    }
-}
-
-/// A shadow rule counts in all subjects and never denies; a candidate has counts of its own.
-#[tokio::test]
-async fn shadows() {
-    let (_server, stores) = stores().await;
-    for store in stores {
-        let text = r#"
-[rules.api]
-shadow = true
-quotas = [
-    { max-count = 3, window = "1h", key = "header:x-user", subject = "user" },
-    { max-count = 5, window = "1h", key = "header:x-address", subject = "address" },
-]
-"#;
-        let limits = Limits::from_toml(text)
-            .expect("valid")
-            .store(Arc::clone(&store));
-        let app = super::app(limits.layer("api"));
-        for _ in 0..9 {
-            assert_eq!(ask(&app, "x-user: a, x-address: 1").await, OK);
-        }
-        let keys = |user: &str| {
-            [
-                ("user", header("x-user", user)),
-                ("address", header("x-address", "1")),
-            ]
-        };
-        assert_eq!(
-            left(&limits, keys("a")).await,
-            [0, 2],
-            "denied six times, charged in none"
-        );
-        let text = r#"
+async fn a_candidate_counts_by_subject() {
+    const FILE: &str = r#"
 [rules.api]
 quotas = [
     { max-count = 30, window = "1h", key = "header:x-user", subject = "user" },
@@ -156,28 +85,24 @@ quotas = [
     { max-count = 3, window = "1h", subject = "address" },
 ]
 "#;
-        let limits = Limits::from_toml(&text.replace("api", "both"));
-        let limits = limits
-            .unwrap_or_else(|error| panic!("{error}"))
-            .store(store);
-        let app = super::app(limits.layer("both"));
+    let (_server, stores) = stores().await;
+    for store in stores {
+        let limits = limits(FILE, store);
+        let app = app(limits.layer("api"));
         for _ in 0..6 {
             assert_eq!(ask(&app, "x-user: a, x-address: 1").await, OK);
         }
-        let decision = limits.peek("both", keys("a")).await.expect("an answer");
-        let decision = decision.expect("a rule");
-        let left: Vec<_> = decision.quotas().iter().map(|it| it.remaining()).collect();
-        assert_eq!(left, [24, 44]);
+        let [user, address, _] = keys("a", "1");
+        assert_eq!(left(&limits, [user, address]).await, [24, 44]);
         // The candidate admits two of `a`, and so one of `b`.
         for _ in 0..3 {
             assert_eq!(ask(&app, "x-user: b, x-address: 1").await, OK);
         }
-        let snapshot = limits.snapshot();
-        let denials = &snapshot.rule("both").expect("a rule").shadow_denials;
+        let denials = kit::counters(&limits, "api").shadow_denials;
         let denials: Vec<_> = denials
             .iter()
             .map(|(name, count)| (&**name, *count))
             .collect();
-        assert_eq!(denials, [("both-user", 4), ("both-address", 2)]);
+        assert_eq!(denials, [("api-user", 4), ("api-address", 2)]);
     }
 }

@@ -1,14 +1,9 @@
 //! Subjects that come and go by reloads while requests run.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use kit::Redis;
-use tidegate::{Limits, MemoryStore, Store};
-
-use super::{DENIED, OK, app, ask, header, left};
-use kit::store_on;
+use super::*;
 
 const USER: &str = r#"{ max-count = 100, window = "1h", key = "header:x-user", subject = "user" }"#;
 const ADDRESS: &str =
@@ -22,58 +17,51 @@ fn file(quotas: &[&str]) -> String {
 /// A subject that stays keeps its counts, whatever comes and goes beside it; no request fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subjects_come_and_go_while_requests_run() {
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(store_on(&server).await);
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    for store in [redis, memory] {
+    let (_server, stores) = stores().await;
+    for store in stores {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("limits.toml");
         fs::write(&path, file(&[USER, ADDRESS])).expect("is written");
         let limits = Limits::from_file(&path).expect("valid").store(store);
         let app = app(limits.layer("api"));
-        let is_over = Arc::new(AtomicBool::new(false));
-        let admitted = Arc::new(AtomicU64::new(0));
-        let tasks = (0..4).map(|task| {
+        let [is_over, admitted] = [(); 2].map(|()| Arc::<AtomicU64>::default());
+        let requests = (0..4).map(|task| {
             let (app, is_over) = (app.clone(), Arc::clone(&is_over));
             let admitted = Arc::clone(&admitted);
-            tokio::spawn(async move {
+            async move {
                 let mut asked = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let fields = format!("x-user: same, x-address: {task}");
-                    match ask(&app, &fields).await {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    match ask(&app, &format!("x-user: same, x-address: {task}")).await {
                         OK => _ = admitted.fetch_add(1, Ordering::Relaxed),
-                        DENIED => {}
-                        status => panic!("{status}"),
+                        status => assert_eq!(status, DENIED),
                     }
                     asked += 1;
                     tokio::task::yield_now().await;
                 }
                 asked
-            })
+            }
         });
-        let tasks: Vec<_> = tasks.collect();
-        for round in 0..30 {
-            let quotas: &[&str] = match round % 4 {
-                0 => &[USER, ADDRESS, ALL],
-                1 => &[ALL, USER],
-                2 => &[ADDRESS, USER, ALL],
-                _ => &[USER, ADDRESS],
-            };
-            fs::write(&path, file(quotas)).expect("is written");
-            limits.reload(&path).expect("valid");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        is_over.store(true, Ordering::Relaxed);
-        for task in tasks {
-            assert!(task.await.expect("no request fails") > 0);
-        }
+        let reloads = async {
+            for round in 0..30 {
+                let quotas: &[&str] = match round % 4 {
+                    0 => &[USER, ADDRESS, ALL],
+                    1 => &[ALL, USER],
+                    2 => &[ADDRESS, USER, ALL],
+                    _ => &[USER, ADDRESS],
+                };
+                fs::write(&path, file(quotas)).expect("is written");
+                limits.reload(&path).expect("valid");
+                sleep(millis(10)).await;
+            }
+            is_over.store(1, Ordering::Relaxed);
+        };
+        let (asked, ()) = tokio::join!(in_tasks(requests), reloads);
+        assert!(asked.iter().all(|it| *it > 0), "no request fails");
         assert_eq!(admitted.load(Ordering::Relaxed), 100, "of one user, in all");
         fs::write(&path, file(&[USER, ADDRESS])).expect("is written");
         limits.reload(&path).expect("valid");
-        assert_eq!(
-            left(&limits, [("user", header("x-user", "same"))]).await[0],
-            0
-        );
+        let user = [("user", header("x-user", "same"))];
+        assert_eq!(left(&limits, user).await[0], 0);
     }
 }
 
@@ -84,64 +72,37 @@ async fn files_with_mistakes() {
     let path = folder.path().join("limits.toml");
     fs::write(&path, file(&[USER, ADDRESS])).expect("is written");
     let limits = Limits::from_file(&path).expect("valid");
-    let app = app(limits.layer("api"));
-    assert_eq!(ask(&app, "x-user: a, x-address: 1").await, OK);
-    let nine: Vec<_> = (0..9)
-        .map(|at| format!("{{ max-count = 9, window = \"1h\", key = \"header:x-{at}\" }}"))
-        .collect();
-    let nine: Vec<_> = nine.iter().map(|it| &**it).collect();
-    let seventeen: Vec<_> = (1..18)
-        .map(|at| {
-            format!(
-                "{{ max-count = 9, window = \"{at}m\", key = \"header:x-{}\" }}",
-                at % 3
-            )
-        })
-        .collect();
-    let seventeen: Vec<_> = seventeen.iter().map(|it| &**it).collect();
+    assert_eq!(
+        ask(&app(limits.layer("api")), "x-user: a, x-address: 1").await,
+        OK
+    );
+    let many = |number: usize, keys: usize| {
+        let quota = |at| {
+            let key = at % keys;
+            format!("{{ max-count = 9, window = \"{at}m\", key = \"header:x-{key}\" }}")
+        };
+        let quotas: Vec<_> = (1..=number).map(quota).collect();
+        format!("[rules.api]\nquotas = [{}]\n", quotas.join(", "))
+    };
+    // The rule of before, but for this of its second quota.
+    let changed = |from: &str, to: &str| file(&[USER, &ADDRESS.replace(from, to)]);
+    let lease = format!("{}lease = \"50ms\"\n", file(&[USER, ADDRESS]));
     for (text, word) in [
-        (file(&nine), "8"),
-        (file(&seventeen), "16"),
-        (
-            file(&[USER, &ADDRESS.replace("\"address\"", "\"user\"")]),
-            "user",
-        ),
-        (file(&[USER, &ADDRESS.replace("}", ", cost = 0 }")]), "cost"),
-        (
-            file(&[USER, &ADDRESS.replace("}", ", cost = 5001 }")]),
-            "cost",
-        ),
-        (
-            file(&[USER, &ADDRESS.replace("}", ", absent = \"allow\" }")]),
-            "absent",
-        ),
-        (
-            file(&[USER, &ADDRESS.replace("}", ", hidden = 1 }")]),
-            "hidden",
-        ),
-        (
-            file(&[USER, &ADDRESS.replace("header:x-address", "nonsense")]),
-            "nonsense",
-        ),
-        (
-            file(&[
-                USER,
-                &ADDRESS.replace("subject = \"address\"", "subject = \"\""),
-            ]),
-            "subject",
-        ),
-        (
-            format!("{}lease = \"50ms\"\n", file(&[USER, ADDRESS])),
-            "lease",
-        ),
+        (many(9, 9), "8"),
+        (many(17, 3), "16"),
+        (changed("\"address\"", "\"user\""), "user"),
+        (changed("}", ", cost = 0 }"), "cost"),
+        (changed("}", ", cost = 5001 }"), "cost"),
+        (changed("}", ", absent = \"allow\" }"), "absent"),
+        (changed("}", ", hidden = 1 }"), "hidden"),
+        (changed("header:x-address", "nonsense"), "nonsense"),
+        (changed("\"address\"", "\"\""), "subject"),
+        (lease, "lease"),
     ] {
         fs::write(&path, &text).expect("is written");
         let error = limits.reload(&path).expect_err(&text).to_string();
         assert!(error.contains(word), "{word} in {error}\n{text}");
-        let keys = [
-            ("user", header("x-user", "a")),
-            ("address", header("x-address", "1")),
-        ];
-        assert_eq!(left(&limits, keys).await, [99, 4_999]);
+        let [user, address, _] = keys("a", "1");
+        assert_eq!(left(&limits, [user, address]).await, [99, 4_999]);
     }
 }
