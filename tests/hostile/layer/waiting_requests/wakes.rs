@@ -38,20 +38,6 @@ async fn a_refund_by_outcome_wakes() {
     }
 }
 
-/// Nobody waits for what cannot come: no charge is open that code may settle.
-#[tokio::test(start_paused = true)]
-async fn a_hopeless_request_is_denied_at_once() {
-    let limits = limits([units(5)], paused());
-    let app = waiting_app(&limits, 2 * SECOND);
-    let held = start_all(5, &app, 0, "x-hold: 300");
-    sleep(millis(100)).await;
-    let denied = ask(&app, "").await;
-    assert_eq!((denied.status, denied.millis()), (DENIED, 0));
-    assert_eq!(denied.field("retry-after"), Some("60"));
-    done(held).await;
-    check_rest(&limits).await;
-}
-
 /// The last charge that was open is dropped, and nothing is given back.
 #[tokio::test(start_paused = true)]
 async fn charges_that_are_dropped_end_the_hope() {
