@@ -1,20 +1,11 @@
 //! Clients that are never ready, fail, must be polled first, or answer without an end.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
-use tidegate::Key;
-use tidegate::layer::CallError;
-use tidegate::metrics::DecisionOutcome;
-use tokio::time::timeout;
-use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
 
@@ -38,10 +29,10 @@ impl Strict {
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
+        let polled = Arc::clone(&self.polled);
         Self {
-            is_ready: false,
-            readiness: self.readiness,
-            polled: Arc::clone(&self.polled),
+            polled,
+            ..Self::new(self.readiness)
         }
     }
 }
@@ -64,34 +55,29 @@ impl Service<Request<()>> for Strict {
     }
 }
 
+fn get() -> Request<()> {
+    Request::new(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_a_client_that_is_ready_is_called() {
-    let limits = limits(10);
-    let mut client = limits
-        .outgoing("partner")
-        .layer(Strict::new(|| Poll::Ready(Ok(()))));
+    let partner = limits(10).outgoing("partner");
+    let mut client = partner.layer(Strict::new(|| Poll::Ready(Ok(()))));
     for _ in 0..5 {
-        client
-            .ready()
-            .await
-            .expect("always")
-            .call(Request::new(()))
-            .await
-            .expect("an answer");
+        let ready = client.ready().await.expect("always");
+        ready.call(get()).await.expect("an answer");
     }
     let mut two = client.clone();
-    let (one, other) = (client.call(Request::new(())), two.call(Request::new(())));
-    let (one, other) = tokio::join!(one, other);
+    let (one, other) = tokio::join!(client.call(get()), two.call(get()));
     assert!(one.is_ok() && other.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_broken_says_so_itself() {
-    let limits = limits(2);
-    let client = Strict::new(|| Poll::Ready(Err("broken")));
-    let client = limits.outgoing("partner").layer(client);
+    let partner = limits(2).outgoing("partner");
+    let client = partner.layer(Strict::new(|| Poll::Ready(Err("broken"))));
     for _ in 0..2 {
-        let error = client.clone().oneshot(Request::new(())).await;
+        let error = client.clone().oneshot(get()).await;
         assert!(
             matches!(error, Err(CallError::Inner("broken"))),
             "{error:?}"
@@ -107,21 +93,16 @@ async fn a_client_that_is_never_ready() {
     let client = Strict::new(|| Poll::Pending);
     let polled = Arc::clone(&client.polled);
     let client = limits.outgoing("partner").wait(HOUR).layer(client);
-    limits
-        .hold("partner", Key::default(), 10 * SECOND)
-        .await
-        .expect("held");
-    let call = client.clone().oneshot(Request::new(()));
+    hold(&limits, Key::default(), 10 * SECOND).await;
+    let call = client.clone().oneshot(get());
     assert!(timeout(9 * SECOND, call).await.is_err());
     assert_eq!(polled.load(Ordering::Relaxed), 0, "it keeps no connection");
     for _ in 0..3 {
-        let call = client.clone().oneshot(Request::new(()));
+        let call = client.clone().oneshot(get());
         assert!(timeout(2 * SECOND, call).await.is_err());
     }
     assert!(polled.load(Ordering::Relaxed) > 0);
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("partner").expect("it is used");
-    assert_eq!(counted.waiting, 0, "{counted:?}");
+    assert_eq!(counters(&limits, "partner").waiting, 0);
 }
 
 /// A body that never ends holds back neither the response nor the hold.
@@ -145,13 +126,10 @@ async fn a_body_without_an_end() {
     });
     let client = limits.outgoing("partner").layer(client);
     let answer = client.clone().oneshot(Request::new(Body::empty()));
-    let answer = timeout(SECOND, answer)
-        .await
-        .expect("at once")
-        .expect("an answer");
+    let answer = timeout(SECOND, answer).await.expect("at once");
     settle().await;
-    assert_eq!(held(&limits, Key::default()).await, Some(60 * SECOND));
-    drop(answer);
+    assert_eq!(held(&limits, Key::default()).await, Some(MINUTE));
+    drop(answer.expect("an answer"));
     let answer = client.oneshot(Request::new(Body::empty())).await;
     assert!(matches!(answer, Err(CallError::Denied(_))));
 }
@@ -166,7 +144,7 @@ async fn calls_that_are_dropped_at_any_instant() {
         move |_: Request<()>| {
             let number = sent.fetch_add(1, Ordering::Relaxed);
             async move {
-                tokio::time::sleep(millis(5)).await;
+                sleep(millis(5)).await;
                 let refused = number.is_multiple_of(7);
                 let answer = Response::builder().status(if refused { 429 } else { 200 });
                 Ok::<_, Infallible>(answer.header("retry-after", "1").body(()).expect("valid"))
@@ -174,33 +152,23 @@ async fn calls_that_are_dropped_at_any_instant() {
         }
     });
     let client = limits.outgoing("partner").wait(10 * SECOND).layer(client);
-    let calls = (0..2_000_u64).map(|number| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let patience = millis(number * 7_919 % 3_000);
-            timeout(patience, client.oneshot(Request::new(()))).await
-        })
+    let calls = (0..2_000).map(|number| {
+        let call = client.clone().oneshot(get());
+        timeout(millis(number * 7_919 % 3_000), call)
     });
-    let calls: Vec<_> = calls.collect();
     let mut answered = 0;
-    for call in calls {
-        if let Ok(answer) = call.await.expect("no panic") {
-            answer.expect("it waits longer than that");
-            answered += 1;
-        }
+    for answer in in_tasks(calls).await.into_iter().flatten() {
+        answer.expect("it waits longer than that");
+        answered += 1;
     }
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("partner").expect("it is used");
+    let counted = counters(&limits, "partner");
     assert_eq!(counted.waiting, 0);
     let sent = sent.load(Ordering::Relaxed);
     assert!(answered > 0 && answered <= sent, "{answered} of {sent}");
     assert_eq!(counted.decisions(DecisionOutcome::Allowed), sent as u64);
-    tokio::time::sleep(2 * SECOND).await;
-    let call = client.oneshot(Request::new(()));
-    timeout(SECOND, call)
-        .await
-        .expect("no one is stuck")
-        .expect("an answer");
+    sleep(2 * SECOND).await;
+    let answer = timeout(SECOND, client.oneshot(get())).await;
+    answer.expect("no one is stuck").expect("an answer");
 }
 
 /// A key that panics, and a client that panics, take nobody else along.
@@ -219,13 +187,12 @@ async fn panics_stay_with_their_call() {
     let ask = |name: &'static str, body: &'static str| {
         let client = client.clone();
         let request = Request::builder().header(name, "1").body(body.to_owned());
-        tokio::spawn(async move { client.oneshot(request.expect("valid")).await })
+        tokio::spawn(client.oneshot(request.expect("valid")))
     };
     assert!(ask("panic", "").await.is_err());
     assert!(ask("x", "panic").await.is_err());
     ask("x", "").await.expect("no panic").expect("an answer");
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("partner").expect("it is used");
+    let counted = counters(&limits, "partner");
     assert_eq!(counted.waiting, 0);
     assert_eq!(counted.decisions(DecisionOutcome::Allowed), 2);
 }

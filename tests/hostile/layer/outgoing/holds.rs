@@ -1,83 +1,88 @@
 //! Holds by every store, on clocks that the test moves: what is denied, what is not, until when.
 
-use std::sync::Arc;
-
-use tidegate::decision::Verdict;
-use tidegate::rule::Quotas;
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Store, Take};
-
-use kit::check_expiries;
-use kit::clocked::{Clocked, Stores, take_of};
-
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
-pub(super) const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
+pub(super) const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
+const MICRO: Duration = Duration::from_micros(1);
 
-fn rule(algorithm: Algorithm, max: u64) -> Arc<Rule> {
-    let rule = per_minute(&format!("{algorithm:?}"), max).with_algorithm(algorithm);
-    Arc::new(rule.with_outgoing().expect("one subject"))
+/// A store with a take of an outgoing rule, and how to say what is meant.
+struct Case<'a> {
+    clocked: &'a Clocked,
+    take: Take,
+    name: String,
 }
 
-async fn hold(store: &Clocked, take: &Take, time: Duration) -> Duration {
-    store.store.hold(take, time).await.expect("an answer")
+impl Case<'_> {
+    async fn verdict(&self, take: &Take) -> Verdict {
+        self.clocked
+            .store
+            .take(take)
+            .await
+            .expect("a decision")
+            .verdict()
+    }
+
+    async fn check(&self, expected: Verdict) {
+        assert_eq!(self.verdict(&self.take).await, expected, "{}", self.name);
+    }
+
+    /// What is left of a hold.
+    async fn check_hold(&self, retry_after: Duration) {
+        self.check(Verdict::OnHold { retry_after }).await;
+    }
+
+    async fn hold(&self, time: Duration) {
+        let held = self.clocked.store.hold(&self.take, time).await;
+        assert_eq!(held.expect("an answer"), time, "{}", self.name);
+    }
+
+    async fn remaining(&self) -> u64 {
+        self.clocked.remaining(&self.take).await
+    }
 }
 
-async fn verdict(store: &Clocked, take: &Take) -> Verdict {
-    store.store.take(take).await.expect("a decision").verdict()
-}
-
-const fn is_allowed(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Allowed)
-}
-
-fn key() -> Key {
-    Key::from("us")
+/// Every store and algorithm, with a take of this cost of a rule of this max a minute.
+fn cases(stores: &Stores, max: u64, cost: u64) -> Vec<Case<'_>> {
+    let of_store = |clocked| {
+        ALGORITHMS.map(|algorithm| {
+            let rule = per_minute(&format!("{algorithm:?}"), max).with_algorithm(algorithm);
+            let rule = rule.with_outgoing().expect("one subject");
+            Case {
+                clocked,
+                take: take_of(&Arc::new(rule), &Key::from("us"), cost),
+                name: format!("{} {algorithm:?}", clocked.name),
+            }
+        })
+    };
+    stores.all.iter().flat_map(of_store).collect()
 }
 
 /// Law 3, to the microsecond, and law 2: a denial changes nothing.
 #[tokio::test]
 async fn the_end_is_exact_and_a_denial_touches_nothing() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in ALGORITHMS {
-            let take = take_of(&rule(algorithm, 10), &key(), 1);
-            assert!(is_allowed(verdict(store, &take).await));
-            let time = Duration::from_micros(7_654_321);
-            assert_eq!(hold(store, &take, time).await, time);
-            store.advance(Duration::from_micros(1));
-            let before = store.remaining(&take).await;
-            for cost in [1, 1, 10] {
-                let retry_after = time - Duration::from_micros(1);
-                let found = verdict(store, &take.clone().with_cost(cost)).await;
-                match found {
-                    Verdict::OnHold { retry_after: found } => assert_eq!(found, retry_after),
-                    // A quota denies it for longer.
-                    Verdict::Denied { retry_after: found } if cost == 10 => {
-                        assert!(found > retry_after, "{} {algorithm:?}", store.name);
-                    }
-                    _ => panic!("{} {algorithm:?} {cost}: {found:?}", store.name),
+    for case in cases(&stores, 10, 1) {
+        case.check(Verdict::Allowed).await;
+        let time = Duration::from_micros(7_654_321);
+        case.hold(time).await;
+        case.clocked.advance(MICRO);
+        let before = case.remaining().await;
+        for cost in [1, 1, 10] {
+            let on_hold = time - MICRO;
+            match case.verdict(&case.take.clone().with_cost(cost)).await {
+                Verdict::OnHold { retry_after } => assert_eq!(retry_after, on_hold),
+                // A quota denies it for longer.
+                Verdict::Denied { retry_after } if cost == 10 => {
+                    assert!(retry_after > on_hold, "{}", case.name);
                 }
+                found => panic!("{} {cost}: {found:?}", case.name),
             }
-            assert_eq!(store.remaining(&take).await, before, "{}", store.name);
-            store.advance(time - Duration::from_micros(2));
-            let found = verdict(store, &take).await;
-            let left = Duration::from_micros(1);
-            assert_eq!(
-                found,
-                Verdict::OnHold { retry_after: left },
-                "{}",
-                store.name
-            );
-            store.advance(left);
-            let found = verdict(store, &take).await;
-            assert!(is_allowed(found), "{} {algorithm:?}: {found:?}", store.name);
         }
+        assert_eq!(case.remaining().await, before, "{}", case.name);
+        case.clocked.advance(time - 2 * MICRO);
+        case.check_hold(MICRO).await;
+        case.clocked.advance(MICRO);
+        case.check(Verdict::Allowed).await;
     }
     check_expiries(&stores.server, &[]);
 }
@@ -86,32 +91,22 @@ async fn the_end_is_exact_and_a_denial_touches_nothing() {
 #[tokio::test]
 async fn the_later_of_both_ends_counts() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in ALGORITHMS {
-            let take = take_of(&rule(algorithm, 1), &key(), 1);
-            assert!(is_allowed(verdict(store, &take).await));
-            hold(store, &take, millis(1)).await;
-            let found = verdict(store, &take).await;
-            let Verdict::Denied { retry_after } = found else {
-                panic!("{} {algorithm:?}: {found:?}", store.name);
-            };
-            assert!(retry_after > millis(1), "{found:?}");
-            let longer = retry_after + millis(1);
-            hold(store, &take, longer).await;
-            // A denial that is remembered is not asked again.
-            let found = verdict(store, &take.clone().repeat()).await;
-            assert_eq!(
-                found,
-                Verdict::OnHold {
-                    retry_after: longer
-                },
-                "{}",
-                store.name
-            );
-            // A cost that never fits is told so, held or not.
-            let never = verdict(store, &take.clone().with_cost(2)).await;
-            assert_eq!(never, Verdict::Never, "{} {algorithm:?}", store.name);
-        }
+    for case in cases(&stores, 1, 1) {
+        case.check(Verdict::Allowed).await;
+        case.hold(millis(1)).await;
+        let found = case.verdict(&case.take).await;
+        let Verdict::Denied { retry_after } = found else {
+            panic!("{}: {found:?}", case.name);
+        };
+        assert!(retry_after > millis(1), "{found:?}");
+        let retry_after = retry_after + millis(1);
+        case.hold(retry_after).await;
+        // A denial that is remembered is not asked again.
+        let found = case.verdict(&case.take.clone().repeat()).await;
+        assert_eq!(found, Verdict::OnHold { retry_after }, "{}", case.name);
+        // A cost that never fits is told so, held or not.
+        let never = case.verdict(&case.take.clone().with_cost(2)).await;
+        assert_eq!(never, Verdict::Never, "{}", case.name);
     }
 }
 
@@ -120,28 +115,27 @@ async fn the_later_of_both_ends_counts() {
 async fn plans_and_tables_are_held_alike() {
     let stores = Stores::start().await;
     for store in &stores.all {
-        let quotas = |max| Quotas::new([Quota::new(MINUTE, max).expect("valid")]).expect("valid");
+        let quotas = |max| Quotas::new([kit::quota(max, MINUTE)]).expect("valid");
         let rule = per_minute("partner", 10).with_plan("pro", quotas(100));
         let rule = rule.and_then(Rule::with_outgoing).expect("one subject");
         let limits = Limits::new([rule]).store(Arc::clone(&store.store));
-        let verdicts = async || {
-            let plain = limits.check("partner", "us").await;
-            let planned = limits.check("partner", "us").plan("pro").await;
-            let table = limits
-                .check("partner", "us")
-                .quotas(Arc::new(quotas(50)))
-                .await;
-            let unknown = limits.check("partner", "us").plan("gone").await;
-            [plain, planned, table, unknown].map(|it| it.is_err())
+        let check = || limits.check("partner", "us");
+        let are_denied = async |expected: bool| {
+            let plain = check().await;
+            let planned = check().plan("pro").await;
+            let table = check().quotas(Arc::new(quotas(50))).await;
+            let unknown = check().plan("gone").await;
+            let denied = [plain, planned, table, unknown].map(|it| it.is_err());
+            assert_eq!(denied, [expected; 4], "{}", store.name);
         };
-        assert_eq!(verdicts().await, [false; 4]);
-        limits.hold("partner", "us", MINUTE).await.expect("held");
-        assert_eq!(verdicts().await, [true; 4], "{}", store.name);
-        assert!(limits.reset("partner", "us").await.expect("an answer"));
-        assert_eq!(verdicts().await, [false; 4], "{}", store.name);
-        limits.hold("partner", "us", MINUTE).await.expect("held");
+        are_denied(false).await;
+        hold(&limits, "us", MINUTE).await;
+        are_denied(true).await;
+        assert!(reset(&limits, "us").await);
+        are_denied(false).await;
+        hold(&limits, "us", MINUTE).await;
         store.advance(MINUTE);
-        assert_eq!(verdicts().await, [false; 4], "{}", store.name);
+        are_denied(false).await;
     }
 }
 
@@ -149,40 +143,17 @@ async fn plans_and_tables_are_held_alike() {
 #[tokio::test]
 async fn what_a_hold_does_not_deny() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        for algorithm in ALGORITHMS {
-            let take = take_of(&rule(algorithm, 10), &key(), 4);
-            let decision = store.store.take(&take).await.expect("a decision");
-            let receipt = decision.receipt().expect("charged");
-            hold(store, &take, 2 * MINUTE).await;
-            let more = take.clone().with_cost(3);
-            let owed = store.store.owe(&more, &receipt).await.expect("an answer");
-            assert_eq!(owed, 3, "{} {algorithm:?}", store.name);
-            assert_eq!(
-                store.remaining(&take).await,
-                3,
-                "{} {algorithm:?}",
-                store.name
-            );
-            let refunded = store
-                .store
-                .refund(&take, &receipt)
-                .await
-                .expect("an answer");
-            assert_eq!(refunded, 4, "{} {algorithm:?}", store.name);
-            assert_eq!(
-                store.remaining(&take).await,
-                7,
-                "{} {algorithm:?}",
-                store.name
-            );
-            let found = verdict(store, &take).await;
-            assert!(
-                matches!(found, Verdict::OnHold { .. }),
-                "{} {found:?}",
-                store.name
-            );
-        }
+    for case in cases(&stores, 10, 4) {
+        let store = &case.clocked.store;
+        let decision = store.take(&case.take).await.expect("a decision");
+        let receipt = decision.receipt().expect("charged");
+        case.hold(2 * MINUTE).await;
+        let more = case.take.clone().with_cost(3);
+        let owed = store.owe(&more, &receipt).await.expect("an answer");
+        assert_eq!((owed, case.remaining().await), (3, 3), "{}", case.name);
+        let refunded = store.refund(&case.take, &receipt).await.expect("an answer");
+        assert_eq!((refunded, case.remaining().await), (4, 7), "{}", case.name);
+        case.check_hold(2 * MINUTE).await;
     }
 }
 
@@ -190,34 +161,29 @@ async fn what_a_hold_does_not_deny() {
 #[tokio::test]
 async fn a_clock_that_steps() {
     let stores = Stores::start().await;
-    for store in &stores.all {
-        let rule = rule(Algorithm::SlidingLog, 10);
-        let rule = Arc::new((*rule).clone().with_hold_at_most(MINUTE));
-        let take = take_of(&rule, &key(), 1);
-        hold(store, &take, MINUTE).await;
-        store.advance(HOUR);
+    for mut case in cases(&stores, 10, 1).into_iter().step_by(4) {
+        let rule = Rule::clone(case.take.rule()).with_hold_at_most(MINUTE);
+        case.take = take_of(&Arc::new(rule), &Key::from("us"), 1);
+        case.hold(MINUTE).await;
+        case.clocked.advance(HOUR);
+        case.check(Verdict::Allowed).await;
+        case.hold(MINUTE).await;
+        let clock = &case.clocked.clock;
+        let now = clock.now();
+        clock.set(now - 24 * 3_600_000_000);
+        let found = case.verdict(&case.take).await;
+        let is_held = matches!(found, Verdict::OnHold { .. });
+        assert!(is_held, "back, {}: {found:?}", case.name);
         assert!(
-            is_allowed(verdict(store, &take).await),
-            "forward, {}",
-            store.name
+            case.clocked
+                .store
+                .reset(&case.take)
+                .await
+                .expect("an answer")
         );
-        hold(store, &take, MINUTE).await;
-        let now = store.clock.now();
-        store.clock.set(now - 24 * 3_600_000_000);
-        let found = verdict(store, &take).await;
-        assert!(
-            matches!(found, Verdict::OnHold { .. }),
-            "back, {}: {found:?}",
-            store.name
-        );
-        assert!(store.store.reset(&take).await.expect("an answer"));
-        assert!(
-            is_allowed(verdict(store, &take).await),
-            "reset, {}",
-            store.name
-        );
-        assert_eq!(hold(store, &take, millis(1)).await, millis(1));
-        store.clock.set(now);
+        case.check(Verdict::Allowed).await;
+        case.hold(millis(1)).await;
+        clock.set(now);
     }
 }
 
@@ -228,12 +194,7 @@ async fn a_memory_store_without_room() {
     let _ = none.hold("partner", "us", MINUTE).await;
     assert!(none.outgoing("partner").ready("us").await.is_err());
     let one = limits(5).store(MemoryStore::with_max_keys(1));
-    drop(
-        one.outgoing("partner")
-            .ready("first")
-            .await
-            .expect("a turn"),
-    );
+    pass(&one, "first").await;
     let first = one.hold("partner", "first", MINUTE).await;
     let second = one.hold("partner", "second", MINUTE).await;
     assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
@@ -247,17 +208,10 @@ async fn a_memory_store_without_room() {
 #[tokio::test(start_paused = true)]
 async fn shadows_never_deny() {
     let shadow = Limits::new([partner(5).into_shadow()]);
-    shadow.hold("partner", "us", MINUTE).await.expect("held");
+    hold(&shadow, "us", MINUTE).await;
     shadow.check("partner", "us").await.expect("never denied");
-    drop(
-        shadow
-            .outgoing("partner")
-            .ready("us")
-            .await
-            .expect("never denied"),
-    );
-    let candidate = partner(1);
-    let limits = Limits::new([per_minute("partner", 5).with_shadow(candidate)]);
+    pass(&shadow, "us").await;
+    let limits = Limits::new([per_minute("partner", 5).with_shadow(partner(1))]);
     let _ = limits.hold("partner", "us", MINUTE).await;
     for _ in 0..5 {
         limits
@@ -267,8 +221,8 @@ async fn shadows_never_deny() {
     }
     // An outgoing rule with a candidate: the rule's hold denies.
     let limits = Limits::new([partner(5).with_shadow(per_minute("partner", 100))]);
-    limits.hold("partner", "us", MINUTE).await.expect("held");
+    hold(&limits, "us", MINUTE).await;
     assert_eq!(held(&limits, "us").await, Some(MINUTE));
-    assert!(limits.reset("partner", "us").await.expect("an answer"));
+    assert!(reset(&limits, "us").await);
     assert_eq!(held(&limits, "us").await, None);
 }

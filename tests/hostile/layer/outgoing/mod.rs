@@ -13,16 +13,30 @@ mod servers;
 mod slots;
 mod waiting;
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tidegate::limits::Outgoing;
-use tidegate::{Key, Limits, Rule};
-
-use kit::{millis, per_minute};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use kit::clocked::{Clocked, Stores, take_of};
+use kit::{
+    HOUR, PATIENT, Redis, behind, check_expiries, connect, counters, done, eventually, in_tasks,
+    keys, millis, per_hour, per_minute, run, store_on, take,
+};
+use tidegate::decision::{Source, Verdict};
+use tidegate::layer::CallError;
+use tidegate::limits::{Outgoing, Turn};
+use tidegate::metrics::DecisionOutcome;
+use tidegate::rule::{Quotas, Subject};
+use tidegate::{
+    Algorithm, Header, Key, Limits, MemoryStore, Quota, Resilient, Rule, Rules, Store, Take,
+};
+use tokio::time::{Instant, advance, sleep, timeout};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3_600);
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn partner(max: u64) -> Rule {
     let rule = per_minute("partner", max).with_outgoing();
@@ -33,14 +47,24 @@ fn limits(max: u64) -> Limits {
     Limits::new([partner(max)])
 }
 
-/// Fields in this order, also several of one name.
-fn fields(all: &[(&'static str, &[u8])]) -> HeaderMap {
-    let all = all.iter().map(|(name, value)| {
-        let value = HeaderValue::from_bytes(value).expect("a value");
-        (HeaderName::from_static(name), value)
-    });
+/// Limits of a process with a fallback.
+fn process(server: &Redis, max: u64) -> Limits {
+    let store = Resilient::redis(&*server.url, "shop").expect("an address");
+    let store = store.timeout(2 * SECOND).processes(1);
+    limits(max).store(store.probe_every(millis(100)))
+}
+
+fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
+    limits.rules().replace(Rules::from_iter(rules));
+}
+
+/// Fields in this order, one a line, as in `date: x` and `retry-after: 9`.
+fn fields(text: &[u8]) -> HeaderMap {
     let mut map = HeaderMap::new();
-    for (name, value) in all {
+    for field in text.split(|it| *it == b'\n').filter(|it| !it.is_empty()) {
+        let at = field.windows(2).position(|it| it == b": ").expect("a name");
+        let name = HeaderName::from_bytes(&field[..at]).expect("a name");
+        let value = HeaderValue::from_bytes(&field[at + 2..]).expect("a value");
         map.append(name, value);
     }
     map
@@ -53,10 +77,29 @@ async fn hear(partner: &Outgoing, key: &str, status: u16, fields: &HeaderMap) {
     settle().await;
 }
 
+/// Tells a turn that it is refused for so many seconds.
+fn refuse(turn: Turn, seconds: u64) {
+    let fields = fields(format!("retry-after: {seconds}").as_bytes());
+    turn.heard(StatusCode::TOO_MANY_REQUESTS, &fields);
+}
+
 async fn settle() {
     for _ in 0..16 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Takes a turn of this key, and drops it.
+async fn pass(limits: &Limits, key: &str) {
+    drop(limits.outgoing("partner").ready(key).await.expect("a turn"));
+}
+
+async fn hold(limits: &Limits, key: impl Into<Key>, time: Duration) -> Duration {
+    limits.hold("partner", key, time).await.expect("held")
+}
+
+async fn reset(limits: &Limits, key: &str) -> bool {
+    limits.reset("partner", key).await.expect("an answer")
 }
 
 /// For how long a key is held; `None` if it gets a turn.
@@ -65,4 +108,8 @@ async fn held(limits: &Limits, key: impl Into<Key>) -> Option<Duration> {
     let is_on_hold = refused.decision().is_some_and(|it| it.is_on_hold());
     assert!(is_on_hold, "{refused}");
     refused.retry_after()
+}
+
+async fn is_held(limits: &Limits, key: impl Into<Key>) -> bool {
+    held(limits, key).await.is_some()
 }

@@ -2,16 +2,8 @@
 //! that holds everything.
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use http::{Request, Response};
-use kit::Redis;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tidegate::Resilient;
-use tidegate::decision::Source;
-use tokio::time::{Instant, sleep};
-use tower::ServiceExt;
-
-use kit::PATIENT;
 
 use super::*;
 
@@ -25,41 +17,21 @@ impl Page {
 
     async fn post(&self, what: &str, key: &str, seconds: u64) -> u16 {
         let body = json!({"rule": "partner", "key": key, "seconds": seconds});
-        self.sent(what, body).await.status().as_u16()
+        kit::operate(&self.0, &format!("/api/{what}"), &body.to_string())
+            .await
+            .0
     }
 
     async fn key(&self, key: &str) -> Value {
-        read(
-            self.sent("key", json!({"rule": "partner", "key": key}))
-                .await,
-        )
-        .await
-    }
-
-    async fn sent(&self, what: &str, body: Value) -> Response<Body> {
-        let request = Request::post(format!("/api/{what}"))
-            .header("content-type", "application/json")
-            .header("x-tidegate", "1")
-            .header("host", "127.0.0.1:3000")
-            .header("origin", "http://127.0.0.1:3000");
-        let request = request.body(Body::from(body.to_string())).expect("valid");
-        self.0.clone().oneshot(request).await.expect("an answer")
+        let body = json!({"rule": "partner", "key": key});
+        let (_, answer) = kit::operate(&self.0, "/api/key", &body.to_string()).await;
+        serde_json::from_str(&answer).expect("JSON")
     }
 
     async fn limited(&self) -> Value {
-        let request = Request::get("/api/limited").header("host", "127.0.0.1:3000");
-        let request = request.body(Body::empty()).expect("valid");
-        read(self.0.clone().oneshot(request).await.expect("an answer")).await
+        let answer = kit::http::ask(&self.0, "/api/limited", "host: 127.0.0.1:3000").await;
+        serde_json::from_str(&answer.body).expect("JSON")
     }
-}
-
-async fn read(answer: Response<Body>) -> Value {
-    let body = to_bytes(answer.into_body(), 1 << 26).await.expect("a body");
-    serde_json::from_slice(&body).expect("JSON")
-}
-
-fn source(refused: &tidegate::layer::Refused) -> Option<Source> {
-    refused.decision().map(tidegate::Decision::source)
 }
 
 /// What an operator says comes before the partner's; the partner's word is kept.
@@ -68,32 +40,24 @@ async fn let_through_and_blocked_beside_a_hold() {
     let limits = limits(5);
     let page = Page::of(&limits);
     let partner = limits.outgoing("partner");
-    limits
-        .hold("partner", "us", 600 * SECOND)
-        .await
-        .expect("held");
+    hold(&limits, "us", 600 * SECOND).await;
     assert_eq!(page.post("let-through", "us", 60).await, 200);
     for _ in 0..20 {
-        let turn = partner.ready("us").await.expect("it is let through");
-        turn.heard(
-            StatusCode::TOO_MANY_REQUESTS,
-            &fields(&[("retry-after", b"900")]),
-        );
+        refuse(partner.ready("us").await.expect("it is let through"), 900);
     }
     settle().await;
     sleep(62 * SECOND).await;
     let left = held(&limits, "us")
         .await
         .expect("the partner's word stands");
-    assert!(
-        left > 800 * SECOND,
-        "a call that is let through is heard: {left:?}"
-    );
+    let is_heard = left > 800 * SECOND;
+    assert!(is_heard, "a call that is let through is heard: {left:?}");
 
     assert_eq!(page.post("block", "us", 60).await, 200);
     let refused = partner.ready("us").await.expect_err("it is blocked");
-    assert_eq!(source(&refused), Some(Source::Operator));
-    assert!(refused.decision().is_some_and(|it| !it.is_on_hold()));
+    let decision = refused.decision().expect("a decision");
+    assert_eq!(decision.source(), Source::Operator);
+    assert!(!decision.is_on_hold());
     let shown = page.key("us").await;
     let left = shown["on_hold_s"]
         .as_f64()
@@ -104,7 +68,7 @@ async fn let_through_and_blocked_beside_a_hold() {
     assert_eq!(page.post("reset", "us", 0).await, 200);
     assert!(partner.ready("us").await.is_err());
     assert_eq!(page.post("block", "us", 0).await, 200);
-    drop(partner.ready("us").await.expect("no hold, no block"));
+    pass(&limits, "us").await;
 }
 
 /// A call that waits for the end of a hold is denied when its key is blocked, and goes when it is
@@ -113,10 +77,7 @@ async fn let_through_and_blocked_beside_a_hold() {
 async fn an_operator_reaches_those_who_wait() {
     let limits = limits(5);
     let page = Page::of(&limits);
-    limits
-        .hold("partner", "us", 600 * SECOND)
-        .await
-        .expect("held");
+    hold(&limits, "us", 600 * SECOND).await;
     for (what, is_expected) in [("block", false), ("let-through", true)] {
         let patient = limits.outgoing("partner").wait(HOUR);
         let call = tokio::spawn(async move { patient.ready("us").await.is_ok() });
@@ -126,11 +87,8 @@ async fn an_operator_reaches_those_who_wait() {
         assert_eq!(page.post(what, "us", 86_400).await, 200);
         let begun = Instant::now();
         assert_eq!(call.await.expect("no panic"), is_expected, "{what}");
-        assert!(
-            begun.elapsed() <= 2 * SECOND,
-            "{what}: {:?}",
-            begun.elapsed()
-        );
+        let took = begun.elapsed();
+        assert!(took <= 2 * SECOND, "{what}: {took:?}");
         assert_eq!(page.post(what, "us", 0).await, 200);
     }
 }
@@ -140,70 +98,44 @@ async fn an_operator_reaches_those_who_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partner_that_holds_everything() {
     let server = Redis::start();
-    let process = || {
-        let store = Resilient::redis(&*server.url, "shop").expect("an address");
-        limits(5).store(store.timeout(2 * SECOND))
-    };
-    let [here, there] = [process(), process()];
+    let [here, there] = [process(&server, 5), process(&server, 5)];
     there.join_fleet();
     let page = Page::of(&here);
     for from in (0..10_000_u64).step_by(200) {
-        let holds = (from..from + 200).map(|key| here.hold("partner", key, 100 * HOUR));
-        for held in futures_util::future::join_all(holds).await {
-            assert_eq!(held.expect("held"), HOUR);
-        }
+        let holds = (from..from + 200).map(|key| hold(&here, key, 100 * HOUR));
+        assert_eq!(join_all(holds).await, [HOUR; 200]);
         let asks = (from..from + 200).step_by(20).map(|key| held(&there, key));
-        for left in futures_util::future::join_all(asks).await {
+        for left in join_all(asks).await {
             assert!(left.is_some_and(|it| it <= HOUR));
         }
     }
     for number in 0..1_000 {
-        assert_eq!(
-            page.post("block", &format!("b{number}"), 600).await,
-            200,
-            "{number}"
-        );
+        let status = page.post("block", &format!("b{number}"), 600).await;
+        assert_eq!(status, 200, "{number}");
     }
-    assert_ne!(
-        page.post("block", "one more", 600).await,
-        200,
-        "at most 1,000"
-    );
-    assert_eq!(
-        page.post("let-through", "17", 600).await,
-        200,
-        "a list of its own"
-    );
+    let more = page.post("block", "one more", 600).await;
+    assert_ne!(more, 200, "at most 1,000");
+    let other = page.post("let-through", "17", 600).await;
+    assert_eq!(other, 200, "a list of its own");
     let begun = Instant::now();
-    let obeyed = async |key: &'static str, is_turn: bool| {
-        while there.outgoing("partner").ready(key).await.is_ok() != is_turn {
-            assert!(begun.elapsed() < PATIENT, "{key} is not obeyed");
-            sleep(millis(20)).await;
-        }
-    };
-    obeyed("b999", false).await;
-    obeyed("17", true).await;
+    for (key, is_turn) in [("b999", false), ("17", true)] {
+        let partner = there.outgoing("partner");
+        let obeys = async || partner.ready(key).await.is_ok() == is_turn;
+        eventually("the operator is obeyed", obeys).await;
+    }
     assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
     let blocked = page.limited().await["blocked"].as_array().map(Vec::len);
     assert_eq!(blocked, Some(1_000));
     // Law 4, and the hour is the most of each.
-    let mut admin = server.connection();
-    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut admin)
-        .expect("the keys");
+    let names = keys(&server, "*");
     assert!(names.len() < 20_200, "{} keys", names.len());
+    let mut connection = server.connection();
     for name in names {
-        let left: i64 = redis::cmd("PTTL")
-            .arg(&name)
-            .query(&mut admin)
-            .expect("a time");
-        let shown = String::from_utf8_lossy(&name);
-        assert_ne!(left, -1, "{shown} stays for ever");
-        assert!(
-            shown.contains("~fleet") || left <= 3_601_000,
-            "{shown}: {left} ms"
-        );
+        let left = redis::cmd("PTTL").arg(&name).query(&mut connection);
+        let left: i64 = left.expect("a time");
+        assert_ne!(left, -1, "{name} stays for ever");
+        let is_bounded = name.contains("~fleet") || left <= 3_601_000;
+        assert!(is_bounded, "{name}: {left} ms");
     }
     assert_eq!(page.post("reset", "9999", 0).await, 200);
     assert_eq!(held(&there, "9999").await, None, "a reset lifts a hold");
@@ -218,19 +150,14 @@ async fn the_page_looks_in_any_case() {
     assert_eq!(shown["allowed"], true, "{shown}");
     let plain = Limits::new([per_minute("partner", 5)]);
     assert_eq!(Page::of(&plain).key("us").await["on_hold_s"], Value::Null);
-    let quotas = tidegate::rule::Quotas::new([tidegate::Quota::per_minute(9)]).expect("valid");
+    let quotas = Quotas::new([Quota::per_minute(9)]).expect("valid");
     let planned = Limits::new([partner(5).with_plan("pro", quotas).expect("valid")]);
     let page = Page::of(&planned);
     assert_eq!(page.key("us").await["on_hold_s"], Value::Null);
     drop(planned.check("partner", "us").plan("pro").await);
-    planned
-        .hold("partner", "us", 60 * SECOND)
-        .await
-        .expect("held");
+    hold(&planned, "us", MINUTE).await;
     let shown = page.key("us").await;
-    assert!(
-        shown["on_hold_s"].as_f64().is_some_and(|it| it > 59.),
-        "{shown}"
-    );
+    let is_shown = shown["on_hold_s"].as_f64().is_some_and(|it| it > 59.);
+    assert!(is_shown, "{shown}");
     assert_eq!(shown["allowed"], false, "{shown}");
 }

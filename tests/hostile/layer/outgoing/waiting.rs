@@ -1,19 +1,9 @@
 //! Many calls that wait: for the end of a hold, and whatever happens meanwhile.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use kit::Redis;
-use tidegate::MemoryStore;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, advance, sleep};
-
-use kit::{PATIENT, behind, connect, owned_rule};
-
 use super::*;
 
 fn per_second(max: u64) -> Rule {
-    let rule = owned_rule("partner", max, SECOND).with_outgoing();
+    let rule = kit::owned_rule("partner", max, SECOND).with_outgoing();
     rule.expect("one subject")
 }
 
@@ -28,38 +18,28 @@ async fn the_end_of_a_hold_is_paced_by_the_quota() {
         let store = connect(&proxy.url, PATIENT).await;
         processes.push(Limits::new([per_second(MAX)]).store(store));
     }
-    let hold = processes[0].hold("partner", "us", SECOND);
-    assert_eq!(hold.await.expect("held"), SECOND);
+    assert_eq!(hold(&processes[0], "us", SECOND).await, SECOND);
     let begun = std::time::Instant::now();
-    let mut calls = JoinSet::new();
-    for number in 0..500 {
-        let partner = processes[number % 2].outgoing("partner").wait(60 * SECOND);
-        calls.spawn(async move {
-            let turn = partner
-                .ready("us")
-                .await
-                .unwrap_or_else(|it| panic!("refused after {:?}: {it:?}", begun.elapsed()));
-            let answered = std::time::Instant::now();
+    let calls = (0..500).map(|number| {
+        let patient = processes[number % 2].outgoing("partner").wait(MINUTE);
+        async move {
+            let turn = patient.ready("us").await;
+            let after = begun.elapsed();
+            let turn = turn.unwrap_or_else(|it| panic!("refused after {after:?}: {it:?}"));
             turn.heard(StatusCode::OK, &HeaderMap::new());
-            answered
-        });
-    }
-    let mut turns = calls.join_all().await;
+            after
+        }
+    });
+    let mut turns = in_tasks(calls).await;
     turns.sort();
     // A reply may be late, and none is early: so of what was answered by then no more is charged.
-    let early = turns[0] - begun;
-    assert!(early >= millis(900), "the first after {early:?}");
+    assert!(turns[0] >= millis(900), "the first after {:?}", turns[0]);
     for (at, turn) in turns.iter().enumerate() {
-        let windows = (*turn - begun).saturating_sub(millis(900)).as_secs() + 1;
-        assert!(
-            (at as u64) < windows * MAX,
-            "{at} after {:?}",
-            *turn - begun
-        );
+        let windows = turn.saturating_sub(millis(900)).as_secs() + 1;
+        assert!((at as u64) < windows * MAX, "{at} after {turn:?}");
     }
     for limits in &processes {
-        let snapshot = limits.snapshot();
-        assert_eq!(snapshot.rule("partner").expect("used").waiting, 0);
+        assert_eq!(counters(limits, "partner").waiting, 0);
     }
 }
 
@@ -67,14 +47,12 @@ async fn the_end_of_a_hold_is_paced_by_the_quota() {
 #[tokio::test(start_paused = true)]
 async fn each_call_has_the_patience_that_it_was_given() {
     let limits = limits(1_000);
-    limits.hold("partner", "us", SECOND).await.expect("held");
-    let mut calls = JoinSet::new();
-    for _ in 0..300 {
-        let partner = limits.outgoing("partner").wait(60 * SECOND);
-        calls.spawn(async move { partner.ready("us").await.is_ok() });
-    }
-    let turns = calls.join_all().await.into_iter().filter(|it| *it).count();
-    assert_eq!(turns, 300);
+    hold(&limits, "us", SECOND).await;
+    let calls = (0..300).map(|_| {
+        let patient = limits.outgoing("partner").wait(MINUTE);
+        async move { patient.ready("us").await.is_ok() }
+    });
+    assert_eq!(in_tasks(calls).await, [true; 300]);
 }
 
 /// 10,000 of one process, in memory: no window holds more than max, and none is left behind. Who
@@ -82,32 +60,24 @@ async fn each_call_has_the_patience_that_it_was_given() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_wait_for_the_end() {
     let limits = Limits::new([per_second(500)]).store(MemoryStore::new().tokio_clock());
-    limits
-        .hold("partner", "us", 7 * SECOND)
-        .await
-        .expect("held");
+    hold(&limits, "us", 7 * SECOND).await;
     let begun = Instant::now();
-    let mut calls = JoinSet::new();
-    for _ in 0..10_000 {
-        let partner = limits.outgoing("partner").wait(100 * SECOND);
-        calls.spawn(async move {
-            while let Err(refused) = partner.ready("us").await {
+    let calls = (0..10_000).map(|_| {
+        let patient = limits.outgoing("partner").wait(100 * SECOND);
+        async move {
+            while let Err(refused) = patient.ready("us").await {
                 sleep(refused.retry_after().expect("it says when")).await;
             }
             begun.elapsed()
-        });
-    }
-    let mut turns = calls.join_all().await;
+        }
+    });
+    let mut turns = in_tasks(calls).await;
     turns.sort();
     assert!(turns[0] >= 7 * SECOND, "{:?}", turns[0]);
-    for (at, first) in turns.iter().enumerate() {
-        if let Some(last) = turns.get(at + 500) {
-            // Timers of tokio have a millisecond.
-            assert!(
-                *last + millis(1) >= *first + SECOND,
-                "{at}: {first:?} {last:?}"
-            );
-        }
+    for (at, (first, last)) in turns.iter().zip(&turns[500..]).enumerate() {
+        // Timers of tokio have a millisecond.
+        let is_paced = *last + millis(1) >= *first + SECOND;
+        assert!(is_paced, "{at}: {first:?} {last:?}");
     }
     let last = turns[9_999];
     assert!(last < 40 * SECOND, "the last after {last:?}");
@@ -117,42 +87,31 @@ async fn ten_thousand_wait_for_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_changes_under_those_who_wait() {
     let limits = limits(2);
-    let partner = limits.outgoing("partner");
     let begun = Instant::now();
     for _ in 0..2 {
-        drop(partner.ready("us").await.expect("a turn"));
+        pass(&limits, "us").await;
     }
     let waits = |patience: Duration| {
-        let partner = partner.clone().wait(patience);
-        tokio::spawn(async move { (partner.ready("us").await.map(drop), begun.elapsed()) })
+        let patient = limits.outgoing("partner").wait(patience);
+        tokio::spawn(async move { (patient.ready("us").await.map(drop), begun.elapsed()) })
     };
     let (short, long) = (waits(70 * SECOND), waits(HOUR));
     advance(10 * SECOND).await;
-    limits
-        .hold("partner", "us", 100 * SECOND)
-        .await
-        .expect("held");
+    hold(&limits, "us", 100 * SECOND).await;
     let (answer, after) = short.await.expect("no panic");
     let refused = answer.expect_err("it ends too late");
-    assert!(
-        refused.decision().is_some_and(|it| it.is_on_hold()),
-        "{refused}"
-    );
+    let is_on_hold = refused.decision().is_some_and(|it| it.is_on_hold());
+    assert!(is_on_hold, "{refused}");
     assert!(after <= 71 * SECOND, "{after:?}");
-    limits
-        .hold("partner", "us", 600 * SECOND)
-        .await
-        .expect("held");
+    hold(&limits, "us", 600 * SECOND).await;
     sleep(100 * SECOND).await;
     assert!(!long.is_finished());
-    assert!(limits.reset("partner", "us").await.expect("an answer"));
+    assert!(reset(&limits, "us").await);
     let lifted = begun.elapsed();
     let (answer, after) = long.await.expect("no panic");
     answer.expect("a turn");
-    assert!(
-        after <= lifted + 2 * SECOND,
-        "{after:?}, lifted after {lifted:?}"
-    );
+    let is_soon = after <= lifted + 2 * SECOND;
+    assert!(is_soon, "{after:?}, lifted after {lifted:?}");
 }
 
 /// Whoever waits leaves at any instant; the others get what they left.
@@ -161,31 +120,20 @@ async fn those_who_leave_hold_up_nobody() {
     let server = Redis::start();
     let proxy = behind(&server, millis(2)).await;
     let limits = Limits::new([per_second(50)]).store(connect(&proxy.url, PATIENT).await);
-    limits
-        .hold("partner", "us", millis(500))
-        .await
-        .expect("held");
-    let turns = Arc::new(AtomicUsize::new(0));
-    let mut calls = JoinSet::new();
-    for number in 0..250_u64 {
-        let partner = limits.outgoing("partner").wait(60 * SECOND);
-        let turns = Arc::clone(&turns);
-        calls.spawn(async move {
-            let ask = async {
-                drop(partner.ready("us").await.expect("a turn"));
-                turns.fetch_add(1, Ordering::Relaxed);
-            };
+    hold(&limits, "us", millis(500)).await;
+    let calls = (0..250).map(|number| {
+        let patient = limits.outgoing("partner").wait(MINUTE);
+        async move {
+            let ask = async { drop(patient.ready("us").await.expect("a turn")) };
             if number % 4 == 0 {
                 ask.await;
-            } else {
-                let _ = tokio::time::timeout(millis(number * 31 % 900), ask).await;
+                return true;
             }
-        });
-    }
-    tokio::time::timeout(PATIENT, calls.join_all())
-        .await
-        .expect("nobody is stuck");
-    assert!(turns.load(Ordering::Relaxed) >= 50);
-    let snapshot = limits.snapshot();
-    assert_eq!(snapshot.rule("partner").expect("used").waiting, 0);
+            timeout(millis(number * 31 % 900), ask).await.is_ok()
+        }
+    });
+    let turns = timeout(PATIENT, in_tasks(calls)).await;
+    let turns = turns.expect("nobody is stuck");
+    assert!(turns.iter().filter(|it| **it).count() >= 50);
+    assert_eq!(counters(&limits, "partner").waiting, 0);
 }
