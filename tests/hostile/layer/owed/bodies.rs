@@ -2,23 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::routing::get;
-use futures_util::FutureExt;
-use http::{HeaderMap, Request};
-use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Full};
-use tidegate::Limits;
-use tidegate::store::{Charge, Charges, SettledBody};
-use tower::ServiceExt;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+use tidegate::store::SettledBody;
 
-use super::{Counted, charge, counted, flushed, per_hour, used};
+use super::*;
 
 /// What a frame of a test is.
 #[derive(Debug, Clone, Copy)]
@@ -61,36 +52,23 @@ fn length(frame: &Frame<Bytes>) -> u64 {
     frame.data_ref().map_or(100, |data| data.len() as u64)
 }
 
-type Counting = SettledBody<Parts, fn(&Frame<Bytes>) -> u64>;
-
-fn counting(charge: &Charge, parts: &[Part]) -> Counting {
-    let parts = Parts(parts.iter().copied().collect());
-    charge.settle_on_end(parts, length)
+fn body(parts: &[Part]) -> Parts {
+    Parts(parts.iter().copied().collect())
 }
 
-struct Scene {
-    store: Arc<Counted>,
-    limits: Limits,
+fn counting(charge: &Charge, parts: &[Part]) -> SettledBody<Parts, fn(&Frame<Bytes>) -> u64> {
+    charge.settle_on_end(body(parts), length)
 }
 
-impl Scene {
-    fn new() -> Self {
-        let store = Arc::new(Counted::default());
-        let limits = Limits::new([per_hour("p", 1_000)]).store(Arc::clone(&store));
-        Self { store, limits }
-    }
-
-    async fn used(&self, key: &str) -> u64 {
-        flushed(&self.limits).await;
-        used(&*self.store, &per_hour("p", 1), key).await
-    }
+fn scene() -> Scene {
+    Scene::new(per_hour("p", 1_000))
 }
 
 /// Ends of all kinds, after each of which the units that were counted are charged, and the store
 /// was asked once.
 #[tokio::test]
 async fn every_end() {
-    let scene = Scene::new();
+    let scene = scene();
     // The frames, how many are read (all: also the end), and what is used then of 10 reserved.
     let cases: [(&str, &[Part], usize, u64); 10] = [
         ("to the end", &[Data(7), Pending, Data(9)], 9, 16),
@@ -105,77 +83,67 @@ async fn every_end() {
         ("empty frames", &[Data(0), Data(0)], 9, 10),
     ];
     for (case, parts, reads, expected) in cases {
-        let before = scene.store.asked();
-        let one = charge(&scene.limits, "p", case, 10).await;
+        let before = scene.asked();
+        let one = scene.charge(case).await;
         let mut body = counting(&one, parts);
         for _ in 0..reads {
-            match body.frame().await {
-                Some(Ok(_)) => {}
-                Some(Err(_)) | None => break,
+            if !matches!(body.frame().await, Some(Ok(_))) {
+                break;
             }
         }
         drop(body);
         assert_eq!(scene.used(case).await, expected, "{case}");
-        let after = scene.store.asked();
+        let after = scene.asked();
         let asked = after.0 + after.1 - before.0 - before.1;
         assert_eq!(asked, usize::from(expected != 10), "{case}");
-        assert_eq!(
-            one.settle(900).await.expect("an answer").charged,
-            match expected {
-                10 => 890,
-                _ => 0,
-            },
-            "{case}: nothing was settled where nothing was counted"
-        );
+        // Nothing was settled where nothing was counted.
+        let (_, charged, _) = settle(&one, 900).await;
+        assert_eq!(charged, if expected == 10 { 890 } else { 0 }, "{case}");
     }
     assert_eq!(counted(&scene.limits, "p").2, 0);
 }
 
-/// It settles at its end, not only when it is dropped, and once if it is read on.
+/// It settles at its end, or when it fails, not only when it is dropped, and once if it is read on.
 #[tokio::test]
 async fn the_end_is_before_the_drop() {
-    let scene = Scene::new();
-    let one = charge(&scene.limits, "p", "x", 10).await;
-    let mut body = counting(&one, &[Data(12)]);
-    while body.frame().await.is_some() {}
-    assert_eq!(scene.used("x").await, 12, "it has ended");
-    for _ in 0..3 {
-        assert!(body.frame().await.is_none());
+    let scene = scene();
+    for (key, parts) in [
+        ("ends", &[Data(12)][..]),
+        ("fails", &[Data(12), Fails, Data(500)]),
+    ] {
+        let before = scene.asked();
+        let mut body = counting(&scene.charge(key).await, parts);
+        while body.frame().await.is_some_and(|it| it.is_ok()) {}
+        assert_eq!(scene.used(key).await, 12, "it {key}");
+        for _ in 0..3 {
+            assert!(key == "fails" || body.frame().await.is_none());
+        }
+        drop(body);
+        assert_eq!(scene.used(key).await, 12);
+        assert_eq!(scene.asked(), (before.0 + 1, before.1));
     }
-    drop(body);
-    assert_eq!(scene.used("x").await, 12);
-    assert_eq!(scene.store.asked(), (1, 0));
-
-    // A failure is an end, too.
-    let one = charge(&scene.limits, "p", "y", 10).await;
-    let mut body = counting(&one, &[Data(12), Fails, Data(500)]);
-    while body.frame().await.is_some_and(|it| it.is_ok()) {}
-    assert_eq!(scene.used("y").await, 12, "it has failed");
-    drop(body);
-    assert_eq!(scene.used("y").await, 12);
 }
 
 /// The closure panics at a frame: those before it are charged, and the charge is not lost.
 #[tokio::test]
 async fn a_closure_that_panics() {
-    let scene = Scene::new();
-    let one = charge(&scene.limits, "p", "x", 10).await;
-    let parts = Parts([Data(12), Data(3), Data(40)].into());
-    let mut body = one.settle_on_end(parts, |frame: &Frame<Bytes>| {
+    let scene = scene();
+    let one = scene.charge("x").await;
+    let parts = body(&[Data(12), Data(3), Data(40)]);
+    let mut settled = one.settle_on_end(parts, |frame: &Frame<Bytes>| {
         let length = length(frame);
         assert_ne!(length, 3, "a closure of a test");
         length
     });
-    assert!(body.frame().await.is_some());
-    let panicked = AssertUnwindSafe(body.frame()).catch_unwind().await;
+    assert!(settled.frame().await.is_some());
+    let panicked = AssertUnwindSafe(settled.frame()).catch_unwind().await;
     assert!(panicked.is_err());
-    drop(body);
+    drop(settled);
     assert_eq!(scene.used("x").await, 12);
     // Whoever says too much owes what it may.
-    let one = charge(&scene.limits, "p", "y", 10).await;
-    let parts = Parts([Data(1), Data(1)].into());
-    let body = one.settle_on_end(parts, |_: &Frame<Bytes>| u64::MAX);
-    body.collect().await.expect("no failure");
+    let one = scene.charge("y").await;
+    let settled = one.settle_on_end(body(&[Data(1), Data(1)]), |_: &Frame<Bytes>| u64::MAX);
+    settled.collect().await.expect("no failure");
     assert_eq!(scene.used("y").await, 2_000);
 }
 
@@ -183,9 +151,9 @@ async fn a_closure_that_panics() {
 /// that nobody asks for its end because it says that it has ended is settled.
 #[tokio::test]
 async fn the_body_stays_what_it_is() {
-    let scene = Scene::new();
+    let scene = scene();
     let full = || Full::new(Bytes::from_static(b"twelve bytes"));
-    let one = charge(&scene.limits, "p", "x", 10).await;
+    let one = scene.charge("x").await;
     let mut body = one.settle_on_end(full(), length);
     assert_eq!(body.size_hint().exact(), Some(12));
     assert!(!body.is_end_stream());
@@ -197,8 +165,7 @@ async fn the_body_stays_what_it_is() {
     assert_eq!(scene.used("x").await, 12);
 
     let none = Charges::from_iter([]).settle_on_end(full(), length);
-    let size: SizeHint = none.size_hint();
-    assert_eq!(size.exact(), Some(12));
+    assert_eq!(none.size_hint().exact(), Some(12));
     let all = none.collect().await.expect("no failure").to_bytes();
     assert_eq!(all, "twelve bytes");
 }
@@ -207,32 +174,25 @@ async fn the_body_stays_what_it_is() {
 /// for what it was sent.
 #[tokio::test]
 async fn a_response_that_streams() {
-    let scene = Scene::new();
+    let scene = scene();
     let handler = async |charges: Charges| {
-        let parts = Parts([Data(30), Pending, Data(30), Data(500)].into());
+        let parts = body(&[Data(30), Pending, Data(30), Data(500)]);
         Body::new(charges.of("p").settle_on_end(parts, length))
     };
     let layer = scene.limits.layer("p").cost(|_| 10);
     let app = Router::new().route("/", get(handler).layer(layer));
-    let send = async || {
-        let request = Request::get("/").body(Body::empty()).expect("valid");
-        let response = app
-            .clone()
-            .oneshot(request)
-            .await
-            .expect("axum does not fail");
-        response.into_body()
-    };
+    let send = async || kit::http::send(&app, "/").await.into_body();
     let mut body = send().await;
-    assert_eq!(scene.used("x").await, 10, "it has not begun");
-    body.frame().await.expect("a frame").expect("no failure");
-    body.frame().await.expect("a frame").expect("no failure");
+    assert_eq!(scene.used("k").await, 10, "it has not begun");
+    for _ in 0..2 {
+        body.frame().await.expect("a frame").expect("no failure");
+    }
     drop(body);
-    assert_eq!(scene.used("x").await, 60, "the client has left");
+    assert_eq!(scene.used("k").await, 60, "the client has left");
     drop(send().await);
-    assert_eq!(scene.used("x").await, 70, "leaving early is not free");
+    assert_eq!(scene.used("k").await, 70, "leaving early is not free");
     send().await.collect().await.expect("no failure");
-    assert_eq!(scene.used("x").await, 630);
+    assert_eq!(scene.used("k").await, 630);
     assert_eq!(counted(&scene.limits, "p"), (50 + 550, 0, 0));
 }
 
@@ -240,22 +200,18 @@ async fn a_response_that_streams() {
 /// the body, and what it has given back is not charged again.
 #[tokio::test]
 async fn beside_an_outcome() {
-    let store = Arc::new(Counted::default());
-    let rule = per_hour("p", 1_000).with_refund_on(["5xx"]).expect("valid");
-    let limits = Limits::new([rule]).store(Arc::clone(&store));
-    let scene = Scene { store, limits };
-    for (status, expected) in [(200_u16, 40), (503, 40)] {
+    let rule = per_hour("p", 1_000).with_refund_on(["5xx"]);
+    let scene = Scene::new(rule.expect("valid"));
+    for status in [200, 503] {
         let handler = move |charges: Charges| async move {
-            let parts = Parts([Data(30), Data(10)].into());
+            let parts = body(&[Data(30), Data(10)]);
             let body = Body::new(charges.of("p").settle_on_end(parts, length));
             let response = http::Response::builder().status(status);
             response.body(body).expect("a valid response")
         };
         let layer = scene.limits.layer("p").cost(|_| 10);
         let app = Router::new().route("/", get(handler).layer(layer));
-        let request = Request::get("/").body(Body::empty()).expect("valid");
-        let response = app.oneshot(request).await.expect("axum does not fail");
-        response.into_body().collect().await.expect("no failure");
-        assert_eq!(scene.used("x").await, expected, "{status}");
+        assert_eq!(kit::http::ask(&app, "/", "").await.status, status);
+        assert_eq!(scene.used("k").await, 40, "{status}");
     }
 }

@@ -7,30 +7,31 @@ mod meters;
 mod rules;
 mod waiting;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::decision::Receipt;
-use tidegate::store::{Capabilities, Charge, Settled, StoreFuture};
-use tidegate::{Algorithm, Decision, Key, Limits, MemoryStore, Quota, Rule, Store, Take};
-
-use kit::{HOUR, PATIENT};
-
-const COUNTING: [Algorithm; 3] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::FixedWindow,
-];
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Full};
+use kit::clocked::{Clocked, Stores};
+use kit::proxy::{Mode, Proxy};
+use kit::stub::Stub;
+use kit::{
+    COUNTING, HOUR, PATIENT, Redis, behind, connect, counters, done, eventually, hourly_quotas,
+    limits, millis, per_hour, runtime,
+};
+use tidegate::layer::Refused;
+use tidegate::store::{Charge, Charges, Meter, Settled};
+use tidegate::{
+    Algorithm, Key, Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store, Take,
+};
+use tokio::time::{Instant, sleep};
 
 const MANY: u64 = 100_000_000;
-
-/// At most so many an hour, and as many owed, of each key.
-fn per_hour(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(HOUR, max).expect("a valid quota");
-    let rule = Rule::new(path, [quota]).expect("a valid rule");
-    rule.with_key(|_: &http::request::Parts| Ok(Key::from("x")))
-}
 
 /// The charge of a check.
 async fn charge(limits: &Limits, path: &str, key: &str, cost: u64) -> Charge {
@@ -38,15 +39,27 @@ async fn charge(limits: &Limits, path: &str, key: &str, cost: u64) -> Charge {
     admitted.expect("there is room").charge.expect("charged")
 }
 
+/// A meter of such a charge, to which so many units were added.
+async fn meter(limits: &Limits, path: &str, key: &str, cost: u64, units: u64) -> Meter {
+    let meter = charge(limits, path, key, cost).await.meter();
+    meter.add(units);
+    meter
+}
+
+/// Units that came back, were charged beyond, and were forgiven.
+async fn settle(charge: &Charge, used: u64) -> (u64, u64, u64) {
+    parts(charge.settle(used).await.expect("an answer"))
+}
+
+fn parts(settled: Settled) -> (u64, u64, u64) {
+    (settled.given_back, settled.charged, settled.forgiven)
+}
+
 /// All units that count, also those above max: what a rule with more room finds.
 async fn used(store: &dyn Store, rule: &Rule, key: &str) -> u64 {
-    let roomy = Quota::new(rule.quotas()[0].window(), MANY).expect("a valid quota");
-    let roomy = Rule::new(rule.path(), [roomy]).expect("a valid rule");
-    let roomy = roomy.with_algorithm(rule.algorithm());
-    let found = store
-        .peek(&Take::new(Arc::new(roomy), Key::from(key)))
-        .await;
-    MANY - found.expect("an answer").remaining()
+    let roomy = kit::owned_rule(rule.path(), MANY, rule.quotas()[0].window());
+    let roomy = Arc::new(roomy.with_algorithm(rule.algorithm()));
+    MANY - kit::clocked::remaining(store, &kit::take(&roomy, key)).await
 }
 
 async fn flushed(limits: &Limits) {
@@ -55,60 +68,59 @@ async fn flushed(limits: &Limits) {
 
 /// Units that were charged beyond, units that were forgiven, and settlements that were lost.
 fn counted(limits: &Limits, path: &str) -> (u64, u64, u64) {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(path).expect("used");
+    let rule = counters(limits, path);
     (rule.owed_units, rule.forgiven_units, rule.refunds_lost)
 }
 
-fn settled(given_back: u64, charged: u64, forgiven: u64) -> Settled {
-    let mut settled = Settled::default();
-    settled.given_back = given_back;
-    settled.charged = charged;
-    settled.forgiven = forgiven;
-    settled
+/// Limits of the rule `p` in a memory store that counts how often it is asked to charge beyond, and
+/// to give back.
+struct Scene {
+    limits: Limits,
+    rule: Rule,
+    asked: Arc<[AtomicUsize; 2]>,
 }
 
-/// A memory store that counts how often it is asked to charge or give back.
-#[derive(Debug, Default)]
-struct Counted {
-    inner: MemoryStore,
-    owes: AtomicUsize,
-    refunds: AtomicUsize,
-}
+impl Scene {
+    fn new(rule: Rule) -> Self {
+        let asked = Arc::<[AtomicUsize; 2]>::default();
+        let [owes, refunds] = [0, 1].map(|at| {
+            let asked = Arc::clone(&asked);
+            move || asked[at].fetch_add(1, Ordering::Relaxed)
+        });
+        let store = Stub::in_memory()
+            .capabilities_fn(|memory| memory.capabilities())
+            .owe_fn(move |memory, take, receipt| {
+                owes();
+                memory.owe(take, receipt)
+            })
+            .refund_fn(move |memory, take, receipt| {
+                refunds();
+                memory.refund(take, receipt)
+            });
+        let limits = limits([rule.clone()], store);
+        Self {
+            limits,
+            rule,
+            asked,
+        }
+    }
 
-impl Counted {
+    async fn charge(&self, key: &str) -> Charge {
+        charge(&self.limits, "p", key, 10).await
+    }
+
+    async fn used(&self, key: &str) -> u64 {
+        flushed(&self.limits).await;
+        used(&**self.limits.shared_store(), &self.rule, key).await
+    }
+
     /// Charges beyond, and refunds.
     fn asked(&self) -> (usize, usize) {
-        let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
-        (load(&self.owes), load(&self.refunds))
-    }
-}
-
-impl Store for Counted {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.inner.take(take)
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.refunds.fetch_add(1, Ordering::Relaxed);
-        self.inner.refund(take, receipt)
-    }
-
-    fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.owes.fetch_add(1, Ordering::Relaxed);
-        self.inner.owe(take, receipt)
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        self.inner.reset(take)
-    }
-
-    fn name(&self) -> String {
-        "counted".to_owned()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let [owes, refunds] = &*self.asked;
+        (
+            owes.load(Ordering::Relaxed),
+            refunds.load(Ordering::Relaxed),
+        )
     }
 }
 

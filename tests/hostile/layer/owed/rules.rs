@@ -1,20 +1,35 @@
 //! Rules that change between a reservation and its settlement, plans, quotas from a table, shadows
 //! and permits.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::rule::Quotas;
-use tidegate::{Algorithm, Limits, Quota, Rule, Rules, Store};
-
-use super::{COUNTING, charge, counted, flushed, per_hour, settled, used};
-use kit::clocked::Stores;
-use kit::{HOUR, PATIENT};
+use super::*;
 
 const MICRO: Duration = Duration::from_micros(1);
 
-fn quotas(max: u64) -> Quotas {
-    Quotas::new([Quota::new(HOUR, max).expect("valid")]).expect("valid")
+/// Every store with every algorithm that counts, and how to name it.
+fn cases(stores: &Stores) -> impl Iterator<Item = (&Clocked, Algorithm, String)> {
+    stores.all.iter().flat_map(|clocked| {
+        COUNTING.map(|algorithm| {
+            (
+                clocked,
+                algorithm,
+                format!("{} {algorithm:?}", clocked.name),
+            )
+        })
+    })
+}
+
+/// A refusal tells the time to the microsecond, after which such a check is admitted.
+async fn check_law_3(
+    clocked: &Clocked,
+    refused: &Refused,
+    mut is_admitted: impl AsyncFnMut() -> bool,
+    case: &str,
+) {
+    let wait = refused.retry_after().expect("some time");
+    clocked.advance(wait - MICRO);
+    assert!(!is_admitted().await, "{case}: a step earlier");
+    clocked.advance(MICRO);
+    assert!(is_admitted().await, "{case}: law 3");
 }
 
 /// Each change that a reload may bring between a take and its settlement: all is charged, or
@@ -22,66 +37,45 @@ fn quotas(max: u64) -> Quotas {
 #[tokio::test]
 async fn reloads_before_a_settlement() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in COUNTING {
-            let of = |max| per_hour("a", max).with_algorithm(algorithm);
-            let changes: [(&str, Option<Rule>); 9] = [
-                ("less", Some(of(4))),
-                ("none", Some(of(0))),
-                ("more", Some(of(1_000))),
-                (
-                    "window",
-                    Some({
-                        let quota = Quota::new(3 * HOUR, 10).expect("valid");
-                        Rule::new("a", [quota])
-                            .expect("valid")
-                            .with_algorithm(algorithm)
-                    }),
-                ),
-                (
-                    "algorithm",
-                    Some(per_hour("a", 10).with_algorithm(Algorithm::Gcra)),
-                ),
-                ("no debts", Some(of(10).with_owe_at_most(0))),
-                ("debts", Some(of(10).with_owe_at_most(1_000))),
-                ("shadow", Some(of(10).into_shadow())),
-                ("gone", None),
-            ];
-            for (what, after) in changes {
-                let case = format!("{} {algorithm:?} {what}", clocked.name);
-                let limits = Limits::new([of(10)]).store(Arc::clone(&clocked.store));
-                let reserved = charge(&limits, "a", "x", 3).await;
-                let rules = after.clone().into_iter().chain([per_hour("b", 1)]);
-                limits.rules().replace(Rules::from_iter(rules));
-                let answer = reserved.settle(53).await.expect("an answer");
-                assert_eq!(answer, settled(0, 17, 33), "{case}: the rule of the take");
-                assert_eq!(used(&*clocked.store, &of(10), "x").await, 20, "{case}");
-                let again = reserved.settle(900).await.expect("an answer");
-                assert_eq!(again, settled(0, 0, 0), "{case}");
-                let next = limits.check("a", "x").await;
-                match what {
-                    "more" | "algorithm" | "shadow" | "gone" => {
-                        next.unwrap_or_else(|refused| panic!("{case}: {refused}"));
-                    }
-                    "none" => {
-                        let refused = next.expect_err("none is allowed");
-                        assert_eq!(refused.retry_after(), None, "{case}");
-                    }
-                    _ => {
-                        let refused = next.expect_err("it owes");
-                        let wait = refused.retry_after().expect("some time");
-                        clocked.advance(wait - MICRO);
-                        // A charge counts no longer than the window under which it was charged.
-                        if what != "window" {
-                            limits.check("a", "x").await.expect_err("a step earlier");
-                        }
-                        clocked.advance(MICRO);
-                        let next = limits.check("a", "x").await;
-                        next.unwrap_or_else(|refused| panic!("{case}: law 3: {refused}"));
-                    }
+    for (clocked, algorithm, case) in cases(&stores) {
+        let of = |max| per_hour("a", max).with_algorithm(algorithm);
+        let longer = kit::owned_rule("a", 10, 3 * HOUR).with_algorithm(algorithm);
+        let changes: [(&str, Option<Rule>); 9] = [
+            ("less", Some(of(4))),
+            ("none", Some(of(0))),
+            ("more", Some(of(1_000))),
+            ("window", Some(longer)),
+            ("algorithm", Some(of(10).with_algorithm(Algorithm::Gcra))),
+            ("no debts", Some(of(10).with_owe_at_most(0))),
+            ("debts", Some(of(10).with_owe_at_most(1_000))),
+            ("shadow", Some(of(10).into_shadow())),
+            ("gone", None),
+        ];
+        for (what, after) in changes {
+            let case = format!("{case} {what}");
+            let limits = limits([of(10)], Arc::clone(&clocked.store));
+            let reserved = charge(&limits, "a", "x", 3).await;
+            let rules = after.into_iter().chain([per_hour("b", 1)]);
+            limits.rules().replace(Rules::from_iter(rules));
+            let answer = settle(&reserved, 53).await;
+            assert_eq!(answer, (0, 17, 33), "{case}: the rule of the take");
+            assert_eq!(used(&*clocked.store, &of(10), "x").await, 20, "{case}");
+            assert_eq!(settle(&reserved, 900).await, (0, 0, 0), "{case}");
+            let is_admitted = async || limits.check("a", "x").await.is_ok();
+            match (what, limits.check("a", "x").await) {
+                ("more" | "algorithm" | "shadow" | "gone", Ok(_)) => {}
+                ("none", Err(refused)) => assert_eq!(refused.retry_after(), None, "{case}"),
+                // A charge counts no longer than the window under which it was charged.
+                ("window", Err(refused)) => {
+                    clocked.advance(refused.retry_after().expect("some time"));
+                    assert!(is_admitted().await, "{case}: law 3");
                 }
-                clocked.advance(20 * HOUR);
+                ("less" | "no debts" | "debts", Err(refused)) => {
+                    check_law_3(clocked, &refused, is_admitted, &case).await;
+                }
+                (_, next) => panic!("{case}: {next:?}"),
             }
+            clocked.advance(20 * HOUR);
         }
     }
 }
@@ -91,55 +85,26 @@ async fn reloads_before_a_settlement() {
 #[tokio::test]
 async fn plans_see_the_debt() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in COUNTING {
-            let case = format!("{} {algorithm:?}", clocked.name);
-            let rule = per_hour("p", 10).with_algorithm(algorithm);
-            let rule = rule.with_plan("pro", quotas(1_000)).expect("valid");
-            let limits = Limits::new([rule.clone()]).store(Arc::clone(&clocked.store));
-            let pro = limits
-                .check("p", "x")
-                .plan("pro")
-                .cost(5)
-                .await
-                .expect("room");
-            let pro = pro.charge.expect("charged");
-            let answer = pro.settle(605).await.expect("an answer");
-            assert_eq!(answer, settled(0, 600, 0), "{case}");
-            assert_eq!(used(&*clocked.store, &rule, "x").await, 605, "{case}");
-            limits
-                .check("p", "x")
-                .await
-                .expect_err("the small plan is used up");
-            let table = Some(Arc::new(quotas(605)));
-            let by_table = limits.check("p", "x").quotas(table).await;
-            by_table.expect_err("so is the table's");
-            let table = Some(Arc::new(quotas(700)));
-            let by_table = limits
-                .check("p", "x")
-                .quotas(table)
-                .cost(10)
-                .await
-                .expect("room");
-            let by_table = by_table.charge.expect("charged");
-            // 615 are used, and 1,400 may be.
-            let answer = by_table.settle(2_010).await.expect("an answer");
-            assert_eq!(answer, settled(0, 785, 1_215), "{case}");
-            let refused = limits
-                .check("p", "x")
-                .plan("pro")
-                .await
-                .expect_err("1,400 of 1,000");
-            clocked.advance(refused.retry_after().expect("some time") - MICRO);
-            limits
-                .check("p", "x")
-                .plan("pro")
-                .await
-                .expect_err("a step earlier");
-            clocked.advance(MICRO);
-            limits.check("p", "x").plan("pro").await.expect("law 3");
-            clocked.advance(20 * HOUR);
-        }
+    for (clocked, algorithm, case) in cases(&stores) {
+        let rule = per_hour("p", 10).with_algorithm(algorithm);
+        let rule = rule.with_plan("pro", hourly_quotas(1_000)).expect("valid");
+        let limits = limits([rule.clone()], Arc::clone(&clocked.store));
+        let check = || limits.check("p", "x");
+        let by_table = |max| check().quotas(Some(Arc::new(hourly_quotas(max))));
+        let pro = check().plan("pro").cost(5).await.expect("room");
+        let answer = settle(&pro.charge.expect("charged"), 605).await;
+        assert_eq!(answer, (0, 600, 0), "{case}");
+        assert_eq!(used(&*clocked.store, &rule, "x").await, 605, "{case}");
+        check().await.expect_err("the small plan is used up");
+        by_table(605).await.expect_err("so is the table's");
+        let table = by_table(700).cost(10).await.expect("room");
+        // 615 are used, and 1,400 may be.
+        let answer = settle(&table.charge.expect("charged"), 2_010).await;
+        assert_eq!(answer, (0, 785, 1_215), "{case}");
+        let refused = check().plan("pro").await.expect_err("1,400 of 1,000");
+        let is_admitted = async || check().plan("pro").await.is_ok();
+        check_law_3(clocked, &refused, is_admitted, &case).await;
+        clocked.advance(20 * HOUR);
     }
 }
 
@@ -147,66 +112,37 @@ async fn plans_see_the_debt() {
 #[tokio::test]
 async fn candidates_are_charged_along() {
     let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in COUNTING {
-            let case = format!("{} {algorithm:?}", clocked.name);
-            let candidate = per_hour("c", 20).with_algorithm(algorithm);
-            let rule = per_hour("c", 1_000).with_algorithm(algorithm);
-            let rule = rule.with_shadow(candidate);
-            let dry = Arc::clone(rule.shadow().expect("a candidate"));
-            let limits = Limits::new([rule.clone()]).store(Arc::clone(&clocked.store));
+    for (clocked, algorithm, case) in cases(&stores) {
+        let [candidate, rule] = [20, 1_000].map(|max| per_hour("c", max).with_algorithm(algorithm));
+        let rule = rule.with_shadow(candidate);
+        let dry = Take::new(
+            Arc::clone(rule.shadow().expect("a candidate")),
+            Key::from("x"),
+        );
+        let limits = limits([rule], Arc::clone(&clocked.store));
+        // The candidate may owe its max once more, and the rule is charged all.
+        for (used, charged, left) in [(14, 12, 6), (302, 300, 0)] {
             let one = charge(&limits, "c", "x", 2).await;
             flushed(&limits).await;
+            assert_eq!(settle(&one, used).await, (0, charged, 0), "{case}");
+            flushed(&limits).await;
             assert_eq!(
-                one.settle(14).await.expect("an answer"),
-                settled(0, 12, 0),
-                "{case}"
+                clocked.remaining(&dry).await,
+                left,
+                "{case}: of the candidate"
             );
-            flushed(&limits).await;
-            let left = async || {
-                let take = tidegate::Take::new(Arc::clone(&dry), tidegate::Key::from("x"));
-                clocked
-                    .store
-                    .peek(&take)
-                    .await
-                    .expect("an answer")
-                    .remaining()
-            };
-            assert_eq!(left().await, 6, "{case}: of the candidate");
-            let one = charge(&limits, "c", "x", 2).await;
-            flushed(&limits).await;
-            // The candidate may owe its max once more, and the rule is charged all.
-            assert_eq!(
-                one.settle(302).await.expect("an answer"),
-                settled(0, 300, 0),
-                "{case}"
-            );
-            flushed(&limits).await;
-            assert_eq!(left().await, 0, "{case}");
-            let (owed, forgiven, lost) = counted(&limits, "c");
-            assert_eq!(
-                (owed, forgiven, lost),
-                (312, 0, 0),
-                "{case}: the rule's alone"
-            );
-            let before = limits
-                .snapshot()
-                .rule("c")
-                .expect("used")
-                .shadow_denials
-                .clone();
-            charge(&limits, "c", "x", 1).await;
-            flushed(&limits).await;
-            let after = limits
-                .snapshot()
-                .rule("c")
-                .expect("used")
-                .shadow_denials
-                .clone();
-            assert_ne!(before, after, "{case}: the candidate would deny it");
-
-            clocked.advance(20 * HOUR);
         }
+        assert_eq!(
+            counted(&limits, "c"),
+            (312, 0, 0),
+            "{case}: the rule's alone"
+        );
+        let before = counters(&limits, "c").shadow_denials;
+        charge(&limits, "c", "x", 1).await;
+        flushed(&limits).await;
+        let after = counters(&limits, "c").shadow_denials;
+        assert_ne!(before, after, "{case}: the candidate would deny it");
+        clocked.advance(20 * HOUR);
     }
 }
 
@@ -214,41 +150,38 @@ async fn candidates_are_charged_along() {
 #[tokio::test]
 async fn permits_stay() {
     let stores = Stores::start().await;
-    for clocked in stores
-        .all
-        .iter()
-        .filter(|it| it.store.capabilities().permits)
-    {
-        for algorithm in COUNTING {
-            let case = format!("{} {algorithm:?}", clocked.name);
-            let rule = per_hour("m", 10).with_algorithm(algorithm);
-            let rule = rule.with_max_concurrent(2).expect("valid");
-            let limits = Limits::new([rule]).store(Arc::clone(&clocked.store));
-            let [one, two] = [limits.check("m", "x").await, limits.check("m", "x").await];
-            let (one, two) = (one.expect("room"), two.expect("room"));
-            let answer = one.charge.as_ref().expect("charged").settle(5).await;
-            assert_eq!(answer.expect("an answer"), settled(0, 4, 0), "{case}");
-            let busy = limits.check("m", "x").await.expect_err("two run");
-            assert!(busy.decision().expect("decided").is_busy(), "{case}");
-            drop(two);
-            flushed(&limits).await;
-            let three = limits.check("m", "x").await.expect("one runs");
-            // It owes everything that it may.
-            let answer = three.charge.as_ref().expect("charged").settle(40).await;
-            assert_eq!(answer.expect("an answer"), settled(0, 13, 26), "{case}");
-            drop((one, three));
-            flushed(&limits).await;
-            let denied = limits.check("m", "x").await.expect_err("it owes");
-            assert!(!denied.decision().expect("decided").is_busy(), "{case}");
-            clocked.advance(3 * HOUR);
-            let both = [limits.check("m", "x").await, limits.check("m", "x").await];
-            assert!(
-                both.iter().all(Result::is_ok),
-                "{case}: both permits are there"
-            );
-            drop(both);
-            assert!(limits.flush(PATIENT).await);
-            clocked.advance(20 * HOUR);
+    for (clocked, algorithm, case) in cases(&stores) {
+        if !clocked.store.capabilities().permits {
+            continue;
         }
+        let rule = per_hour("m", 10).with_algorithm(algorithm);
+        let rule = rule.with_max_concurrent(2).expect("valid");
+        let limits = limits([rule], Arc::clone(&clocked.store));
+        let check = async || limits.check("m", "x").await;
+        let is_busy = async || {
+            let refused = check().await.expect_err("no permit, or no unit");
+            refused.decision().expect("decided").is_busy()
+        };
+        let one = check().await.expect("room");
+        let two = check().await.expect("room");
+        let answer = settle(one.charge.as_ref().expect("charged"), 5).await;
+        assert_eq!(answer, (0, 4, 0), "{case}");
+        assert!(is_busy().await, "{case}: two run");
+        drop(two);
+        flushed(&limits).await;
+        let three = check().await.expect("one runs");
+        // It owes everything that it may.
+        let answer = settle(three.charge.as_ref().expect("charged"), 40).await;
+        assert_eq!(answer, (0, 13, 26), "{case}");
+        drop((one, three));
+        flushed(&limits).await;
+        assert!(!is_busy().await, "{case}: it owes");
+        clocked.advance(3 * HOUR);
+        let both = [check().await, check().await];
+        let are_there = both.iter().all(Result::is_ok);
+        assert!(are_there, "{case}: both permits are there");
+        drop(both);
+        flushed(&limits).await;
+        clocked.advance(20 * HOUR);
     }
 }

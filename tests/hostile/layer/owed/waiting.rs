@@ -1,64 +1,59 @@
 //! Requests that wait behind a debt, and debts that arise while they wait.
 
-use std::sync::Arc;
-use std::time::Duration;
+use super::*;
 
-use tidegate::{Algorithm, Limits, MemoryStore, Quota, Rule};
-use tokio::time::{Instant, sleep};
-use tower::ServiceExt;
-
-use super::{COUNTING, charge, secs};
-use kit::millis;
-
-fn of(algorithm: Algorithm, max: u64, window: Duration) -> Rule {
-    let quota = Quota::new(window, max).expect("a valid quota");
-    let rule = Rule::new("p", [quota]).expect("a valid rule");
-    rule.with_algorithm(algorithm).with_owe_at_most(1_000)
+/// Limits of the rule `p`, in memory and by tokio's clock.
+fn of(algorithm: Algorithm, max: u64, window: Duration) -> Limits {
+    let rule = kit::owned_rule("p", max, window).with_algorithm(algorithm);
+    let store = MemoryStore::new().tokio_clock();
+    limits([rule.with_owe_at_most(1_000)], store)
 }
 
-fn limits(rule: &Rule) -> Limits {
-    let store = Arc::new(MemoryStore::new().tokio_clock());
-    Limits::new([rule.clone()]).store(store)
+/// After which time there is a unit, as a denial says.
+async fn retry_after(limits: &Limits) -> Duration {
+    let refused = limits.check("p", "x").await.expect_err("it owes");
+    refused.retry_after().expect("some time")
+}
+
+/// Checks that wait, and when they are admitted.
+fn waits(number: usize, limits: &Limits, cost: u64, up_to: Duration) -> impl Iterator<Item = Wait> {
+    let check = move |limits: Limits| async move {
+        let admitted = limits.check("p", "x").cost(cost).wait(up_to).await;
+        admitted.map(|_| Instant::now())
+    };
+    let waits = (0..number).map(|_| tokio::spawn(check(limits.clone())));
+    waits.collect::<Vec<_>>().into_iter()
+}
+
+type Wait = tokio::task::JoinHandle<Result<Instant, Refused>>;
+
+/// Law 1 and law 14: they are granted when the debt has left, and not much later.
+async fn check_granted(waits: impl Iterator<Item = Wait>, at: Instant, slack: Duration) {
+    for granted in done(waits).await {
+        let granted = granted.expect("in time");
+        let is_right = granted >= at && granted <= at + slack;
+        assert!(is_right, "{granted:?} of {at:?}");
+    }
 }
 
 /// Whoever waits behind a debt is granted when it has left, and not before; whoever cannot wait for
 /// so long is denied at once, with a time that is true.
 #[tokio::test(start_paused = true)]
 async fn behind_a_debt() {
-    for (algorithm, used) in [
-        (Algorithm::SlidingLog, 25),
-        (Algorithm::SlidingWindow, 25),
-        (Algorithm::FixedWindow, 25),
-        // Each unit drains in a second: 35 are above max with the next one.
-        (Algorithm::Gcra, 44),
-    ] {
-        let rule = of(algorithm, 10, secs(10));
-        let limits = limits(&rule);
+    for algorithm in Algorithm::ALL {
+        // Each unit of GCRA drains in a second: 35 are above max with the next one.
+        let used = if algorithm == Algorithm::Gcra { 44 } else { 25 };
+        let limits = of(algorithm, 10, secs(10));
         let one = charge(&limits, "p", "x", 1).await;
-        assert_eq!(one.settle(used).await.expect("an answer").charged, used - 1);
+        assert_eq!(settle(&one, used).await.1, used - 1);
         let began = Instant::now();
-        let refused = limits.check("p", "x").await.expect_err("it owes");
-        let after = refused.retry_after().expect("some time");
+        let after = retry_after(&limits).await;
         let impatient = limits.check("p", "x").wait(after / 2).await;
         impatient.expect_err("it is not there by then");
         assert!(began.elapsed() <= after / 2 + millis(1), "{algorithm:?}");
-        let waits = (0..3).map(|_| {
-            let limits = limits.clone();
-            tokio::spawn(async move {
-                let admitted = limits.check("p", "x").wait(secs(200)).await;
-                admitted.map(|_| Instant::now())
-            })
-        });
-        for wait in waits.collect::<Vec<_>>() {
-            let granted = wait.await.expect("no panic").expect("in time") - began;
-            assert!(granted >= after, "{algorithm:?}: {granted:?} of {after:?}");
-            // GCRA: the third one comes two units later.
-            let late = after + secs(2) + millis(1_100);
-            assert!(
-                granted <= late,
-                "law 14: {algorithm:?}: {granted:?} of {after:?}"
-            );
-        }
+        // GCRA: the third one comes two units later.
+        let slack = secs(2) + millis(1_100);
+        check_granted(waits(3, &limits, 1, secs(200)), began + after, slack).await;
     }
 }
 
@@ -66,38 +61,16 @@ async fn behind_a_debt() {
 #[tokio::test(start_paused = true)]
 async fn a_debt_that_arises_while_they_wait() {
     for algorithm in COUNTING {
-        let rule = of(algorithm, 10, secs(4));
-        let limits = limits(&rule);
+        let limits = of(algorithm, 10, secs(4));
         let mut charges = Vec::new();
         for _ in 0..10 {
             charges.push(charge(&limits, "p", "x", 1).await);
         }
-        let tasks = (0..5).map(|_| {
-            let limits = limits.clone();
-            tokio::spawn(async move {
-                let admitted = limits.check("p", "x").wait(secs(60)).await;
-                admitted.map(|_| Instant::now())
-            })
-        });
-        let tasks: Vec<_> = tasks.collect();
+        let waits = waits(5, &limits, 1, secs(60));
         sleep(millis(1_500)).await;
-        let settling = Instant::now();
-        let settled = charges[0].settle(31).await.expect("an answer");
-        assert_eq!(settled.charged, 30, "{algorithm:?}");
-        let refused = limits.check("p", "x").await.expect_err("it owes");
-        let after = refused.retry_after().expect("some time");
-        for task in tasks {
-            let granted = task.await.expect("no panic").expect("in time") - settling;
-            assert!(
-                granted >= after,
-                "law 1: {algorithm:?}: {granted:?} of {after:?}"
-            );
-            let late = after + millis(1_100);
-            assert!(
-                granted <= late,
-                "law 14: {algorithm:?}: {granted:?} of {after:?}"
-            );
-        }
+        assert_eq!(settle(&charges[0], 31).await.1, 30, "{algorithm:?}");
+        let at = Instant::now() + retry_after(&limits).await;
+        check_granted(waits, at, millis(1_100)).await;
     }
 }
 
@@ -106,15 +79,11 @@ async fn a_debt_that_arises_while_they_wait() {
 #[tokio::test(start_paused = true)]
 async fn hopes_that_end_in_a_debt() {
     for algorithm in COUNTING {
-        let rule = of(algorithm, 10, secs(600));
-        let limits = limits(&rule);
+        let limits = of(algorithm, 10, secs(600));
         let open = charge(&limits, "p", "x", 10).await;
         let meter = open.meter();
         let began = Instant::now();
-        let waits = tokio::spawn({
-            let limits = limits.clone();
-            async move { limits.check("p", "x").wait(secs(100)).await.map(|_| ()) }
-        });
+        let waits = waits(1, &limits, 1, secs(100)).next().expect("one");
         sleep(secs(3)).await;
         assert!(!waits.is_finished(), "{algorithm:?}: it hopes");
         meter.add(47);
@@ -125,8 +94,7 @@ async fn hopes_that_end_in_a_debt() {
             waited <= secs(5),
             "{algorithm:?}: no hope is left: {waited:?}"
         );
-        let refused = limits.check("p", "x").await.expect_err("it owes");
-        let after = refused.retry_after().expect("some time");
+        let after = retry_after(&limits).await;
         sleep(after - millis(2)).await;
         limits.check("p", "x").await.expect_err("law 3");
         sleep(millis(2)).await;
@@ -139,34 +107,16 @@ async fn hopes_that_end_in_a_debt() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_back_beside_a_debt() {
     for algorithm in COUNTING {
-        let rule = of(algorithm, 10, secs(600));
-        let limits = limits(&rule);
-        let [owing, open] = [
-            charge(&limits, "p", "x", 4).await,
-            charge(&limits, "p", "x", 6).await,
-        ];
-        let waits = tokio::spawn({
-            let limits = limits.clone();
-            async move {
-                limits
-                    .check("p", "x")
-                    .cost(3)
-                    .wait(secs(30))
-                    .await
-                    .map(|_| ())
-            }
-        });
+        let limits = of(algorithm, 10, secs(600));
+        let owing = charge(&limits, "p", "x", 4).await;
+        let open = charge(&limits, "p", "x", 6).await;
+        let waits = waits(1, &limits, 3, secs(30)).next().expect("one");
         sleep(secs(1)).await;
         // 15 are used, and 9 when the other one is given back.
-        assert_eq!(owing.settle(9).await.expect("an answer").charged, 5);
+        assert_eq!(settle(&owing, 9).await, (0, 5, 0));
         sleep(secs(1)).await;
-        assert_eq!(open.settle(0).await.expect("an answer").given_back, 6);
-        let left = limits
-            .peek("p", "x")
-            .await
-            .expect("an answer")
-            .expect("a rule");
-        assert_eq!(left.remaining(), 1, "{algorithm:?}");
+        assert_eq!(settle(&open, 0).await, (6, 0, 0));
+        assert_eq!(kit::left(&limits, "p", "x").await, 1, "{algorithm:?}");
         waits.await.expect("no panic").expect_err("1 of 3 is free");
         limits.check("p", "x").await.expect("law 14: one is free");
     }
@@ -175,24 +125,19 @@ async fn what_comes_back_beside_a_debt() {
 /// What clients are told: the fields of a denial behind a debt are true, in whole seconds.
 #[tokio::test(start_paused = true)]
 async fn fields_behind_a_debt() {
-    for algorithm in [COUNTING[0], COUNTING[1], COUNTING[2], Algorithm::Gcra] {
-        let rule = of(algorithm, 10, secs(10)).with_key(|_: &http::request::Parts| Ok("x".into()));
-        let limits = limits(&rule);
+    for algorithm in Algorithm::ALL {
+        let limits = of(algorithm, 10, secs(10));
         let app = kit::app(limits.layer("p"));
         let send = async || {
-            let request = http::Request::get("/").body(axum::body::Body::empty());
-            let response = app.clone().oneshot(request.expect("valid")).await;
-            let response = response.expect("axum does not fail");
-            let field = response.headers().get("retry-after").cloned();
-            let after = field.map(|it| it.to_str().expect("text").parse::<u64>());
+            let answer = kit::http::ask(&app, "/", "").await;
             (
-                response.status().as_u16(),
-                after.map(|it| it.expect("a number")),
+                answer.status,
+                kit::http::number(&answer.fields, "retry-after"),
             )
         };
-        let one = charge(&limits, "p", "x", 4).await;
+        let one = charge(&limits, "p", "k", 4).await;
         sleep(millis(300)).await;
-        assert!(one.settle(90).await.expect("an answer").charged >= 85);
+        assert!(settle(&one, 90).await.1 >= 85);
         let (status, after) = send().await;
         let after = after.expect("a time");
         assert_eq!(status, 429, "{algorithm:?}");
