@@ -1,7 +1,5 @@
 //! Answers that are lost or late, and what stands in the way of a permit.
 
-use kit::proxy::{Mode, Proxy};
-
 use super::*;
 
 /// Not so short that a busy machine exceeds it often: a test may then lose more answers than meant.
@@ -11,8 +9,7 @@ const TIMEOUT: Duration = millis(300);
 async fn lose(mode: Mode) {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;
-    let store = store_at(&proxy.url, TIMEOUT).await;
-    let limits = limits(at_a_time(4), store);
+    let limits = limits(at_a_time(4), store_at(&proxy.url, TIMEOUT).await);
     for _ in 0..3 {
         drop(check(&limits, "k").await);
         proxy.present(mode);
@@ -22,11 +19,7 @@ async fn lose(mode: Mode) {
             sleep(millis(1)).await;
         }
         sleep(TIMEOUT).await;
-        let mut kept = 0;
-        for asked in asked {
-            kept += usize::from(asked.await.expect("no panic").is_ok());
-        }
-        println!("{mode:?}: {kept} of 4 heard their answers");
+        drop(done(asked).await);
         sleep(2 * TIMEOUT).await;
         proxy.all(Mode::Pass);
         until_held(&server, 0).await;
@@ -44,29 +37,20 @@ async fn a_link_that_is_dead() {
     lose(Mode::BlackHole).await;
 }
 
+/// Replies that come after the time-out, and questions that arrive after it.
 #[tokio::test]
-async fn replies_that_come_after_the_timeout() {
-    lose(Mode::Delay {
-        calls: Duration::ZERO,
-        replies: millis(700),
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn questions_that_arrive_after_the_timeout() {
-    lose(Mode::Delay {
-        calls: millis(500),
-        replies: Duration::ZERO,
-    })
-    .await;
+async fn a_link_that_is_slow() {
+    for (calls, replies) in [(0, 700), (500, 0)] {
+        let (calls, replies) = (millis(calls), millis(replies));
+        lose(Mode::Delay { calls, replies }).await;
+    }
 }
 
 #[tokio::test]
 async fn a_link_that_is_cut_in_a_reply() {
-    lose(Mode::CutAfter(3)).await;
-    lose(Mode::Reset).await;
-    lose(Mode::Garbage(b"+what\r\n")).await;
+    for mode in [Mode::CutAfter(3), Mode::Reset, Mode::Garbage(b"+what\r\n")] {
+        lose(mode).await;
+    }
 }
 
 /// Holders that end while nothing gets through give back their permits once it does again.
@@ -80,13 +64,9 @@ async fn releases_while_nothing_gets_through() {
         Mode::Reset,
         Mode::LoseReplies(3),
     ] {
-        let store = store_at(&proxy.url, TIMEOUT).await;
-        let limits = limits(at_a_time(8), store);
-        let mut all = Vec::new();
-        while all.len() < 8 {
-            all.extend(check(&limits, "k").await);
-        }
-        assert_eq!(held(&server), 8);
+        let limits = limits(at_a_time(8), store_at(&proxy.url, TIMEOUT).await);
+        let all = hold(&limits, "k", 8).await;
+        assert_eq!(permits_held(&server), 8);
         proxy.all(mode);
         drop(all);
         sleep(5 * TIMEOUT).await;
@@ -102,15 +82,12 @@ async fn releases_while_nothing_gets_through() {
 async fn a_foreign_type_under_the_permits_of_a_key() {
     let server = Redis::start();
     let limits = limits(with_quota(1_000, 2), store_at(&server.url, PATIENT).await);
-    let one = check(&limits, "bad").await.expect("free");
-    let names: Vec<String> = run(&server, "KEYS *~permits");
-    let [name] = &names[..] else {
-        panic!("{names:?}");
-    };
-    run::<()>(&server, &format!("SET {name} foreign"));
-    let both = || async { tokio::join!(check(&limits, "bad"), check(&limits, "good")) };
+    let one = admitted(&limits, "bad").await;
+    let names = kit::keys(&server, "*~permits");
+    assert_eq!(names.len(), 1, "{names:?}");
+    run(&server, &format!("SET {} foreign", names[0]));
     for _ in 0..20 {
-        let (bad, good) = both().await;
+        let (bad, good) = tokio::join!(check(&limits, "bad"), check(&limits, "good"));
         drop(good.expect("another key"));
         if let Err(refused) = bad {
             assert!(refused.decision().is_none(), "no 429: {refused:?}");
@@ -119,7 +96,7 @@ async fn a_foreign_type_under_the_permits_of_a_key() {
     }
     drop(one);
     sleep(millis(50)).await;
-    run::<()>(&server, &format!("DEL {name}"));
+    run(&server, &format!("DEL {}", names[0]));
     until_free(&limits, "bad", 2).await;
     until_held(&server, 0).await;
 }
@@ -130,18 +107,15 @@ async fn a_foreign_type_under_the_permits_of_a_key() {
 async fn a_server_without_memory() {
     let server = Redis::start();
     let limits = limits(with_quota(1_000, 4), store_at(&server.url, SECOND).await);
-    let mut all = Vec::new();
-    while all.len() < 4 {
-        all.extend(check(&limits, "k").await);
-    }
-    run::<()>(&server, "CONFIG SET maxmemory 1");
+    let all = hold(&limits, "k", 4).await;
+    run(&server, "CONFIG SET maxmemory 1");
     for _ in 0..5 {
         let refused = check(&limits, "other").await.expect_err("no memory");
         assert!(refused.error().is_some(), "{refused:?}");
     }
     drop(all);
     until_held(&server, 0).await;
-    run::<()>(&server, "CONFIG SET maxmemory 0");
+    run(&server, "CONFIG SET maxmemory 0");
     until_free(&limits, "k", 4).await;
     until_held(&server, 0).await;
 }
@@ -152,24 +126,17 @@ async fn a_replica_that_becomes_the_master_again() {
     let (server, other) = (Redis::start(), Redis::start());
     let limits = limits(at_a_time(4), store_at(&server.url, SECOND).await);
     // The other one has the same permits, as a replica that took over has.
-    let mut all = Vec::new();
-    while all.len() < 4 {
-        all.extend(check(&limits, "k").await);
-    }
+    let all = hold(&limits, "k", 4).await;
     other.follow(&server.url);
-    let began = Instant::now();
-    while held(&other) < 4 {
-        assert!(began.elapsed() < PATIENT);
-        sleep(millis(20)).await;
-    }
-    run::<()>(&other, "REPLICAOF NO ONE");
+    eventually("it has followed", async || permits_held(&other) >= 4).await;
+    run(&other, "REPLICAOF NO ONE");
     server.follow(&other.url);
     sleep(millis(300)).await;
     let asked = tokio::spawn(limits.check("p", "new").into_future());
     drop(all);
     let refused = asked.await.expect("no panic").expect_err("it is a replica");
     assert!(refused.decision().is_none(), "no denial: {refused:?}");
-    run::<()>(&server, "REPLICAOF NO ONE");
+    run(&server, "REPLICAOF NO ONE");
     until_held(&server, 0).await;
     until_free(&limits, "k", 4).await;
 }
@@ -181,15 +148,14 @@ async fn a_user_who_may_not_publish() {
     for forbidden in ["-publish", "-subscribe"] {
         let server = Redis::start();
         let line = format!("ACL SETUSER default on nopass ~* &* +@all {forbidden}");
-        run::<()>(&server, &line);
+        run(&server, &line);
         let limits = limits(at_a_time(1), store_at(&server.url, PATIENT).await);
         let Ok(first) = check(&limits, "k").await else {
             // An error, and nothing held, would do.
-            assert_eq!(held(&server), 0, "{forbidden}");
+            assert_eq!(permits_held(&server), 0, "{forbidden}");
             continue;
         };
-        let wait = limits.check("p", Key::from("k")).wait(PATIENT);
-        let second = tokio::spawn(wait.into_future());
+        let second = waits(&limits, "k");
         sleep(millis(50)).await;
         drop(first);
         let second = second.await.expect("no panic");

@@ -8,14 +8,34 @@ mod servers;
 mod services;
 mod waiting;
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kit::Redis;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt, stream};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
+use kit::{Redis, app, behind, done, eventually, millis, per_hour, permits_held, run};
+use tidegate::decision::{Source, Verdict};
+use tidegate::key::{Everyone, Header};
 use tidegate::layer::{Admitted, Refused};
-use tidegate::rule::Policy;
-use tidegate::{Key, Limits, MemoryStore, Quota, RedisStore, Rule, Store};
+use tidegate::rule::{Policy, Quotas, Share, Subject};
+use tidegate::test_util::ManualClock;
+use tidegate::{
+    Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules, Store,
+};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A permit that leaks lives longer than any test.
@@ -23,28 +43,25 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// So long that only a bug exceeds it.
 const PATIENT: Duration = Duration::from_secs(40);
 
-const fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
-/// So many at a time, with permits that do not end by themselves. Requests have the key `k`, checks
-/// their own.
+/// So many at a time, with permits that do not end by themselves.
 fn at_a_time(max: u64) -> Rule {
     leased(max, DAY)
 }
 
 fn leased(max: u64, lease: Duration) -> Rule {
     let rule = Rule::with_policies("p", [Policy::concurrent(max)]).expect("valid");
-    let rule = rule.with_key(|_: &http::request::Parts| Ok(Key::from("k")));
     rule.with_permit_lease(lease).expect("valid")
 }
 
 /// The same beside a quota.
-fn with_quota(units: u32, max: u64) -> Rule {
-    let rule = Rule::new("p", [Quota::per_hour(units)]).expect("valid");
-    let rule = rule.with_max_concurrent(max).expect("valid");
-    let rule = rule.with_key(|_: &http::request::Parts| Ok(Key::from("k")));
-    rule.with_permit_lease(DAY).expect("valid")
+fn with_quota(units: u64, max: u64) -> Rule {
+    let rule = per_hour("p", units).with_max_concurrent(max);
+    rule.expect("valid").with_permit_lease(DAY).expect("valid")
+}
+
+/// A rule whose quota no test uses up.
+fn without_a_number() -> Rule {
+    per_hour("p", 100_000)
 }
 
 async fn store_at(url: &str, timeout: Duration) -> RedisStore {
@@ -52,18 +69,61 @@ async fn store_at(url: &str, timeout: Duration) -> RedisStore {
     store.timeout(timeout)
 }
 
-/// In memory, and on a server.
-async fn stores(server: &Redis) -> [Arc<dyn Store>; 2] {
+/// In memory, and on a server. In the end no permit is held.
+async fn on_both(test: impl AsyncFn(Arc<dyn Store>)) {
+    let server = Redis::start();
     let redis = store_at(&server.url, PATIENT).await;
-    [Arc::new(MemoryStore::new()), Arc::new(redis)]
+    test(Arc::new(MemoryStore::new())).await;
+    test(Arc::new(redis)).await;
+    until_held(&server, 0).await;
 }
 
+/// Requests have the key `k`, checks their own.
 fn limits(rule: Rule, store: impl Store) -> Limits {
-    Limits::new([rule]).store(store)
+    kit::limits([rule], store)
+}
+
+fn replace(limits: &Limits, rule: Rule) {
+    limits.rules().replace([rule].into());
 }
 
 async fn check(limits: &Limits, key: &str) -> Result<Admitted, Refused> {
     limits.check("p", key).await
+}
+
+/// A check that is admitted.
+async fn admitted(limits: &Limits, key: &str) -> Admitted {
+    check(limits, key).await.expect("free")
+}
+
+/// A check in a task, which waits for as long as it may have to.
+fn waits(limits: &Limits, key: &str) -> JoinHandle<Result<Admitted, Refused>> {
+    let check = limits.check("p", Key::from(key)).wait(PATIENT);
+    tokio::spawn(check.into_future())
+}
+
+/// So many permits, however often they have to be asked for.
+async fn hold(limits: &Limits, key: &str, number: usize) -> Vec<Admitted> {
+    let mut all = Vec::new();
+    let began = Instant::now();
+    while all.len() < number {
+        assert!(began.elapsed() < PATIENT, "{} held", all.len());
+        match check(limits, key).await {
+            Ok(admitted) => all.push(admitted),
+            Err(_) => sleep(millis(20)).await,
+        }
+    }
+    all
+}
+
+/// What is left of each quota, and of the permits.
+async fn peeked(limits: &Limits, key: &str) -> Vec<u64> {
+    kit::left_of_each(limits, "p", key).await
+}
+
+async fn until_peeked(limits: &Limits, key: &str, expected: [u64; 2]) {
+    let what = format!("{expected:?} are left");
+    eventually(&what, async || peeked(limits, key).await == expected).await;
 }
 
 async fn left(limits: &Limits, key: &str) -> u64 {
@@ -78,59 +138,29 @@ async fn left(limits: &Limits, key: &str) -> u64 {
     }
 }
 
-/// The members of all sets of permits on a server.
-fn held(server: &Redis) -> u64 {
-    let mut connection = server.connection();
-    let names = redis::cmd("KEYS").arg("*~permits").query(&mut connection);
-    let names: Vec<String> = names.expect("an answer");
-    let count = |name| redis::cmd("ZCARD").arg(name).query::<u64>(&mut connection);
-    names
-        .into_iter()
-        .map(count)
-        .map(|it| it.expect("a set"))
-        .sum()
-}
-
-fn run<T: redis::FromRedisValue>(server: &Redis, command: &str) -> T {
-    let mut words = command.split_whitespace();
-    let mut question = redis::cmd(words.next().expect("a command"));
-    words.for_each(|word| {
-        question.arg(word);
-    });
-    let answer = question.query(&mut server.connection());
-    answer.unwrap_or_else(|error| panic!("{command}: {error}"))
-}
-
 /// Waits until so many permits are held on a server.
 async fn until_held(server: &Redis, number: u64) {
-    let began = Instant::now();
-    while held(server) != number {
-        let waits = began.elapsed() < PATIENT;
-        assert!(waits, "{} held, not {number}", held(server));
-        sleep(millis(5)).await;
-    }
+    let what = format!("{number} are held");
+    eventually(&what, async || permits_held(server) == number).await;
+}
+
+async fn until_left(limits: &Limits, key: &str, number: u64) {
+    let what = format!("{number} are left");
+    eventually(&what, async || left(limits, key).await == number).await;
 }
 
 /// Waits until all of so many permits can be had, and that it is no more than these.
 async fn until_free(limits: &Limits, key: &str, max: u64) {
-    let began = Instant::now();
-    while left(limits, key).await < max {
-        assert!(
-            began.elapsed() < PATIENT,
-            "{} free",
-            left(limits, key).await
-        );
-        sleep(millis(5)).await;
-    }
+    until_left(limits, key, max).await;
     let mut all = Vec::new();
-    for number in 0..max {
-        let admitted = check(limits, key).await;
-        all.push(admitted.unwrap_or_else(|refused| panic!("{number}: {refused:?}")));
+    for _ in 0..max {
+        all.push(admitted(limits, key).await);
     }
     check(limits, key).await.expect_err("all are held");
     drop(all);
-    while left(limits, key).await < max {
-        assert!(began.elapsed() < 2 * PATIENT, "they do not come back");
-        sleep(millis(5)).await;
-    }
+    until_left(limits, key, max).await;
+}
+
+fn verdict(refused: &Refused) -> Verdict {
+    refused.decision().expect("a denial").verdict()
 }

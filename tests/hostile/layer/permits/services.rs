@@ -1,47 +1,33 @@
 //! Services that fail, and responses of all kinds.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
-use axum::routing::any;
-use futures_util::{FutureExt, StreamExt, stream};
-use http::StatusCode;
-use http_body_util::BodyExt;
-use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
 
 /// Behind a layer, on a clone of it.
-async fn one(limits: &Limits, answer: fn(Request) -> Response) -> Response {
-    let service = service_fn(move |request| async move { Ok::<_, Infallible>(answer(request)) });
+async fn one(limits: &Limits, answer: fn() -> Response) -> Response {
+    let service = service_fn(move |_: Request| async move { Ok::<_, Infallible>(answer()) });
     let service = limits.layer("p").layer(service);
-    let response = service.oneshot(Request::new(Body::empty())).await;
+    let response = service.oneshot(kit::http::get("/")).await;
     response.expect("it does not fail").into_response()
 }
 
 /// Bodies that are empty, that are read, dropped, dropped in the middle, and that fail.
 #[tokio::test]
 async fn responses_of_all_kinds() {
-    let server = Redis::start();
-    for store in stores(&server).await {
+    on_both(async |store| {
         let limits = limits(at_a_time(1), store);
-        let answers: [fn(Request) -> Response; 5] = [
-            |_| StatusCode::NO_CONTENT.into_response(),
-            |_| "text".into_response(),
-            |_| StatusCode::SWITCHING_PROTOCOLS.into_response(),
-            |_| {
-                let parts = [
-                    Ok(Bytes::from("part")),
-                    Err(std::io::Error::other("broken")),
-                ];
+        let answers: [fn() -> Response; 5] = [
+            || StatusCode::NO_CONTENT.into_response(),
+            || "text".into_response(),
+            || StatusCode::SWITCHING_PROTOCOLS.into_response(),
+            || {
+                let parts = [Ok(Bytes::from("part")), Err(io::Error::other("broken"))];
                 Body::from_stream(stream::iter(parts)).into_response()
             },
-            |_| {
+            || {
                 let parts = stream::iter([Ok::<_, Infallible>(Bytes::from("part"))]);
                 Body::from_stream(parts.chain(stream::pending())).into_response()
             },
@@ -56,13 +42,13 @@ async fn responses_of_all_kinds() {
             until_free(&limits, "k", 1).await;
         }
         // A body that ends is enough: its response may live longer.
-        let mut body = one(&limits, |_| "text".into_response()).await.into_body();
+        let mut body = one(&limits, || "text".into_response()).await.into_body();
         assert_eq!(left(&limits, "k").await, 0, "it streams");
         while body.frame().await.is_some() {}
         until_free(&limits, "k", 1).await;
         drop(body);
-    }
-    until_held(&server, 0).await;
+    })
+    .await;
 }
 
 /// How a service goes wrong.
@@ -78,13 +64,13 @@ enum Wrong {
 
 impl Service<Request> for Wrong {
     type Response = Response;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, std::io::Error>> + Send>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Response>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::NeverReady => Poll::Pending,
-            Self::NotReadyAnyMore => Poll::Ready(Err(std::io::Error::other("closed"))),
+            Self::NotReadyAnyMore => Poll::Ready(Err(io::Error::other("closed"))),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -97,7 +83,7 @@ impl Service<Request> for Wrong {
             assert!(!matches!(wrong, Self::PanicsLater), "it panics");
             match wrong {
                 Self::NeverAnswers => std::future::pending().await,
-                _ => Err(std::io::Error::other("failed")),
+                _ => Err(io::Error::other("failed")),
             }
         })
     }
@@ -105,35 +91,34 @@ impl Service<Request> for Wrong {
 
 #[tokio::test]
 async fn services_that_fail() {
-    let server = Redis::start();
-    for store in stores(&server).await {
+    use Wrong::{Fails, NeverAnswers, NeverReady, NotReadyAnyMore, Panics, PanicsLater};
+    on_both(async |store| {
         let limits = limits(at_a_time(1), store);
         for wrong in [
-            Wrong::Fails,
-            Wrong::Panics,
-            Wrong::PanicsLater,
-            Wrong::NeverAnswers,
-            Wrong::NeverReady,
-            Wrong::NotReadyAnyMore,
+            Fails,
+            Panics,
+            PanicsLater,
+            NeverAnswers,
+            NeverReady,
+            NotReadyAnyMore,
         ] {
             for wait in [Duration::ZERO, PATIENT] {
                 let service = limits.layer("p").wait(wait).layer(wrong);
-                let task = tokio::spawn(service.oneshot(Request::new(Body::empty())));
+                let task = tokio::spawn(service.oneshot(kit::http::get("/")));
                 sleep(millis(30)).await;
                 task.abort();
                 println!("{wrong:?}: {:?}", task.await.map(|it| it.is_ok()));
                 until_free(&limits, "k", 1).await;
             }
         }
-    }
-    until_held(&server, 0).await;
+    })
+    .await;
 }
 
 /// A denied request holds nothing, however long its callback takes, and whatever becomes of it.
 #[tokio::test]
 async fn callbacks_that_take_long() {
-    let server = Redis::start();
-    for store in stores(&server).await {
+    on_both(async |store| {
         for (rule, max) in [(at_a_time(1), 1), (with_quota(1, 2), 2)] {
             let called = Arc::new(tokio::sync::Notify::new());
             let calls = Arc::clone(&called);
@@ -145,39 +130,25 @@ async fn callbacks_that_take_long() {
                 }
             });
             limits.reset("p", "k").await.expect("an answer");
-            let first = check(&limits, "k").await.expect("free");
-            let app = Router::new().route("/", any(async || "1").layer(limits.layer("p")));
-            let denied = tokio::spawn(app.oneshot(Request::new(Body::empty())));
+            let first = admitted(&limits, "k").await;
+            let denied = kit::http::start(&app(limits.layer("p")), 0, "/", "");
             called.notified().await;
             drop(first);
             limits.reset("p", "k").await.expect("an answer");
-            let began = Instant::now();
-            let peek = async || limits.peek("p", "k").await.expect("an answer");
-            while peek()
-                .await
-                .expect("a rule")
-                .quotas()
-                .last()
-                .expect("permits")
-                .remaining()
-                < max
-            {
-                assert!(began.elapsed() < PATIENT);
-                sleep(millis(5)).await;
-            }
+            let is_free = async || peeked(&limits, "k").await.last() == Some(&max);
+            eventually("the permits are free", is_free).await;
             assert!(!denied.is_finished(), "it still answers");
             denied.abort();
             drop(denied.await);
         }
-    }
-    until_held(&server, 0).await;
+    })
+    .await;
 }
 
 /// A handler that runs on behind an upgraded connection holds the permit of a check.
 #[tokio::test]
 async fn a_socket_holds_the_permit_of_a_check() {
-    let server = Redis::start();
-    for store in stores(&server).await {
+    on_both(async |store| {
         let limits = limits(at_a_time(2), store);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let admitted = limits.check("p", "k").into_future();
@@ -185,19 +156,12 @@ async fn a_socket_holds_the_permit_of_a_check() {
             let _permit = admitted.await.expect("free").permit;
             let _ = ended.await;
         });
-        let began = Instant::now();
-        while left(&limits, "k").await != 1 {
-            assert!(began.elapsed() < PATIENT);
-            sleep(millis(5)).await;
-        }
-        drop(one(&limits, |_| StatusCode::SWITCHING_PROTOCOLS.into_response()).await);
-        while left(&limits, "k").await != 1 {
-            assert!(began.elapsed() < PATIENT);
-            sleep(millis(5)).await;
-        }
+        until_left(&limits, "k", 1).await;
+        drop(one(&limits, || StatusCode::SWITCHING_PROTOCOLS.into_response()).await);
+        until_left(&limits, "k", 1).await;
         drop(end);
         socket.await.expect("no panic");
         until_free(&limits, "k", 2).await;
-    }
-    until_held(&server, 0).await;
+    })
+    .await;
 }
