@@ -19,23 +19,49 @@ mod shadows;
 mod tables;
 mod wrapped;
 
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use futures_util::future::join_all;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate::rule::{Plan, Quotas};
-use tidegate::{Algorithm, Quota, RateLimitLayer, Rule};
+use kit::clocked::Stores;
+use kit::proxy::{Mode, Proxy};
+use kit::random::Random;
+use kit::stub::Stub;
+use kit::{
+    Allowed, HOUR, PATIENT, Redis, behind, connect, counters, done, eventually, in_tasks, keys,
+    millis,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tidegate::config::ConfigError;
+use tidegate::decision::{Source, Verdict};
+use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::rule::{OnError, Plan, Policy, Quotas, RuleError, Share};
+use tidegate::test_util::ManualClock;
+use tidegate::{
+    Algorithm, Decision, Header, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer,
+    RedisStore, Resilient, Rule, Rules, Store, Take,
+};
+use tokio::time::{sleep, timeout};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
+const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
 
 /// Each is a max and a window.
 type Pairs<'a> = &'a [(u64, Duration)];
 
 fn quota((max, window): (u64, Duration)) -> Quota {
-    Quota::new(window, max).expect("a valid quota")
+    kit::quota(max, window)
 }
 
 fn quotas(pairs: Pairs<'_>) -> Quotas {
@@ -54,6 +80,13 @@ fn with_plans(rule: Rule, plans: &[(&str, Pairs<'_>)]) -> Rule {
     plans.iter().fold(rule, add)
 }
 
+/// A rule of one quota an hour by `x-key`, with plans of one quota an hour.
+fn hourly(path: &str, max: u64, plans: &[(&str, u64)]) -> Rule {
+    let rule = of_own(path, &[(max, HOUR)]).with_key(Header::new("x-key"));
+    let add = |rule: Rule, (name, max): &(&str, u64)| with_plans(rule, &[(name, &[(*max, HOUR)])]);
+    plans.iter().fold(rule, add)
+}
+
 /// The rule itself, and what each of its plans makes of it.
 fn all_of(rule: Rule) -> Vec<Arc<Rule>> {
     let rule = Arc::new(rule);
@@ -62,12 +95,29 @@ fn all_of(rule: Rule) -> Vec<Arc<Rule>> {
     [vec![Arc::clone(&rule)], plans].concat()
 }
 
-const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::Gcra,
-    Algorithm::FixedWindow,
-];
+fn take_of(rule: &Arc<Rule>, key: &str, cost: u64) -> Take {
+    kit::take(rule, key).with_cost(cost)
+}
+
+async fn ask(store: &dyn Store, rule: &Arc<Rule>, cost: u64) -> Decision {
+    let take = take_of(rule, "x", cost);
+    store.take(&take).await.expect("a decision")
+}
+
+fn clocked() -> (ManualClock, MemoryStore) {
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_777);
+    (clock.clone(), MemoryStore::new().clock(clock))
+}
+
+/// The key that the extractor of a rule by `x-key` makes.
+fn key(name: &str) -> Key {
+    Header::new("x-key").key(name)
+}
+
+fn field<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.headers.get(name)?.to_str().ok()
+}
 
 /// A layer around a service that has nothing to do.
 type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -78,17 +128,12 @@ fn wrap(layer: RateLimitLayer) -> Wrapped {
 }
 
 /// A request of this plan, and of the key `x-key`.
-fn request(key: &str, plan: Option<&str>) -> Request<Body> {
-    let request = Request::get("/").header("x-key", key);
-    let mut request = request.body(Body::empty()).expect("a valid request");
+async fn send(service: &Wrapped, key: &str, plan: Option<&str>) -> Response<Body> {
+    let mut request = kit::http::request("/", &format!("x-key: {key}"));
     if let Some(plan) = plan {
         request.extensions_mut().insert(Plan::new(plan));
     }
-    request
-}
-
-async fn send(service: &Wrapped, key: &str, plan: Option<&str>) -> Response<Body> {
-    let answer = service.clone().oneshot(request(key, plan)).await;
+    let answer = service.clone().oneshot(request).await;
     answer.expect("the service does not fail")
 }
 
@@ -96,11 +141,47 @@ async fn status(service: &Wrapped, key: &str, plan: Option<&str>) -> u16 {
     send(service, key, plan).await.status().as_u16()
 }
 
-/// Everything of a response that a client sees.
-async fn seen(response: Response<Body>) -> String {
-    let (head, body) = response.into_parts();
+/// How many of so many requests are admitted; the others are denied.
+async fn admitted(service: &Wrapped, key: &str, plan: Option<&str>, times: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..times {
+        match status(service, key, plan).await {
+            200 => admitted += 1,
+            status => assert_eq!(status, 429),
+        }
+    }
+    admitted
+}
+
+/// Everything of an answer that a client sees.
+async fn see(service: &Wrapped, key: &str, plan: Option<&str>) -> String {
+    let (head, body) = send(service, key, plan).await.into_parts();
     let body = body.collect().await.expect("a whole body").to_bytes();
     let mut fields: Vec<_> = head.headers.iter().collect();
     fields.sort_by_key(|(name, _)| name.as_str());
     format!("{:?} {fields:?} {body:?}", head.status)
+}
+
+/// What is left under a plan, or under the rule's own quotas.
+async fn left(limits: &Limits, path: &str, key: Key, plan: Option<&str>) -> Vec<u64> {
+    let peek = limits.peek(path, key);
+    let left = match plan {
+        Some(plan) => peek.plan(plan).await,
+        None => peek.await,
+    };
+    let left = left.expect("an answer").expect("there is a rule");
+    left.quotas()
+        .iter()
+        .map(|state| state.remaining())
+        .collect()
+}
+
+fn replace(limits: &Limits, rule: Rule) {
+    limits.rules().replace(Rules::from([rule]));
+}
+
+fn published(limits: &Limits) -> String {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || limits.publish_metrics());
+    recorder.handle().render()
 }

@@ -1,24 +1,11 @@
 //! Plans that come, change and go while requests run and wait.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use super::*;
 
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::random::Random;
-use tidegate::{Header, Limits, Resilient, Rule, Rules};
-use tokio::time::{sleep, timeout};
-
-use super::{of_own, quotas, seen, send, status, with_plans, wrap};
-use kit::{HOUR, PATIENT, connect, millis};
-
-fn api() -> Rule {
-    of_own("api", &[(4, HOUR)]).with_key(Header::new("x-key"))
-}
-
-fn replace(limits: &Limits, rule: Rule) {
-    limits.rules().replace(Rules::from_iter([rule]));
+/// A rule of one quota by `x-key`, with these plans.
+fn api(algorithm: Algorithm, own: (u64, Duration), plans: &[(&str, Pairs<'_>)]) -> Rule {
+    let rule = of_own("api", &[own]).with_key(Header::new("x-key"));
+    with_plans(rule.with_algorithm(algorithm), plans)
 }
 
 /// Each is felt by the next request, whatever layers and caches are between, and no count is lost.
@@ -26,70 +13,48 @@ fn replace(limits: &Limits, rule: Rule) {
 async fn plans_come_change_and_go() {
     let server = Redis::start();
     let store = Resilient::new(connect(&server.url, PATIENT).await);
-    let limits = Limits::new([api()]).store(store);
+    let limits = Limits::new([hourly("api", 4, &[])]).store(store);
     let service = wrap(limits.layer("api"));
-    let policy = async |plan| {
-        let answer = seen(send(&service, "x", plan).await).await;
-        let at = answer.find(";q=").expect("a policy");
-        (
-            answer[..3].to_owned(),
-            answer[at + 3..].split(';').next().expect("some").to_owned(),
-        )
+    let check = async |plan, status: &str, max: u64| {
+        let answer = see(&service, "x", Some(plan)).await;
+        let is_right = answer.starts_with(status) && answer.contains(&format!(";q={max};"));
+        assert!(is_right, "{plan}, not {status} of {max}: {answer}");
     };
-    let is = |status: &str, max: u64| (status.to_owned(), max.to_string());
-    assert_eq!(policy(Some("pro")).await, is("200", 4));
-    replace(&limits, with_plans(api(), &[("pro", &[(9, HOUR)])]));
-    assert_eq!(policy(Some("pro")).await, is("200", 9));
-    for _ in 0..7 {
-        assert_eq!(policy(Some("pro")).await, is("200", 9));
+    check("pro", "200", 4).await;
+    replace(&limits, hourly("api", 4, &[("pro", 9)]));
+    for _ in 0..8 {
+        check("pro", "200", 9).await;
     }
-    assert_eq!(policy(Some("pro")).await, is("429", 9));
-    replace(&limits, with_plans(api(), &[("pro", &[(11, HOUR)])]));
-    assert_eq!(policy(Some("pro")).await, is("200", 11));
-    replace(
-        &limits,
-        with_plans(api(), &[("pro", &[(5, HOUR)]), ("max", &[(12, HOUR)])]),
-    );
-    assert_eq!(policy(Some("pro")).await, is("429", 5));
-    assert_eq!(policy(Some("max")).await, is("200", 12));
-    assert_eq!(policy(Some("gone")).await, is("429", 4));
-    replace(&limits, api());
-    assert_eq!(policy(Some("max")).await, is("429", 4));
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("api").expect("used");
-    println!("{:?} {}", rule.plans, rule.unknown_plans);
-    assert!(rule.plans.len() <= 2, "{:?}", rule.plans);
+    check("pro", "429", 9).await;
+    replace(&limits, hourly("api", 4, &[("pro", 11)]));
+    check("pro", "200", 11).await;
+    replace(&limits, hourly("api", 4, &[("pro", 5), ("max", 12)]));
+    check("pro", "429", 5).await;
+    check("max", "200", 12).await;
+    check("gone", "429", 4).await;
+    replace(&limits, hourly("api", 4, &[]));
+    check("max", "429", 4).await;
+    let plans = counters(&limits, "api").plans;
+    assert!(plans.len() <= 2, "{plans:?}");
 }
 
 /// A window that all plans shared goes with its plan: what was charged counts for it still.
 #[tokio::test]
 async fn a_plan_with_the_longest_window_goes_and_comes_back() {
     let server = Redis::start();
-    for algorithm in super::ALGORITHMS {
-        let limits = Limits::new([api()]).store(connect(&server.url, PATIENT).await);
-        let service = wrap(limits.layer("api"));
-        let own = || of_own("api", &[(5, millis(300))]).with_key(Header::new("x-key"));
-        let own = || own().with_algorithm(algorithm);
+    for algorithm in ALGORITHMS {
+        let own = || api(algorithm, (5, millis(300)), &[]);
         let with = || with_plans(own(), &[("long", &[(5, HOUR)])]);
-        replace(&limits, with());
-        for _ in 0..5 {
-            assert_eq!(status(&service, "x", None).await, 200);
-        }
+        let limits = Limits::new([with()]).store(connect(&server.url, PATIENT).await);
+        let service = wrap(limits.layer("api"));
+        assert_eq!(admitted(&service, "x", None, 5).await, 5);
         replace(&limits, own());
         sleep(millis(900)).await;
         assert_eq!(status(&service, "x", None).await, 200, "{algorithm:?}");
         replace(&limits, with());
-        assert_eq!(
-            status(&service, "x", Some("long")).await,
-            429,
-            "{algorithm:?}"
-        );
-        assert!(
-            limits
-                .reset("api", Header::new("x-key").key("x"))
-                .await
-                .expect("an answer")
-        );
+        let long = status(&service, "x", Some("long")).await;
+        assert_eq!(long, 429, "{algorithm:?}");
+        assert!(limits.reset("api", key("x")).await.expect("an answer"));
     }
 }
 
@@ -98,55 +63,43 @@ async fn a_plan_with_the_longest_window_goes_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_while_requests_wait() {
     let server = Redis::start();
-    for algorithm in super::ALGORITHMS {
-        let path = |plans: &[(&str, super::Pairs<'_>)]| {
-            let rule = of_own("api", &[(5, millis(200))]).with_key(Header::new("x-key"));
-            with_plans(rule.with_algorithm(algorithm), plans)
-        };
-        let pro: (&str, super::Pairs<'_>) = ("pro", &[(20, millis(250)), (60, millis(700))]);
-        let limits = Limits::new([path(&[pro])]).store(connect(&server.url, PATIENT).await);
+    for algorithm in ALGORITHMS {
+        let rule = |plans: &[(&str, Pairs<'_>)]| api(algorithm, (5, millis(200)), plans);
+        let pro: (&str, Pairs<'_>) = ("pro", &[(20, millis(250)), (60, millis(700))]);
+        let limits = Limits::new([rule(&[pro])]).store(connect(&server.url, PATIENT).await);
         let table = Arc::new(quotas(&[(15, millis(220))]));
         let layer = limits.layer("api").quotas(move |head| {
-            head.headers
-                .get("x-key")
-                .filter(|key| *key == "t")
-                .map(|_| Arc::clone(&table))
+            let has_table = field(head, "x-key") == Some("t");
+            has_table.then(|| Arc::clone(&table))
         });
         let service = wrap(layer.wait(PATIENT));
         let is_over = AtomicBool::new(false);
         let reloads = async {
             let mut random = Random::new(1);
             while !is_over.load(Ordering::Relaxed) {
-                match random.below(4) {
-                    0 => replace(&limits, path(&[])),
-                    1 => replace(&limits, path(&[("pro", &[(25, millis(200))])])),
-                    2 => replace(&limits, path(&[("max", &[(25, millis(900))]), pro])),
-                    _ => replace(&limits, path(&[pro])),
-                }
+                let plans: &[(&str, Pairs<'_>)] = match random.below(4) {
+                    0 => &[],
+                    1 => &[("pro", &[(25, millis(200))])],
+                    2 => &[("max", &[(25, millis(900))]), pro],
+                    _ => &[pro],
+                };
+                replace(&limits, rule(plans));
                 sleep(millis(random.below(40))).await;
             }
         };
         let requests = async {
             let asked = (0..120).map(|at| {
                 let plan = [None, Some("pro"), Some("max")][at % 3];
-                let key = ["x", "t"][at % 2];
-                timeout(PATIENT, status(&service, key, plan))
+                timeout(PATIENT, status(&service, ["x", "t"][at % 2], plan))
             });
-            let began = Instant::now();
             let answers = join_all(asked).await;
             is_over.store(true, Ordering::Relaxed);
-            (answers, began.elapsed())
+            answers
         };
-        let ((answers, time), ()) = tokio::join!(requests, reloads);
-        let served = answers
-            .iter()
-            .filter(|it| it.as_ref().is_ok_and(|it| *it == 200))
-            .count();
-        println!("{algorithm:?}: {served} served in {time:?}");
-        assert!(
-            answers.iter().all(Result::is_ok),
-            "one hangs, {algorithm:?}"
-        );
+        let (answers, ()) = tokio::join!(requests, reloads);
+        let none_hangs = answers.iter().all(Result::is_ok);
+        assert!(none_hangs, "one hangs, {algorithm:?}");
+        let served = answers.iter().flatten().filter(|it| **it == 200).count();
         assert_eq!(served, 120, "{algorithm:?}: all have time enough");
     }
 }
@@ -156,23 +109,21 @@ async fn reloads_while_requests_wait() {
 #[tokio::test]
 async fn waits_by_the_retry_after_of_the_plan() {
     let server = Redis::start();
-    let rule = of_own("api", &[(1, HOUR)]).with_key(Header::new("x-key"));
-    let rule = with_plans(rule, &[("pro", &[(3, millis(400))])]);
+    let rule = api(
+        Algorithm::SlidingLog,
+        (1, HOUR),
+        &[("pro", &[(3, millis(400))])],
+    );
     let limits = Limits::new([rule]).store(connect(&server.url, PATIENT).await);
-    let service = wrap(limits.layer("api").wait(Duration::from_secs(5)));
-    for _ in 0..3 {
-        assert_eq!(status(&service, "x", Some("pro")).await, 200);
-    }
+    let service = wrap(limits.layer("api").wait(5 * SECOND));
+    assert_eq!(admitted(&service, "x", Some("pro"), 3).await, 3);
     let began = Instant::now();
     assert_eq!(status(&service, "x", Some("pro")).await, 200);
     let waited = began.elapsed();
     assert!(waited > millis(300), "{waited:?}");
     // An hour is too long to wait for: denied at once.
     assert_eq!(status(&service, "x", None).await, 429);
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("api").expect("used");
-    assert_eq!(
-        (rule.waiting, rule.plans[0].allowed, rule.plans[0].denied),
-        (0, 4, 0)
-    );
+    let rule = counters(&limits, "api");
+    let of_plan = (rule.plans[0].allowed, rule.plans[0].denied);
+    assert_eq!((rule.waiting, of_plan), (0, (4, 0)));
 }
