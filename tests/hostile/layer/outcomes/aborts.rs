@@ -2,38 +2,6 @@
 
 use super::*;
 
-/// A request that is dropped while its handler runs stays charged; one that is dropped unpolled was
-/// never charged.
-#[tokio::test]
-async fn dropped_before_the_head() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
-    let (limits, service) = world(of("a", 100, &["2xx"]), store);
-    for used in 1..=5 {
-        let slow = ask(&service, "x-how: never");
-        assert!(timeout(millis(40), slow).await.is_err());
-        until_left(&limits, "a", 100 - used).await;
-    }
-    drop(service.clone().oneshot(request("")));
-    flushed(&limits).await;
-    sleep(millis(50)).await;
-    assert_eq!(left(&limits, "a").await, 95);
-    assert_eq!(counted(&limits, "a"), (0, 0, 0));
-}
-
-/// The response is dropped at once, unread, and its body never asked for: the head was there.
-#[tokio::test]
-async fn dropped_after_the_head() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, PATIENT).await;
-    let (limits, service) = world(of("a", 100, &["2xx"]), store);
-    pass(&service, 200, 10).await;
-    flushed(&limits).await;
-    assert_eq!(left(&limits, "a").await, 100);
-    assert_eq!(counted(&limits, "a"), (10, 10, 0));
-}
-
 /// Clients that leave at any instant, behind a server that takes its time: failures and those that
 /// left are charged, whoever had a good head is not, and nothing is over what was asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -145,21 +145,15 @@ async fn settlements() {
     }
 }
 
-/// A handler that settles at all it reserved has said the last word: a good outcome gives nothing.
+/// A cost of 0 has no charge, and gives nobody's back.
 #[tokio::test]
-async fn a_settlement_stands_against_the_outcome() {
+async fn a_request_that_costs_nothing_gives_nothing_back() {
     let limits = Limits::new([of("a", 100, &["2xx", "5xx"]).with_cost(10)]);
-    let service = wrap(&limits.layer("a"));
-    for (used, expected) in [("10", 90), ("4", 86), ("0", 86), ("40", 46)] {
-        let status = ask(&service, &format!("x-how: settle, x-used: {used}")).await;
-        assert_eq!(status, 200);
-        assert_eq!(left(&limits, "a").await, expected, "{used}");
-    }
-    // A cost of 0 has no charge, and gives nobody's back.
+    ask(&wrap(&limits.layer("a")), "x-how: settle, x-used: 10").await;
     let free = wrap(&limits.layer("a").cost(|_| 0));
     for how in ["none", "refund", "settle"] {
         assert_eq!(ask(&free, &format!("x-how: {how}")).await, 200);
-        assert_eq!(left(&limits, "a").await, 46);
+        assert_eq!(left(&limits, "a").await, 90);
     }
 }
 

@@ -95,38 +95,3 @@ async fn a_dry_run_equals_the_rule() {
         }
     }
 }
-
-/// What a rule and its candidate were charged comes back together, by whatever gives it back; also
-/// where the rule itself was charged nothing that the other was.
-#[tokio::test]
-async fn a_candidate_comes_back_with_its_rule() {
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for (refund_on, how) in [(&["2xx"][..], "none"), (&[], "refund"), (&[], "settle")] {
-            let candidate = of("both", 7, &[]).with_cost(2);
-            let rule = of("both", 50, refund_on)
-                .with_cost(2)
-                .with_shadow(candidate);
-            let dry = rule.shadow().expect("a candidate").clone();
-            let (limits, service) = world(rule, Arc::clone(&clocked.store));
-            let until_left = async |expected: u64| {
-                until(expected, async || left_in(&*clocked.store, &dry).await).await;
-            };
-            for _ in 0..20 {
-                ask(&service, &format!("x-how: {how}")).await;
-                flushed(&limits).await;
-            }
-            let case = format!("{} {refund_on:?} {how}", clocked.name);
-            until_left(7).await;
-            assert_eq!(left(&limits, "both").await, 50, "{case}");
-            assert_eq!(dry_denials(&limits, "both")[1], 0, "{case}");
-            if how == "none" {
-                for used in 1..=3 {
-                    send(&service, 500).await;
-                    until_left(7 - 2 * used).await;
-                }
-            }
-            clocked.advance(3 * HOUR);
-        }
-    }
-}

@@ -84,23 +84,6 @@ async fn every_quota_has_to_have_room() {
     assert_eq!(left(&limits, "p", "k").await, 3);
 }
 
-/// Two rules: nothing of the inner denial stays in the outer one, and its fields are hopeful.
-#[tokio::test(start_paused = true)]
-async fn two_rules() {
-    for wait in [Duration::ZERO, 2 * SECOND] {
-        let rules = [refunding("address", 50), refunding("account", 5)];
-        let limits = limits(rules, paused());
-        let app = app(["account", "address"].map(|path| limits.layer(path).wait(wait)));
-        let mut denied = done(start_all(7, &app, 0, "x-hold: 300")).await;
-        denied.retain(|answer| answer.status == DENIED);
-        assert_eq!(denied.len(), if wait.is_zero() { 2 } else { 0 });
-        assert!(denied.iter().all(|it| it.field("retry-after") == Some("1")));
-        check_rest(&limits).await;
-        assert_eq!(left(&limits, "address", "k").await, 50);
-        assert_eq!(left(&limits, "account", "k").await, 5);
-    }
-}
-
 /// Ten connections, each with one request after the other, that need 5 units at a time. Between
 /// two requests of a connection is a moment, as on a network.
 #[tokio::test(start_paused = true)]
