@@ -76,7 +76,7 @@ async fn what_is_dropped_stays_charged() {
         let limits = paused(refunding(hourly(1)));
         let running = call(&limits);
         let running = tokio::spawn(async move {
-            let work = async || Ok::<_, ()>(sleep(millis(300)).await);
+            let work = async || works(millis(300)).await;
             running.try_run(work).await.is_ok()
         });
         tokio::task::yield_now().await;

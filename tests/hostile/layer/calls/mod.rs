@@ -11,6 +11,7 @@ mod panics;
 mod reloads;
 mod waits;
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use std::time::Duration;
 use axum::body::Body;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use http::{Request, Response};
+use http::Response;
 use kit::proxy::Proxy;
 use kit::stub::Stub;
 use kit::{HOUR, PATIENT, Redis, behind, eventually, millis, per_hour, permits_held, quota};
@@ -71,6 +72,12 @@ fn paused(rule: Rule) -> Limits {
 
 fn call(limits: &Limits) -> Call {
     limits.call("p").key("k")
+}
+
+/// Works for so long, and does not fail.
+async fn works(time: Duration) -> Result<(), Infallible> {
+    sleep(time).await;
+    Ok(())
 }
 
 /// A store whose answers take so long.

@@ -1,7 +1,8 @@
 //! Rules that change, are switched off or go away while calls wait and run: law 16, and no permit or
 //! charge is lost.
 
-use std::convert::Infallible;
+use axum::Router;
+use axum::routing::any;
 
 use super::*;
 
@@ -24,19 +25,13 @@ fn changes() -> [(&'static str, Rules); 6] {
 async fn wait_through(change: Rules, by_layer: bool, rule: Rule) -> (bool, u128) {
     let limits = paused(rule);
     let ask = async |holds: Duration, waits: Duration| {
-        let work = async || Ok::<_, Infallible>(sleep(holds).await);
         if by_layer {
-            let service =
-                limits
-                    .layer("p")
-                    .wait(waits)
-                    .layer(service_fn(async |_: Request<Body>| {
-                        work().await.map(|()| Response::new(Body::empty()))
-                    }));
-            let answer = service.oneshot(kit::http::get("/")).await;
-            answer.expect("infallible").status().is_success()
+            let work = any(async move || sleep(holds).await);
+            let app = Router::new().route("/", work.layer(limits.layer("p").wait(waits)));
+            kit::http::ask(&app, "/", "").await.status == 200
         } else {
-            call(&limits).wait(waits).try_run(work).await.is_ok()
+            let call = call(&limits).wait(waits);
+            call.try_run(async || works(holds).await).await.is_ok()
         }
     };
     let began = Instant::now();

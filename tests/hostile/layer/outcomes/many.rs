@@ -141,7 +141,7 @@ async fn failures_are_counted_exactly() {
             let case = format!("{} {algorithm:?}", store.name());
             let rule = of("exact", 1_000_000, &["2xx"]).with_algorithm(algorithm);
             let (limits, service) = world(rule, Arc::clone(&store));
-            let fails = |at: usize| at % 10 == 0 || at % 3 == 1;
+            let fails = |at: usize| at.is_multiple_of(10) || at % 3 == 1;
             in_tasks((0..tasks).map(|task| {
                 let service = service.clone();
                 async move {

@@ -129,7 +129,7 @@ fn handler() -> Wrapped {
         let status = number(fields, "x-status").unwrap_or(200) as u16;
         let mut response = Response::builder().status(status);
         for name in ["grpc-status", "x-cache", "content-type"] {
-            for value in fields.get_all(&format!("x-back-{name}")) {
+            for value in fields.get_all(format!("x-back-{name}")) {
                 response = response.header(name, value);
             }
         }
