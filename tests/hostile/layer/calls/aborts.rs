@@ -68,8 +68,8 @@ async fn they_leave_no_permit_and_no_waiter() {
     }
 }
 
-/// A function that is dropped gives nothing back, as one that has ended well does not. Whoever waits
-/// is denied at its time, since other processes may give back.
+/// A function that is dropped gives nothing back, as one that has ended well does not. Whoever
+/// waits is denied at its time, since other processes may give back.
 #[tokio::test(start_paused = true)]
 async fn what_is_dropped_stays_charged() {
     for drops in [true, false] {

@@ -108,8 +108,8 @@ async fn what_answers_a_failure_is_alike_in_a_layer() {
     }
 }
 
-/// A callback that wants to hear of failures that a fallback has answered hears of them, as often as
-/// in a layer.
+/// A callback that wants to hear of failures that a fallback has answered hears of them, as often
+/// as in a layer.
 #[tokio::test(start_paused = true)]
 async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
     static HEARD: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Rules that change, are switched off or go away while calls wait and run: law 16, and no permit or
-//! charge is lost.
+//! Rules that change, are switched off or go away while calls wait and run: law 16, and no permit
+//! or charge is lost.
 
 use axum::Router;
 use axum::routing::any;

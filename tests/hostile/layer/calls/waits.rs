@@ -45,8 +45,8 @@ async fn in_vain() {
     }
 }
 
-/// A rule gives nothing back: whoever waits behind a request, or a call, that waited, too, is denied
-/// at once. Nothing can settle the charge of a call, either.
+/// A rule gives nothing back: whoever waits behind a request, or a call, that waited, too, is
+/// denied at once. Nothing can settle the charge of a call, either.
 #[tokio::test(start_paused = true)]
 async fn behind_what_runs_nothing_comes_back() {
     for holder_waits in [Duration::ZERO, PATIENT] {
@@ -94,8 +94,8 @@ async fn no_time_at_all_asks_once() {
     assert_eq!((counted.waited, counted.waiting), (0, 0));
 }
 
-/// Of all calls of a path 1,024 may wait, and a quarter of them of one key: the others are denied at
-/// once, and places come back.
+/// Of all calls of a path 1,024 may wait, and a quarter of them of one key: the others are denied
+/// at once, and places come back.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_that_waits_is_bounded() {
     let limits = paused(at_a_time(1));

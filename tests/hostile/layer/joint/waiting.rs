@@ -44,8 +44,8 @@ quotas = [
     assert_eq!(left(&limits, keys("u3", "x")).await, [5, 1, 90]);
 }
 
-/// Users who are denied for an hour wait in front of others at the same address: their denials answer
-/// nobody else.
+/// Users who are denied for an hour wait in front of others at the same address: their denials
+/// answer nobody else.
 #[tokio::test]
 async fn users_without_units_hold_nobody_up() {
     const FILE: &str = r#"

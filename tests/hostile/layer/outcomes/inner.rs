@@ -13,8 +13,8 @@ fn nested(outer: &RateLimitLayer, inner: &RateLimitLayer) -> Wrapped {
     around(outer, wrap(inner))
 }
 
-/// An inner layer of the same limits denies, by gRPC, and behind a layer that admitted: two rules in
-/// a row do not both count such a request.
+/// An inner layer of the same limits denies, by gRPC, and behind a layer that admitted: two rules
+/// in a row do not both count such a request.
 #[tokio::test]
 async fn a_denial_within_gives_back() {
     let limits = Limits::new([of("outer", 50, &["grpc-5"]), of("inner", 0, &[])]);

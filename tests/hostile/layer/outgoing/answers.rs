@@ -93,8 +93,8 @@ async fn what_says_nothing_holds_nothing() {
     }
 }
 
-/// A refusal whose time cannot be read holds a key shortly, for a second at most, and one whose time
-/// is over may hold it, too.
+/// A refusal whose time cannot be read holds a key shortly, for a second at most, and one whose
+/// time is over may hold it, too.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_is_unclear_holds_shortly() {
     let long = [b"retry-after: ", &[b'x'; 64 * 1024][..]].concat();

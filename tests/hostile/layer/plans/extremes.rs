@@ -5,8 +5,8 @@ use redis::Commands;
 
 use super::*;
 
-/// Units beyond 2^53 in a window of ten years, which a double does not hold. Not of a log: it counts
-/// modulo 2^52 units, and other plans may charge more than its max.
+/// Units beyond 2^53 in a window of ten years, which a double does not hold. Not of a log: it
+/// counts modulo 2^52 units, and other plans may charge more than its max.
 #[tokio::test]
 async fn the_largest_numbers_along_the_longest_window() {
     let stores = Stores::start().await;
