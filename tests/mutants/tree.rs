@@ -120,8 +120,9 @@ impl Tree {
             true => &["-p", "tidegate-macro-tests"],
             false => &["-p", "tidegate", "-p", "tidegate-tests"],
         };
-        let (settings, options): (Vec<_>, Vec<_>) =
-            tests.split_whitespace().partition(|word| word.contains('='));
+        let (settings, options): (Vec<_>, Vec<_>) = tests
+            .split_whitespace()
+            .partition(|word| word.contains('='));
         let settings = settings.iter().filter_map(|word| word.split_once('='));
         // Whatever hangs is ended.
         let output = Command::new("timeout")

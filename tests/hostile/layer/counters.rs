@@ -19,7 +19,7 @@ use kit::random;
 use kit::stub::Stub;
 use kit::{
     HOUR, PATIENT, TIMEOUT, app, behind, connect, eventually, millis, owned_rule, paused_runtime,
-    per_hour, quota, runtime,
+    per_hour, quota, still_runtime,
 };
 use tidegate::callback::AlsoWithFallback;
 use tidegate::decision::{QuotaState, Source, Verdict};
@@ -596,7 +596,7 @@ async fn refunds_that_fail_or_come_late() {
 /// the names of today.
 #[test]
 fn names_that_change_all_the_time() {
-    let runtime = runtime();
+    let runtime = still_runtime();
     let limits = limits([per_hour("a", 0)], memory());
     let app = app(limits.layer("a"));
     let mut rounds = 0..;
@@ -763,7 +763,7 @@ fn denials_while_rules_are_replaced() {
     let seen = std::thread::scope(|scope| {
         let clients = (0..3).map(|_| {
             scope.spawn(|| {
-                let runtime = runtime();
+                let runtime = still_runtime();
                 let mut seen = [0_u64; 2];
                 let by = |denied: Denied| {
                     let name = denied.rule.policies()[0].name().to_owned();
@@ -845,7 +845,7 @@ fn everything_at_once() {
     for thread in 0..4 {
         let (limits, sender) = (limits.clone(), sender.clone());
         std::thread::spawn(move || {
-            let runtime = runtime();
+            let runtime = still_runtime();
             for round in 0..400 {
                 let path = format!("{thread}-{}", round % 50);
                 let app = app(limits.layer(&path));

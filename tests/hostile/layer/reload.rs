@@ -18,7 +18,7 @@ use tidegate::{Limits, RateLimitLayer, Rule, Rules};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{sleep, timeout};
 
-use kit::{HOUR, LimitsFile, PATIENT, eventually, millis, paused_runtime, per_hour, runtime};
+use kit::{HOUR, LimitsFile, PATIENT, eventually, millis, paused_runtime, per_hour, still_runtime};
 
 /// A change applies after 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);
@@ -305,7 +305,7 @@ fn a_call_that_hangs_holds_up_no_watcher() {
     let mut holder = Command::new("python3");
     let holder = holder.args(["-c", HOLD]).arg(&service.file).spawn();
     let mut holder = holder.expect("python runs");
-    let runtime = runtime();
+    let runtime = still_runtime();
     let is_seen = runtime.block_on(async {
         let held = service.beside("limits.toml.held");
         eventually("the file is held", async || held.exists()).await;

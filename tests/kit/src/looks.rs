@@ -28,17 +28,10 @@ pub fn counters(limits: &Limits, path: &str) -> RuleSnapshot {
     snapshot.rule(path).expect("it was used").clone()
 }
 
-/// The names of all keys of this pattern.
-pub fn keys(server: &Redis, pattern: &str) -> Vec<String> {
-    let mut connection = server.connection();
-    let keys = redis::cmd("KEYS").arg(pattern).query(&mut connection);
-    keys.expect("the keys")
-}
-
 /// The members of all sets of permits on a server.
 pub fn permits_held(server: &Redis) -> u64 {
     let mut connection = server.connection();
-    let names = keys(server, "*~permits").into_iter();
+    let names = crate::keys(server, "*~permits").into_iter();
     let counts = names.map(|name| redis::cmd("ZCARD").arg(name).query::<u64>(&mut connection));
     counts.map(|count| count.expect("a set")).sum()
 }

@@ -182,13 +182,7 @@ pub fn at_once<T>(future: impl IntoFuture<Output = T>) -> T {
     answer.expect("the answer is there at once")
 }
 
-/// A runtime of one thread, with all that it may have.
-pub fn runtime() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime")
-}
-
-/// The same, and its time passes only where the test waits.
+/// A runtime without a thread, whose time passes only where the test waits.
 pub fn paused_runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build();

@@ -10,7 +10,7 @@ use kit::full_log::Log;
 use kit::http::call;
 use kit::proxy::{FlightFault, Part};
 use kit::stub::Stub;
-use kit::{LimitsFile, at_once, calls, roomy, run, runtime};
+use kit::{LimitsFile, at_once, calls, roomy, run, still_runtime};
 use tidegate::key::{Forwarding, KeyError, PeerAddr};
 use tidegate::rule::Share;
 use tidegate::store::{Capabilities, Condition};
@@ -143,7 +143,7 @@ fn eight_threads_find_the_same() {
     };
     let of_thread = || {
         let log = Log::start();
-        let runtime = runtime();
+        let runtime = still_runtime();
         barrier.wait();
         runtime.block_on(requests(50));
         barrier.wait();
@@ -181,14 +181,14 @@ fn the_runtime_of_the_first_request_ends() {
     let app = catch_all(&limits, "login");
     let log = Log::start();
     let mut lines = Vec::new();
-    runtime().block_on(ask(&app, &[]));
-    runtime().block_on(eventually("the log is told", async || {
+    still_runtime().block_on(ask(&app, &[]));
+    still_runtime().block_on(eventually("the log is told", async || {
         sleep(millis(500)).await;
         ask(&app, &[]).await;
         lines.extend(warned(&log));
         told(&lines, "\"unused\"") > 0
     }));
-    runtime().block_on(ask(&app, &[]));
+    still_runtime().block_on(ask(&app, &[]));
     lines.extend(warned(&log));
     assert_eq!(kinds(&limits), [Kind::UnusedRule]);
     assert_eq!(told(&lines, "\"unused\""), 1, "{lines:#?}");

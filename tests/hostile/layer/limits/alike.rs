@@ -510,7 +510,7 @@ fn check_story(
         let runtime = if is_paused {
             paused_runtime()
         } else {
-            runtime()
+            still_runtime()
         };
         runtime.block_on(async {
             let clock = ManualClock::default();

@@ -378,7 +378,7 @@ fn from_several_runtimes() {
     let limits = Limits::new([hourly("a", 100)]).store(home.block_on(store_on(&server)));
     let visits = || {
         let ten_visits = (0..10).map(|_| {
-            runtime().block_on(async {
+            still_runtime().block_on(async {
                 let asked = (0..5).map(|_| limits.check("a", "k").into_future());
                 let answers = join_all(asked).await;
                 answers.iter().filter(|it| it.is_ok()).count()

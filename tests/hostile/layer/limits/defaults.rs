@@ -335,7 +335,7 @@ fn everybody_at_once() {
                 Headers::None
             };
             let (mine, ask) = (limits.clone().headers(headers), &ask);
-            scope.spawn(move || runtime().block_on(ask(mine, is_legacy)))
+            scope.spawn(move || still_runtime().block_on(ask(mine, is_legacy)))
         });
         let threads: Vec<_> = threads.collect();
         scope.spawn(|| {

@@ -21,7 +21,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kit::stub::Stub;
 use kit::{
-    LimitsFile, PATIENT, Redis, at_once, left, millis, per_hour as hourly, quota, runtime, words,
+    LimitsFile, PATIENT, Redis, at_once, left, millis, per_hour as hourly, quota, still_runtime,
+    words,
 };
 use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
 use tidegate::layer::Refused;

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use kit::cluster::{Cluster, Plan};
 use kit::workers::{instructions, start_worker};
-use kit::{check_expiries, eventually, runtime};
+use kit::{check_expiries, eventually, still_runtime};
 
 use super::let_through::{in_time, obeys};
 use super::*;
@@ -233,7 +233,7 @@ fn outside_of_a_runtime_nothing_breaks_and_later_it_works() {
 fn a_page_goes_on_in_another_runtime() {
     let app = App::new(Page::allow_changes);
     for _ in 0..3 {
-        runtime().block_on(async {
+        still_runtime().block_on(async {
             let before = app.view("now").await["tick"].as_u64().expect("a number");
             let goes_on = |it: &Value| it["tick"].as_u64() >= Some(before + 2);
             app.wait("now", Duration::from_secs(5) + SLACK, goes_on)
