@@ -13,6 +13,7 @@ pub mod lock_oracle;
 pub mod log;
 mod looks;
 pub mod map;
+pub mod oracle;
 pub mod page;
 pub mod process;
 pub mod proxy;
@@ -21,8 +22,10 @@ pub mod redisson;
 pub mod sentinels;
 mod server;
 pub mod stalls;
+pub mod steps;
 pub mod stub;
 mod tasks;
+pub mod windows;
 pub mod workers;
 mod world;
 

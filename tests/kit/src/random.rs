@@ -12,6 +12,11 @@ static OF_THE_RUN: LazyLock<u64> = LazyLock::new(|| {
     })
 });
 
+/// What `TIDEGATE_SEED` says, or 0.
+pub fn of_the_run() -> u64 {
+    *OF_THE_RUN
+}
+
 /// The seed to use instead of a test's own one, which it is unless the run has a seed.
 pub fn seed(own: u64) -> u64 {
     own ^ OF_THE_RUN.wrapping_mul(0xd1b5_4a32_d192_ed03)

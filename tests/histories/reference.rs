@@ -1,0 +1,530 @@
+//! What the targets are compared with: the pure functions, one count for each name, and the oracle
+//! beside each. Laws that speak of what would be are put to the test on copies of a count.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kit::oracle::{Terms, limit};
+use kit::steps::{Aim, Broken, History, Kind, Limit, Setup, Spec, Step, Theme, micros, part_of};
+use tidegate::decision::{Receipt, Verdict};
+use tidegate::{Decision, Quota, Rule, Take};
+
+use crate::counted::Counted;
+use crate::joint::Permits;
+
+/// What a run met. A law that was never put to the test holds for nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(RefCell<BTreeMap<&'static str, u64>>);
+
+impl Seen {
+    pub(crate) fn note_if(&self, condition: bool, what: &'static str) {
+        *self.0.borrow_mut().entry(what).or_default() += u64::from(condition);
+    }
+
+    /// So many times at least.
+    pub(crate) fn expect(&self, least: u64, what: &'static str) {
+        let met = self.0.borrow().get(what).copied().unwrap_or(0);
+        assert!(met >= least, "only {met} of {least} {what}: {self:?}");
+    }
+}
+
+/// What is asked, made definite.
+#[derive(Clone)]
+pub(crate) enum Act {
+    /// At these costs, in one call.
+    Take(Vec<u64>),
+    /// Up to so many units of the charge with this number.
+    Refund(usize, u64),
+    Owe(u64, Option<u64>),
+    Reset,
+    Hold(Duration),
+    /// The permit of a charge goes back.
+    Release(usize),
+    Renew(usize),
+}
+
+/// Of a quota what remains, when it is whole, and whether it denied the take.
+pub(crate) type State = (u64, Duration, bool);
+
+pub(crate) fn states(decision: &Decision) -> Vec<State> {
+    let states = decision.quotas().iter();
+    states
+        .map(|it| (it.remaining(), it.reset_after(), it.is_exceeded()))
+        .collect()
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fact {
+    /// With the receipt where it is one that all give alike.
+    Decided(Verdict, Vec<State>, Option<Receipt>),
+    Units(u64),
+    /// Whether something was forgotten for sure.
+    Reset(bool),
+    Held(Duration),
+}
+
+/// One step of a history as it is played.
+#[derive(Clone)]
+pub(crate) struct Played {
+    pub(crate) now: u64,
+    pub(crate) spec: Rc<Spec>,
+    pub(crate) plan: usize,
+    /// Which keys of several subjects are asked about.
+    pub(crate) keys: u16,
+    /// Of the rule now, or the one under which a charge was taken.
+    pub(crate) take: Take,
+    pub(crate) act: Act,
+    pub(crate) facts: Vec<Fact>,
+}
+
+impl Debug for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {}, plan {}: ", self.now, self.plan)?;
+        match &self.act {
+            Act::Take(costs) => write!(f, "take {costs:?}")?,
+            Act::Refund(charge, units) => write!(f, "give back {units} of charge {charge}")?,
+            Act::Owe(units, at_most) => write!(f, "owe {units}, at most {at_most:?}")?,
+            Act::Reset => write!(f, "reset")?,
+            Act::Hold(time) => write!(f, "hold {time:?}")?,
+            Act::Release(charge) => write!(f, "end charge {charge}")?,
+            Act::Renew(charge) => write!(f, "renew charge {charge}")?,
+        }
+        for fact in &self.facts {
+            match fact {
+                Fact::Decided(verdict, quotas, _) => {
+                    let left = quotas
+                        .iter()
+                        .map(|(left, whole, _)| format!("{left} {whole:?}"));
+                    write!(f, "; {verdict:?} {:?}", left.collect::<Vec<_>>())?;
+                }
+                other => write!(f, "; {other:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The story until then, line by line.
+pub(crate) fn story(setup: &Setup, played: &[Played]) -> String {
+    let mut told = format!("\n  {:?}, from {}", setup.theme, setup.start);
+    let mut spec = None;
+    for one in played {
+        if spec.as_ref() != Some(&one.spec) {
+            told += &format!("\n  rule {:?}", one.spec);
+            spec = Some(Rc::clone(&one.spec));
+        }
+        told += &format!("\n  {one:?}");
+    }
+    told
+}
+
+/// A take that was charged.
+pub(crate) struct Charge {
+    pub(crate) take: Take,
+    pub(crate) spec: Rc<Spec>,
+    pub(crate) cost: u64,
+    /// Of each count, and its number in the ledger.
+    pub(crate) receipts: Vec<(Receipt, usize)>,
+    pub(crate) is_back: bool,
+}
+
+/// Plays a history.
+pub(crate) struct Reference<'a> {
+    setup: &'a Setup,
+    pub(crate) seen: &'a Seen,
+    path: String,
+    pub(crate) spec: Rc<Spec>,
+    rule: Arc<Rule>,
+    pub(crate) plan: usize,
+    /// Code gave quotas under this rule.
+    has_given: bool,
+    keys: u16,
+    pub(crate) now: u64,
+    /// The time that passed, whatever the clock says.
+    pub(crate) truth: u64,
+    pub(crate) counts: HashMap<String, Counted>,
+    pub(crate) permits: Permits,
+    held_until: u64,
+    pub(crate) charges: Vec<Charge>,
+    last: Option<(Decision, Vec<Quota>)>,
+    pub(crate) played: Vec<Played>,
+}
+
+/// The outcome of a history: what was played until it broke a law, if it did.
+pub(crate) struct Outcome {
+    pub(crate) played: Vec<Played>,
+    pub(crate) result: Result<(), Broken>,
+}
+
+pub(crate) fn play(history: &History, seen: &Seen) -> Outcome {
+    static PATHS: AtomicUsize = AtomicUsize::new(0);
+    let path = format!("h{}", PATHS.fetch_add(1, Ordering::Relaxed));
+    let spec = Rc::new(history.setup.specs[0].clone());
+    let mut reference = Reference {
+        setup: &history.setup,
+        seen,
+        rule: spec.rule(&path),
+        path,
+        spec,
+        plan: 0,
+        has_given: false,
+        keys: 0,
+        now: history.setup.start,
+        truth: history.setup.start,
+        counts: HashMap::new(),
+        permits: Permits::default(),
+        held_until: 0,
+        charges: Vec::new(),
+        last: None,
+        played: Vec::new(),
+    };
+    let mut steps = history.steps.iter();
+    let result = steps.try_for_each(|step| reference.step(*step));
+    let result = result.and_then(|()| reference.check_traces());
+    let result = result.map_err(|broken| {
+        let told = story(&history.setup, &reference.played);
+        format!("{broken}{told}")
+    });
+    Outcome {
+        played: reference.played,
+        result,
+    }
+}
+
+impl Reference<'_> {
+    fn aim(&self) -> Aim {
+        let last = self.last.as_ref().map(|(last, _)| last);
+        let quotas = self.spec.under(self.plan).iter();
+        let quotas: Vec<Quota> = quotas.filter_map(|limit| limit.quota).collect();
+        let way = self.spec.way;
+        let stamps = self
+            .charges
+            .iter()
+            .filter_map(|charge| charge.receipts.first());
+        Aim {
+            now: self.now,
+            stamps: stamps
+                .map(|(receipt, _)| receipt.stamp())
+                .filter(|it| *it > 0)
+                .collect(),
+            retry: last.and_then(Decision::retry_after),
+            reset: last.map(Decision::reset_after),
+            left: last.map_or(1, Decision::remaining),
+            limit: quotas.iter().map(|it| limit(way, it)).min().unwrap_or(0),
+            quotas,
+            sub_windows: way.sub_windows,
+        }
+    }
+
+    fn wait_until(&mut self, instant: u64) {
+        self.truth += instant - self.now;
+        self.now = instant;
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), Broken> {
+        let theme = self.setup.theme;
+        let kind = theme.kind(step);
+        self.keys = step.other / 64;
+        self.wait_until(self.aim().instant(step.wait));
+        let plan = theme.plan(step, self.plan, &self.spec);
+        self.seen.note_if(plan != self.plan, "changes of the plan");
+        self.plan = plan;
+        self.has_given |= self.spec.is_given(plan);
+        if kind == Kind::Reload {
+            self.reload(step)?;
+        }
+        if kind == Kind::Clock {
+            self.clock(step);
+        }
+        let aim = self.aim();
+        match kind {
+            Kind::Refund => match self.charge_of(step) {
+                Some(number) => {
+                    let units = part_of(self.charges[number].cost, step.size);
+                    self.refund(number, units)
+                }
+                None => self.take(&[aim.cost(step.size)]),
+            },
+            Kind::Release => match self.charge_of(step) {
+                Some(number) => self.end(number, step.size % 4 > 0),
+                None => self.take(&[aim.cost(step.size)]),
+            },
+            Kind::Owe => self.owe(aim.owed(step)),
+            Kind::Reset => self.reset(),
+            Kind::Hold => self.hold(step),
+            Kind::Batch => self.take(&aim.costs(step)),
+            Kind::Peek => self.take(&[0]),
+            Kind::Undo => self.undo(step),
+            Kind::Take | Kind::Reload | Kind::Clock => self.take(&[aim.cost(step.size)]),
+        }
+    }
+
+    fn reload(&mut self, step: Step) -> Result<(), Broken> {
+        let specs = &self.setup.specs;
+        let next = &specs[usize::from(step.other % 64) % specs.len()];
+        if *next == *self.spec {
+            return Ok(());
+        }
+        self.seen.note_if(true, "reloads");
+        let before = Rc::clone(&self.spec);
+        self.spec = Rc::new(next.clone());
+        self.rule = self.spec.rule(&self.path);
+        self.has_given = self.spec.is_given(self.plan);
+        if self.spec.way == before.way && !self.spec.is_joint() {
+            let [old, new] = [&before, &self.spec].map(|spec| self.terms(spec, self.plan, None));
+            let counts = self.counts.values();
+            for counted in counts.filter(|it| it.algorithm() == self.spec.way.algorithm) {
+                let broken = counted.switch(self.now, &old, &new, self.seen);
+                broken.map_err(|broken| format!("{broken}, now {:?}", self.spec))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The clock steps, which is no time that passes.
+    fn clock(&mut self, step: Step) {
+        let by = self.aim().clock_step(step);
+        let is_ahead = self.setup.theme == Theme::Clock && step.size.is_multiple_of(2);
+        self.now = match is_ahead {
+            true => self.now.saturating_add_signed(by),
+            false => self.now.saturating_add_signed(-by),
+        };
+        self.seen.note_if(is_ahead, "clocks ahead");
+        self.seen.note_if(!is_ahead, "clocks that went back");
+        self.counts
+            .values_mut()
+            .for_each(|it| it.clock_steps(is_ahead));
+    }
+
+    /// One of the latest takes that were charged and not given back.
+    fn charge_of(&self, step: Step) -> Option<usize> {
+        let charged = (0..self.charges.len()).filter(|at| !self.charges[*at].is_back);
+        let charged: Vec<_> = charged.collect();
+        let most = if self.setup.theme == Theme::Longer {
+            20
+        } else {
+            6
+        };
+        let back = usize::from(step.other / 8) % charged.len().clamp(1, most);
+        charged.iter().rev().nth(back).copied()
+    }
+
+    /// Under what one of its counts is asked: of a subject and perhaps of requests instead of
+    /// units.
+    pub(crate) fn terms(&self, spec: &Spec, plan: usize, count: Option<(&str, bool)>) -> Terms {
+        let is_of_count = |limit: &&Limit| match count {
+            None => true,
+            Some((subject, has_own_cost)) => {
+                limit.subject == Some(subject) && limit.has_own_cost == has_own_cost
+            }
+        };
+        let of = |limits: &mut dyn Iterator<Item = &Limit>| -> Vec<Quota> {
+            limits
+                .filter(is_of_count)
+                .filter_map(|it| it.quota)
+                .collect()
+        };
+        let own = of(&mut spec.under(plan).iter());
+        Terms {
+            way: spec.way,
+            counted: of(&mut spec.all()).into(),
+            own,
+            lease: u64::try_from(spec.lease.as_micros()).expect("short"),
+            is_given: spec.is_given(plan) || self.has_given,
+        }
+    }
+
+    fn current(&self) -> Option<Take> {
+        self.spec.take(&self.rule, self.plan, self.keys, self.has_given)
+    }
+
+    pub(crate) fn note(&mut self, take: &Take, act: Act, facts: Vec<Fact>) {
+        self.played.push(Played {
+            now: self.now,
+            spec: Rc::clone(&self.spec),
+            plan: self.plan,
+            keys: self.keys,
+            take: take.clone(),
+            act,
+            facts,
+        });
+    }
+
+    fn take(&mut self, costs: &[u64]) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        self.note(&take, Act::Take(costs.to_vec()), Vec::new());
+        for cost in costs {
+            let take = take.clone().with_cost(*cost);
+            let fact = match self.spec.is_joint() {
+                true => self.joint_take(&take)?,
+                false => self.single_take(&take)?,
+            };
+            self.played
+                .last_mut()
+                .expect("it is there")
+                .facts
+                .push(fact);
+        }
+        self.seen.note_if(costs.len() > 1, "batches");
+        Ok(())
+    }
+
+    fn single_take(&mut self, take: &Take) -> Result<Fact, Broken> {
+        let (now, cost) = (self.now, take.cost());
+        let terms = self.terms(&self.spec, self.plan, None);
+        let left = Duration::from_micros(self.held_until.saturating_sub(now));
+        let counted = self
+            .counts
+            .entry(take.name(""))
+            .or_insert_with(|| Counted::new(terms.way));
+        let is_held = !left.is_zero() && cost > 0;
+        if is_held {
+            // Nothing is charged, and quotas that deny for longer say so.
+            let verdict = counted.would(now, take, cost).verdict();
+            let told = match verdict {
+                Verdict::Allowed => 0,
+                _ => cost,
+            };
+            let told = states(&counted.would(now, take, told));
+            let verdict = match verdict {
+                Verdict::Denied { retry_after } if retry_after > left => verdict,
+                Verdict::Never => verdict,
+                _ => Verdict::OnHold { retry_after: left },
+            };
+            self.seen.note_if(true, "held");
+            return Ok(Fact::Decided(verdict, told, None));
+        }
+        let (decision, number) = counted.take(now, self.truth, &terms, take, self.seen)?;
+        if let (Some(receipt), Some(number)) = (decision.receipt(), number) {
+            self.charges.push(Charge {
+                take: take.clone(),
+                spec: Rc::clone(&self.spec),
+                cost,
+                receipts: vec![(receipt, number)],
+                is_back: false,
+            });
+        }
+        let fact = Fact::Decided(decision.verdict(), states(&decision), decision.receipt());
+        self.last = Some((decision, terms.own));
+        Ok(fact)
+    }
+
+    fn refund(&mut self, number: usize, units: u64) -> Result<(), Broken> {
+        let charge = &mut self.charges[number];
+        charge.is_back = true;
+        let (take, spec, cost) = (charge.take.clone(), Rc::clone(&charge.spec), charge.cost);
+        let receipts = charge.receipts.clone();
+        let take = take.with_cost(units);
+        self.note(&take, Act::Refund(number, units), Vec::new());
+        let back = match spec.is_joint() {
+            true => self.joint_refund(&take, cost, &receipts)?,
+            false => {
+                let terms = self.terms(&self.spec, self.plan, None);
+                let peek = self.current();
+                let peek = peek.filter(|_| self.spec.way.algorithm == spec.way.algorithm);
+                let counted = self.counts.get_mut(&take.name("")).expect("it was charged");
+                let (receipt, of_ledger) = &receipts[0];
+                let of = (receipt, *of_ledger, units);
+                counted.refund(
+                    self.now,
+                    of,
+                    peek.as_ref().map(|it| (it, &terms)),
+                    self.seen,
+                )?
+            }
+        };
+        self.played.last_mut().expect("it is there").facts = vec![Fact::Units(back)];
+        Ok(())
+    }
+
+    fn owe(&mut self, (units, at_most): (u64, Option<u64>)) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        let at_most = if self.spec.is_joint() { None } else { at_most };
+        let units = if self.spec.is_joint() {
+            units % 1_000
+        } else {
+            units
+        };
+        let take = take.with_cost(units);
+        self.note(&take, Act::Owe(units, at_most), Vec::new());
+        let charged = match self.spec.is_joint() {
+            true => self.joint_owe(&take)?,
+            false => {
+                let terms = self.terms(&self.spec, self.plan, None);
+                let way = terms.way;
+                let counted = self.counts.entry(take.name(""));
+                let counted = counted.or_insert_with(|| Counted::new(way));
+                counted.owe(self.now, &terms, &take, (units, at_most), self.seen)?
+            }
+        };
+        self.played.last_mut().expect("it is there").facts = vec![Fact::Units(charged)];
+        Ok(())
+    }
+
+    /// Stores have no count of what was never charged. A microsecond passes since the memory store
+    /// has none either of what was forgotten, as Redis and the pure algorithm do.
+    fn reset(&mut self) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        let mut has_counted = false;
+        for count in take.counts() {
+            if let Some(counted) = self.counts.get_mut(&count.name("")) {
+                has_counted |= counted.reset(self.now)?;
+            }
+        }
+        has_counted |= self.held_until > self.now;
+        self.held_until = 0;
+        let has_counted = has_counted && !self.spec.is_joint();
+        self.note(&take, Act::Reset, vec![Fact::Reset(has_counted)]);
+        self.seen.note_if(true, "resets");
+        self.wait_until(self.now + 1);
+        Ok(())
+    }
+
+    fn hold(&mut self, step: Step) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        // No time only asks.
+        let times = [700, 0, 1, 90_000, 2_000_000, 70_000_000];
+        let time = Duration::from_micros(times[usize::from(step.size % 6)]);
+        self.held_until = self.held_until.max(self.now + micros(Some(time)));
+        let left = Duration::from_micros(self.held_until - self.now);
+        self.note(&take, Act::Hold(time), vec![Fact::Held(left)]);
+        Ok(())
+    }
+
+    /// Takes at this instant that are given back at once, on a copy that is asked all that comes:
+    /// they leave no trace.
+    fn undo(&mut self, step: Step) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        let costs = self.aim().costs(step);
+        if let Some(counted) = self.counts.get_mut(&take.name("")) {
+            counted.undo(
+                self.now,
+                &take,
+                &costs[..costs.len().min(4)],
+                step.size,
+                self.seen,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check_traces(&self) -> Result<(), Broken> {
+        self.counts.values().try_for_each(Counted::check_traces)
+    }
+}

@@ -1,0 +1,123 @@
+//! What plays the same histories as the pure functions. Each is an adapter: it makes calls of the
+//! steps, and facts of the answers.
+
+mod checks;
+mod http;
+mod stores;
+
+pub(crate) use checks::Checks;
+pub(crate) use http::Http;
+pub(crate) use stores::StoreTarget;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kit::steps::Broken;
+use tidegate::decision::{Receipt, Source, Verdict};
+use tidegate::rule::Quotas;
+use tidegate::{Decision, Limits};
+
+use crate::reference::{Act, Fact, Played, states};
+
+/// Something that counts.
+pub(crate) trait Target {
+    fn name(&self) -> &str;
+
+    /// What it answers to a step; `None` for one that it lacks.
+    async fn play(&mut self, step: &Played) -> Option<Vec<Fact>>;
+}
+
+/// Plays a history to its end, or to where the answers differ. Returns how many steps it played,
+/// and how many of a kind that it lacks it left out.
+pub(crate) async fn compare(
+    target: &mut impl Target,
+    played: &[Played],
+) -> Result<(u64, u64), (usize, Broken)> {
+    let (mut number, mut left_out) = (0, 0);
+    for (at, step) in played.iter().enumerate() {
+        match target.play(step).await {
+            None => left_out += 1,
+            Some(facts) => {
+                number += 1;
+                if is_stricter(&played[..=at], &facts) {
+                    return Ok((number, left_out));
+                }
+                if !are_alike(step, &facts) {
+                    let name = target.name();
+                    return Err((
+                        at,
+                        format!("{name} answers {facts:?} at last, not as it should"),
+                    ));
+                }
+            }
+        }
+    }
+    Ok((number, left_out))
+}
+
+/// Whether a cached denial is of a rule that was changed before it was charged: its wait may have
+/// been longer than need be. From there on it counts in another way.
+fn is_stricter(played: &[Played], facts: &[Fact]) -> bool {
+    let is_cached = |fact: &Fact| matches!(fact, Fact::Decided(Verdict::Denied { .. }, told, _) if told.is_empty());
+    let (step, mut others) = (&played[played.len() - 1], played.iter());
+    let was_changed = others.any(|it| it.spec != step.spec || it.plan != step.plan);
+    was_changed && facts.iter().any(is_cached) && !are_alike(step, facts)
+}
+
+fn are_alike(step: &Played, facts: &[Fact]) -> bool {
+    let are_alike = |expected: &Fact, got: &Fact| match (expected, got) {
+        // A cached denial tells what was so when it was made: others may have taken more since.
+        (Fact::Decided(verdict, ..), Fact::Decided(got, told, None)) if told.is_empty() => {
+            *verdict != Verdict::Allowed && wait(*got) <= wait(*verdict)
+        }
+        (Fact::Decided(verdict, states, receipt), Fact::Decided(got, told, of_got)) => {
+            let has_receipt = receipt.is_none() || of_got.is_none() || receipt == of_got;
+            let is_charged = *verdict == Verdict::Allowed || of_got.is_none();
+            verdict == got && states == told && has_receipt && is_charged
+        }
+        // It may still have what counts no longer.
+        (Fact::Reset(expected), Fact::Reset(got)) => *got || !expected,
+        // One whose lease has ended may be there still, and counts no more.
+        (Fact::Units(0), Fact::Units(_)) if matches!(step.act, Act::Release(_)) => true,
+        _ => expected == got,
+    };
+    let mut pairs = step.facts.iter().zip(facts);
+    step.facts.len() == facts.len() && pairs.all(|(expected, got)| are_alike(expected, got))
+}
+
+/// How long a denied take has to wait.
+fn wait(verdict: Verdict) -> Duration {
+    match verdict {
+        Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => retry_after,
+        Verdict::Busy { retry_after } => retry_after,
+        _ => Duration::MAX,
+    }
+}
+
+/// The quotas of this plan, as code gives them, to the rule in force. All of those of the other
+/// plans are in use before one is chosen.
+fn given(limits: &Limits, step: &Played) -> Option<Arc<Quotas>> {
+    let (spec, rules) = (&step.spec, limits.rules().load());
+    let rule = rules.get(step.take.rule().path()).expect("the rule");
+    let plans = spec.plans.len() + 1..2 * spec.plans.len() + 1;
+    spec.is_given(step.plan).then(|| {
+        let all: Vec<_> = plans
+            .map(|plan| rule.of_quotas(spec.quotas(plan)))
+            .collect();
+        drop(all);
+        spec.quotas(step.plan)
+    })
+}
+
+/// What a decision says, with a receipt unless those of each store differ.
+fn fact(decision: &Decision, receipt: Option<Receipt>, is_joint: bool) -> Fact {
+    let told = match decision.source() {
+        Source::Cache => Vec::new(),
+        _ => states(decision),
+    };
+    Fact::Decided(decision.verdict(), told, receipt.filter(|_| !is_joint))
+}
+
+/// Redis forgets keys by the real time, whatever the history's clock shows: what took this long
+/// proves nothing, since a machine that is busy otherwise may have let a key go that still counts.
+pub(crate) const KEPT: Duration = Duration::from_millis(900);

@@ -1,0 +1,117 @@
+//! Anything behind the trait `Store`.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tidegate::decision::Receipt;
+use tidegate::test_util::ManualClock;
+use tidegate::{Rule, Store, Take};
+
+use super::{Target, fact};
+use crate::joint::is_of_permits;
+use crate::reference::{Act, Fact, Played};
+
+pub(crate) struct StoreTarget {
+    name: &'static str,
+    store: Arc<dyn Store>,
+    clock: ManualClock,
+    /// Its own clock is monotonic: it ends once the clock went back.
+    is_monotonic: bool,
+    is_over: bool,
+    /// It leases units to itself where the rule has a lease, and so counts in another way.
+    leases: bool,
+    /// Of every charge, with the number that the steps give it.
+    receipts: Vec<Receipt>,
+}
+
+impl StoreTarget {
+    pub(crate) fn new(
+        name: &'static str,
+        make: impl FnOnce(ManualClock) -> Arc<dyn Store>,
+    ) -> Self {
+        let clock = ManualClock::default();
+        Self {
+            name,
+            store: make(clock.clone()),
+            clock,
+            is_monotonic: name != "redis",
+            is_over: false,
+            leases: name.contains("wrapped"),
+            receipts: Vec::new(),
+        }
+    }
+
+    async fn owe(&self, take: &Take, at_most: Option<u64>) -> u64 {
+        let take = match at_most {
+            Some(at_most) => {
+                let rule = Rule::clone(take.rule()).with_owe_at_most(at_most);
+                Take::new(Arc::new(rule), take.key().clone()).with_cost(take.cost())
+            }
+            None => take.clone(),
+        };
+        let any = Receipt::new(0, 0, 1);
+        self.store.owe(&take, &any).await.expect("an answer")
+    }
+
+    /// The permit of a charge.
+    fn permit<'a>(&'a self, take: &'a Take, charge: usize) -> (&'a Take, &'a Receipt) {
+        let last = take.counts().last().expect("a count");
+        assert!(is_of_permits(last), "{last:?}");
+        let of_counts = self.receipts[charge].counts();
+        (last, of_counts.last().expect("one for each count"))
+    }
+}
+
+impl Target for StoreTarget {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    async fn play(&mut self, step: &Played) -> Option<Vec<Fact>> {
+        let has_gone_back = step.now < self.clock.now() && self.clock.now() > 1_000_000_000;
+        self.is_over |= self.is_monotonic && has_gone_back;
+        self.is_over |= self.leases && !step.spec.lease.is_zero();
+        if self.is_over {
+            return None;
+        }
+        self.clock.set(step.now);
+        let (store, take) = (&self.store, &step.take);
+        Some(match &step.act {
+            Act::Take(costs) => {
+                let takes = costs.iter().map(|cost| take.clone().with_cost(*cost));
+                let takes: Vec<_> = takes.collect();
+                let decisions = join_all(takes.iter().map(|take| store.take(take))).await;
+                let mut facts = Vec::new();
+                for decision in decisions {
+                    let decision = decision.expect("a decision");
+                    self.receipts.extend(decision.receipt());
+                    facts.push(fact(&decision, decision.receipt(), step.spec.is_joint()));
+                }
+                facts
+            }
+            Act::Refund(charge, units) => {
+                let take = take.clone().with_cost(*units);
+                let back = store.refund(&take, &self.receipts[*charge]).await;
+                vec![Fact::Units(back.expect("an answer"))]
+            }
+            Act::Owe(_, at_most) => vec![Fact::Units(self.owe(take, *at_most).await)],
+            Act::Reset => vec![Fact::Reset(store.reset(take).await.expect("an answer"))],
+            Act::Hold(time) => {
+                vec![Fact::Held(
+                    store.hold(take, *time).await.expect("an answer"),
+                )]
+            }
+            Act::Release(charge) => {
+                let (count, holder) = self.permit(take, *charge);
+                vec![Fact::Units(
+                    store.refund(count, holder).await.expect("an answer"),
+                )]
+            }
+            Act::Renew(charge) => {
+                let (count, holder) = self.permit(take, *charge);
+                store.renew(count, holder).await.expect("an answer");
+                Vec::new()
+            }
+        })
+    }
+}
