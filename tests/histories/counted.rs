@@ -2,13 +2,11 @@
 
 use kit::ensure;
 use kit::oracle::{Ledger, Terms, limit, span_of_memory, window};
-use kit::steps::{Broken, Way, micros};
+use kit::steps::{Broken, Seen, Way, micros};
 use kit::windows::{Spent, too_fast, too_full};
 use tidegate::algorithm::Count;
 use tidegate::decision::{QuotaState, Receipt, Verdict};
 use tidegate::{Algorithm, Decision, Quota, Take};
-
-use crate::reference::Seen;
 
 /// A charge by the time that passed, and by the stamp.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +24,9 @@ pub(crate) struct Counted {
     ledger: Ledger,
     /// Asked only for what is charged: a denied take leaves no trace.
     quiet: Count,
-    /// Written and read again after each step, and dropped when it may be.
+    /// Written and read again behind every step, so that whatever is lost is lost for good.
+    read: Count,
+    /// The same, dropped when it may be.
     stored: Count,
     /// Some takes on it were given back at once.
     undone: Option<Undone>,
@@ -39,9 +39,10 @@ pub(crate) struct Counted {
     trace: Vec<Traced>,
     /// How often the clock went back or ahead.
     jumps: u32,
-    has_gone_ahead: bool,
+    jumps_ahead: u32,
     /// There is no law of windows for it: its rule has changed, or it owes.
     is_untraced: bool,
+    has_laws: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -63,6 +64,7 @@ impl Counted {
             count: Count::default(),
             ledger: Ledger::default(),
             quiet: Count::default(),
+            read: Count::default(),
             stored: Count::default(),
             undone: None,
             alone: Some(Vec::new()),
@@ -70,9 +72,20 @@ impl Counted {
             last: None,
             trace: Vec::new(),
             jumps: 0,
-            has_gone_ahead: false,
+            jumps_ahead: 0,
             is_untraced: false,
+            has_laws: true,
         }
+    }
+
+    /// Whether laws are checked.
+    pub(crate) const fn with_laws(mut self, has_laws: bool) -> Self {
+        self.has_laws = has_laws;
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.count.to_bytes()
     }
 
     pub(crate) const fn algorithm(&self) -> Algorithm {
@@ -95,6 +108,10 @@ impl Counted {
         seen: &Seen,
     ) -> Result<(Decision, Option<usize>), Broken> {
         let (config, quotas, cost) = (take.rule().algorithm(), take.quotas(), take.cost());
+        if !self.has_laws {
+            let decision = self.count.take(config, now, quotas, cost);
+            return Ok((decision, Some(0)));
+        }
         self.is_untraced |= self.last.as_ref().is_some_and(|last| last != terms);
         self.is_untraced |= terms.lease > 0 || terms.counted.len() > terms.own.len();
         self.afresh(now, take, cost, seen)?;
@@ -112,6 +129,11 @@ impl Counted {
         let is_known = self.ledger.is_known(now, terms);
         seen.note_if(!is_known && self.last.is_some(), "counted after a change");
 
+        let read = self.read.take(config, now, quotas, cost);
+        ensure!(
+            read == decision,
+            "{read:?} of what was read, not {decision:?}"
+        );
         let stored = self.stored.take(config, now, quotas, cost);
         let alike = visible(&stored) == visible(&decision);
         ensure!(alike, "{stored:?} of what is stored, not {decision:?}");
@@ -154,7 +176,7 @@ impl Counted {
         self.nobody_refills(now, terms, take, number.is_some(), seen)?;
         self.answers(now, terms, take, &decision, seen)?;
         self.is_remembered_as_long(now, terms, take, &decision)?;
-        self.store(now);
+        self.store(now)?;
         if self.jumps > 0 && number.is_some() {
             self.check_clock(now, truth, terms, take, seen)?;
         }
@@ -182,11 +204,20 @@ impl Counted {
     }
 
     /// A store keeps bytes, and drops what is forgotten.
-    fn store(&mut self, now: u64) {
+    fn store(&mut self, now: u64) -> Result<(), Broken> {
+        let bytes = self.count.to_bytes();
+        let [forgotten, expected] = [&self.read, &self.count].map(Count::forgotten_at);
+        ensure!(forgotten == expected, "{forgotten} for {expected}");
+        ensure!(bytes == self.read.to_bytes(), "other bytes: {bytes:?}");
+        self.read = match Count::from_bytes(&bytes) {
+            Ok(read) => read,
+            Err(error) => return Err(format!("{error}: {bytes:?}")),
+        };
         self.stored = match self.stored.forgotten_at() <= now && self.jumps == 0 {
             true => Count::default(),
             false => Count::from_bytes(&self.stored.to_bytes()).expect("its own bytes"),
         };
+        Ok(())
     }
 
     /// What remains, when to come back, when all is whole again: put to the test on copies, at the
@@ -348,7 +379,15 @@ impl Counted {
     ) -> Result<u64, Broken> {
         let before = look.map(|(take, _)| self.would(now, take, 0));
         let back = self.count.refund(now, receipt, units);
+        if !self.has_laws {
+            return Ok(back);
+        }
         self.ledger.check_refund(now, number, (units, back))?;
+        let read = self.read.refund(now, receipt, units);
+        ensure!(
+            read == back,
+            "{read} given back of what was read, not {back}"
+        );
         let quiet = self.quiet.refund(now, receipt, units);
         ensure!(
             quiet == back,
@@ -360,7 +399,7 @@ impl Counted {
             may_differ,
             "{stored} given back of what is stored, not {back}"
         );
-        self.store(now);
+        self.store(now)?;
         // It may have been given other numbers: what is charged later differs by them.
         self.stored = self.count.clone();
         if let Some(undone) = &mut self.undone {
@@ -414,11 +453,11 @@ impl Counted {
         let charged = self.count.owe(config, now, quotas, units, at_most);
         self.ledger
             .check_owed(now, terms, (units, at_most), charged)?;
-        for copy in [&mut self.quiet, &mut self.stored] {
+        for copy in [&mut self.quiet, &mut self.read, &mut self.stored] {
             let got = copy.owe(config, now, quotas, units, at_most);
             ensure!(got == charged, "{got} charged of a copy, not {charged}");
         }
-        self.store(now);
+        self.store(now)?;
         (self.alone, self.undone) = (None, None);
         self.is_untraced = true;
         if charged > 0 {
@@ -443,6 +482,7 @@ impl Counted {
         }
         let has_counted = self.count.reset(now);
         self.quiet.reset(now);
+        self.read.reset(now);
         self.stored = self.count.clone();
         self.ledger.reset(now);
         let forgotten_at = self.count.forgotten_at();
@@ -452,7 +492,7 @@ impl Counted {
         ensure!(bytes <= 64, "{bytes} bytes are left");
         (self.alone, self.undone) = (None, None);
         self.trace.clear();
-        (self.jumps, self.last) = (0, None);
+        (self.jumps, self.jumps_ahead, self.last) = (0, 0, None);
         Ok(has_counted)
     }
 
@@ -495,7 +535,7 @@ impl Counted {
     pub(crate) fn clock_steps(&mut self, is_ahead: bool) {
         self.ledger.clock_steps();
         self.jumps += 1;
-        self.has_gone_ahead |= is_ahead;
+        self.jumps_ahead += u32::from(is_ahead);
         (self.alone, self.undone) = (None, None);
         // A store whose clock went back has not dropped it.
         self.stored = self.count.clone();
@@ -530,12 +570,8 @@ impl Counted {
                 let Some(most) = most(truth - first.truth) else {
                     continue;
                 };
-                // Only a step ahead lets something leave too early: a quota once more, at most for
-                // each.
-                let more = match self.has_gone_ahead {
-                    true => u128::from(limit) * u128::from(self.jumps),
-                    false => 0,
-                };
+                // Only a step ahead lets something leave too early: each a quota once more, at most.
+                let more = u128::from(limit) * u128::from(self.jumps_ahead);
                 let span = truth - first.truth;
                 ensure!(units <= most + more, "{units} units of {quota:?} in {span}");
                 seen.note_if(units > most, "above a quota after a step ahead");
@@ -570,6 +606,14 @@ impl Counted {
 
     /// Once more over the whole history, in the words of the law, where the rule stayed as it is.
     pub(crate) fn check_traces(&self) -> Result<(), Broken> {
+        if !self.has_laws {
+            return Ok(());
+        }
+        let [quiet, forgotten] = [&self.quiet, &self.count].map(Count::forgotten_at);
+        ensure!(
+            quiet == forgotten,
+            "forgotten at {forgotten}, had nobody asked at {quiet}"
+        );
         let Some(terms) = self
             .last
             .as_ref()

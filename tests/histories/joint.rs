@@ -242,7 +242,7 @@ impl Reference<'_> {
     }
 
     /// A permit goes back, or is renewed.
-    pub(crate) fn end(&mut self, number: usize, is_over: bool) -> Result<(), Broken> {
+    pub(crate) fn end_permit(&mut self, number: usize, is_over: bool) -> Result<(), Broken> {
         let charge = &self.charges[number];
         let (take, receipts) = (charge.take.clone(), charge.receipts.clone());
         let counts = take.counts().iter().zip(receipts);

@@ -1,8 +1,7 @@
 //! What the targets are compared with: the pure functions, one count for each name, and the oracle
 //! beside each. Laws that speak of what would be are put to the test on copies of a count.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,28 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kit::oracle::{Terms, limit};
-use kit::steps::{Aim, Broken, History, Kind, Limit, Setup, Spec, Step, Theme, micros, part_of};
+use kit::steps::{
+    Aim, Broken, History, Kind, Limit, Seen, Setup, Spec, Step, Theme, micros, part_of,
+};
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Decision, Quota, Rule, Take};
 
 use crate::counted::Counted;
 use crate::joint::Permits;
-
-/// What a run met. A law that was never put to the test holds for nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(RefCell<BTreeMap<&'static str, u64>>);
-
-impl Seen {
-    pub(crate) fn note_if(&self, condition: bool, what: &'static str) {
-        *self.0.borrow_mut().entry(what).or_default() += u64::from(condition);
-    }
-
-    /// So many times at least.
-    pub(crate) fn expect(&self, least: u64, what: &'static str) {
-        let met = self.0.borrow().get(what).copied().unwrap_or(0);
-        assert!(met >= least, "only {met} of {least} {what}: {self:?}");
-    }
-}
 
 /// What is asked, made definite.
 #[derive(Clone)]
@@ -151,6 +136,8 @@ pub(crate) struct Reference<'a> {
     pub(crate) counts: HashMap<String, Counted>,
     pub(crate) permits: Permits,
     held_until: u64,
+    /// Whether the laws are checked; of thousands of steps that takes long.
+    pub(crate) has_laws: bool,
     pub(crate) charges: Vec<Charge>,
     last: Option<(Decision, Vec<Quota>)>,
     pub(crate) played: Vec<Played>,
@@ -159,41 +146,53 @@ pub(crate) struct Reference<'a> {
 /// The outcome of a history: what was played until it broke a law, if it did.
 pub(crate) struct Outcome {
     pub(crate) played: Vec<Played>,
+    /// What is left of each count, in bytes.
+    pub(crate) bytes: Vec<Vec<u8>>,
     pub(crate) result: Result<(), Broken>,
 }
 
 pub(crate) fn play(history: &History, seen: &Seen) -> Outcome {
-    static PATHS: AtomicUsize = AtomicUsize::new(0);
-    let path = format!("h{}", PATHS.fetch_add(1, Ordering::Relaxed));
-    let spec = Rc::new(history.setup.specs[0].clone());
-    let mut reference = Reference {
-        setup: &history.setup,
-        seen,
-        rule: spec.rule(&path),
-        path,
-        spec,
-        plan: 0,
-        has_given: false,
-        keys: 0,
-        now: history.setup.start,
-        truth: history.setup.start,
-        counts: HashMap::new(),
-        permits: Permits::default(),
-        held_until: 0,
-        charges: Vec::new(),
-        last: None,
-        played: Vec::new(),
-    };
+    let mut reference = Reference::new(&history.setup, seen);
     let mut steps = history.steps.iter();
     let result = steps.try_for_each(|step| reference.step(*step));
-    let result = result.and_then(|()| reference.check_traces());
-    let result = result.map_err(|broken| {
-        let told = story(&history.setup, &reference.played);
-        format!("{broken}{told}")
-    });
-    Outcome {
-        played: reference.played,
-        result,
+    reference.end(result)
+}
+
+impl<'a> Reference<'a> {
+    pub(crate) fn new(setup: &'a Setup, seen: &'a Seen) -> Self {
+        static PATHS: AtomicUsize = AtomicUsize::new(0);
+        let path = format!("h{}", PATHS.fetch_add(1, Ordering::Relaxed));
+        let spec = Rc::new(setup.specs[0].clone());
+        Self {
+            setup,
+            seen,
+            rule: spec.rule(&path),
+            path,
+            spec,
+            plan: 0,
+            has_given: false,
+            keys: 0,
+            now: setup.start,
+            truth: setup.start,
+            counts: HashMap::new(),
+            permits: Permits::default(),
+            held_until: 0,
+            has_laws: true,
+            charges: Vec::new(),
+            last: None,
+            played: Vec::new(),
+        }
+    }
+
+    pub(crate) fn end(self, result: Result<(), Broken>) -> Outcome {
+        let mut counts = self.counts.values();
+        let result = result.and_then(|()| counts.try_for_each(Counted::check_traces));
+        let told = |broken| format!("{broken}{}", story(self.setup, &self.played));
+        Outcome {
+            result: result.map_err(told),
+            bytes: self.counts.values().map(Counted::bytes).collect(),
+            played: self.played,
+        }
     }
 }
 
@@ -252,7 +251,7 @@ impl Reference<'_> {
                 None => self.take(&[aim.cost(step.size)]),
             },
             Kind::Release => match self.charge_of(step) {
-                Some(number) => self.end(number, step.size % 4 > 0),
+                Some(number) => self.end_permit(number, step.size % 4 > 0),
                 None => self.take(&[aim.cost(step.size)]),
             },
             Kind::Owe => self.owe(aim.owed(step)),
@@ -267,7 +266,11 @@ impl Reference<'_> {
 
     fn reload(&mut self, step: Step) -> Result<(), Broken> {
         let specs = &self.setup.specs;
-        let next = &specs[usize::from(step.other % 64) % specs.len()];
+        self.change(&specs[usize::from(step.other % 64) % specs.len()])
+    }
+
+    /// From now on this rule.
+    pub(crate) fn change(&mut self, next: &Spec) -> Result<(), Broken> {
         if *next == *self.spec {
             return Ok(());
         }
@@ -295,6 +298,11 @@ impl Reference<'_> {
             true => self.now.saturating_add_signed(by),
             false => self.now.saturating_add_signed(-by),
         };
+        self.clock_steps(is_ahead);
+    }
+
+    /// The clock was set.
+    pub(crate) fn clock_steps(&mut self, is_ahead: bool) {
         self.seen.note_if(is_ahead, "clocks ahead");
         self.seen.note_if(!is_ahead, "clocks that went back");
         self.counts
@@ -304,15 +312,18 @@ impl Reference<'_> {
 
     /// One of the latest takes that were charged and not given back.
     fn charge_of(&self, step: Step) -> Option<usize> {
-        let charged = (0..self.charges.len()).filter(|at| !self.charges[*at].is_back);
-        let charged: Vec<_> = charged.collect();
-        let most = if self.setup.theme == Theme::Longer {
-            20
-        } else {
-            6
-        };
-        let back = usize::from(step.other / 8) % charged.len().clamp(1, most);
-        charged.iter().rev().nth(back).copied()
+        let charged = self.charges.iter().filter(|charge| !charge.is_back);
+        let is_longer = self.setup.theme == Theme::Longer;
+        let most = if is_longer { 20 } else { 6 };
+        let back = usize::from(step.other / 8) % charged.count().clamp(1, most);
+        self.charge_before(back)
+    }
+
+    /// The charge that was not given back, before so many others.
+    pub(crate) fn charge_before(&self, others: usize) -> Option<usize> {
+        let charges = self.charges.iter().enumerate().rev();
+        let mut charged = charges.filter(|(_, charge)| !charge.is_back);
+        charged.nth(others).map(|(at, _)| at)
     }
 
     /// Under what one of its counts is asked: of a subject and perhaps of requests instead of
@@ -341,7 +352,8 @@ impl Reference<'_> {
     }
 
     fn current(&self) -> Option<Take> {
-        self.spec.take(&self.rule, self.plan, self.keys, self.has_given)
+        self.spec
+            .take(&self.rule, self.plan, self.keys, self.has_given)
     }
 
     pub(crate) fn note(&mut self, take: &Take, act: Act, facts: Vec<Fact>) {
@@ -356,7 +368,7 @@ impl Reference<'_> {
         });
     }
 
-    fn take(&mut self, costs: &[u64]) -> Result<(), Broken> {
+    pub(crate) fn take(&mut self, costs: &[u64]) -> Result<(), Broken> {
         let Some(take) = self.current() else {
             return Ok(());
         };
@@ -381,10 +393,8 @@ impl Reference<'_> {
         let (now, cost) = (self.now, take.cost());
         let terms = self.terms(&self.spec, self.plan, None);
         let left = Duration::from_micros(self.held_until.saturating_sub(now));
-        let counted = self
-            .counts
-            .entry(take.name(""))
-            .or_insert_with(|| Counted::new(terms.way));
+        let new = || Counted::new(terms.way).with_laws(self.has_laws);
+        let counted = self.counts.entry(take.name("")).or_insert_with(new);
         let is_held = !left.is_zero() && cost > 0;
         if is_held {
             // Nothing is charged, and quotas that deny for longer say so.
@@ -417,7 +427,7 @@ impl Reference<'_> {
         Ok(fact)
     }
 
-    fn refund(&mut self, number: usize, units: u64) -> Result<(), Broken> {
+    pub(crate) fn refund(&mut self, number: usize, units: u64) -> Result<(), Broken> {
         let charge = &mut self.charges[number];
         charge.is_back = true;
         let (take, spec, cost) = (charge.take.clone(), Rc::clone(&charge.spec), charge.cost);
@@ -522,9 +532,5 @@ impl Reference<'_> {
             )?;
         }
         Ok(())
-    }
-
-    fn check_traces(&self) -> Result<(), Broken> {
-        self.counts.values().try_for_each(Counted::check_traces)
     }
 }

@@ -1,12 +1,12 @@
 //! Histories that broke a law once, shrunk, in plain numbers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::algorithm::{AlgorithmConfig, Count};
 use tidegate::decision::Receipt;
-use tidegate::{Algorithm, Quota};
-
-use crate::check::for_each_algorithm;
+use tidegate::rule::Quotas;
+use tidegate::{Algorithm, Quota, Rule};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -41,7 +41,7 @@ fn remaining(
         .collect()
 }
 
-for_each_algorithm!(a_refund_under_another_rule_refills_nothing);
+kit::for_each_algorithm!(a_refund_under_another_rule_refills_nothing);
 
 /// What was dropped as a newer unit took its place is needed again when that is given back.
 fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
@@ -62,7 +62,7 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
     }
 }
 
-for_each_algorithm!(a_refund_at_once_under_another_rule_is_complete);
+kit::for_each_algorithm!(a_refund_at_once_under_another_rule_is_complete);
 
 /// Taken and given back at once, while a longer window of an earlier rule still counts.
 fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
@@ -139,7 +139,7 @@ fn a_bucket_without_room_is_always_whole() {
     assert_eq!(never.reset_after(), Duration::ZERO, "{never:?}");
 }
 
-for_each_algorithm!(a_refund_after_the_clock_went_back_frees_nothing_else);
+kit::for_each_algorithm!(a_refund_after_the_clock_went_back_frees_nothing_else);
 
 /// The clock goes back by a window: takes of the same instant are told apart, before and after.
 fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
@@ -168,7 +168,7 @@ fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
     assert_eq!((back, remaining[0]), (0, 0));
 }
 
-for_each_algorithm!(a_denial_while_the_clock_is_back_frees_nothing);
+kit::for_each_algorithm!(a_denial_while_the_clock_is_back_frees_nothing);
 
 /// The clock goes back by a window, somebody is denied, and the clock returns: what was admitted
 /// counts.
@@ -185,5 +185,23 @@ fn a_denial_while_the_clock_is_back_frees_nothing(algorithm: Algorithm) {
         }
         assert_eq!(format!("{count:?}"), before, "something was written");
         assert_eq!(remaining(&count, algorithm, now, rule)[0], 0);
+    }
+}
+
+/// Rules for as many quotas as are kept are made once, whatever their order.
+#[test]
+fn rules_for_quotas_from_code_are_kept() {
+    for algorithm in Algorithm::ALL {
+        let rule = Rule::new("plans", [Quota::per_minute(1)]).expect("valid");
+        let rule = Arc::new(rule.with_algorithm(algorithm));
+        let of = |max| {
+            let quotas = Quotas::new([Quota::per_minute(max)]).expect("valid");
+            rule.of_quotas(Arc::new(quotas))
+        };
+        let made = || (1..=1_024).map(of).collect::<Vec<_>>();
+        // Ever larger ones count for more, so that the rules before are made once more.
+        let _ = made();
+        let kept = made().iter().zip(&made()).all(|(a, b)| Arc::ptr_eq(a, b));
+        assert!(kept, "{algorithm:?}");
     }
 }

@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
+use kit::ensure;
+use kit::steps::{check_each, number_of_histories, quotas, way};
 use proptest::prelude::*;
 use tidegate::algorithm::Count;
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Algorithm, Quota};
 
-use crate::check::{check, ensure, for_each_algorithm, for_each_tally};
-use crate::history::{quotas, way};
-
-for_each_algorithm!(
+kit::for_each_algorithm!(
     anything_may_be_asked,
     more_units_than_a_number_holds,
     the_end_of_time,
     many_quotas_and_none,
 );
-for_each_tally!(traffic_takes_no_room);
+kit::for_each!(traffic_takes_no_room {
+    sliding_window SlidingWindow,
+    gcra Gcra,
+    fixed_window FixedWindow,
+});
 
 /// In microseconds.
 const LONGEST: u64 = 3_650 * 86_400 * 1_000_000;
@@ -93,11 +96,15 @@ fn gcra_never_drifts_at_any_rate() {
     let max = prop_oneof![1..40_u64, 1..2_000_000_u64, 1..Quota::MAX_UNITS];
     let millis = prop_oneof![1..40_u64, 1..100_000_u64, 1..86_400_000_u64];
     let rates = (max, millis, 1..50_u64, 1..50_u64);
-    check(rates, |(max, millis, burst, cost), _| {
-        let rate = quota(max, Duration::from_millis(millis));
-        let rate = rate.with_burst(burst).unwrap_or(rate);
-        saturate(rate, cost.min(rate.burst()), 20).map(|_| ())
-    });
+    check_each(
+        number_of_histories(800),
+        &rates,
+        |&(max, millis, burst, cost), _| {
+            let rate = quota(max, Duration::from_millis(millis));
+            let rate = rate.with_burst(burst).unwrap_or(rate);
+            saturate(rate, cost.min(rate.burst()), 20).map(|_| ())
+        },
+    );
 }
 
 /// Whatever is asked, at whatever instant, with whatever receipt: no panic, and an answer that does
@@ -124,11 +131,12 @@ fn anything_may_be_asked(algorithm: Algorithm) {
     let now = number().prop_map(|now| now.min(u64::MAX - 2 * LONGEST));
     let asked = (now, number(), number(), 0..8_usize);
     let histories = (rule(), rule(), prop::collection::vec(asked, 1..12));
-    let seen = check(histories, |(first, second, asked), seen| {
+    let number = number_of_histories(800);
+    let seen = check_each(number, &histories, |(first, second, asked), seen| {
         let mut count = Count::default();
         let mut receipts = Vec::new();
-        for (now, cost, serial, kind) in asked {
-            let (way, quotas) = if kind % 3 == 0 { &second } else { &first };
+        for &(now, cost, serial, kind) in asked {
+            let (way, quotas) = if kind % 3 == 0 { second } else { first };
             if kind < 2 {
                 let receipt = receipts.get(cost as usize % receipts.len().max(1));
                 let receipt = receipt.cloned().unwrap_or(Receipt::new(now, serial, cost));
@@ -153,18 +161,15 @@ fn anything_may_be_asked(algorithm: Algorithm) {
                     "{decision:?}"
                 );
             }
-            seen.note(if decision.is_allowed() {
-                "allowed"
-            } else {
-                "denied"
-            });
+            seen.note_if(decision.is_allowed(), "allowed");
+            seen.note_if(!decision.is_allowed(), "denied");
             receipts.extend(decision.receipt());
         }
         let _ = count.forgotten_at();
         Ok(())
     });
-    seen.expect("allowed", 50);
-    seen.expect("denied", 50);
+    seen.expect(400, "allowed");
+    seen.expect(400, "denied");
 }
 
 /// In its life a count may be charged more than 64 bits of units.

@@ -410,6 +410,27 @@ impl Ledger {
         Range { least, most }
     }
 
+    /// The same of a quota that has been in use all the time, if it was exactly known what was given
+    /// back.
+    ///
+    /// # Panics
+    ///
+    /// If it was not in use all the time.
+    pub fn exactly_counted(&self, now: u64, terms: &Terms, quota: &Quota) -> Range {
+        let mut book = self.book(terms, quota).expect("it is in use");
+        book.is_blurred = false;
+        book.counted(now)
+    }
+
+    /// Notes what was given back, whether or not it should have been.
+    pub fn give_back(&mut self, now: u64, number: usize, back: u64) {
+        if let Some(index) = number.checked_sub(self.first) {
+            self.charges[index].entry.back += back;
+            let books = self.books.iter_mut();
+            books.for_each(|book| book.give_back(now, number, back));
+        }
+    }
+
     /// Whether all that is known of this quota is exact.
     pub fn is_known(&self, now: u64, terms: &Terms) -> bool {
         let has_book = |quota| self.book(terms, quota).is_some();
@@ -714,10 +735,7 @@ impl Ledger {
         if let Some(most) = most.filter(|_| all_known && self.lease == 0) {
             ensure!(back <= most, "{back} given back, but {most} count");
         }
-        self.charges[index].entry.back += back;
-        self.books
-            .iter_mut()
-            .for_each(|book| book.give_back(now, number, back));
+        self.give_back(now, number, back);
         Ok(())
     }
 

@@ -5,6 +5,8 @@
 //! rarely meet an edge. It is made definite as it is played. All numbers shrink towards the
 //! plainest step: a take of one unit, at once.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
@@ -464,7 +466,8 @@ fn limits(quotas: Vec<Quota>) -> Vec<Limit> {
     quotas.into_iter().map(Limit::of).collect()
 }
 
-fn spec(way: Way, own: Vec<Quota>) -> Spec {
+/// What has these quotas, and nothing else.
+pub fn spec(way: Way, own: Vec<Quota>) -> Spec {
     Spec {
         way,
         own: limits(own),
@@ -604,6 +607,21 @@ pub fn history(
     theme: Theme,
     start: impl Strategy<Value = u64> + 'static,
 ) -> BoxedStrategy<History> {
+    let most = match theme {
+        Theme::Longer => 48,
+        Theme::Given | Theme::Joint => 40,
+        _ => 24,
+    };
+    history_of(most, algorithm, theme, start)
+}
+
+/// The same of at most so many steps.
+pub fn history_of(
+    most: usize,
+    algorithm: Algorithm,
+    theme: Theme,
+    start: impl Strategy<Value = u64> + 'static,
+) -> BoxedStrategy<History> {
     let specs = match theme {
         Theme::Plain | Theme::Clock => {
             let one = (way(algorithm), quotas());
@@ -631,11 +649,6 @@ pub fn history(
             one.boxed()
         }
         Theme::Joint => joint(algorithm).boxed(),
-    };
-    let most = match theme {
-        Theme::Longer => 48,
-        Theme::Given | Theme::Joint => 40,
-        _ => 24,
     };
     let all = (specs, start, steps(most)).prop_map(move |(specs, start, steps)| History {
         setup: Setup {
@@ -783,6 +796,23 @@ pub fn micros(duration: Option<Duration>) -> u64 {
     u64::try_from(micros).expect("a wait fits")
 }
 
+/// What a run met. A law that was never put to the test holds for nothing.
+#[derive(Debug, Default)]
+pub struct Seen(RefCell<BTreeMap<&'static str, u64>>);
+
+impl Seen {
+    pub fn note_if(&self, condition: bool, what: &'static str) {
+        *self.0.borrow_mut().entry(what).or_default() += u64::from(condition);
+    }
+
+    /// So many times in 800 histories, at least.
+    pub fn expect(&self, least: u64, what: &'static str) {
+        let least = number_of_histories(least);
+        let met = self.0.borrow().get(what).copied().unwrap_or(0);
+        assert!(met >= least, "only {met} of {least} {what}: {self:?}");
+    }
+}
+
 /// A law that does not hold, or two that differ.
 pub type Broken = String;
 
@@ -822,6 +852,19 @@ pub fn check<S: Strategy>(
             random::of_the_run()
         );
     }
+}
+
+/// Checks a law of one case for so many of them.
+pub fn check_each<S: Strategy>(
+    number: u64,
+    strategy: &S,
+    law: impl Fn(&S::Value, &Seen) -> Result<(), Broken>,
+) -> Seen {
+    let seen = Seen::default();
+    check(number, 1, strategy, |drawn| {
+        drawn.iter().map(|one| law(one, &seen)).collect()
+    });
+    seen
 }
 
 fn shrink<T: ValueTree>(

@@ -2,119 +2,32 @@
 
 use std::time::Duration;
 
+use kit::ensure;
+use kit::steps::{
+    Broken, History, Seen, Theme, Way, any_start, check_each, history, number_of_histories, quotas,
+    way,
+};
 use proptest::prelude::*;
 use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
-use tidegate::decision::{Receipt, Verdict};
+use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Quota};
 
-use crate::check::{Broken, Seen, check, ensure, for_each_algorithm, story};
-use crate::history::{Act, Event, Player, Setup, Step, Way, quotas, start, steps, way};
+use crate::reference::play;
 
-for_each_algorithm!(
-    a_count_that_is_read_decides_as_before,
+kit::for_each_algorithm!(
     changed_bytes_do_no_harm,
     random_bytes_do_no_harm,
     a_count_that_is_cut_off_is_an_error,
 );
 
-/// The quotas, and with every fourth step perhaps others; now and then another algorithm.
-#[derive(Debug, Clone)]
-struct Story {
-    rules: Vec<(Way, Vec<Quota>)>,
-    start: u64,
-    steps: Vec<Step>,
+/// Whatever can happen to a count, and the clock goes back.
+fn stories(algorithm: Algorithm) -> impl Strategy<Value = History> {
+    history(algorithm, Theme::Mixed, any_start())
 }
 
-fn any_way() -> impl Strategy<Value = Way> {
-    prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(way)
-}
-
-fn stories(algorithm: Algorithm) -> impl Strategy<Value = Story> {
-    let other = prop_oneof![3 => way(algorithm).boxed(), 1 => any_way().boxed()];
-    let rules = (
-        (way(algorithm), quotas()),
-        prop::collection::vec((other, quotas()), 0..3),
-    );
-    (rules, start(), steps(24)).prop_map(|((first, others), start, steps)| Story {
-        rules: [vec![first], others].concat(),
-        start,
-        steps,
-    })
-}
-
-/// Plays the story, and calls `after` behind each step.
-fn play(
-    told: &Story,
-    seen: &Seen,
-    mut after: impl FnMut(&mut Player) -> Result<(), Broken>,
-) -> Result<(), Broken> {
-    let (way, quotas) = told.rules[0].clone();
-    let start = told.start;
-    let mut player = Player::new(&Setup { way, quotas, start });
-    for step in &told.steps {
-        if step.size % 8 == 0 {
-            let rule = usize::from(step.size / 8) % told.rules.len();
-            (player.way, player.quotas) = told.rules[rule].clone();
-        }
-        if step.size % 16 == 1 {
-            seen.note("clocks that went back");
-            player.now = player.now.saturating_sub(u64::from(step.wait) * 8);
-        } else {
-            player.wait(step.wait);
-        }
-        match player.act(*step) {
-            Act::Take(cost) => {
-                let decision = player.take_blindly(cost);
-                let is_denied = matches!(decision.verdict(), Verdict::Denied { .. });
-                seen.note_if(is_denied, "denials");
-            }
-            Act::Refund { index, units } => {
-                let back = player.refund_blindly(index, units);
-                seen.note_if(back > 0, "refunds");
-            }
-        }
-        after(&mut player)?;
-    }
-    Ok(())
-}
-
-fn a_count_that_is_read_decides_as_before(algorithm: Algorithm) {
-    let seen = check(stories(algorithm), |told, seen| {
-        // It is written and read behind every step, so that whatever is lost is lost for good.
-        let mut read = Count::default();
-        play(&told, seen, |player| {
-            let event = player.events.last().expect("a step is an event");
-            let (expected, got) = match event {
-                Event::Took(now, cost, decision) => {
-                    let got = read.take(player.way, *now, &player.quotas, *cost);
-                    (format!("{decision:?}"), format!("{got:?}"))
-                }
-                Event::Refunded(now, receipt, units, back) => {
-                    let got = read.refund(*now, receipt, *units);
-                    (back.to_string(), got.to_string())
-                }
-            };
-            ensure!(
-                got == expected,
-                "{got} of the count that was read, not {expected}, after{}",
-                story(&player.events)
-            );
-            let (forgotten, expected) = (read.forgotten_at(), player.count.forgotten_at());
-            ensure!(forgotten == expected, "{forgotten} for {expected}");
-            let bytes = player.count.to_bytes();
-            ensure!(bytes == read.to_bytes(), "other bytes: {bytes:?}");
-            read = match Count::from_bytes(&bytes) {
-                Ok(read) => read,
-                Err(error) => return Err(format!("{error}: {bytes:?}{}", story(&player.events))),
-            };
-            seen.note_if(bytes.len() > 50, "long counts");
-            Ok(())
-        })
-    });
-    seen.expect("denials", 100);
-    seen.expect("refunds", 10);
-    seen.expect("clocks that went back", 20);
-    seen.expect("long counts", 3);
+/// What is left of a story.
+fn bytes_of(told: &History) -> Vec<Vec<u8>> {
+    play(told, &Seen::default()).bytes
 }
 
 /// Asks a count that nobody has counted: all it says has to be possible.
@@ -205,25 +118,24 @@ fn change(bytes: &mut Vec<u8>, (place, kind, byte): (usize, u8, u8)) {
 
 fn changed_bytes_do_no_harm(algorithm: Algorithm) {
     let cases = (stories(algorithm), changes(), asked(algorithm));
-    let seen = check(cases, |(told, changes, asked), seen| {
-        let mut count = Count::default();
-        play(&told, seen, |player| {
-            count = player.count.clone();
-            Ok(())
-        })?;
-        let mut bytes = count.to_bytes();
-        changes.into_iter().for_each(|it| change(&mut bytes, it));
-        match Count::from_bytes(&bytes) {
-            Err(_) => seen.note("refused"),
-            Ok(count) => {
-                seen.note("read");
-                ask(count, &asked).map_err(|broken| format!("{broken}, of {bytes:?}"))?;
+    let seen = check_each(
+        number_of_histories(800),
+        &cases,
+        |(told, changes, asked), seen| {
+            for mut bytes in bytes_of(told) {
+                changes.iter().for_each(|it| change(&mut bytes, *it));
+                let read = Count::from_bytes(&bytes);
+                seen.note_if(read.is_err(), "refused");
+                if let Ok(count) = read {
+                    seen.note_if(true, "read");
+                    ask(count, asked).map_err(|broken| format!("{broken}, of {bytes:?}"))?;
+                }
             }
-        }
-        Ok(())
-    });
-    seen.expect("refused", 20);
-    seen.expect("read", 5);
+            Ok(())
+        },
+    );
+    seen.expect(160, "refused");
+    seen.expect(40, "read");
 }
 
 fn random_bytes_do_no_harm(algorithm: Algorithm) {
@@ -234,48 +146,45 @@ fn random_bytes_do_no_harm(algorithm: Algorithm) {
     let head = [number[0], sample.to_bytes()[1]];
     let byte = prop_oneof![3 => 0..4_u8, 2 => any::<u8>(), 1 => Just(255)];
     let bytes = prop::collection::vec(byte, 0..40);
-    let seen = check(
-        (bytes, asked(algorithm), 0..9),
+    let cases = (bytes, asked(algorithm), 0..9);
+    let seen = check_each(
+        number_of_histories(800),
+        &cases,
         |(bytes, asked, headed), seen| {
             let bytes = match headed {
-                0 => bytes,
-                _ => [&head[..], &bytes].concat(),
+                0 => bytes.clone(),
+                _ => [&head[..], bytes].concat(),
             };
-            match Count::from_bytes(&bytes) {
-                Err(_) => seen.note("refused"),
-                Ok(count) => {
-                    seen.note("read");
-                    ask(count, &asked).map_err(|broken| format!("{broken}, of {bytes:?}"))?;
+            let read = Count::from_bytes(&bytes);
+            seen.note_if(read.is_err(), "refused");
+            read.map_or(Ok(()), |count| {
+                ask(count, asked).map_err(|broken| format!("{broken}, of {bytes:?}"))
+            })
+        },
+    );
+    seen.expect(160, "refused");
+}
+
+fn a_count_that_is_cut_off_is_an_error(algorithm: Algorithm) {
+    let seen = check_each(
+        number_of_histories(800),
+        &stories(algorithm),
+        |told, seen| {
+            for bytes in bytes_of(told) {
+                for length in 0..bytes.len() {
+                    let read = Count::from_bytes(&bytes[..length]);
+                    let whole = bytes.len();
+                    ensure!(read.is_err(), "{length} of {whole} bytes: {bytes:?}");
                 }
+                let more = [&bytes[..], &[0]].concat();
+                let error = Count::from_bytes(&more).err();
+                ensure!(error == Some(CountError::TooLong(1)), "{error:?}");
+                seen.note_if(bytes.len() > 50, "long counts");
             }
             Ok(())
         },
     );
-    seen.expect("refused", 20);
-}
-
-fn a_count_that_is_cut_off_is_an_error(algorithm: Algorithm) {
-    let seen = check(stories(algorithm), |told, seen| {
-        let mut count = Count::default();
-        play(&told, seen, |player| {
-            count = player.count.clone();
-            Ok(())
-        })?;
-        let bytes = count.to_bytes();
-        for length in 0..bytes.len() {
-            let read = Count::from_bytes(&bytes[..length]);
-            ensure!(
-                read.is_err(),
-                "{length} of {} bytes: {bytes:?}",
-                bytes.len()
-            );
-        }
-        let more = [&bytes[..], &[0]].concat();
-        let error = Count::from_bytes(&more).err();
-        ensure!(error == Some(CountError::TooLong(1)), "{error:?}");
-        Ok(())
-    });
-    seen.expect("denials", 100);
+    seen.expect(20, "long counts");
 }
 
 /// Lists that are said to be longer than all memory.

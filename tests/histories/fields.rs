@@ -10,68 +10,114 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response};
+use kit::steps::{
+    Broken, History, Seen, Theme, Way, any_start, check_each, history, number_of_histories,
+};
+use kit::{ensure, oracle};
 use proptest::prelude::*;
+use tidegate::algorithm::Count;
 use tidegate::decision::Receipt;
 use tidegate::rule::Policy;
 use tidegate::store::StoreFuture;
 use tidegate::{Algorithm, Decision, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::{Layer, Service, service_fn};
 
-use crate::check::{Broken, Seen, check, ensure, for_each_algorithm, story};
-use crate::history::{Act, Player, Setup, Step, history};
-use crate::oracle;
+use crate::reference::{Act, Outcome, play, story};
 
-for_each_algorithm!(the_effective_window_is_so);
+kit::for_each_algorithm!(the_effective_window_is_so);
 
 const SECOND: u64 = 1_000_000;
 
+/// A client that goes on with a copy of the count.
+#[derive(Clone)]
+struct Client {
+    way: Way,
+    quotas: Vec<Quota>,
+    now: u64,
+    count: Count,
+}
+
+impl Client {
+    fn take(&mut self, cost: u64) -> Decision {
+        self.count.take(self.way, self.now, &self.quotas, cost)
+    }
+
+    /// What a clone answers at another instant.
+    fn would(&self, now: u64, cost: u64) -> Decision {
+        self.count.clone().take(self.way, now, &self.quotas, cost)
+    }
+
+    fn limits(&self) -> impl Iterator<Item = u64> {
+        self.quotas
+            .iter()
+            .map(|quota| oracle::limit(self.way, quota))
+    }
+}
+
 fn the_effective_window_is_so(algorithm: Algorithm) {
-    let seen = check(histories(algorithm), |(setup, steps, parts), seen| {
-        let mut player = Player::new(&setup);
-        let shown = Shown::new(&setup);
-        for step in steps {
-            player.wait(step.wait);
-            match player.act(step) {
-                Act::Refund { index, units } => {
-                    player.refund(index, units);
-                }
-                Act::Take(cost) => {
-                    let decision = player.take(cost);
-                    let response = shown.of(&decision);
-                    let told = Told {
-                        player: &player,
-                        decision: &decision,
-                        response: &response,
-                    };
-                    told.holds(&parts, seen).map_err(|broken| {
-                        let fields = &response;
-                        format!(
-                            "{broken}: {fields:?} {:?}{}",
-                            player.quotas,
-                            story(&player.events)
-                        )
-                    })?;
-                }
+    let histories = histories(algorithm);
+    let seen = check_each(
+        number_of_histories(800),
+        &histories,
+        |(history, parts), seen| follow(history, parts, seen),
+    );
+    seen.expect(400, "several seconds");
+    seen.expect(80, "untouched");
+    seen.expect(200, "denied");
+    seen.expect(20, "left out");
+    seen.expect(200, "nothing remains");
+    seen.expect(400, "a second less");
+}
+
+/// Plays it once more, and looks at the fields of each decision.
+fn follow(history: &History, parts: &[u16], seen: &Seen) -> Result<(), Broken> {
+    let Outcome { played, result, .. } = play(history, &Seen::default());
+    result?;
+    let spec = &history.setup.specs[0];
+    let quotas = spec.own.iter().filter_map(|limit| limit.quota);
+    let mut client = Client {
+        way: spec.way,
+        quotas: quotas.collect(),
+        now: history.setup.start,
+        count: Count::default(),
+    };
+    let shown = Shown::new(&client);
+    let mut receipts = Vec::new();
+    for (at, step) in played.iter().enumerate() {
+        client.now = step.now;
+        match &step.act {
+            Act::Refund(charge, units) => {
+                client.count.refund(step.now, &receipts[*charge], *units);
             }
+            Act::Take(costs) => {
+                let decision = client.take(costs[0]);
+                receipts.extend(decision.receipt());
+                let response = shown.of(&decision);
+                let told = Told {
+                    player: &client,
+                    decision: &decision,
+                    response: &response,
+                };
+                told.holds(parts, seen).map_err(|broken| {
+                    let told = story(&history.setup, &played[..=at]);
+                    format!("{broken}: {response:?}{told}")
+                })?;
+            }
+            _ => {}
         }
-        Ok(())
-    });
-    seen.expect("several seconds", 100);
-    seen.expect("untouched", 20);
-    seen.expect("denied", 50);
-    seen.expect("left out", 5);
-    seen.expect("nothing remains", 50);
-    seen.expect("a second less", 100);
+    }
+    Ok(())
 }
 
 /// The windows are long enough for seconds to matter.
-fn histories(algorithm: Algorithm) -> impl Strategy<Value = (Setup, Vec<Step>, Vec<u16>)> {
+fn histories(algorithm: Algorithm) -> impl Strategy<Value = (History, Vec<u16>)> {
     let parts = prop::collection::vec(any::<u16>(), 4);
-    (history(algorithm), parts).prop_map(|((mut setup, steps), parts)| {
-        for quota in &mut setup.quotas {
-            *quota = longer(quota);
+    let plain = history(algorithm, Theme::Plain, any_start());
+    (plain, parts).prop_map(|(mut history, parts)| {
+        for limit in &mut history.setup.specs[0].own {
+            limit.quota = limit.quota.as_ref().map(longer);
         }
-        (setup, steps, parts)
+        (history, parts)
     })
 }
 
@@ -111,12 +157,12 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(setup: &Setup) -> Self {
-        let quotas = setup.quotas.iter().enumerate();
+    fn new(client: &Client) -> Self {
+        let quotas = client.quotas.iter().enumerate();
         let policies = quotas.map(|(index, quota)| Policy::new(&index.to_string(), *quota));
         let rule = Rule::with_policies("p", policies).expect("valid");
         let answer = Answer::default();
-        let layer = RateLimitLayer::from_rule(rule.with_algorithm(setup.way));
+        let layer = RateLimitLayer::from_rule(rule.with_algorithm(client.way));
         let layer = layer.store(answer.clone());
         Self { answer, layer }
     }
@@ -162,7 +208,7 @@ fn items(response: &HeaderMap) -> Vec<Item> {
 
 /// What a client was told, and who knows better.
 struct Told<'a> {
-    player: &'a Player,
+    player: &'a Client,
     decision: &'a Decision,
     response: &'a HeaderMap,
 }
@@ -185,14 +231,14 @@ impl Told<'_> {
             let Some(window) = item.window else {
                 let is_late = retry_after.is_some() && !state.is_exceeded();
                 ensure!(is_late, "no effective window");
-                seen.note("left out");
+                seen.note_if(true, "left out");
                 continue;
             };
             ensure!(window > 0, "no time");
             self.are_there(window, parts)?;
             if let Some(retry_after) = retry_after {
                 ensure!(window <= retry_after, "later than Retry-After");
-                seen.note("denied");
+                seen.note_if(true, "denied");
                 continue;
             }
             ensure!(
@@ -207,7 +253,7 @@ impl Told<'_> {
                     !self.is_long_enough(item, shorter),
                     "{window} s are too long"
                 );
-                seen.note("a second less");
+                seen.note_if(true, "a second less");
             }
             seen.note_if(window > 1, "several seconds");
             seen.note_if(state.reset_after().is_zero(), "untouched");
@@ -244,7 +290,7 @@ impl Told<'_> {
     /// quota, and whether there are more after them: of a bucket one, and else all.
     fn is_long_enough(&self, item: &Item, time: u64) -> bool {
         let quota = &self.player.quotas[item.index];
-        let limit = self.player.books[item.index].limit();
+        let limit = oracle::limit(self.player.way, quota);
         let used = u128::from(item.available) * u128::from(oracle::window(quota));
         let is_no_faster = used <= u128::from(time) * u128::from(quota.max());
         if limit == 0 {
@@ -264,7 +310,7 @@ impl Told<'_> {
         let available = self.decision.remaining();
         let tight = items.iter().filter(|item| item.available == available);
         let window = tight.map(|item| item.window).max().flatten();
-        let is_closed = self.player.least_limit() == 0;
+        let is_closed = self.player.limits().any(|limit| limit == 0);
         let Some(window) = window.filter(|_| !is_closed) else {
             return Ok(());
         };

@@ -1,0 +1,277 @@
+//! Histories that random numbers do not draw: what was broken once, and what needs thousands of
+//! steps. The targets play them as they play random ones.
+
+use std::time::Duration;
+
+use kit::oracle::{Ledger, Terms};
+use kit::random::Random;
+use kit::steps::{BEGINNING, Seen, Setup, Spec, Theme, Way, spec};
+use tidegate::algorithm::Count;
+use tidegate::decision::Verdict;
+use tidegate::{Algorithm, Quota};
+
+use crate::Targets;
+use crate::reference::{Fact, Outcome, Reference};
+
+/// What happens, plainly.
+#[derive(Debug, Clone)]
+enum Do {
+    Wait(u64),
+    Back(u64),
+    Take(u64),
+    /// The whole of one of the latest charges is given back.
+    Refund(usize),
+    Rule(Spec),
+}
+
+fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(window, max).expect("valid")
+}
+
+fn seconds(max: u64, seconds: u64) -> Quota {
+    quota(max, Duration::from_secs(seconds))
+}
+
+const fn way(algorithm: Algorithm) -> Way {
+    Way {
+        algorithm,
+        sub_windows: 64,
+    }
+}
+
+fn of(algorithm: Algorithm, quotas: &[Quota]) -> Spec {
+    spec(way(algorithm), quotas.to_vec())
+}
+
+/// Plays it on all targets, and returns the verdicts of its takes.
+fn play_alike(targets: &Targets, first: Spec, steps: &[Do], has_laws: bool) -> Vec<Verdict> {
+    let setup = Setup {
+        theme: Theme::Mixed,
+        specs: vec![first],
+        start: BEGINNING,
+    };
+    let seen = Seen::default();
+    let outcome = targets.runtime.block_on(targets.play_in_time(&setup, || {
+        let mut reference = Reference::new(&setup, &seen);
+        reference.has_laws = has_laws;
+        let result = steps.iter().try_for_each(|step| match step {
+            Do::Wait(micros) => {
+                reference.now += micros;
+                Ok(())
+            }
+            Do::Back(micros) => {
+                reference.now -= micros;
+                reference.clock_steps(false);
+                Ok(())
+            }
+            Do::Take(cost) => reference.take(&[*cost]),
+            Do::Refund(back) => {
+                let number = reference.charge_before(*back);
+                number.map_or(Ok(()), |number| reference.refund(number, u64::MAX))
+            }
+            Do::Rule(spec) => reference.change(spec),
+        });
+        reference.end(result)
+    }));
+    let Outcome { played, result, .. } = outcome;
+    result.unwrap_or_else(|broken| panic!("{broken}"));
+    let facts = played.into_iter().flat_map(|step| step.facts);
+    let verdicts = facts.filter_map(|fact| match fact {
+        Fact::Decided(verdict, ..) => Some(verdict),
+        _ => None,
+    });
+    verdicts.collect()
+}
+
+/// So many refunds, in any order, that it is not exactly known any more what was given back.
+#[test]
+fn many_refunds_decide_alike() {
+    let targets = Targets::start();
+    // Long windows: this takes seconds, and Redis forgets keys by the real time.
+    for (round, algorithm) in Algorithm::ALL.into_iter().cycle().take(8).enumerate() {
+        let mut numbers = Random::new(round as u64);
+        // One step in so many refunds a take that was charged a long or a short while ago.
+        let (kept, depth) = [(40, 2_000), (5, 400)][round / 4];
+        let quotas = match round / 4 {
+            0 => vec![seconds(400, 60)],
+            _ => vec![seconds(700, 60), seconds(100, 6)],
+        };
+        let mut steps = Vec::new();
+        for step in 0..3_000_u64 {
+            steps.push(Do::Take(1 + numbers.below(3)));
+            if step % 3 == 0 {
+                steps.push(Do::Wait(numbers.below(100_000)));
+            }
+            if numbers.below(kept) > 0 {
+                steps.push(Do::Refund(numbers.below(depth) as usize));
+            }
+        }
+        play_alike(&targets, of(algorithm, &quotas), &steps, false);
+    }
+}
+
+/// What a double cannot hold: buckets of nearly 10^15 units, at instants that divide nothing.
+#[test]
+fn large_buckets_drain_alike() {
+    let targets = Targets::start();
+    for millis in [7, 997, 59_999, 3_600_001] {
+        let whole = quota(Quota::MAX_UNITS - 6, Duration::from_millis(millis));
+        let waits = (0..60).map(|step| Do::Wait(1 + millis * 1_000 * (step % 7) / 101));
+        let takes = [1, 77, 1_000_003, Quota::MAX_UNITS / 3];
+        let takes = takes.iter().cycle().map(|cost| Do::Take(*cost));
+        let steps = takes.zip(waits).flat_map(|(take, wait)| [wait, take]);
+        let first = Do::Take(Quota::MAX_UNITS - 6);
+        let steps: Vec<_> = [first].into_iter().chain(steps).collect();
+        play_alike(&targets, of(Algorithm::Gcra, &[whole]), &steps, true);
+    }
+}
+
+/// A rule with a lease charged something in what is the future now. Its mark follows the clock with
+/// the next charge, and ends as early.
+#[test]
+fn leases_end_alike_after_the_clock_went_back() {
+    let targets = Targets::start();
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        let plain = of(algorithm, &[seconds(12, 60)]);
+        // Of 1.2 s: a fiftieth of the window.
+        let lease = Duration::from_secs(1_000);
+        let leased = Spec {
+            lease,
+            ..plain.clone()
+        };
+        let steps = [
+            Do::Take(1),
+            Do::Back(30_000_000),
+            Do::Rule(plain),
+            Do::Take(1),
+            Do::Wait(1_000_000),
+            Do::Take(1),
+            Do::Wait(60_500_000),
+            Do::Take(1),
+        ];
+        play_alike(&targets, leased, &steps, true);
+    }
+}
+
+/// 10 a day, for a moment 10 a second, then 15 a day: all that was admitted in the day counts.
+#[test]
+fn a_longer_window_that_comes_back_finds_what_was_admitted_meanwhile() {
+    let (day, few) = (86_400, [1; 20]);
+    let reloads = [(10, day), (10, 1), (15, day), (25, day)].map(|it| (it, &few[..]));
+    admitted_after_reloads(&reloads, &[10, 10, 0, 5]);
+}
+
+/// The same of more than sums can hold.
+#[test]
+fn a_longer_window_that_comes_back_finds_the_largest_quotas_used() {
+    let (day, all) = (86_400, Quota::MAX_UNITS);
+    for seconds in 4..8 {
+        let (one, whole) = ([1], [all]);
+        let mut reloads = vec![((1, day), &one[..])];
+        reloads.extend(vec![((all, 1), &whole[..]); seconds]);
+        reloads.push(((all, day), &one));
+        let mut admitted = vec![1; seconds + 1];
+        admitted.push(0);
+        admitted_after_reloads(&reloads, &admitted);
+    }
+}
+
+/// How many takes are admitted after each reload, by max and seconds of the new quota, with these
+/// costs. Two seconds later comes the next reload.
+fn admitted_after_reloads(reloads: &[((u64, u64), &[u64])], expected: &[usize]) {
+    let targets = Targets::start();
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        let of_max = |(max, window): (u64, u64)| of(algorithm, &[seconds(max, window)]);
+        let steps = reloads.iter().flat_map(|(quota, costs)| {
+            let takes = costs.iter().map(|cost| Do::Take(*cost));
+            let steps = [Do::Rule(of_max(*quota))].into_iter().chain(takes);
+            steps.chain([Do::Wait(2_000_000)])
+        });
+        let steps: Vec<_> = steps.collect();
+        let verdicts = play_alike(&targets, of_max(reloads[0].0), &steps, true);
+        let mut verdicts = verdicts.iter();
+        let admitted = reloads.iter().map(|(_, costs)| {
+            let verdicts = verdicts.by_ref().take(costs.len());
+            verdicts.filter(|it| **it == Verdict::Allowed).count()
+        });
+        assert_eq!(admitted.collect::<Vec<_>>(), expected, "{algorithm:?}");
+    }
+}
+
+kit::for_each_algorithm!(
+    many_takes_are_given_back_once_each,
+    many_refunds_free_nothing_else
+);
+
+/// However many were given back before, and in whatever order.
+fn many_takes_are_given_back_once_each(algorithm: Algorithm) {
+    const TAKES: u64 = 601;
+    let quota = seconds(10_000, 1_000);
+    for stride in [1, 2, 250, TAKES - 1] {
+        let mut count = Count::default();
+        let mut receipts = Vec::new();
+        for take in 0..TAKES {
+            // A bucket must not drain meanwhile.
+            let is_bucket = algorithm == Algorithm::Gcra;
+            let now = if is_bucket { TAKES } else { take / 100 };
+            let decision = count.take(algorithm, now, &[quota], 1 + take % 3);
+            receipts.extend(decision.receipt());
+        }
+        let order = || (0..TAKES).map(|take| receipts[(take * stride % TAKES) as usize].clone());
+        for receipt in order() {
+            let back = count.refund(TAKES, &receipt, receipt.units());
+            assert_eq!(back, receipt.units(), "{receipt:?}, stride {stride}");
+        }
+        let whole = count.take(algorithm, TAKES, &[quota], 0);
+        assert_eq!(whole.remaining(), quota.max(), "stride {stride}");
+    }
+}
+
+/// So many refunds, in any order, that it is not exactly known any more what was given back: never
+/// too few units count, and not many too many.
+fn many_refunds_free_nothing_else(algorithm: Algorithm) {
+    for (round, depth) in [4, 60, 400, 400].into_iter().enumerate() {
+        let mut random = Random::new(round as u64);
+        let quotas = [seconds(400, 60), seconds(100, 6)];
+        let own = quotas[..1 + round % 2].to_vec();
+        let terms = Terms {
+            way: way(algorithm),
+            counted: own.clone().into(),
+            own,
+            lease: 0,
+            is_given: false,
+        };
+        let (mut count, mut ledger) = (Count::default(), Ledger::default());
+        let (mut now, mut more) = (7, 0);
+        let mut charged = Vec::new();
+        for step in 0..600 {
+            now += random.below(3) * random.below(30_000);
+            let cost = 1 + random.below(3);
+            let decision = count.take(terms.way, now, &terms.own, cost);
+            if let Some(receipt) = decision.receipt() {
+                charged.push((receipt, ledger.admit(now, &terms, cost, false)));
+            }
+            let quotas = terms.own.iter().zip(terms.limits());
+            for ((quota, limit), state) in quotas.zip(decision.quotas()) {
+                let left = ledger.exactly_counted(now, &terms, quota).left_of(limit);
+                let remaining = state.remaining();
+                assert!(
+                    remaining <= left.most,
+                    "{remaining} remain, not {left:?}, round {round}, step {step}"
+                );
+                more = more.max((left.least - remaining) * 100 / limit);
+            }
+            if random.is(90) && !charged.is_empty() {
+                let back = random.below(depth).min(charged.len() as u64 - 1) as usize;
+                let (receipt, number) = charged.remove(charged.len() - 1 - back);
+                let back = count.refund(now, &receipt, u64::MAX);
+                ledger.give_back(now, number, back);
+            }
+        }
+        println!("{algorithm:?}, {depth}: {more} % more");
+        assert!(
+            more <= 10,
+            "{more} % of the limit count longer, round {round}"
+        );
+    }
+}
