@@ -15,8 +15,8 @@ use tidegate::rule::Subject;
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
-use crate::oracle::{Grant, Limit, violation};
 use crate::{MACHINE, PROCESSES, TASKS};
+use kit::windows::{Grant, Limit, violation};
 
 /// Of all processes. `TIDEGATE_JOINT` says another number.
 const REQUESTS: u64 = 40_000;

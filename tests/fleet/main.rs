@@ -7,7 +7,6 @@ mod interop;
 mod joint;
 mod leased;
 mod monitor;
-mod oracle;
 mod outcomes;
 mod outgoing;
 mod owed;

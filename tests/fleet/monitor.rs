@@ -3,8 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::oracle::Grant;
 use kit::Redis;
+use kit::windows::Grant;
 
 /// `redis-cli MONITOR`, which shows what scripts write.
 pub(crate) struct Monitor {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kit::Redis;
 use kit::random::Random;
+use kit::windows::{Spent, too_fast, too_full};
 use kit::workers::{instructions, number, outputs, start_worker};
 use tidegate::layer::Admitted;
 use tidegate::metrics::DecisionOutcome;
@@ -208,16 +209,6 @@ async fn worker_uses_more_and_less_than_it_reserves() {
     println!("counted-back {}", counted.refunded_units);
 }
 
-/// Units that were charged between two instants of the server's clock.
-#[derive(Debug, Clone, Copy)]
-struct Spent {
-    units: u64,
-    from: u64,
-    until: u64,
-    /// No window that ends with it holds more.
-    bound: u64,
-}
-
 /// What is known of a key, in units.
 #[derive(Debug, Default)]
 struct Books {
@@ -300,9 +291,9 @@ impl Books {
     fn violation(&mut self, algorithm: Algorithm) -> Option<String> {
         self.spent.sort_by_key(|spent| spent.until);
         match algorithm {
-            Algorithm::Gcra => fastest_span(&self.spent),
+            Algorithm::Gcra => too_fast(&self.spent, MAX, WINDOW),
             Algorithm::FixedWindow => self.fullest_fixed_window(),
-            _ => fullest_window(&self.spent),
+            _ => too_full(&self.spent, WINDOW),
         }
     }
 
@@ -319,42 +310,6 @@ impl Books {
             (*inside > spent.bound).then(|| format!("{inside} in a window with {spent:?}"))
         })
     }
-}
-
-/// The units are in the order of their `until`. Of those charged until an instant, all but those
-/// that may have been charged before the window until then were charged inside of it.
-fn fullest_window(spent: &[Spent]) -> Option<String> {
-    let mut begins: Vec<_> = spent.iter().map(|it| (it.from, it.units)).collect();
-    begins.sort_unstable();
-    let mut begins = begins.into_iter().peekable();
-    let (mut ended, mut begun) = (0, 0_u64);
-    spent.iter().find_map(|last| {
-        ended += last.units;
-        while let Some((_, units)) = begins.next_if(|(from, _)| from + WINDOW <= last.until) {
-            begun += units;
-        }
-        let inside = ended - begun.min(ended);
-        (inside > last.bound).then(|| format!("{inside} in a window until {last:?}"))
-    })
-}
-
-/// The same for all spans, of whose units some drain meanwhile: as the oracle does it.
-fn fastest_span(spent: &[Spent]) -> Option<String> {
-    let mut begins: Vec<_> = spent.iter().map(|it| (it.from, it.units)).collect();
-    begins.sort_unstable();
-    let mut begins = begins.into_iter().peekable();
-    let [max, window] = [MAX, WINDOW].map(i128::from);
-    let (mut ended, mut begun, mut least) = (0, 0, i128::MAX);
-    spent.iter().find_map(|last| {
-        ended += i128::from(last.units);
-        while let Some((from, units)) = begins.next_if(|(from, _)| *from <= last.until) {
-            least = least.min(begun * window - i128::from(from) * max);
-            begun += i128::from(units);
-        }
-        let level = ended * window - i128::from(last.until) * max - least;
-        let excess = level - i128::from(last.bound) * window;
-        (excess > 0).then(|| format!("{excess} / {window} units too many until {last:?}"))
-    })
 }
 
 /// The output of each process.

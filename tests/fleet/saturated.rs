@@ -13,8 +13,8 @@ use kit::workers::{instructions, outputs, start_worker};
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::Instant;
 
-use crate::oracle::{Grant, Limit, fullest_window, violation};
 use crate::{MACHINE, PROCESSES, store};
+use kit::windows::{Grant, Limit, fullest_window, violation};
 
 const TASKS: usize = 64;
 const MAXIMA: [u64; 5] = [1, 3, 10, 100, 1_000];

@@ -13,8 +13,8 @@ use tidegate::{Decision, Key, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::ServiceExt;
 
 use crate::monitor::Monitor;
-use crate::oracle::fullest_window;
 use crate::{MACHINE, PROCESSES, TASKS, store};
+use kit::windows::fullest_window;
 
 /// Plays one process: requests through the whole layer until told otherwise.
 #[tokio::test(flavor = "multi_thread")]

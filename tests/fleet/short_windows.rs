@@ -19,8 +19,8 @@ use kit::random::Random;
 use kit::workers::{instructions, outputs, start_worker};
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 
-use crate::oracle::{Grant, Limit, fullest_window, violation};
 use crate::{MACHINE, store};
+use kit::windows::{Grant, Limit, fullest_window, violation};
 
 const PROCESSES: usize = 3;
 const TASKS: u64 = 4;

@@ -10,7 +10,7 @@ use tidegate::algorithm::Count;
 use tidegate::decision::Verdict;
 use tidegate::{Algorithm, Quota};
 
-use crate::Targets;
+use crate::alike::Targets;
 use crate::reference::{Fact, Outcome, Reference};
 
 /// What happens, plainly.

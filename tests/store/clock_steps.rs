@@ -1,7 +1,7 @@
 //! Steps of the store's clock: how many more requests are admitted, in windows of stamps and of
 //! elapsed time, and how long a full limit stays closed. docs/guarantees.md has these bounds.
 //!
-//! `tests/laws/clocks.rs` checks the bounds on random histories of the pure algorithms.
+//! `tests/histories` checks the bounds on random histories of the pure algorithms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 
 use crate::ask;
 use kit::store_on;
+use kit::windows::{Grant, fullest_window};
 
 const MAX: u64 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -50,13 +51,13 @@ impl Playing<'_> {
     /// The most units in any window of stamps, and in any window of elapsed time.
     fn fullest(&self) -> (u64, u64) {
         let fullest = |at: fn(&(u64, u64, u64)) -> u64| {
-            let ending = |last: u64| {
-                let inside = |time: u64| time <= last && last < time + micros(WINDOW);
-                let inside = self.admitted.iter().filter(|one| inside(at(one)));
-                inside.map(|(.., cost)| cost).sum::<u64>()
-            };
-            let fullest = self.admitted.iter().map(|one| ending(at(one))).max();
-            fullest.expect("something was admitted")
+            let grants = self.admitted.iter().map(|one| Grant {
+                stamp: at(one),
+                cost: one.2,
+            });
+            let mut grants: Vec<_> = grants.collect();
+            grants.sort_unstable_by_key(|grant| grant.stamp);
+            fullest_window(&grants, micros(WINDOW))
         };
         (fullest(|one| one.0), fullest(|one| one.1))
     }

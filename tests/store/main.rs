@@ -1,8 +1,8 @@
 //! The stores: what each one promises, what Redis holds, and what it costs.
 //!
-//! [`conformance`] is stamped on every store; [`history`] compares the stores with the algorithm
-//! alone; [`usual_case`] compares the two parts of each script of takes; [`wrappers`] are stores
-//! around stores.
+//! [`conformance`] is stamped on every store; [`usual_case`] compares the two parts of each
+//! script of takes; [`wrappers`] are stores around stores. `tests/histories` compares the stores
+//! with the algorithm alone.
 
 mod allocations;
 mod clock_steps;
@@ -12,7 +12,6 @@ mod direct;
 mod flights;
 mod flights_alike;
 mod flood;
-mod history;
 mod holds;
 mod joint;
 mod memory;

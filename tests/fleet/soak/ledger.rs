@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kit::windows::{Spent, too_fast, too_full};
+
 /// What a client got.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
@@ -116,27 +118,18 @@ impl Law {
     }
 
     fn broken_by(self, stamps: &[u64]) -> Option<String> {
+        let spent = |bound| -> Vec<Spent> {
+            let spent = stamps.iter().map(|stamp| Spent {
+                units: 1,
+                from: *stamp,
+                until: *stamp,
+                bound,
+            });
+            spent.collect()
+        };
         match self {
-            Self::Window { max, window } => {
-                // One more than fit, and all within one window.
-                let mut spans = stamps.windows(max + 1);
-                let found = spans.find(|span| span[max] - span[0] < micros(window))?;
-                let took = found[max] - found[0];
-                Some(format!(
-                    "{} in {took} us, {max} fit into {window:?}",
-                    max + 1
-                ))
-            }
-            Self::Bucket { burst, max, window } => {
-                stamps.iter().enumerate().find_map(|(at, first)| {
-                    stamps[at..].iter().zip(1_u64..).find_map(|(last, units)| {
-                        let drained = (last - first) * max / micros(window);
-                        (units > burst + drained).then(|| {
-                            format!("{units} in {} us, {} fit", last - first, burst + drained)
-                        })
-                    })
-                })
-            }
+            Self::Window { max, window } => too_full(&spent(max as u64), micros(window)),
+            Self::Bucket { burst, max, window } => too_fast(&spent(burst), max, micros(window)),
         }
     }
 }

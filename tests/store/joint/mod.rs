@@ -2,7 +2,6 @@
 
 mod denial_cache;
 mod fallback;
-mod history;
 mod refunds;
 
 use std::sync::Arc;
