@@ -26,6 +26,12 @@ impl Default for Plan {
     }
 }
 
+/// The name of a node, and the epoch of its slots, of a line of `CLUSTER NODES`.
+fn epoch(line: &str) -> (String, String) {
+    let words: Vec<_> = line.split(' ').collect();
+    (words[0].to_owned(), words[6].to_owned())
+}
+
 /// First all masters, then their replicas in the same order.
 pub struct Cluster {
     pub nodes: Vec<Process>,
@@ -142,6 +148,33 @@ impl Cluster {
         self.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         self.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
         to
+    }
+
+    /// Moves a slot with its keys from one master to another.
+    pub fn move_slot(&self, slot: usize, from: usize, to: usize) {
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        target.run::<()>(&format!(
+            "CLUSTER SETSLOT {slot} IMPORTING {}",
+            self.id(from)
+        ));
+        source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
+        let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
+        for key in keys {
+            source.run::<()>(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port));
+        }
+        self.give_slot(slot, to);
+        // Else a node that does not know yet takes the slot back by an older message.
+        wait_until("all know of the move", || {
+            let epochs = |node: &Process| {
+                let known: String = node.run("CLUSTER NODES");
+                let mut epochs: Vec<_> = known.lines().map(epoch).collect();
+                epochs.sort();
+                epochs
+            };
+            let mut all = self.nodes.iter().map(epochs);
+            let first = all.next();
+            all.all(|epochs| Some(&epochs) == first.as_ref())
+        });
     }
 
     /// Tells all masters whose a slot is.
