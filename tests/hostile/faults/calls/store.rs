@@ -1,0 +1,376 @@
+//! The calls of a store, under each algorithm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use kit::{HOUR, millis, quota};
+use tidegate::decision::Receipt;
+use tidegate::key::Everyone;
+use tidegate::rule::{Policy, Subject};
+use tidegate::store::{Charge, Settled};
+use tidegate::{Algorithm, Key, RedisStore, Rule, Store, Take};
+
+use super::{Answer, Case, Client, SPARE, is};
+
+/// Nothing drains while a test runs.
+const DAY: Duration = Duration::from_secs(86_400);
+/// More than a test takes.
+const MAX: u64 = 60;
+const PREFIX: &str = "CurrentLimiter:";
+
+fn take_of(rule: Rule, key: impl ToString) -> Take {
+    Take::new(Arc::new(rule), Key::from(&*key.to_string()))
+}
+
+/// One quota: what the first page of a script decides.
+fn usual(algorithm: Algorithm, path: &str) -> Rule {
+    let rule = Rule::new(path, [quota(MAX, DAY)]).expect("a valid rule");
+    rule.with_algorithm(algorithm)
+}
+
+/// Two quotas: what the general part of a script decides.
+fn general(algorithm: Algorithm, path: &str) -> Rule {
+    let quotas = [quota(MAX, DAY), quota(2 * MAX, 2 * DAY)];
+    let rule = Rule::new(path, quotas).expect("a valid rule");
+    rule.with_algorithm(algorithm)
+}
+
+fn path(call: &str, algorithm: Algorithm) -> String {
+    format!("{call}-{}", algorithm.name())
+}
+
+/// What is used of each quota.
+fn used(store: &RedisStore, take: &Take) -> Answer<Vec<i64>> {
+    let (store, take) = (store.clone(), take.clone());
+    Box::pin(async move {
+        let decision = store.peek(&take).await.expect("a decision");
+        let left = decision.quotas().iter().map(|state| state.remaining());
+        let max = take.counts().iter().flat_map(|count| count.quotas());
+        let used = max.zip(left).map(|(quota, left)| quota.max() - left);
+        used.map(u64::cast_signed).collect()
+    })
+}
+
+/// How many of these have something charged.
+async fn number_used(store: &RedisStore, takes: &[Take]) -> Vec<i64> {
+    let used = join_all(takes.iter().map(|take| used(store, take))).await;
+    vec![used.iter().map(|of_quotas| of_quotas[0]).sum()]
+}
+
+async fn charge(store: &RedisStore, take: &Take) -> Receipt {
+    let decision = store.take(take).await.expect("a decision");
+    decision.receipt().expect("it is charged")
+}
+
+/// A take that is charged by each call.
+fn charging(client: &Client, name: String, adds: impl Into<Vec<i64>>, take: Take) -> Case {
+    let names = take.counts().iter().map(|count| count.name(PREFIX));
+    let (names, store, counted): (Vec<_>, _, _) =
+        (names.collect(), client.store.clone(), take.clone());
+    let ask = move |client: Client, _| -> Answer<_> {
+        let taken = client.store.take(&take);
+        Box::pin(async move { is("allowed", taken.await?.is_allowed()) })
+    };
+    let keys = move |_| names.clone();
+    Case::new(name, adds, keys, ask, move || used(&store, &counted))
+}
+
+/// A take alone under its rule: of a key that was charged before and of one that was not, by each
+/// part of each script.
+pub(crate) async fn take(client: &Client) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let leased = usual(algorithm, "leased").with_lease(millis(50));
+        let rules = [
+            ("one quota", Some(usual(algorithm, "one"))),
+            ("two quotas", Some(general(algorithm, "two"))),
+            ("a lease", leased.ok()),
+        ];
+        for (name, rule) in rules {
+            let Some(rule) = rule else { continue };
+            let adds = vec![1; rule.quotas().len()];
+            for key in ["victim", "new-victim"] {
+                let take = take_of(rule.clone(), key);
+                if key == "victim" {
+                    charge(&client.store, &take).await;
+                }
+                let name = format!("{algorithm:?}, {name}, {key}");
+                cases.push(charging(client, name, adds.clone(), take));
+            }
+        }
+        // Charged under two quotas, and asked under one.
+        let take = take_of(usual(algorithm, "changed"), "victim");
+        charge(
+            &client.store,
+            &take_of(general(algorithm, "changed"), "victim"),
+        )
+        .await;
+        cases.push(charging(
+            client,
+            format!("{algorithm:?}, changed"),
+            [1],
+            take,
+        ));
+    }
+    cases
+}
+
+/// A take that is denied, by each part of each script.
+pub(crate) async fn denied(client: &Client) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let rules = [
+            ("one quota", usual(algorithm, "one")),
+            ("two quotas", general(algorithm, "two")),
+        ];
+        for (name, rule) in rules {
+            let adds = vec![0; rule.quotas().len()];
+            let take = take_of(rule, "victim");
+            charge(&client.store, &take.clone().with_cost(MAX)).await;
+            let mut case = charging(client, format!("{algorithm:?}, {name}"), adds, take.clone());
+            case.ask = Box::new(move |client: Client, _| -> Answer<_> {
+                let denied = client.store.take(&take);
+                Box::pin(async move { is("denied", denied.await?.retry_after().is_some()) })
+            });
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+/// A take over several counts, one of which is of a key that others use as well.
+pub(crate) async fn joint(client: &Client) -> Vec<Case> {
+    let subject = |name, policy: Policy| Subject::new(name, Everyone).limit(policy);
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let subjects = [
+            subject("user", Policy::from(quota(2 * MAX, DAY)).with_cost(2)),
+            subject("address", quota(MAX, DAY).into()),
+            subject("everyone", quota(3 * MAX, DAY).into()),
+        ];
+        let rule = Rule::joint(&path("joint", algorithm), subjects).expect("a valid rule");
+        let rule = Arc::new(rule.with_algorithm(algorithm));
+        for user in ["victim", "new-victim"] {
+            let keys = [("user", user), ("address", "beside"), ("everyone", "")];
+            let keys = keys.map(|(subject, key)| (subject, Key::from(key)));
+            let take = Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects");
+            if user == "victim" {
+                charge(&client.store, &take).await;
+            }
+            let name = format!("{algorithm:?}, {user}");
+            // The other counts are those of both.
+            let mut case = charging(client, name, [2, 1, 1], take.clone());
+            case.keys = Box::new(move |_| vec![take.counts()[0].name(PREFIX)]);
+            cases.push(case);
+            if user == "victim" {
+                break;
+            }
+        }
+    }
+    cases
+}
+
+/// It charges nothing, and is answered by what is left.
+pub(crate) async fn peek(client: &Client) -> Vec<Case> {
+    let cases = Algorithm::ALL.map(|algorithm| {
+        let take = take_of(usual(algorithm, "peek"), "victim").with_cost(3);
+        let (name, store, counted) = (take.name(PREFIX), client.store.clone(), take.clone());
+        let ask = move |client: Client, _| -> Answer<_> {
+            let peeked = client.store.peek(&take);
+            Box::pin(async move { is("3 used", peeked.await?.remaining() == MAX - 3) })
+        };
+        let keys = move |_| vec![name.clone()];
+        let case = Case::new(format!("{algorithm:?}"), [0], keys, ask, move || {
+            used(&store, &counted)
+        });
+        (
+            case,
+            take_of(usual(algorithm, "peek"), "victim").with_cost(3),
+        )
+    });
+    let mut ready = Vec::new();
+    for (case, take) in cases {
+        charge(&client.store, &take).await;
+        ready.push(case);
+    }
+    ready
+}
+
+/// A call with a receipt of its own for each, of one key.
+async fn with_receipts(
+    client: &Client,
+    call: &str,
+    adds: i64,
+    ask: impl Fn(&RedisStore, Take, Receipt) -> Answer<super::Told> + Clone + Send + Sync + 'static,
+) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let take = take_of(usual(algorithm, call), "victim");
+        // What has begun to drain is not given back.
+        charge(&client.store, &take.clone().with_cost(3)).await;
+        let mut receipts = Vec::new();
+        while receipts.len() < SPARE {
+            receipts.push(charge(&client.store, &take).await);
+        }
+        receipts.reverse();
+        let (name, store, counted) = (take.name(PREFIX), client.store.clone(), take.clone());
+        let ask = ask.clone();
+        let ask = move |client: Client, number: usize| {
+            ask(&client.store, take.clone(), receipts[number].clone())
+        };
+        let keys = move |_| vec![name.clone()];
+        cases.push(Case::new(
+            format!("{algorithm:?}"),
+            [adds],
+            keys,
+            ask,
+            move || used(&store, &counted),
+        ));
+    }
+    cases
+}
+
+/// One unit is given back by each call.
+pub(crate) async fn refund(client: &Client) -> Vec<Case> {
+    with_receipts(client, "refund", -1, |store, take, receipt| {
+        let refunded = store.refund(&take, &receipt);
+        Box::pin(async move { is("given back", refunded.await? == 1) })
+    })
+    .await
+}
+
+/// One unit is charged, whatever is left.
+pub(crate) async fn owe(client: &Client) -> Vec<Case> {
+    with_receipts(client, "owe", 1, |store, take, receipt| {
+        let owed = store.owe(&take, &receipt);
+        Box::pin(async move { is("charged", owed.await? == 1) })
+    })
+    .await
+}
+
+/// Two were used in place of one. A second settlement changes nothing, whatever came of the first.
+pub(crate) async fn settle(client: &Client) -> Vec<Case> {
+    with_receipts(client, "settle", 1, |store, take, receipt| {
+        let charge = Charge::new(Arc::new(store.clone()), take, receipt);
+        Box::pin(async move {
+            let settled = charge.settle(2).await;
+            let again = charge.settle(30).await;
+            assert_eq!(again.ok(), Some(Settled::default()), "asked again");
+            is("charged", settled?.charged == 1)
+        })
+    })
+    .await
+}
+
+/// A rule of one quota and of requests at a time.
+fn at_a_time(call: &str) -> Rule {
+    let rule = usual(Algorithm::SlidingWindow, call);
+    let rule = rule.with_max_concurrent(MAX).expect("a valid rule");
+    rule.with_permit_lease(HOUR).expect("a valid rule")
+}
+
+/// A take that gets a permit with its unit.
+pub(crate) async fn permit_begin(client: &Client) -> Vec<Case> {
+    let take = take_of(at_a_time("begin"), "victim");
+    charge(&client.store, &take).await;
+    let case = charging(client, "a permit".to_owned(), [1, 1], take);
+    vec![case.that_gives_back([false, true])]
+}
+
+/// A call with a permit of its own for each, of one key; whether it is held beforehand.
+async fn with_permits(
+    client: &Client,
+    call: &str,
+    is_held: bool,
+    adds: i64,
+    ask: impl Fn(&RedisStore, Take, Receipt) -> Answer<super::Told> + Send + Sync + 'static,
+) -> Vec<Case> {
+    let take = take_of(at_a_time(call), "victim");
+    let count = take.counts().last().expect("permits").clone();
+    let mut permits = Vec::new();
+    for number in 0..=SPARE {
+        let receipt = charge(&client.store, &take).await;
+        let holder = receipt.counts().last().expect("a permit").clone();
+        // One is held anyway.
+        if !is_held && number > 0 {
+            let released = client.store.refund(&count, &holder).await;
+            assert_eq!(released.expect("an answer"), 1);
+        }
+        permits.push(holder);
+    }
+    let (name, store) = (count.name(PREFIX), client.store.clone());
+    let ask = move |client: Client, number: usize| {
+        ask(&client.store, count.clone(), permits[number + 1].clone())
+    };
+    let keys = move |_| vec![name.clone()];
+    vec![Case::new("a permit", [0, adds], keys, ask, move || {
+        used(&store, &take)
+    })]
+}
+
+/// A permit goes back.
+pub(crate) async fn permit_end(client: &Client) -> Vec<Case> {
+    with_permits(client, "end", true, -1, |store, count, holder| {
+        let released = store.refund(&count, &holder);
+        Box::pin(async move { is("released", released.await? == 1) })
+    })
+    .await
+}
+
+/// A permit is kept, though the store has lost it.
+pub(crate) async fn permit_renew(client: &Client) -> Vec<Case> {
+    with_permits(client, "renew", false, 1, |store, count, holder| {
+        let renewed = store.renew(&count, &holder);
+        Box::pin(async move { Ok(renewed.await?) })
+    })
+    .await
+}
+
+/// Each call forgets a key of its own, of one unit.
+pub(crate) async fn reset(client: &Client) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let take = |number| take_of(usual(algorithm, "reset"), format!("victim{number}"));
+        let takes: Arc<[Take]> = (0..SPARE).map(take).collect();
+        for take in &*takes {
+            charge(&client.store, take).await;
+        }
+        let (named, counted, store) = (takes.clone(), takes.clone(), client.store.clone());
+        let ask = move |client: Client, number: usize| -> Answer<_> {
+            let reset = client.store.reset(&takes[number]);
+            Box::pin(async move { reset.await.map(drop).map_err(Into::into) })
+        };
+        let keys = move |number: usize| vec![named[number].name(PREFIX)];
+        let count = move || -> Answer<_> {
+            let (store, takes) = (store.clone(), counted.clone());
+            Box::pin(async move { number_used(&store, &takes).await })
+        };
+        cases.push(Case::new(format!("{algorithm:?}"), [-1], keys, ask, count));
+    }
+    cases
+}
+
+/// Each call holds a key of its own.
+pub(crate) async fn hold(client: &Client) -> Vec<Case> {
+    let rule = usual(Algorithm::SlidingWindow, "hold").with_outgoing();
+    let rule = rule.expect("a valid rule");
+    let take = |number| take_of(rule.clone(), format!("victim{number}"));
+    let takes: Arc<[Take]> = (0..SPARE).map(take).collect();
+    let (named, counted, store) = (takes.clone(), takes.clone(), client.store.clone());
+    let ask = move |client: Client, number: usize| -> Answer<_> {
+        let held = client.store.hold(&takes[number], HOUR);
+        Box::pin(async move { is("held", held.await? > HOUR / 2) })
+    };
+    let keys = move |number: usize| vec![format!("{{{}}}~until", named[number].name(PREFIX))];
+    let count = move || -> Answer<_> {
+        let (store, takes) = (store.clone(), counted.clone());
+        Box::pin(async move {
+            let held = takes.iter().map(|take| store.hold(take, Duration::ZERO));
+            let held = join_all(held).await.into_iter();
+            let held = held.filter(|held| !held.as_ref().expect("an answer").is_zero());
+            vec![i64::try_from(held.count()).expect("few")]
+        })
+    };
+    vec![Case::new("a key", [1], keys, ask, count)]
+}

@@ -1,0 +1,258 @@
+//! The table. Every call meets every fault; `renew` is a lock's watchdog, which nobody asks: its cell
+//! says what becomes of a lock through a fault that is shorter than the lease.
+
+use kit::faults::Fault;
+use tidegate::store::StoreErrorKind::*;
+
+use crate::beside::Beside;
+use crate::cell::Gets;
+
+/// A module for each fault, and in it a test for each call, by what its caller gets. A gap is a cell
+/// that fails, with this in its message: it is no longer one when it passes.
+macro_rules! matrix {
+    ($($(#[$doc:meta])* $fault:ident: $what:expr, beside $beside:expr => {
+        $($gets:expr $(, gap $gap:literal)? => $($group:ident::$call:ident)+;)+
+    })+) => {
+        $($(#[$doc])*
+        mod $fault {
+            use super::*;
+
+            $(cells! { $what, $beside, $gets, [$($gap)?], $($group::$call)+ })+
+        })+
+    };
+}
+
+macro_rules! cells {
+    ($what:expr, $beside:expr, $gets:expr, $gap:tt, $($group:ident::$call:ident)+) => {
+        $(cell! {
+            $gap
+            async fn $call() {
+                use Gets::*;
+                let call = crate::calls::$group::$call;
+                crate::cell::check($what, $beside, call, $gets).await;
+            }
+        })+
+    };
+}
+
+macro_rules! cell {
+    ([] $($test:tt)+) => {
+        #[tokio::test]
+        $($test)+
+    };
+    ([$gap:literal] $($test:tt)+) => {
+        #[tokio::test]
+        #[should_panic(expected = $gap)]
+        $($test)+
+    };
+}
+
+matrix! {
+    /// `maxmemory` is reached, and nothing may be evicted. What only removes is done.
+    no_memory: Fault::NoMemory, beside Beside::NotCharged(&[OutOfMemory]) => {
+        Error(&[OutOfMemory]) => store::take store::joint store::owe store::settle
+            store::permit_begin store::hold limiter::try_acquire limiter::try_acquire_for
+            limiter::acquire limiter::release limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::lock;
+        AnswerOr(&[OutOfMemory]) => store::refund;
+        Answer => store::peek limiter::available lock::is_locked lock::renew store::permit_end
+            store::permit_renew store::reset lock::unlock store::denied lock::force_unlock;
+    }
+    too_few_replicas: Fault::TooFewReplicas, beside Beside::NotCharged(&[ReadOnly]) => {
+        Error(&[ReadOnly]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            limiter::try_acquire limiter::try_acquire_for limiter::release limiter::set_rate
+            lock::try_lock lock::try_lock_for lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => store::peek limiter::available lock::is_locked lock::renew store::denied;
+    }
+    failed_dump: Fault::FailedDump, beside Beside::NotCharged(&[ReadOnly]) => {
+        Error(&[ReadOnly]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            limiter::try_acquire limiter::try_acquire_for limiter::release limiter::set_rate
+            lock::try_lock lock::try_lock_for lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => store::peek limiter::available lock::is_locked lock::renew store::denied;
+    }
+    /// The connection is replaced meanwhile, since another server may be at the address
+    /// by now.
+    read_only: Fault::ReadOnly, beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
+        Error(&[ReadOnly, Unavailable]) => store::take store::joint store::refund store::owe
+            store::settle store::permit_begin store::reset store::hold limiter::try_acquire
+            limiter::try_acquire_for limiter::release limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        AnswerOr(&[ReadOnly, Unavailable]) => store::peek store::denied;
+        Answer => limiter::available lock::is_locked lock::renew;
+        // Known gap: an error of the whole call is not read as the server's in a call about permits.
+        Error(&[ReadOnly, Unavailable]), gap "Err(Protocol)" => store::permit_end
+            store::permit_renew;
+    }
+    wrong_type: Fault::Foreign("RPUSH {key} foreign"), beside Beside::Unharmed => {
+        Error(&[WrongType]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::peek limiter::try_acquire
+            limiter::try_acquire_for limiter::acquire limiter::release limiter::available
+            limiter::set_rate lock::try_lock lock::try_lock_for lock::lock store::denied
+            lock::force_unlock;
+        // The token of a lock is looked at by calls that change it alone.
+        AnswerOr(&[WrongType]) => lock::is_locked;
+        // A guard that is gone is released in the background, once that is possible.
+        Unknown(&[WrongType]) => lock::unlock;
+        Answer => store::reset store::hold lock::renew;
+        // Known gap: a renewal gives the value of somebody else an expiry, before it sees its type.
+        Error(&[WrongType]), gap "written: " => store::permit_renew;
+    }
+    forbidden_key: Fault::Keys("~*beside* ~*everyone*"), beside Beside::Unharmed => {
+        Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::lock lock::is_locked store::denied lock::force_unlock;
+        Unknown(&[Refused]) => lock::unlock;
+        Answer => lock::renew;
+    }
+    forbidden_scripts: Fault::Commands("-evalsha -eval"), beside Beside::Fails(&[Refused]) => {
+        Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::lock lock::is_locked store::denied lock::force_unlock;
+        Unknown(&[Refused]) => lock::unlock;
+        Answer => lock::renew;
+    }
+    forbidden_writes: Fault::Commands("-@write"), beside Beside::NotCharged(&[Refused]) => {
+        Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
+            limiter::set_rate lock::try_lock lock::try_lock_for lock::lock lock::force_unlock;
+        Unknown(&[Refused]) => lock::unlock;
+        Answer => store::peek limiter::available lock::is_locked lock::renew store::denied;
+    }
+    /// A user without a right that docs/security.md asks for. What sets an expiry with
+    /// its value needs none.
+    forbidden_expiries: Fault::Commands("-pexpire"), beside Beside::NotCharged(&[Refused]) => {
+        Answer => limiter::available store::hold lock::is_locked store::joint store::owe
+            store::peek store::permit_end store::refund lock::renew limiter::set_rate
+            store::settle limiter::try_acquire lock::unlock store::denied lock::force_unlock;
+        AnswerOr(&[Refused]) => limiter::acquire limiter::try_acquire_for;
+        Error(&[Refused]) => store::permit_renew;
+        // Known gaps: what was written before the expiry was refused stays.
+        Either(&[Refused]) => store::take;
+        Unknown(&[Refused]) => store::permit_begin limiter::release;
+        // Known gaps, worse: it stays without an expiry.
+        Error(&[Refused]), gap "written: " => lock::try_lock lock::try_lock_for lock::lock
+            store::reset;
+    }
+    scripts_flushed: Fault::ScriptsFlushed, beside Beside::Unharmed => {
+        Answer => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::lock lock::is_locked lock::unlock lock::renew
+            store::denied lock::force_unlock;
+    }
+    gone: Fault::Gone, beside Beside::Fails(&[Unavailable, Timeout]) => {
+        Error(&[Unavailable, Timeout]) => store::take store::joint store::refund store::owe
+            store::settle store::permit_begin store::permit_end store::permit_renew
+            store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::is_locked store::denied lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => lock::renew;
+    }
+    loading: Fault::Loading, beside Beside::Fails(&[Unavailable, Timeout]) => {
+        Error(&[Unavailable, Timeout]) => store::take store::joint store::refund store::owe
+            store::settle store::permit_begin store::permit_end store::permit_renew
+            store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::is_locked store::denied lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => lock::renew;
+    }
+    /// A script counts as a write, whatever it does.
+    writes_paused: Fault::WritesPaused, beside Beside::Fails(&[Timeout]) => {
+        Error(&[Timeout]) => store::take store::joint store::permit_begin store::peek
+            limiter::try_acquire limiter::try_acquire_for limiter::available limiter::set_rate
+            lock::is_locked store::denied;
+        Unknown(&[Timeout]) => store::refund store::owe store::settle store::permit_end
+            store::permit_renew store::reset store::hold limiter::release lock::try_lock
+            lock::try_lock_for lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => lock::renew;
+    }
+    /// Calls with a deadline are not done late. Others are, when the server goes on.
+    stopped: Fault::Stopped, beside Beside::Fails(&[Timeout]) => {
+        Error(&[Timeout]) => store::take store::joint store::permit_begin store::peek
+            limiter::try_acquire limiter::try_acquire_for limiter::available limiter::set_rate
+            lock::is_locked store::denied;
+        Unknown(&[Timeout]) => store::refund store::owe store::settle store::permit_end
+            store::permit_renew store::reset store::hold limiter::release lock::try_lock
+            lock::try_lock_for lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => lock::renew;
+    }
+    /// Nothing arrives.
+    mute: Fault::Mute, beside Beside::Fails(&[Timeout, Unavailable]) => {
+        Error(&[Timeout, Unavailable]) => store::take store::joint store::refund store::owe
+            store::settle store::permit_begin store::permit_end store::permit_renew
+            store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::is_locked store::denied lock::force_unlock;
+        Waits => limiter::acquire lock::lock lock::unlock;
+        Answer => lock::renew;
+    }
+    lost_reply: Fault::LostReply, beside Beside::Fails(&[Timeout, Protocol, Unavailable]) => {
+        Unknown(&[Timeout, Protocol, Unavailable]) => store::take store::joint store::refund
+            store::owe store::settle store::permit_begin store::permit_end store::permit_renew
+            store::reset store::hold store::peek limiter::try_acquire limiter::release
+            limiter::available limiter::set_rate lock::try_lock lock::try_lock_for
+            lock::is_locked store::denied lock::force_unlock;
+        Either(&[Timeout, Protocol, Unavailable]) => limiter::try_acquire_for;
+        // They ask again; what was done counts once.
+        Answer => limiter::acquire lock::lock lock::unlock lock::renew;
+    }
+    cut_reply: Fault::CutReply, beside Beside::Fails(&[Unavailable]) => {
+        Unknown(&[Unavailable]) => store::take store::joint store::refund store::owe
+            store::settle store::permit_begin store::permit_end store::permit_renew
+            store::reset store::hold store::peek limiter::try_acquire limiter::release
+            limiter::available limiter::set_rate lock::try_lock lock::try_lock_for
+            lock::is_locked store::denied lock::force_unlock;
+        Either(&[Unavailable]) => limiter::try_acquire_for;
+        Answer => limiter::acquire lock::lock lock::unlock lock::renew;
+    }
+    moved_slot: Fault::MovedSlot, beside Beside::Unharmed => {
+        Answer => store::take store::joint store::refund store::owe store::settle
+            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
+            store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
+            limiter::release limiter::available limiter::set_rate lock::try_lock
+            lock::try_lock_for lock::lock lock::is_locked lock::unlock lock::renew
+            store::denied lock::force_unlock;
+    }
+}
+
+/// Values of all types under all keys of a call. No `lock`, since a hash of somebody else is a lock
+/// that others have; no `renew`, which says nothing of it.
+mod foreign_values {
+    macro_rules! foreign_values {
+        ($gap:tt $($group:ident::$call:ident)+) => {
+            $(cell! {
+                $gap
+                async fn $call() {
+                    crate::cell::check_foreign_values(crate::calls::$group::$call).await;
+                }
+            })+
+        };
+    }
+
+    foreign_values! {
+        []
+        store::take store::denied store::joint store::refund store::owe store::settle
+        store::permit_begin store::permit_end store::reset store::hold store::peek limiter::try_acquire
+        limiter::try_acquire_for limiter::acquire limiter::release limiter::available
+        limiter::set_rate lock::try_lock lock::try_lock_for lock::is_locked lock::force_unlock
+        lock::unlock
+    }
+
+    // Known gap: as above, the value has an expiry afterwards.
+    foreign_values! { ["when it is gone"] store::permit_renew }
+}
