@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use redis::{Connection, RedisResult, Value, cmd};
+use redis::{Cmd, Connection, cmd};
 
 use crate::cluster::{Cluster, Plan};
 use crate::proxy::{Mode, Proxy};
@@ -240,13 +240,12 @@ impl Site {
         }
     }
 
-    /// What stood there is kept under another name meanwhile.
+    /// What stood there is kept under another name meanwhile. No caller comes in between.
     fn put_aside(&mut self, keys: &[String], command: &str) {
         let mut connection = self.server().connection();
         for key in keys {
-            // There may be nothing.
-            let _ = ask(&mut connection, "RENAME {key} aside-{key}", key);
-            ask(&mut connection, command, key).expect("it is put there");
+            let aside = ["COPY {key} aside-{key} REPLACE", "DEL {key}", command];
+            ask_all(&mut connection, &aside, key);
         }
         self.foreign = keys.to_vec();
     }
@@ -255,12 +254,12 @@ impl Site {
         let mut connection = self.server().connection();
         for key in std::mem::take(&mut self.foreign) {
             // What callers have written meanwhile stays.
-            let expiry = ask(&mut connection, "PTTL {key}", &key).expect("an answer");
-            if matches!(expiry, Value::Int(-1)) {
-                ask(&mut connection, "DEL {key}", &key).expect("it is gone");
-                let _ = ask(&mut connection, "RENAME aside-{key} {key}", &key);
+            let expiry = words("PTTL {key}", &key).query(&mut connection);
+            if expiry == Ok(-1) {
+                let back = ["DEL {key}", "COPY aside-{key} {key}"];
+                ask_all(&mut connection, &back, &key);
             }
-            ask(&mut connection, "DEL aside-{key}", &key).expect("it is gone");
+            ask_all(&mut connection, &["DEL aside-{key}"], &key);
         }
     }
 
@@ -309,23 +308,35 @@ fn arguments(fault: Fault) -> &'static [&'static str] {
 }
 
 /// A command with the key in place of `{key}`, which may hold a space.
-fn ask(connection: &mut Connection, command: &str, key: &str) -> RedisResult<Value> {
+fn words(command: &str, key: &str) -> Cmd {
     let mut words = command.split(' ').map(|word| word.replace("{key}", key));
     let mut question = cmd(&words.next().expect("a command"));
     words.for_each(|word| {
         question.arg(word);
     });
-    question.query(connection)
+    question
+}
+
+/// All of them, with nothing in between.
+fn ask_all(connection: &mut Connection, commands: &[&str], key: &str) {
+    let mut all = redis::pipe();
+    all.atomic();
+    for command in commands {
+        all.add_command(words(command, key));
+    }
+    all.exec(connection).expect("all is done");
 }
 
 fn contents(mut connection: Connection) -> Contents {
     let names: Vec<String> = cmd("KEYS").arg("*").query(&mut connection).expect("names");
     let names = names.into_iter().filter(|name| !name.starts_with("filler"));
     let contents = names.filter_map(|name| {
-        let expires = ask(&mut connection, "PEXPIRETIME {key}", &name).expect("a time");
+        let expires: i64 = words("PEXPIRETIME {key}", &name)
+            .query(&mut connection)
+            .expect("a time");
         let dump = cmd("DUMP").arg(&name).query(&mut connection);
         match (expires, dump) {
-            (Value::Int(expires @ (-1 | 0..)), Ok(dump)) => Some((name, (expires, dump))),
+            (-1 | 0.., Ok(dump)) => Some((name, (expires, dump))),
             // It has just expired.
             _ => None,
         }

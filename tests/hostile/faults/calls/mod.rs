@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::limiter::{LimiterError, LimiterErrorKind};
+use kit::eventually;
+use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter};
 use tidegate::lock::{LockError, LockErrorKind};
 use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, StoreError};
@@ -24,11 +25,14 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn connect(url: &str, timeout: Duration) -> Self {
         let redis = Redis::connect(url).await.expect("a running server");
-        Self {
-            store: RedisStore::of(&redis),
-            redis,
+        let store = RedisStore::of(&redis);
+        let client = Self { store, redis }.within(timeout);
+        // Also with all nodes of a cluster, which a busy machine may take its time to connect.
+        for number in 0..8 {
+            let limiter = RateLimiter::new(&client.redis, number.to_string());
+            eventually("a connection", async || limiter.exists().await.is_ok()).await;
         }
-        .within(timeout)
+        client
     }
 
     /// The same with another time-out.
