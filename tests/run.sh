@@ -62,7 +62,7 @@ case "${1:-}" in
     ;;
   --hostile)
     # `mutants`: that each mistake of the list can still be made; the nightly makes them.
-    binaries=(hostile_store hostile_layer hostile_limiter hostile_lock hostile_topologies)
+    binaries=(hostile_faults hostile_store hostile_layer hostile_limiter hostile_lock hostile_topologies)
     alone=(faults fleet mutants)
     step "build what is hostile" "${test[@]}" --no-run "${binaries[@]/#/--test=}" "${alone[@]/#/--test=}"
     # They wait for servers and proxies most of the time. More of them would disturb each other.

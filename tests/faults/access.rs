@@ -28,39 +28,6 @@ async fn a_wrong_password() {
     fault.ends().await;
 }
 
-/// A load by a user of its own, who loses a right and gets it back.
-async fn without(name: &'static str, loses: &str, gets: &str) {
-    let server = Redis::start();
-    let user = |rights: &str| run(&server, &format!("ACL SETUSER limiter {rights}"));
-    user(
-        "on >s3cret ~CurrentLimiter:* ~{CurrentLimiter:* +@scripting +@connection +@read +@write +time",
-    );
-    let url = server.url.replace("//", "//limiter:s3cret@");
-    let mut fault = Fault::at(name, &url).await.gives(Kind::Refused);
-    fault.begins();
-    user(loses);
-    fault.lasts(WHILE).await;
-    user(gets);
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_command() {
-    without("ACL without EVALSHA", "-evalsha", "+evalsha").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_keys() {
-    let keys = "~CurrentLimiter:* ~{CurrentLimiter:*";
-    without("ACL without the keys", "resetkeys ~other", keys).await;
-}
-
-/// What a script calls is checked as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_command_of_the_script() {
-    without("ACL without ZADD", "-zadd", "+zadd").await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_that_is_deleted() {
     let server = Redis::start();

@@ -87,16 +87,6 @@ async fn one_connection_is_a_black_hole() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_connections_are_black_holes() {
-    all_are(
-        "a black hole, all connections",
-        Mode::BlackHole,
-        Kind::Timeout,
-    )
-    .await;
-}
-
 /// What was sent meanwhile comes late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held() {

@@ -14,43 +14,6 @@ use crate::run;
 const WHILE: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_restarted_empty() {
-    let mut server = Redis::start();
-    let fault = Fault::at("killed with -9, restarted empty", &server.url).await;
-    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
-    fault.begins();
-    server.kill();
-    fault.lasts(WHILE).await;
-    server.restart();
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped() {
-    let server = Redis::start();
-    let fault = Fault::at("SIGSTOP, SIGCONT", &server.url).await;
-    let mut fault = fault.gives(Kind::Timeout);
-    fault.begins();
-    server.signal("STOP");
-    fault.lasts(WHILE).await;
-    server.signal("CONT");
-    fault.ends().await;
-}
-
-/// So long that attempts to connect end in time-outs, too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped_for_long() {
-    let server = Redis::start();
-    let fault = Fault::at("SIGSTOP for 2 s, SIGCONT", &server.url).await;
-    let mut fault = fault.gives(Kind::Timeout);
-    fault.begins();
-    server.signal("STOP");
-    fault.lasts(5 * WHILE).await;
-    server.signal("CONT");
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_with_a_slow_command() {
     let server = Redis::start();
     let fault = Fault::at("DEBUG SLEEP", &server.url).await;
@@ -71,20 +34,6 @@ async fn not_there_at_the_start() {
     let fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.restart();
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loading_after_a_restart() {
-    let mut server = slow_to_load();
-    let fault = Fault::at("LOADING for a second", &server.url).await;
-    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
-    run(&server, "SAVE");
-    fault.begins();
-    server.kill();
-    server.restart();
-    fault.lasts(Duration::ZERO).await;
-    has_loaded(&server.url).await;
     fault.ends().await;
 }
 

@@ -26,12 +26,6 @@ async fn all_clients_are_paused() {
     clients_are_paused("CLIENT PAUSE 400 ALL").await;
 }
 
-/// PING would be answered meanwhile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writing_clients_are_paused() {
-    clients_are_paused("CLIENT PAUSE 400 WRITE").await;
-}
-
 /// Past its threshold the server answers BUSY; until then it does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn somebody_elses_script_does_not_end() {
