@@ -205,7 +205,7 @@ matrix! {
         Unknown(&[Timeout, Protocol, Unavailable]) => store::take store::joint store::refund
             store::owe store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
-            limiter::available limiter::set_rate lock::try_lock lock::try_lock_for
+            limiter::available limiter::set_rate lock::try_lock
             lock::is_locked store::denied lock::force_unlock;
         Either(&[Timeout, Protocol, Unavailable]) => limiter::try_acquire_for lock::try_lock_for;
         // They ask again; what was done counts once.
@@ -215,7 +215,7 @@ matrix! {
         Unknown(&[Unavailable]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
-            limiter::available limiter::set_rate lock::try_lock 
+            limiter::available limiter::set_rate lock::try_lock
             lock::is_locked store::denied lock::force_unlock;
         Either(&[Unavailable]) => limiter::try_acquire_for lock::try_lock_for;
         Answer => limiter::acquire lock::lock lock::unlock lock::renew;
