@@ -8,7 +8,7 @@ use kit::proxy::Proxy;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore, Store};
 
-use crate::{allowed, ask, take};
+use crate::{allowed, take};
 use kit::store_on;
 use kit::{Stopwatch, crowd, eventually, millis, run};
 use tokio::time::sleep;
@@ -120,22 +120,6 @@ async fn reconnecting_is_paced() {
     sleep(millis(1_200)).await;
     let made = proxy.accepted() - before;
     assert!(made <= 12, "{made} connections");
-}
-
-#[tokio::test]
-async fn no_memory_is_a_typed_error_and_charges_nothing() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let two = take("two", &[Quota::per_minute(2)]);
-    ask(&store, &two).await;
-    let limit = |bytes: &str| run(&server, &format!("CONFIG SET maxmemory {bytes}"));
-    // A take within the same millisecond needs no memory, and would be allowed.
-    sleep(millis(5)).await;
-    limit("1");
-    let error = store.take(&two).await.expect_err("no memory");
-    assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
-    limit("0");
-    assert_eq!(allowed(&store, &two, 5).await, 1);
 }
 
 /// Law 9: futures that are dropped leave no task behind, and the connection goes on.

@@ -7,7 +7,6 @@ mod conditions;
 mod directed;
 mod history;
 mod play;
-mod write_errors;
 
 use kit::Redis;
 use proptest::prelude::*;
