@@ -893,26 +893,6 @@ async fn a_refund_that_is_shed() {
     assert_eq!(remaining(&memory, &take).await, 5);
 }
 
-/// A server without memory: a refund is done or is an error, and it is not done later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_memory() {
-    let (server, store) = near().await;
-    let store: Arc<dyn Store> = Arc::new(store);
-    for algorithm in Algorithm::ALL {
-        let take = hourly(algorithm, "memory", 8, 4);
-        let (mine, other) = (charge(&store, &take).await, charge(&store, &take).await);
-        run(&server, "CONFIG SET maxmemory 1");
-        let first = mine.refund().await;
-        println!("{algorithm:?}: {first:?}");
-        assert_eq!(give_back(&mine).await, 0);
-        run(&server, "CONFIG SET maxmemory 0");
-        assert_eq!(give_back(&mine).await, 0);
-        let back = first.unwrap_or(0);
-        assert!(remaining(&store, &take).await >= back, "{algorithm:?}");
-        assert_units(algorithm, give_back(&other).await, 4);
-    }
-}
-
 /// Law 8: a log that is longer than a refund may rewrite gives back, or does not, in memory as in
 /// Redis, and what was not given back is still charged.
 #[tokio::test]

@@ -411,26 +411,6 @@ async fn nothing_is_left_behind() {
     }
 }
 
-/// Law 6: while the server hangs a reset ends in time, with a typed error; later it does its work.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs() {
-    let (server, store) = near_within(millis(50)).await;
-    let direct = store.clone().timeout(PATIENT);
-    let take = hourly(Algorithm::Gcra, "hangs", 5, 2);
-    decide(&direct, &take).await;
-    server.signal("STOP");
-    let began = Instant::now();
-    let resets = (0..100).map(|_| store.reset(&take));
-    for reset in join_all(resets).await {
-        assert_unanswered(&reset, "it hangs");
-    }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    server.signal("CONT");
-    reset(&direct, &take).await;
-    assert_eq!(remaining(&direct, &take).await, 5);
-}
-
 /// Beside an open breaker a reset is refused at once, is no success, and does not close it; the
 /// fallback forgets the key in any case.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -588,38 +568,6 @@ async fn several_quotas() {
         assert_eq!(decision.reset_after(), Duration::ZERO);
         let look = take_of(&longer, &Key::default(), 1);
         assert_eq!(clocked.remaining(&look).await, 50, "{case}");
-    }
-}
-
-/// A server without memory still forgets, and a replica refuses to.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_do_not_write() {
-    let (server, store) = near().await;
-    let store: Arc<dyn Store> = Arc::new(store);
-    let takes = Algorithm::ALL.map(|it| hourly(it, "writes", 5, 4));
-    for take in &takes {
-        charge(&store, take).await;
-    }
-    run(&server, "CONFIG SET maxmemory 1");
-    for take in &takes {
-        let full = store.take(&take.clone().with_cost(1)).await;
-        assert_eq!(kind(&full), Some(StoreErrorKind::OutOfMemory));
-        reset(&store, take).await;
-    }
-    run(&server, "CONFIG SET maxmemory 0");
-    for take in &takes {
-        assert_eq!(remaining(&store, take).await, 5, "{take:?}");
-        charge(&store, take).await;
-    }
-    run(&server, "REPLICAOF 127.0.0.1 1");
-    for take in &takes {
-        let refused = store.reset(take).await;
-        assert_eq!(kind(&refused), Some(StoreErrorKind::ReadOnly));
-    }
-    run(&server, "REPLICAOF NO ONE");
-    for take in &takes {
-        answered(|| store.peek(take)).await;
-        assert_eq!(remaining(&store, take).await, 1, "{take:?}");
     }
 }
 

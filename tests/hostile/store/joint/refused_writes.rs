@@ -4,82 +4,10 @@ use futures_util::future::join_all;
 use kit::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Store, Take};
+use tidegate::{Algorithm, MemoryStore, Store};
 
-use super::{costing, joint, keys_of, left, subject, take, three, tuple};
+use super::{left, take, three, tuple};
 use kit::{PATIENT, connect, run};
-
-/// The first count exists, and another one is new; also a count of the same subject at another cost.
-async fn refuses(kind: StoreErrorKind, refuse: &str, allow: &str) {
-    let server = Redis::start();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
-    let store = connect(&server.url, PATIENT).await.clock(clock);
-    for algorithm in Algorithm::ALL {
-        let rule = joint(
-            algorithm,
-            algorithm.name(),
-            [
-                subject("user", 10).limit(costing(10, 1)),
-                subject("address", 10),
-                subject("everyone", 10),
-            ],
-        );
-        let known = tuple(&rule, "known", "known");
-        assert!(store.take(&known).await.expect("a decision").is_allowed());
-        let before = keys_of(&server);
-        run(&server, refuse);
-        let takes: Vec<Take> = (0..90)
-            .map(|at| match at % 4 {
-                0 => tuple(&rule, "known", &format!("new{at}")),
-                1 => tuple(&rule, &format!("new{at}"), "known"),
-                2 => known.clone(),
-                _ => tuple(&rule, &format!("new{at}"), &format!("new{at}")),
-            })
-            .collect();
-        for answer in join_all(takes.iter().map(|take| store.take(take))).await {
-            let error = answer.expect_err("nothing can be written");
-            assert_eq!(error.kind(), kind, "{algorithm:?}: {error}");
-        }
-        for take in &takes[..8] {
-            let error = store.take(take).await.expect_err("nothing can be written");
-            assert_eq!(error.kind(), kind, "{algorithm:?}: {error}");
-            // Denials and looks write nothing, and are answered.
-            let never = store.take(&take.clone().with_cost(11)).await;
-            assert_eq!(
-                never.expect("a decision").verdict(),
-                tidegate::decision::Verdict::Never
-            );
-            let denied = store.take(&take.clone().with_cost(10)).await;
-            assert!(denied.expect("a decision").retry_after().is_some());
-        }
-        run(&server, allow);
-        assert_eq!(keys_of(&server), before, "{algorithm:?}");
-        assert_eq!(left(&store, &known).await, [9; 4], "{algorithm:?}");
-        let new = tuple(&rule, "new1", "new3");
-        assert_eq!(left(&store, &new).await, [10, 10, 10, 9], "{algorithm:?}");
-    }
-}
-
-#[tokio::test]
-async fn no_memory_is_left() {
-    refuses(
-        StoreErrorKind::OutOfMemory,
-        "CONFIG SET maxmemory 1",
-        "CONFIG SET maxmemory 0",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn too_few_replicas() {
-    refuses(
-        StoreErrorKind::ReadOnly,
-        "CONFIG SET min-replicas-to-write 1",
-        "CONFIG SET min-replicas-to-write 0",
-    )
-    .await;
-}
 
 /// The user of the connection may not touch the keys of one subject.
 #[tokio::test]
