@@ -30,35 +30,6 @@ fn of_way(redis: &Redis, way: usize) -> RateLimiter {
     RateLimiter::new(redis, format!("way{way}"))
 }
 
-/// How a call went; no kind of error: it still waits.
-type Answer = Result<bool, Option<LimiterErrorKind>>;
-
-/// Asks in every way at once, each on a limiter of its own; how it went, in time.
-async fn ask_in_every_way(redis: &Redis) -> Vec<Answer> {
-    let stopwatch = Stopwatch::here();
-    let asked = (0..WAYS).map(async |way| {
-        let limiter = of_way(redis, way);
-        let answer = match way {
-            0 => limiter.try_acquire(1).await,
-            1 => limiter.try_acquire_for(1, TIMEOUT).await,
-            2 | 3 => {
-                let limiter = limiter.fair_if(way == 3);
-                match timeout(TIMEOUT + SLACK / 2, limiter.acquire(1)).await {
-                    Ok(acquired) => acquired.map(|()| true),
-                    Err(_) => return Err(None),
-                }
-            }
-            4 => limiter.release(1).await.map(|_| true),
-            5 => limiter.available_permits().await.map(|_| true),
-            _ => limiter.stored_rate().await.map(|_| true),
-        };
-        let waited = stopwatch.waited();
-        assert!(waited < TIMEOUT + SLACK, "way {way}: {waited:?}");
-        answer.map_err(|error| Some(error.kind()))
-    });
-    join_all(asked).await
-}
-
 /// A limiter for each way, of 3 permits in 300 ms.
 async fn a_limiter_each(redis: &Redis) {
     for way in 0..WAYS {
@@ -95,16 +66,6 @@ fn is_store(kind: Option<LimiterErrorKind>) -> bool {
     matches!(kind, Some(LimiterErrorKind::Store(_)))
 }
 
-/// No way to ask is answered: `acquire` waits on, and everything else fails.
-fn none_is_answered(answers: &[Answer]) -> bool {
-    let mut answers = answers.iter().enumerate();
-    answers.all(|(way, answer)| match answer {
-        Err(None) => way == 2 || way == 3,
-        Err(kind) => is_store(*kind) && way != 2 && way != 3,
-        Ok(_) => false,
-    })
-}
-
 const UNKNOWN: Option<LimiterErrorKind> = Some(LimiterErrorKind::UnknownLimiter);
 
 #[tokio::test]
@@ -132,39 +93,6 @@ async fn a_server_that_crashes_under_waiters() {
     limiter.waits(1).await;
 }
 
-#[tokio::test]
-async fn a_server_that_is_gone() {
-    let mut server = Server::start();
-    let redis = connect(&server.url).await;
-    a_limiter_each(&redis).await;
-    server.kill();
-    for _ in 0..2 {
-        let answers = ask_in_every_way(&redis).await;
-        assert!(none_is_answered(&answers), "{answers:?}");
-    }
-    server.restart();
-    let nobody = RateLimiter::new(&redis, "nobody");
-    eventually("it is back", async || nobody.exists().await.is_ok()).await;
-    a_limiter_each(&redis).await;
-    let answers = ask_in_every_way(&redis).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-}
-
-#[tokio::test]
-async fn a_server_that_is_stopped_for_a_while() {
-    let server = Server::start();
-    let redis = connect(&server.url).await;
-    a_limiter_each(&redis).await;
-    server.signal("STOP");
-    for _ in 0..2 {
-        let answers = ask_in_every_way(&redis).await;
-        assert!(none_is_answered(&answers), "{answers:?}");
-    }
-    server.signal("CONT");
-    // What was executed late counts for an interval; what was reserved, for one from its slot.
-    all_become_free(&redis, &server, millis(3_500)).await;
-}
-
 /// Who has been told of an error has no place in the order.
 #[tokio::test]
 async fn reservations_that_nobody_heard_of_are_given_back() {
@@ -187,23 +115,6 @@ async fn reservations_that_nobody_heard_of_are_given_back() {
     let waited = stopwatch.waited();
     let is_right = waited < millis(2_000) + SLACK;
     assert!(is_right, "thirty slots of 500 ms are kept: {waited:?}");
-}
-
-#[tokio::test]
-async fn clients_are_paused() {
-    let server = Server::start();
-    let redis = connect(&server.url).await;
-    a_limiter_each(&redis).await;
-    for what in ["ALL", "WRITE"] {
-        run(&server, &format!("CLIENT PAUSE 800 {what}"));
-        let answers = ask_in_every_way(&redis).await;
-        let late = Err(Some(LimiterErrorKind::Store(StoreErrorKind::Timeout)));
-        assert!(none_is_answered(&answers[..6]), "{answers:?}");
-        for way in [0, 1, 4, 5] {
-            assert_eq!(answers[way], late, "way {way}");
-        }
-        all_become_free(&redis, &server, 3 * SECOND).await;
-    }
 }
 
 #[tokio::test]
@@ -273,22 +184,6 @@ async fn the_connection_breaks_between_call_and_answer() {
         assert!((2..=3).contains(&available), "way {way}: {available}");
     }
     all_become_free(&direct, &server, SECOND).await;
-}
-
-#[tokio::test]
-async fn a_replica_takes_nothing() {
-    let server = Server::start();
-    let redis = connect(&server.url).await;
-    a_limiter_each(&redis).await;
-    run(&server, "REPLICAOF 127.0.0.1 1");
-    let answers = ask_in_every_way(&redis).await;
-    // A link that is made anew may not be there yet for the others.
-    assert!(none_is_answered(&answers[..4]), "{answers:?}");
-    let read_only = Err(Some(LimiterErrorKind::Store(StoreErrorKind::ReadOnly)));
-    assert!(answers[..4].contains(&read_only), "{answers:?}");
-    run(&server, "REPLICAOF NO ONE");
-    let is_back = async || ask_in_every_way(&redis).await.iter().all(Result::is_ok);
-    eventually("it takes again", is_back).await;
 }
 
 /// A server that is full refuses as a whole: what is counted still adds up.
