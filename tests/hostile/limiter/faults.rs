@@ -92,51 +92,6 @@ async fn replies_that_come_late() {
     becomes_available(&limiter, 1_000 - granted, 8 * SECOND).await;
 }
 
-/// Law 6: a server that is stopped costs each call its time-out, and is used again when it goes
-/// on. Calls that were given up meanwhile hold nothing then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_stopped() {
-    let server = Server::start();
-    let redis = by_default(&server.url).await;
-    let free = limiter(&redis, "free", 1_000, HOUR).await;
-    let busy = limiter(&redis, "busy", 1, millis(300)).await;
-    assert!(busy.takes(1).await);
-    let sleepers = sleepers(&busy, 6);
-    sleep(millis(50)).await;
-    server.signal("STOP");
-    let mut calls = JoinSet::new();
-    for at in 0..70 {
-        let free = free.fair_if(at % 2 != 0);
-        calls.spawn(async move {
-            sleep(millis(at * 10)).await;
-            let asked = Instant::now();
-            let answer = match at % 7 {
-                0 => kind(free.try_acquire(1).await),
-                1 => kind(free.try_acquire_for(1, millis(1)).await),
-                2 => kind(free.available_permits().await),
-                3 => kind(free.stored_rate().await),
-                4 => kind(free.release(1).await),
-                5 => kind(free.try_acquire_permit(1).await),
-                _ => kind(free.exists().await),
-            };
-            (at, answer, asked.elapsed())
-        });
-    }
-    let ended = calls.join_all().await;
-    server.signal("CONT");
-    for (at, answer, took) in ended {
-        assert!(is_store(answer), "{at}: {answer:?}");
-        assert!(took < IN_TIME, "law 6: call {at} took {took:?}");
-    }
-    becomes_available(&free, 1_000, 8 * SECOND).await;
-    // Who was waiting is served or is told that Redis was gone.
-    let sleepers = timeout(6 * SECOND, sleepers.join_all()).await;
-    for answer in sleepers.expect("law 6") {
-        let is_right = answer.is_none() || is_store(answer);
-        assert!(is_right, "{answer:?}");
-    }
-}
-
 /// A server that dies takes the rate with it. Who waits is told within seconds, and the limiter
 /// works again as soon as it has a rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
