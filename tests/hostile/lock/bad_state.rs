@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kit::Redis as Server;
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::store::StoreErrorKind;
+use tidegate::lock::{Lock, Owner};
 use tokio::time::timeout;
 
 use super::is_free;
@@ -12,52 +11,6 @@ use kit::{LockCalls, SECOND, check_expiries, frees, handle, millis, run};
 use tokio::time::sleep;
 
 const WITHIN: Duration = Duration::from_secs(3);
-
-const FOREIGN: [&str; 6] = [
-    "SET {key} foreign",
-    "RPUSH {key} foreign",
-    "SADD {key} foreign",
-    "HSET {key} foreign 1",
-    "ZADD {key} 1 foreign",
-    "XADD {key} * foreign 1",
-];
-
-/// Each kind of value under each key: a typed error, or a lock. A hash of somebody else's is a
-/// lock that others have.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_of_foreign_types() {
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let aside = Lock::new(&redis, "aside");
-    let owner = Owner::new();
-    for key in ["x", "redisson_lock_token:{x}"] {
-        for foreign in FOREIGN {
-            run(&server, "DEL x redisson_lock_token:{x}");
-            let what = foreign.replace("{key}", key);
-            run(&server, &what);
-            for lock in [Lock::new(&redis, "x"), Lock::new(&redis, "x").by(&owner)] {
-                let calls = async {
-                    [
-                        lock.try_lock().await.err(),
-                        lock.try_lock_for(millis(5)).await.err(),
-                        lock.is_locked().await.err(),
-                        lock.remaining().await.err(),
-                        lock.hold_count(&owner).await.err(),
-                    ]
-                };
-                let (errors, ()) = tokio::join!(timeout(WITHIN, calls), is_free(&aside, WITHIN));
-                let errors = errors.unwrap_or_else(|_| panic!("law 6: {what}"));
-                for error in errors.into_iter().flatten() {
-                    let is_typed = error.kind() == LockErrorKind::Store(StoreErrorKind::WrongType);
-                    assert!(is_typed, "law 10: {what}: {error:?}");
-                }
-            }
-            run(&server, &format!("DEL {key}"));
-            is_free(&Lock::new(&redis, "x"), WITHIN).await;
-        }
-    }
-    check_expiries(&server, &[]);
-}
 
 /// Tokens that are no numbers, or the last ones: a typed error or a fresh start, and no lock is
 /// left behind by who got an error.

@@ -6,7 +6,6 @@ use kit::Redis as Server;
 use kit::proxy::Mode;
 use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::store::StoreErrorKind;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -255,24 +254,4 @@ async fn commands_of_a_hostile_operator() {
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     becomes_free(&Lock::new(&redis, "operator"), millis(500)).await;
     check_expiries(&server, &[]);
-}
-
-/// A server that takes no writes says so, and is used again when it does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses() {
-    let server = Server::start();
-    let redis = by_default(&server.url).await;
-    let lock = Lock::new(&redis, "refused");
-    is_free(&lock, millis(500)).await;
-    run(&server, "CONFIG SET min-replicas-to-write 3");
-    let waits = lock.clone();
-    let waits = tokio::spawn(async move { is_free(&waits, 4 * SECOND).await });
-    let calls = async { tokio::join!(lock.try_lock_for(millis(300)), lock.try_lock()) };
-    let (bounded, once) = timeout(2 * SECOND, calls).await.expect("law 6");
-    for error in [bounded.err(), once.err()] {
-        let kind = error.expect("no writes are taken").kind();
-        assert_eq!(kind, LockErrorKind::Store(StoreErrorKind::ReadOnly));
-    }
-    run(&server, "CONFIG SET min-replicas-to-write 0");
-    waits.await.expect("who waits is served in the end");
 }
