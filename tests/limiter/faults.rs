@@ -13,7 +13,7 @@ use kit::{
 use tidegate::Redis;
 use tidegate::limiter::{LimiterErrorKind, RateLimiter};
 use tidegate::store::StoreErrorKind;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::{comes_to_rest, limiter};
 

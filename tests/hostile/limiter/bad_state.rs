@@ -36,6 +36,12 @@ async fn ask_all(limiter: &RateLimiter) -> Vec<(&'static str, Option<LimiterErro
     answers.unwrap_or_else(|_| panic!("law 6: {name} hangs"))
 }
 
+/// A typed error or none: not what stands for a script that failed.
+fn check_kinds(what: &str, answers: &[(&'static str, Option<LimiterErrorKind>)]) {
+    let wrong = wrong_kinds(what, answers);
+    assert!(wrong.is_empty(), "law 10: {wrong:?}");
+}
+
 fn wrong_kinds(what: &str, answers: &[(&'static str, Option<LimiterErrorKind>)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (call, answer) in answers {
@@ -51,6 +57,15 @@ fn wrong_kinds(what: &str, answers: &[(&'static str, Option<LimiterErrorKind>)])
     }
     wrong
 }
+
+const FOREIGN: [&str; 6] = [
+    "SET {key} foreign",
+    "RPUSH {key} foreign",
+    "SADD {key} foreign",
+    "HSET {key} foreign 1",
+    "ZADD {key} 1 foreign",
+    "XADD {key} * foreign 1",
+];
 
 async fn bystander(redis: &Redis) -> RateLimiter {
     limiter(redis, "bystander", 1_000_000, HOUR).await
