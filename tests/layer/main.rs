@@ -23,6 +23,7 @@ mod joint_waiting;
 mod keys;
 mod llm_gateway;
 mod many_plans;
+mod mistakes;
 mod open_charges;
 mod outcomes;
 mod outgoing;
@@ -42,14 +43,30 @@ mod waiting;
 mod warnings;
 mod web_app;
 
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kit::http::{get, send, status, text};
-use kit::{Redis, store_on};
-use tidegate::{MemoryStore, Store};
+use axum::Router;
+use axum::body::Body;
+use http::request::Builder;
+use http::{Method, Request, Response, StatusCode};
+use kit::http::{call, get, send, status, text};
+use kit::{Redis, per_minute, store_on};
+use tempfile::TempDir;
+use tidegate::key::PeerAddr;
+use tidegate::metrics::RuleSnapshot;
+use tidegate::rule::Quotas;
+use tidegate::store::Charges;
+use tidegate::{Decision, Limits, MemoryStore, Quota, Rule, Store};
+use tokio::task::JoinHandle;
 
 const WINDOW: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+const OK: StatusCode = StatusCode::OK;
+const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 /// Held by a test that installs limits for the process.
 static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -72,13 +89,120 @@ impl Stores {
 
     /// The server loses its data.
     fn flush(&self) {
-        let flushed: redis::RedisResult<()> =
-            redis::cmd("FLUSHALL").query(&mut self.server.connection());
-        flushed.expect("an answer");
+        kit::run(&self.server, "FLUSHALL");
     }
 }
 
 /// A store that never decides a take that costs something: it has no room for any key.
 fn no_store() -> Arc<dyn Store> {
     Arc::new(MemoryStore::with_max_keys(0))
+}
+
+/// In memory, by the clock of tokio, which a test can pause.
+fn paused() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new().tokio_clock())
+}
+
+/// The limits of a text, which is valid.
+fn of_toml(text: &str) -> Limits {
+    Limits::from_toml(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A file of limits, in a folder that is gone with it.
+struct LimitsFile {
+    path: PathBuf,
+    folder: TempDir,
+}
+
+impl LimitsFile {
+    fn new(text: impl AsRef<[u8]>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("limits.toml");
+        let file = Self { path, folder };
+        file.write(text);
+        file
+    }
+
+    fn write(&self, text: impl AsRef<[u8]>) {
+        fs::write(&self.path, text).expect("is written");
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::from_file(&self.path).expect("valid")
+    }
+
+    /// Writes this text, and replaces the rules of the limits by what it says.
+    fn reload(&self, limits: &Limits, text: impl AsRef<[u8]>) {
+        self.write(text);
+        limits.reload(&self.path).expect("valid");
+    }
+}
+
+/// A rule that gives back what a request was charged if its outcome is one of these.
+fn refunding(path: &str, max: u64, outcomes: &[&'static str]) -> Rule {
+    let rule = per_minute(path, max).with_refund_on(outcomes.iter().copied());
+    rule.expect("valid outcomes")
+}
+
+/// Quotas that code chooses, as closures share them.
+fn quotas(quotas: impl IntoIterator<Item = Quota>) -> Arc<Quotas> {
+    Arc::new(Quotas::new(quotas).expect("valid quotas"))
+}
+
+/// What the layers and checks of a path have counted.
+fn counted(limits: &Limits, path: &str) -> RuleSnapshot {
+    let snapshot = limits.snapshot();
+    snapshot.rule(path).expect("the rule is in use").clone()
+}
+
+/// A POST with these fields, as in `content-type: text/plain, x-user: alice`.
+fn post(path: &str, fields: &str) -> Request<Body> {
+    let mut request = kit::http::request(path, fields);
+    *request.method_mut() = Method::POST;
+    request
+}
+
+/// A request with these fields from this peer, of which a server on a socket tells.
+fn from(peer: &str, path: &str, fields: &[(&str, &str)]) -> Request<Body> {
+    let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
+    let request = Request::get(path).extension(PeerAddr(peer));
+    let add = |request: Builder, (name, value): &(&str, &str)| request.header(*name, *value);
+    let request = fields.iter().fold(request, add);
+    request.body(Body::empty()).expect("a valid request")
+}
+
+/// A request in a task of its own.
+fn spawn(app: &Router, path: &'static str) -> JoinHandle<StatusCode> {
+    let app = app.clone();
+    tokio::spawn(async move { status(&app, path).await })
+}
+
+/// How many script calls a server has answered.
+fn calls(server: &Redis) -> u64 {
+    let info = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection());
+    let info: redis::InfoDict = info.expect("stats");
+    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
+    let calls = stats.split(['=', ',']).nth(1);
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Whether nothing of a response says that there is a limit.
+fn is_untouched(response: &Response<Body>) -> bool {
+    let mut names = response.headers().keys();
+    names.all(|name| !name.as_str().contains("ratelimit"))
+        && Decision::from_extensions(response.extensions()).is_none()
+        && Charges::from_extensions(response.extensions()).is_empty()
+}
+
+/// Status, fields and body of a response, without the fields of these names.
+async fn shown(response: Response<Body>, without: &[&str]) -> String {
+    let mut shown = format!("{}\n", response.status());
+    for (name, value) in response.headers() {
+        if !without.contains(&name.as_str()) {
+            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
+        }
+    }
+    shown + &text(response).await
 }

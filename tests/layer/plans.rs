@@ -1,20 +1,17 @@
 //! Quotas that depend on who asks.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::{HeaderMap, Request, StatusCode};
+use http::request::Parts;
+use kit::http::{Answer, ask, call, request};
+use kit::{app, per_hour, quota};
 use tidegate::metrics::DecisionOutcome;
 use tidegate::rule::{Plan, Quotas};
 use tidegate::warning::WarningKind;
-use tidegate::{Algorithm, Limits, MemoryStore, Quota, RateLimitLayer, Rule};
-use tower::ServiceExt;
+use tidegate::{Algorithm, Limits, Quota, RateLimitLayer, Rule};
 
-use crate::{Stores, WINDOW, send};
-use kit::app;
+use crate::{SECOND, Stores, WINDOW, counted, of_toml, paused, quotas, status};
 
 const FILE: &str = r#"
     [rules.api]
@@ -30,114 +27,105 @@ const FILE: &str = r#"
     quotas = [{ max-count = 3, window = "1m" }, { max-count = 4, window = "1d", name = "daily" }]
 "#;
 
-/// A request of a user, whose plan stands in a field that is as good as authentication here.
-fn request(user: &str, plan: Option<&str>) -> Request<Body> {
-    let request = Request::get("/").header("x-user", user);
-    let request = match plan {
-        Some(plan) => request.header("x-plan", plan),
-        None => request,
-    };
-    request.body(Body::empty()).expect("valid")
-}
-
-fn plan_of(head: &http::request::Parts) -> Option<&str> {
+/// The plan stands in a field that is as good as authentication here.
+fn plan_of(head: &Parts) -> Option<&str> {
     head.headers.get("x-plan")?.to_str().ok()
 }
 
-async fn answer(app: &Router, request: Request<Body>) -> (StatusCode, HeaderMap) {
-    let response = app.clone().oneshot(request).await.expect("infallible");
-    (response.status(), response.headers().clone())
+fn limits() -> Limits {
+    of_toml(FILE).plan(plan_of)
+}
+
+/// A request of this user, and of this plan if it is not empty.
+async fn answer(app: &Router, user: &str, plan: &str) -> Answer {
+    let plan = if plan.is_empty() {
+        ""
+    } else {
+        &format!(", x-plan: {plan}")
+    };
+    ask(app, "/", &format!("x-user: {user}{plan}")).await
 }
 
 /// How many of ten requests are admitted.
-async fn admitted(app: &Router, user: &str, plan: Option<&str>) -> usize {
+async fn admitted(app: &Router, user: &str, plan: &str) -> usize {
     let mut admitted = 0;
     for _ in 0..10 {
-        let (status, _) = answer(app, request(user, plan)).await;
-        admitted += usize::from(status.is_success());
+        admitted += usize::from(answer(app, user, plan).await.status == 200);
     }
     admitted
 }
 
 #[tokio::test]
 async fn an_upgrade_keeps_what_was_used() {
-    let stores = Stores::start().await;
-    for store in &stores.all {
-        let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
-        let app = app(limits.store(Arc::clone(store)).layer("api"));
-        assert_eq!(admitted(&app, "alice", None).await, 2);
-        assert_eq!(admitted(&app, "alice", Some("pro")).await, 3);
-        assert_eq!(admitted(&app, "alice", None).await, 0, "a downgrade");
-        assert_eq!(admitted(&app, "alice", Some("pro")).await, 0);
-        assert_eq!(admitted(&app, "bob", Some("unlimited-days")).await, 3);
-        assert_eq!(admitted(&app, "bob", Some("pro")).await, 2);
-        assert_eq!(admitted(&app, "carol", Some("pro")).await, 5);
-        assert_eq!(admitted(&app, "carol", Some("unlimited-days")).await, 0);
+    for store in &Stores::start().await.all {
+        let app = app(limits().store(Arc::clone(store)).layer("api"));
+        for (user, plan, expected) in [
+            ("alice", "", 2),
+            ("alice", "pro", 3),
+            // A downgrade.
+            ("alice", "", 0),
+            ("alice", "pro", 0),
+            ("bob", "unlimited-days", 3),
+            ("bob", "pro", 2),
+            ("carol", "pro", 5),
+            ("carol", "unlimited-days", 0),
+        ] {
+            assert_eq!(admitted(&app, user, plan).await, expected, "{user} {plan}");
+        }
     }
 }
 
 #[tokio::test]
 async fn the_fields_show_the_plans_quotas() {
-    let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
-    let app = app(limits.layer("api"));
-    let (_, fields) = answer(&app, request("alice", Some("unlimited-days"))).await;
+    let app = app(limits().layer("api"));
+    let daily = answer(&app, "alice", "unlimited-days").await;
     let policy = "\"api-1m\";q=3;w=60,\"daily\";q=4;w=86400";
-    assert_eq!(fields["ratelimit-policy"], policy);
-    let (_, fields) = answer(&app, request("alice", None)).await;
-    assert_eq!(fields["ratelimit-policy"], "\"api\";q=2;w=60");
-    assert_eq!(fields["ratelimit"], "\"api\";r=0;t=60");
+    assert_eq!(daily.field("ratelimit-policy"), Some(policy));
+    let without = answer(&app, "alice", "").await;
+    assert_eq!(without.field("ratelimit-policy"), Some("\"api\";q=2;w=60"));
+    assert_eq!(without.field("ratelimit"), Some("\"api\";r=0;t=60"));
 }
 
 #[tokio::test]
 async fn the_layers_closure_comes_before_that_of_limits_and_that_before_the_extension() {
-    let of_extension = |user: &str, plan: &str| {
-        let mut request = request(user, None);
-        request.extensions_mut().insert(Plan::new(plan));
-        request
-    };
-    let remaining = |fields: &HeaderMap| fields["ratelimit"].to_str().map(str::to_owned);
-    let limits = || Limits::from_toml(FILE).expect("valid");
-    let by_extension = app(limits().layer("api"));
-    let (_, fields) = answer(&by_extension, of_extension("a", "pro")).await;
-    assert_eq!(remaining(&fields).expect("text"), "\"api\";r=4;t=60");
-    let by_limits = limits().plan(|_| Some("pro"));
-    let (_, fields) = answer(
-        &app(by_limits.layer("api")),
-        of_extension("a", "unlimited-days"),
-    )
-    .await;
-    assert_eq!(remaining(&fields).expect("text"), "\"api\";r=4;t=60");
+    let by_extension = of_toml(FILE);
+    let by_limits = of_toml(FILE).plan(|_| Some("pro"));
     let by_layer = by_limits.layer("api").plan(|_| None);
-    let (_, fields) = answer(&app(by_layer), of_extension("b", "pro")).await;
-    assert_eq!(remaining(&fields).expect("text"), "\"api\";r=1;t=60");
+    for (layer, user, of_extension, left) in [
+        (by_extension.layer("api"), "a", "pro", 4),
+        (by_limits.layer("api"), "a", "unlimited-days", 4),
+        (by_layer, "b", "pro", 1),
+    ] {
+        let mut request = request("/", &format!("x-user: {user}"));
+        request.extensions_mut().insert(Plan::new(of_extension));
+        let response = call(&app(layer), request).await;
+        let expected = format!("\"api\";r={left};t=60");
+        assert_eq!(response.headers()["ratelimit"], expected);
+    }
 }
 
 #[tokio::test]
 async fn an_unknown_plan_counts_as_none_and_is_counted() {
-    let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
+    let limits = limits();
     let app = app(limits.layer("api"));
-    assert_eq!(admitted(&app, "alice", Some("enterprise")).await, 2);
-    assert_eq!(admitted(&app, "alice", Some("pro")).await, 3);
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("api").expect("a layer uses it");
+    assert_eq!(admitted(&app, "alice", "enterprise").await, 2);
+    assert_eq!(admitted(&app, "alice", "pro").await, 3);
+    let rule = counted(&limits, "api");
     assert_eq!(rule.unknown_plans, 10);
     let plans = rule.plans.iter();
-    let plans: Vec<_> = plans
-        .map(|plan| (&*plan.name, plan.allowed, plan.denied))
-        .collect();
-    assert_eq!(plans, [("pro", 3, 7), ("unlimited-days", 0, 0)]);
+    let plans = plans.map(|plan| (&*plan.name, plan.allowed, plan.denied));
+    assert!(plans.eq([("pro", 3, 7), ("unlimited-days", 0, 0)]));
     assert_eq!(rule.decisions(DecisionOutcome::Allowed), 5);
-    let names: Vec<_> = rule.denials.iter().map(|(name, _)| &**name).collect();
-    assert_eq!(names, ["api", "api-1m", "daily"]);
+    let names = rule.denials.iter().map(|(name, _)| &**name);
+    assert!(names.eq(["api", "api-1m", "daily"]));
 }
 
 #[tokio::test]
 async fn checks_and_peeks_name_a_plan() {
-    let limits = Limits::from_toml(FILE).expect("valid");
+    let limits = of_toml(FILE);
     let left = async |plan: &str| {
         let peek = limits.peek("api", "alice").plan(plan).await;
-        let decision = peek.expect("memory answers").expect("there is a rule");
-        decision.remaining()
+        peek.expect("an answer").expect("a rule").remaining()
     };
     assert!(limits.check("api", "alice").plan("pro").await.is_ok());
     assert!(limits.check("api", "alice").await.is_ok());
@@ -151,31 +139,24 @@ async fn checks_and_peeks_name_a_plan() {
 
 #[tokio::test]
 async fn quotas_come_from_a_table_that_changes() {
-    let stores = Stores::start().await;
-    for store in &stores.all {
-        let quotas = |max| {
-            Some(Arc::new(
-                Quotas::new([Quota::per_minute(max)]).expect("valid"),
-            ))
-        };
-        let table = Arc::new(Mutex::new(quotas(3)));
+    for store in &Stores::start().await.all {
+        let table = Arc::new(Mutex::new(None));
         let known = Arc::clone(&table);
-        let rule = Rule::new("tenants", [Quota::per_minute(1)]).expect("valid");
-        let layer = RateLimitLayer::from_rule(rule)
+        let layer = RateLimitLayer::new("tenants", WINDOW, 1)
             .store(Arc::clone(store))
             .quotas(move |_| known.lock().expect("no panic").clone());
         let app = app(layer);
-        assert_eq!(admitted(&app, "x", None).await, 3);
-        *table.lock().expect("no panic") = quotas(7);
-        assert_eq!(admitted(&app, "x", None).await, 4);
-        *table.lock().expect("no panic") = None;
-        assert_eq!(admitted(&app, "x", None).await, 0);
+        for (max, expected) in [(Some(3), 3), (Some(7), 4), (None, 0)] {
+            let of_tenant = max.map(|max| quotas([Quota::per_minute(max)]));
+            *table.lock().expect("no panic") = of_tenant;
+            assert_eq!(admitted(&app, "x", "").await, expected);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_panic_is_a_500_for_this_request_alone() {
-    let limits = Limits::from_toml(FILE).expect("valid");
+    let limits = of_toml(FILE);
     let plan = limits.layer("api").plan(|head| match plan_of(head) {
         Some("broken") => panic!("a plan that panics"),
         plan => plan,
@@ -186,74 +167,47 @@ async fn a_panic_is_a_500_for_this_request_alone() {
     });
     for layer in [plan, quotas] {
         let app = app(layer);
-        let (status, _) = answer(&app, request("x", Some("broken"))).await;
-        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-        let (status, _) = answer(&app, request("x", None)).await;
-        assert_eq!(status, StatusCode::OK);
+        assert_eq!(answer(&app, "x", "broken").await.status, 500);
+        assert_eq!(answer(&app, "x", "").await.status, 200);
     }
 }
 
 #[tokio::test]
 async fn a_candidate_is_asked_for_requests_without_a_plan() {
     let file = format!("{FILE}\n[rules.api.shadow]\nmax-count = 0\nwindow = \"1m\"");
-    let limits = Limits::from_toml(&file).expect("valid").plan(plan_of);
+    let limits = of_toml(&file).plan(plan_of);
     let app = app(limits.layer("api"));
-    assert_eq!(admitted(&app, "a", Some("pro")).await, 5);
-    answer(&app, request("b", None)).await;
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule("api").expect("a layer uses it");
+    assert_eq!(admitted(&app, "a", "pro").await, 5);
+    answer(&app, "b", "").await;
+    let rule = counted(&limits, "api");
     assert_eq!(rule.decisions(DecisionOutcome::ShadowDenied), 1);
-}
-
-#[test]
-fn mistakes_in_plans() {
-    let said = |plan: &str| {
-        let text = format!("[rules.api]\nmax-count = 2\nwindow = \"1m\"\n{plan}");
-        let error = Limits::from_toml(&text).expect_err("a mistake");
-        error.to_string()
-    };
-    insta::assert_snapshot!(said("plans = 5"), @"line 4: rules.api.plans: found 5, expected a table of plans");
-    insta::assert_snapshot!(said("[rules.api.plans]\npro = 5"), @"line 5: rules.api.plans.pro: found 5, expected a table with quotas");
-    insta::assert_snapshot!(said("[rules.api.plans.pro]"), @"line 4: rules.api.plans.pro: no quota, expected max-count and window, quotas, or max-concurrent");
-    insta::assert_snapshot!(said("[rules.api.plans.pro]\nalgorithm = \"gcra\""), @"line 5: rules.api.plans.pro.algorithm: unknown field `algorithm`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `pace`, `max-concurrent`, `quotas`");
-    insta::assert_snapshot!(said("[rules.api.plans.\"\"]\nmax-count = 2\nwindow = \"1m\""), @"line 4: rules.api.plans.\"\": the plan has no name");
-    insta::assert_snapshot!(said("cost = 2\n[rules.api.plans.pro]\nmax-count = 1\nwindow = \"1m\""), @"line 4: rules.api.cost: more than max-count (or burst), so that no request would ever be allowed");
-    insta::assert_snapshot!(said("[rules.api.plans.pro]\nmax-count = 1\nwindow = \"1m\"\nburst = 2"), @"line 7: rules.api.plans.pro.burst: only algorithm = \"gcra\" has a burst");
-    insta::assert_snapshot!(
-        said("[rules.api.plans.pro]\nquotas = [{ max-count = 1, window = \"1m\" }, { max-count = 2, window = \"60s\" }]"),
-        @"line 4: rules.api.plans.pro: two quotas are named \"api-1m\", expected a name of its own for each"
-    );
 }
 
 /// A charge under quotas from code counts under the rule's own as well, whatever is left out of the
 /// rule: algorithm, plans, lease.
 #[tokio::test(start_paused = true)]
 async fn quotas_from_code_count_for_the_rules_own() {
-    let rule = Rule::new("api", [Quota::per_hour(3)]).expect("valid");
-    let fast = Arc::new(Quotas::new([Quota::per_second(9)]).expect("valid"));
-    let layer = RateLimitLayer::from_rule(rule)
-        .store(MemoryStore::new().tokio_clock())
-        .quotas(move |head| plan_of(head).map(|_| Arc::clone(&fast)));
-    let app = app(layer);
-    assert_eq!(admitted(&app, "alice", Some("fast")).await, 9);
-    tokio::time::advance(Duration::from_secs(5)).await;
-    assert_eq!(admitted(&app, "alice", None).await, 0);
+    let fast = quotas([Quota::per_second(9)]);
+    let layer = RateLimitLayer::from_rule(per_hour("api", 3)).store(paused());
+    let app = app(layer.quotas(move |head| plan_of(head).map(|_| Arc::clone(&fast))));
+    assert_eq!(admitted(&app, "alice", "fast").await, 9);
+    tokio::time::advance(5 * SECOND).await;
+    assert_eq!(admitted(&app, "alice", "").await, 0);
 }
 
 /// A rule with as many quotas as there may be counts for the longer window of a plan, too.
 #[tokio::test(start_paused = true)]
 async fn sixteen_quotas_count_for_a_plan() {
     for algorithm in Algorithm::ALL {
-        let seconds = |number| Quota::new(Duration::from_secs(number), 90).expect("valid");
+        let seconds = |number| quota(90, number * SECOND);
         let rule = Rule::new("api", (1..=16).map(seconds)).expect("valid");
         let long = Quotas::new([Quota::per_day(9)]).expect("valid");
         let rule = rule.with_algorithm(algorithm).with_plan("long", long);
         let layer = RateLimitLayer::from_rule(rule.expect("valid"));
-        let layer = layer.store(MemoryStore::new().tokio_clock()).plan(plan_of);
-        let app = app(layer);
-        assert_eq!(admitted(&app, "alice", None).await, 10);
-        tokio::time::advance(Duration::from_secs(20)).await;
-        let admitted = admitted(&app, "alice", Some("long")).await;
+        let app = app(layer.store(paused()).plan(plan_of));
+        assert_eq!(admitted(&app, "alice", "").await, 10);
+        tokio::time::advance(20 * SECOND).await;
+        let admitted = admitted(&app, "alice", "long").await;
         assert_eq!(admitted, 0, "{algorithm:?}");
     }
 }
@@ -262,9 +216,8 @@ async fn sixteen_quotas_count_for_a_plan() {
 #[tokio::test]
 async fn checks_and_looks_have_quotas_from_code() {
     for store in &Stores::start().await.all {
-        let rule = Rule::new("p", [Quota::new(WINDOW, 2).expect("valid")]).expect("valid");
-        let limits = Limits::new([rule]).store(Arc::clone(store));
-        let large = Arc::new(Quotas::new([Quota::new(WINDOW, 10).expect("valid")]).expect("valid"));
+        let limits = kit::limits([kit::per_minute("p", 2)], Arc::clone(store));
+        let large = quotas([Quota::per_minute(10)]);
         let check = || limits.check("p", "acme").quotas(Arc::clone(&large));
         for left in (0..10).rev() {
             let decision = check().await.expect("a unit").decision;
@@ -272,36 +225,29 @@ async fn checks_and_looks_have_quotas_from_code() {
         }
         let refused = check().await.expect_err("ten are used");
         assert!(refused.retry_after().is_some());
-        let left = limits.peek("p", "acme").quotas(Arc::clone(&large)).await;
-        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(0));
-        let left = limits
-            .peek("p", "other")
-            .quotas(large.clone())
-            .plan("x")
-            .await;
-        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(10));
-        let left = limits.peek("p", "other").quotas(None).await;
-        assert_eq!(left.expect("an answer").map(|it| it.remaining()), Some(2));
+        let look = |key| limits.peek("p", key).quotas(Arc::clone(&large));
+        let own = limits.peek("p", "other").quotas(None);
+        for (look, expected) in [(look("acme"), 0), (look("other").plan("x"), 10), (own, 2)] {
+            let left = look.await.expect("an answer").map(|it| it.remaining());
+            assert_eq!(left, Some(expected));
+        }
     }
 }
 
 /// As in a file, a cost above a quota is a mistake that is told; a quota of 0 is none.
 #[tokio::test]
 async fn a_cost_above_a_quota_from_code_is_a_warning() {
-    let quota = |max| Quotas::new([Quota::new(WINDOW, max).expect("valid")]);
     for (max, expected) in [
         (0, vec![]),
         (10, vec![]),
         (4, vec![WarningKind::CostAboveQuota]),
     ] {
-        let rule = Rule::new("p", [Quota::new(WINDOW, 50).expect("valid")]).expect("valid");
-        let limits = Limits::new([rule.with_cost(5)]);
-        let quotas = Arc::new(quota(max).expect("valid"));
+        let limits = Limits::new([kit::per_minute("p", 50).with_cost(5)]);
+        let quotas = quotas([quota(max, WINDOW)]);
         let layer = limits.layer("p").quotas(move |_| Some(Arc::clone(&quotas)));
-        let app = Router::new().route("/", get(|| async { "1" }).layer(layer));
+        let app = app(layer);
         for _ in 0..3 {
-            let response = send(&app, "/").await;
-            let is_denied = response.status() == StatusCode::TOO_MANY_REQUESTS;
+            let is_denied = status(&app, "/").await == 429;
             assert!(is_denied || max == 10);
         }
         let found: Vec<_> = limits.warnings().iter().map(|it| it.kind).collect();

@@ -1,0 +1,47 @@
+//! What is said of mistakes in files. The files of the folder `mistakes` show one after the other,
+//! each below a comment with what is said of it.
+
+use std::fs;
+use std::path::Path;
+
+use tidegate::Rules;
+
+/// What follows a mistake changes nothing of what is said of it, if the whole is TOML.
+const ANOTHER_RULE: &str = "\n[rules.last]\nmax-count = 1\nwindow = \"1s\"\n";
+
+/// The texts of a file, each with its comment.
+fn texts(file: &str) -> impl Iterator<Item = String> {
+    let mut texts = file.split("\n\n# line ");
+    let first = texts.next().expect("a text").to_owned();
+    let others = texts.map(|text| format!("# line {text}"));
+    std::iter::once(first).chain(others)
+}
+
+#[test]
+fn each_is_told_with_its_line_and_what_is_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("layer/mistakes");
+    let (mut number, mut others) = (0, Vec::new());
+    for file in fs::read_dir(folder).expect("a folder") {
+        let path = file.expect("a file").path();
+        let is_syntax = path.ends_with("syntax.toml");
+        for text in texts(&fs::read_to_string(path).expect("a text")) {
+            let (expected, _) = text.split_once('\n').expect("a comment");
+            for more in if is_syntax {
+                &[""][..]
+            } else {
+                &["", ANOTHER_RULE]
+            } {
+                let said = match Rules::from_toml(&format!("{text}{more}")) {
+                    Ok(_) => "nothing".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                if format!("# {said}") != expected {
+                    others.push(format!("{text}{more}\n  {said}"));
+                }
+            }
+            number += 1;
+        }
+    }
+    assert!(others.is_empty(), "{}", others.join("\n"));
+    assert!(number > 150, "{number}");
+}
