@@ -1,7 +1,6 @@
 //! What was used beyond a reservation is charged: by a settlement, by a meter, by a body.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -9,27 +8,29 @@ use axum::routing::get;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::rule::{Share, Subject};
-use tidegate::store::{Charges, Settled};
-use tidegate::{
-    Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Store, Take,
-};
-
-use crate::{Stores, no_store, send};
 use kit::stub::Stub;
-use kit::{behind, connect, millis, per_minute};
+use kit::{PATIENT, Redis, app, behind, connect, left, left_of_each, millis, per_minute};
+use tidegate::decision::Source;
+use tidegate::key::{Bearer, Everyone};
+use tidegate::rule::{Policy, Share, Subject};
+use tidegate::store::{Charge, Charges, Settled};
+use tidegate::test_util::ManualClock;
+use tidegate::{Key, Limits, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
-const FLUSH: Duration = Duration::from_secs(10);
+use crate::{SECOND, Stores, counted, no_store, send, status, text};
 
-fn limits(store: &Arc<dyn Store>, rule: Rule) -> Limits {
-    Limits::new([rule]).store(Arc::clone(store))
+fn limits<const N: usize>(rules: [Rule; N], store: impl Store) -> Limits {
+    Limits::new(rules).store(store)
 }
 
-async fn left(limits: &Limits, path: &str) -> Decision {
-    let found = limits.peek(path, Key::default()).await;
-    found.expect("a decision").expect("a rule")
+fn everyone() -> Key {
+    Key::default()
+}
+
+/// The charge of a check.
+async fn charge(limits: &Limits, path: &str) -> Charge {
+    let admitted = limits.check(path, everyone()).await.expect("a decision");
+    admitted.charge.expect("it was charged")
 }
 
 fn parts(settled: Settled) -> (u64, u64, u64) {
@@ -40,37 +41,27 @@ fn parts(settled: Settled) -> (u64, u64, u64) {
 #[tokio::test]
 async fn a_settlement_charges_what_was_used() {
     for store in &Stores::start().await.all {
-        for (at_most, expected) in [
-            (None, (0, 16, 4)),
-            (Some(0), (0, 6, 14)),
-            (Some(99), (0, 20, 0)),
+        for (path, at_most, expected) in [
+            ("by default", None, (0, 16, 4)),
+            ("nothing", Some(0), (0, 6, 14)),
+            ("all", Some(99), (0, 20, 0)),
         ] {
-            let path = format!("t{}", at_most.unwrap_or(1));
-            let mut rule = per_minute(&path, 10).with_cost(4);
+            let mut rule = per_minute(path, 10).with_cost(4);
             if let Some(units) = at_most {
                 rule = rule.with_owe_at_most(units);
             }
-            let limits = limits(store, rule);
-            let admitted = limits
-                .check(&path, Key::default())
-                .await
-                .expect("a decision");
-            let charge = admitted.charge.expect("it was charged");
+            let limits = limits([rule], Arc::clone(store));
+            let charge = charge(&limits, path).await;
             let settled = charge.settle(24).await.expect("an answer");
             assert_eq!(parts(settled), expected);
-            assert_eq!(
-                charge.settle(30).await.expect("an answer"),
-                Settled::default()
-            );
+            let again = charge.settle(30).await.expect("an answer");
+            assert_eq!(again, Settled::default());
             assert_eq!(charge.refund().await.expect("an answer"), 0);
-            let denied = limits.check(&path, Key::default()).cost(1).await;
+            let denied = limits.check(path, everyone()).cost(1).await;
             assert!(denied.is_err());
-            let snapshot = limits.snapshot();
-            let counted = snapshot.rule(&path).expect("a rule");
-            assert_eq!(
-                (counted.owed_units, counted.forgiven_units),
-                (expected.1, expected.2)
-            );
+            let counted = counted(&limits, path);
+            let beyond = (0, counted.owed_units, counted.forgiven_units);
+            assert_eq!(beyond, expected);
             assert_eq!((counted.units, counted.refunded_units), (4, 0));
         }
     }
@@ -80,8 +71,8 @@ async fn a_settlement_charges_what_was_used() {
 #[tokio::test]
 async fn only_a_rule_that_is_named_is_charged_beyond() {
     for store in &Stores::start().await.all {
-        let limits = Limits::new([per_minute("requests", 9), per_minute("tokens", 90)]);
-        let limits = limits.store(Arc::clone(store));
+        let rules = [per_minute("requests", 9), per_minute("tokens", 90)];
+        let limits = limits(rules, Arc::clone(store));
         let handler = get(async |charges: Charges| {
             let of_none = charges.of("nothing").settle(50).await.expect("an answer");
             assert_eq!(of_none, Settled::default());
@@ -89,14 +80,14 @@ async fn only_a_rule_that_is_named_is_charged_beyond() {
             let of_all = charges.settle(50).await.expect("an answer");
             format!("{:?} {:?}", parts(of_tokens), parts(of_all))
         });
-        let handler = handler
-            .layer::<_, std::convert::Infallible>(limits.layer("tokens"))
-            .layer(limits.layer("requests"));
         let app = Router::new().route("/", handler);
-        let response = send(&app, "/").await;
-        assert_eq!(crate::text(response).await, "(0, 49, 0) (0, 0, 0)");
-        assert_eq!(left(&limits, "requests").await.remaining(), 8);
-        assert_eq!(left(&limits, "tokens").await.remaining(), 40);
+        let app = app
+            .layer(limits.layer("tokens"))
+            .layer(limits.layer("requests"));
+        let settled = text(send(&app, "/").await).await;
+        assert_eq!(settled, "(0, 49, 0) (0, 0, 0)");
+        assert_eq!(left(&limits, "requests", everyone()).await, 8);
+        assert_eq!(left(&limits, "tokens", everyone()).await, 40);
     }
 }
 
@@ -116,7 +107,7 @@ async fn a_body_settles_when_it_ends() {
             ("unread", 0, 4),
         ] {
             let rule = per_minute(way, 10).with_cost(4).with_owe_at_most(1_000);
-            let limits = limits(store, rule);
+            let limits = limits([rule], Arc::clone(store));
             let handler = get(async move |charges: Charges| {
                 let units = |frame: &Frame<Bytes>| frame.data_ref().map_or(0, |_| 10);
                 Body::new(charges.of(way).settle_on_end(frames(way == "fails"), units))
@@ -129,9 +120,8 @@ async fn a_body_settles_when_it_ends() {
                 }
             }
             drop(body);
-            assert!(limits.flush(FLUSH).await);
-            let owed = limits.snapshot().rule(way).expect("a rule").owed_units;
-            assert_eq!(4 + owed, used, "{way}");
+            assert!(limits.flush(PATIENT).await);
+            assert_eq!(4 + counted(&limits, way).owed_units, used, "{way}");
         }
     }
 }
@@ -139,31 +129,21 @@ async fn a_body_settles_when_it_ends() {
 /// In each count without a cost of its own, and in the candidate, too.
 #[tokio::test]
 async fn each_count_is_charged_what_was_used() {
-    use tidegate::key::{Bearer, Everyone};
-    use tidegate::rule::Policy;
     for store in &Stores::start().await.all {
         let user = Subject::new("user", Bearer).limit(Quota::per_minute(20));
         let requests = Policy::from(Quota::per_minute(9)).with_cost(1);
         let all = Subject::new("all", Everyone).limit(Quota::per_minute(100));
         let rule = Rule::joint("chat", [user.limit(requests), all]).expect("valid");
-        let candidate = per_minute("chat", 200);
-        let limits = limits(store, rule.with_cost(5).with_shadow(candidate));
-        let admitted = limits
-            .check("chat", [("user", "alice"), ("all", "")])
-            .await
-            .expect("a decision");
+        let rule = rule.with_cost(5).with_shadow(per_minute("chat", 200));
+        let limits = limits([rule], Arc::clone(store));
+        let keys = [("user", "alice"), ("all", "")];
+        let admitted = limits.check("chat", keys).await.expect("a decision");
         let charge = admitted.charge.expect("it was charged");
         let settled = charge.settle(65).await.expect("an answer");
-        assert_eq!(
-            parts(settled),
-            (0, 35, 25),
-            "the fewest, and the most that was forgiven"
-        );
-        assert!(limits.flush(FLUSH).await);
-        let state = limits.peek("chat", [("user", "alice"), ("all", "")]).await;
-        let state = state.expect("a decision").expect("a rule");
-        let remaining: Vec<_> = state.quotas().iter().map(|it| it.remaining()).collect();
-        assert_eq!(remaining, [0, 8, 35]);
+        // The fewest that were charged, and the most that were forgiven.
+        assert_eq!(parts(settled), (0, 35, 25));
+        assert!(limits.flush(PATIENT).await);
+        assert_eq!(left_of_each(&limits, "chat", keys).await, [0, 8, 35]);
         let candidate = Arc::clone(charge.take().rule().shadow().expect("a candidate"));
         let take = Take::new(candidate, Key::from("alice"));
         let state = store.peek(&take).await.expect("a decision");
@@ -175,47 +155,35 @@ async fn each_count_is_charged_what_was_used() {
 /// given back.
 #[tokio::test]
 async fn what_is_kept_of_a_key_is_void() {
-    let clock = tidegate::test_util::ManualClock::default();
-    let inner = MemoryStore::new().clock(clock.clone());
-    let store = Resilient::new(inner).clock(clock.clone());
-    let rule = Arc::new(per_minute("tokens", 10));
-    let take = Take::new(rule, Key::default());
-    let first = store
-        .take(&take.clone().with_cost(1))
-        .await
-        .expect("a decision");
+    let clock = ManualClock::default();
+    let store = Resilient::new(MemoryStore::new().clock(clock.clone())).clock(clock.clone());
+    let take = Take::new(Arc::new(per_minute("tokens", 10)), everyone());
+    let ask = async |cost| {
+        let take = take.clone().with_cost(cost);
+        store.take(&take).await.expect("a decision")
+    };
+    assert!(ask(1).await.is_allowed());
     clock.set(clock.now() + 20_000_000);
-    let receipt = store
-        .take(&take.clone().with_cost(9))
-        .await
-        .expect("a decision");
-    let receipt = receipt.receipt().expect("it was charged");
-    let denied = store.take(&take).await.expect("a decision");
-    assert_eq!(denied.retry_after(), Some(Duration::from_secs(40)));
+    let receipt = ask(9).await.receipt().expect("it was charged");
+    assert_eq!(ask(1).await.retry_after(), Some(40 * SECOND));
     assert_eq!(store.owe(&take, &receipt).await.expect("an answer"), 1);
-    let denied = store.take(&take).await.expect("a decision");
-    assert_eq!(denied.retry_after(), Some(Duration::from_secs(60)));
-    assert!(first.is_allowed());
+    assert_eq!(ask(1).await.retry_after(), Some(60 * SECOND));
 }
 
 /// What the fallback has reserved is charged there, and nothing in the store that has come back.
 #[tokio::test]
 async fn a_reservation_of_the_fallback_is_settled_there() {
     let rule = per_minute("tokens", 100).with_cost(5);
-    let memory = MemoryStore::new();
     let store = Resilient::new(no_store())
         .fallback(Share::new(1, 10))
-        .fallback_store(memory);
-    let take = Take::new(Arc::new(rule), Key::default());
+        .fallback_store(MemoryStore::new());
+    let take = Take::new(Arc::new(rule), everyone());
     let decision = store.take(&take).await.expect("a decision");
     assert_eq!(decision.source(), Source::Fallback);
     let receipt = decision.receipt().expect("it was charged");
-    let owed = store.owe(&take.clone().with_cost(50), &receipt).await;
-    assert_eq!(
-        owed.expect("an answer"),
-        15,
-        "ten once more, of which five were left"
-    );
+    let owed = store.owe(&take.with_cost(50), &receipt).await;
+    // Ten once more, of which five were left.
+    assert_eq!(owed.expect("an answer"), 15);
 }
 
 /// A meter beyond the client's reach: the last of what it has counted is settled in the background.
@@ -223,44 +191,29 @@ async fn a_reservation_of_the_fallback_is_settled_there() {
 async fn a_meter_settles_when_it_is_dropped() {
     let server = Redis::start();
     let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, millis(500)).await;
-    let limits = Limits::new([per_minute("tokens", 10)]).store(store);
+    let limits = limits(
+        [per_minute("tokens", 10)],
+        connect(&proxy.url, PATIENT).await,
+    );
     for (units, expected) in [(&[3, 4][..], 7), (&[], 8), (&[u64::MAX, 1], 20)] {
-        let admitted = limits
-            .check("tokens", Key::default())
-            .await
-            .expect("a decision");
-        let meter = admitted.charge.expect("it was charged").meter();
+        let meter = charge(&limits, "tokens").await.meter();
         units.iter().for_each(|units| meter.add(*units));
         drop(meter);
-        assert!(limits.flush(FLUSH).await);
-        let counted = limits.snapshot();
-        let counted = counted.rule("tokens").expect("a rule");
+        assert!(limits.flush(PATIENT).await);
+        let counted = counted(&limits, "tokens");
         assert_eq!(counted.units + counted.owed_units, expected);
     }
-    let layer: RateLimitLayer = limits.layer("tokens");
-    let app = Router::new().route("/", get(async || "1").layer(layer));
-    assert_eq!(send(&app, "/").await.status(), 429);
+    assert_eq!(status(&app(limits.layer("tokens")), "/").await, 429);
 }
 
 /// What could not be charged beyond a reservation is counted, also where somebody has waited.
 #[tokio::test]
 async fn a_settlement_without_an_answer_is_lost() {
-    let limits = Limits::new([per_minute("tokens", 10)]).store(Stub::that_cannot_owe());
-    let lost = |limits: &Limits| {
-        limits
-            .snapshot()
-            .rule("tokens")
-            .expect("a rule")
-            .refunds_lost
-    };
-    let admitted = limits.check("tokens", Key::default()).await;
-    let charge = admitted
-        .expect("a decision")
-        .charge
-        .expect("it was charged");
+    let limits = limits([per_minute("tokens", 10)], Stub::that_cannot_owe());
+    let lost = || counted(&limits, "tokens").refunds_lost;
+    let charge = charge(&limits, "tokens").await;
     assert!(charge.settle(5).await.is_err());
-    assert_eq!(lost(&limits), 1);
+    assert_eq!(lost(), 1);
     assert_eq!(charge.settle(5).await.expect("once"), Settled::default());
-    assert_eq!(lost(&limits), 1);
+    assert_eq!(lost(), 1);
 }
