@@ -22,7 +22,6 @@ mod joint_requests;
 mod joint_waiting;
 mod keys;
 mod llm_gateway;
-mod many_plans;
 mod mistakes;
 mod open_charges;
 mod outcomes;
@@ -43,25 +42,43 @@ mod waiting;
 mod warnings;
 mod web_app;
 
+// What most of these tests name; they have it by `use crate::*`.
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::request::Builder;
+use axum::response::IntoResponse;
+use futures_util::future::join_all;
+use http::request::{Builder, Parts};
 use http::{Method, Request, Response, StatusCode};
-use kit::http::{call, get, send, status, text};
-use kit::{Redis, per_minute, store_on};
+use kit::http::{Answer, ask, call, get, request, send, start, status, statuses, text};
+use kit::log::Log;
+use kit::stub::{Stub, far};
+use kit::{
+    HOUR, PATIENT, Redis, app, app_at, app_of, eventually, left, millis, owned_rule, per_hour,
+    per_minute, quota, store_on,
+};
 use tempfile::TempDir;
-use tidegate::key::PeerAddr;
-use tidegate::metrics::RuleSnapshot;
-use tidegate::rule::Quotas;
-use tidegate::store::Charges;
-use tidegate::{Decision, Limits, MemoryStore, Quota, Rule, Store};
+use tidegate::decision::Source;
+use tidegate::key::{Bearer, Everyone, KeyError, KeyErrorKind, PeerAddr};
+use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::rule::{OnError, Policy, Quotas, Share, Subject};
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::test_util::ManualClock;
+use tidegate::warning::WarningKind;
+use tidegate::{
+    Algorithm, ClientIp, Decision, Denied, ErrorCallbackChain, FailOpen, Failed, Header, Headers,
+    Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Recovery, Resilient,
+    Rule, Rules, Store, StoreError, Take,
+};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, advance, sleep, timeout};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 const WINDOW: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,6 +140,10 @@ impl LimitsFile {
         file
     }
 
+    fn name(&self) -> &str {
+        self.path.to_str().expect("a path of text")
+    }
+
     fn write(&self, text: impl AsRef<[u8]>) {
         fs::write(&self.path, text).expect("is written");
     }
@@ -147,6 +168,11 @@ fn refunding(path: &str, max: u64, outcomes: &[&'static str]) -> Rule {
 /// Quotas that code chooses, as closures share them.
 fn quotas(quotas: impl IntoIterator<Item = Quota>) -> Arc<Quotas> {
     Arc::new(Quotas::new(quotas).expect("valid quotas"))
+}
+
+/// Limits of one rule in this store.
+fn limits_of(rule: &Rule, store: &Arc<dyn Store>) -> Limits {
+    Limits::new([rule.clone()]).store(Arc::clone(store))
 }
 
 /// What the layers and checks of a path have counted.

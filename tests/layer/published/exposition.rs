@@ -44,6 +44,22 @@ impl Exposition {
         self.samples.get(&(name.to_owned(), labels)).copied()
     }
 
+    /// The sample of a metric of a rule, without the `tidegate_` in front of it.
+    pub(crate) fn of(&self, rule: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let labels = [&[("rule", rule)], labels].concat();
+        self.get(&format!("tidegate_{name}"), &labels)
+    }
+
+    /// All decisions about a rule.
+    pub(crate) fn decisions(&self, rule: &str) -> f64 {
+        self.sum("tidegate_decisions_total", &[("rule", rule)])
+    }
+
+    /// How many requests were of no rule.
+    pub(crate) fn unmatched(&self) -> Option<f64> {
+        self.get("tidegate_unmatched_requests_total", &[])
+    }
+
     /// All samples of a name that have at least these labels, added up.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |all: &Labels| {
@@ -58,10 +74,8 @@ impl Exposition {
     /// How many samples there are with this label, whatever their name.
     pub(crate) fn series_with(&self, key: &str, value: &str) -> usize {
         let has = |labels: &Labels| labels.get(key).is_some_and(|it| it == value);
-        self.samples
-            .keys()
-            .filter(|(_, labels)| has(labels))
-            .count()
+        let all = self.samples.keys();
+        all.filter(|(_, labels)| has(labels)).count()
     }
 
     /// The names of all metrics with their types.
@@ -102,10 +116,8 @@ fn labels(mut rest: &str) -> (Labels, &str) {
         let (key, after) = rest.split_once("=\"").expect("a label");
         assert!(is_name(key), "{key}");
         let (value, after) = quoted(after);
-        assert!(
-            labels.insert(key.to_owned(), value).is_none(),
-            "two of {key}"
-        );
+        let is_new = labels.insert(key.to_owned(), value).is_none();
+        assert!(is_new, "two of {key}");
         match after.strip_prefix(',') {
             Some(more) => rest = more,
             None => return (labels, after.strip_prefix('}').expect("an end")),

@@ -1,9 +1,7 @@
 //! Names of rules and quotas are any text. The exporter's text stays valid.
 
-use tidegate::rule::Policy;
-use tidegate::{Quota, Rule};
-
 use super::{app, limits, published, send_many};
+use crate::*;
 
 #[tokio::test]
 async fn any_name_is_a_valid_label() {
@@ -24,8 +22,7 @@ async fn any_name_is_a_valid_label() {
         let limits = limits([rule]);
         send_many(&app(limits.layer(name)), 2).await;
         let text = published(&limits);
-        let labels = [("rule", name), ("quota", "quota")];
-        let denials = text.get("tidegate_denials_total", &labels);
+        let denials = text.of(name, "denials_total", &[("quota", "quota")]);
         assert_eq!(denials, Some(1.0), "{name:?}: {}", text.text);
         assert_eq!(text.series_with("rule", "forged"), 0);
     }
@@ -36,10 +33,10 @@ async fn any_name_is_a_valid_label() {
 async fn the_name_of_a_quota_is_that_of_the_response_fields() {
     let policy = Policy::new("a,b=\"☃\"", Quota::per_hour(1));
     assert_eq!(policy.name(), "a,b=%22%E2%98%83%22");
-    let labels = [("rule", "search"), ("quota", "a,b=%22%E2%98%83%22")];
     let rule = Rule::with_policies("search", [policy]).expect("valid");
     let limits = limits([rule]);
     send_many(&app(limits.layer("search")), 2).await;
-    let denials = published(&limits).get("tidegate_denials_total", &labels);
+    let of_quota = [("quota", "a,b=%22%E2%98%83%22")];
+    let denials = published(&limits).of("search", "denials_total", &of_quota);
     assert_eq!(denials, Some(1.0));
 }

@@ -5,25 +5,15 @@ mod exposition;
 mod histogram;
 mod hostile;
 mod names;
-mod over_time;
 mod size;
 mod values;
 
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Body;
 use exposition::Exposition;
-use http::{Request, StatusCode};
-use kit::Redis;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+use tidegate::RedisStore;
 use tidegate::metrics::LATENCY_BUCKETS;
-use tidegate::{Limits, RedisStore, Rule};
-use tower::ServiceExt;
 
-use kit::{app, per_hour};
-
-const MAX_DELAY: Duration = Duration::from_secs(20);
+use crate::*;
 
 /// The exporter as docs/metrics.md sets it up.
 fn exporter() -> PrometheusBuilder {
@@ -47,26 +37,14 @@ fn limits<const N: usize>(rules: [Rule; N]) -> Limits {
     Limits::new(rules)
 }
 
-async fn send(app: &Router, request: Request<Body>) -> StatusCode {
-    let response = app.clone().oneshot(request).await;
-    response.expect("axum does not fail").status()
-}
-
 /// Sends requests one after the other, and returns how many were allowed.
 async fn send_many(app: &Router, number: usize) -> usize {
-    let mut allowed = 0;
-    for _ in 0..number {
-        let request = Request::get("/").body(Body::empty());
-        allowed += usize::from(send(app, request.expect("valid")).await.is_success());
-    }
-    allowed
+    let statuses = statuses(app, "/", "", number).await;
+    statuses.iter().filter(|status| **status == 200).count()
 }
 
 /// A store whose answers a request has to wait for.
 async fn redis_store() -> (RedisStore, Redis) {
     let server = Redis::start();
-    let store = RedisStore::connect(&server.url).await;
-    // Only a hanging server exceeds it, not a busy machine.
-    let store = store.expect("a running server").timeout(MAX_DELAY);
-    (store, server)
+    (store_on(&server).await, server)
 }

@@ -2,14 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate::decision::Source;
-use tidegate::key::KeyErrorKind;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::Quotas;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, Quota};
-
 use super::{app, exporter, limits, per_hour, published, published_to, redis_store, send_many};
+use crate::*;
 
 const DOCS: &str = include_str!("../../../docs/metrics.md");
 
@@ -20,30 +14,20 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
     let text = published(&limits);
     for outcome in DecisionOutcome::ALL {
         for source in Source::ALL {
-            let labels = [
-                ("rule", "getId"),
-                ("outcome", outcome.name()),
-                ("source", source.name()),
-            ];
-            let number = text.get("tidegate_decisions_total", &labels);
+            let labels = [("outcome", outcome.name()), ("source", source.name())];
+            let number = text.of("getId", "decisions_total", &labels);
             assert_eq!(number, Some(0.0), "{labels:?}");
         }
     }
     let store = StoreErrorKind::ALL.map(StoreErrorKind::name);
     let key = KeyErrorKind::ALL.map(KeyErrorKind::name);
     for kind in store.into_iter().chain(key) {
-        let number = text.get(
-            "tidegate_errors_total",
-            &[("rule", "getId"), ("kind", kind)],
-        );
+        let number = text.of("getId", "errors_total", &[("kind", kind)]);
         assert_eq!(number, Some(0.0), "{kind}");
     }
-    let denials = [("rule", "getId"), ("quota", "getId")];
-    assert_eq!(text.get("tidegate_denials_total", &denials), Some(0.0));
-    assert_eq!(
-        text.get("tidegate_unmatched_requests_total", &[]),
-        Some(0.0)
-    );
+    let denials = text.of("getId", "denials_total", &[("quota", "getId")]);
+    assert_eq!(denials, Some(0.0));
+    assert_eq!(text.unmatched(), Some(0.0));
 }
 
 #[test]
@@ -69,15 +53,11 @@ async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
     let text = published(&limits);
     assert_eq!(text.series_with("rule", "goes"), 0);
     assert!(text.series_with("rule", "stays") > 0);
-    assert_eq!(
-        text.get("tidegate_unmatched_requests_total", &[]),
-        Some(3.0)
-    );
+    assert_eq!(text.unmatched(), Some(3.0));
 
     limits.rules().replace((*both).clone());
     send_many(&app, 1).await;
-    let goes = published(&limits).sum("tidegate_decisions_total", &[("rule", "goes")]);
-    assert_eq!(goes, 3.0);
+    assert_eq!(published(&limits).decisions("goes"), 3.0);
 }
 
 /// The type and the labels of each metric, by its name.
@@ -101,29 +81,28 @@ pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)>
 
 #[test]
 fn a_file_that_is_refused_is_published() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    let good = "[rules.getId]\nmax-count = 5\nwindow = \"10s\"";
-    std::fs::write(&file, good).expect("written");
-    let limits = Limits::from_file(&file).expect("valid");
-    let numbers = || {
+    let rule = |max| format!("[rules.getId]\nmax-count = {max}\nwindow = \"10s\"");
+    let file = LimitsFile::new(rule(5));
+    let limits = file.limits();
+    let check = |expected: [u64; 4]| {
         let text = published(&limits);
-        [
+        let names = [
             "version",
             "reload_failing",
             "reloads_total",
             "reload_errors_total",
-        ]
-        .map(|name| text.get(&format!("tidegate_config_{name}"), &[]))
-        .map(|number| number.expect("published") as u64)
+        ];
+        for (name, expected) in names.into_iter().zip(expected) {
+            let number = text.get(&format!("tidegate_config_{name}"), &[]);
+            assert_eq!(number, Some(expected as f64), "{name}");
+        }
     };
-    assert_eq!(numbers(), [1, 0, 0, 0]);
-    std::fs::write(&file, "nonsense").expect("written");
-    assert!(limits.reload(&file).is_err());
-    assert_eq!(numbers(), [1, 1, 0, 1]);
-    std::fs::write(&file, good.replace('5', "6")).expect("written");
-    assert!(limits.reload(&file).is_ok());
-    assert_eq!(numbers(), [2, 0, 1, 1]);
+    check([1, 0, 0, 0]);
+    file.write("nonsense");
+    assert!(limits.reload(&file.path).is_err());
+    check([1, 1, 0, 1]);
+    file.reload(&limits, rule(6));
+    check([2, 0, 1, 1]);
 }
 
 #[tokio::test]
@@ -143,16 +122,10 @@ async fn the_docs_list_what_is_published() {
 #[tokio::test]
 async fn the_names_are_those_that_prometheus_recommends() {
     for (name, (kind, _)) in everything().await {
-        assert_eq!(
-            kind == "counter",
-            name.ends_with("_total"),
-            "{name}: {kind}"
-        );
-        assert_eq!(
-            kind == "histogram",
-            name.ends_with("_seconds"),
-            "{name}: {kind}"
-        );
+        for (of_kind, end) in [("counter", "_total"), ("histogram", "_seconds")] {
+            let has_end = name.ends_with(end);
+            assert_eq!(kind == of_kind, has_end, "{name}: {kind}");
+        }
     }
 }
 

@@ -1,9 +1,7 @@
 //! How much text a scrape is.
 
-use tidegate::rule::Policy;
-use tidegate::{Limits, Quota, Rule, Rules};
-
 use super::{app, published, redis_store, send_many};
+use crate::*;
 
 const RULES: usize = 10_000;
 const USED: usize = 100;

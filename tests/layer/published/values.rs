@@ -1,16 +1,10 @@
 //! After real requests, the numbers are those of the requests.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderName, Request, StatusCode};
-use tidegate::rule::{OnError, Policy, Share};
-use tidegate::store::Charges;
-use tidegate::{Header, MemoryStore, Quota, Resilient, Rule};
+use http::HeaderName;
 
-use super::{app, limits, per_hour, published, redis_store, send, send_many};
+use super::{app, limits, per_hour, published, redis_store, send_many};
+use crate::*;
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
@@ -24,49 +18,43 @@ async fn decisions_are_counted_by_outcome_and_source_and_denials_by_quota() {
     assert_eq!(send_many(&app, 5).await, 3);
 
     let text = published(&limits);
+    let of = |name, labels: &[(&str, &str)]| text.of("search", name, labels);
     let decisions = |outcome, source| {
-        let labels = [("rule", "search"), ("outcome", outcome), ("source", source)];
-        text.get("tidegate_decisions_total", &labels)
+        let labels = [("outcome", outcome), ("source", source)];
+        of("decisions_total", &labels)
     };
     assert_eq!(decisions("allowed", "local"), Some(3.0));
     assert_eq!(decisions("denied", "local"), Some(2.0));
     assert_eq!(decisions("allowed", "redis"), Some(0.0));
-    let search = [("rule", "search")];
-    assert_eq!(text.sum("tidegate_decisions_total", &search), 5.0);
-
-    let denials = |quota| {
-        let labels = [("rule", "search"), ("quota", quota)];
-        text.get("tidegate_denials_total", &labels)
-    };
-    assert_eq!((denials("quick"), denials("daily")), (Some(2.0), Some(0.0)));
-    assert_eq!(text.get("tidegate_units_total", &search), Some(3.0));
+    assert_eq!(text.decisions("search"), 5.0);
+    for (quota, denials) in [("quick", 2.0), ("daily", 0.0)] {
+        assert_eq!(of("denials_total", &[("quota", quota)]), Some(denials));
+    }
+    assert_eq!(of("units_total", &[]), Some(3.0));
     // The third request leaves nothing of three.
-    assert_eq!(text.get("tidegate_near_limit_total", &search), Some(1.0));
-    assert_eq!(text.get("tidegate_waiting_requests", &search), Some(0.0));
+    assert_eq!(of("near_limit_total", &[]), Some(1.0));
+    assert_eq!(of("waiting_requests", &[]), Some(0.0));
 }
 
 #[tokio::test]
 async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
     let limits = limits([per_hour("export", 100).with_cost(4)]);
-    let refund = |charges: Charges| async move {
-        charges
-            .refund()
-            .await
-            .expect("the store answers")
-            .to_string()
+    let refund = async |charges: Charges| {
+        let refunded = charges.refund().await;
+        refunded.expect("the store answers").to_string()
     };
-    let app = axum::Router::new().route("/", get(refund).layer(limits.layer("export")));
+    let app = Router::new().route("/", get(refund).layer(limits.layer("export")));
     assert_eq!(send_many(&app, 2).await, 2);
 
     let text = published(&limits);
-    let export = [("rule", "export")];
-    assert_eq!(text.get("tidegate_units_total", &export), Some(8.0));
-    assert_eq!(text.get("tidegate_refunds_total", &export), Some(2.0));
-    assert_eq!(
-        text.get("tidegate_refunded_units_total", &export),
-        Some(8.0)
-    );
-    assert_eq!(text.get("tidegate_refunds_lost_total", &export), Some(0.0));
+    for (name, expected) in [
+        ("units_total", 8.0),
+        ("refunds_total", 2.0),
+        ("refunded_units_total", 8.0),
+        ("refunds_lost_total", 0.0),
+    ] {
+        assert_eq!(text.of("export", name, &[]), Some(expected), "{name}");
+    }
 }
 
 #[tokio::test]
@@ -82,52 +70,47 @@ async fn what_shadow_rules_would_deny_stands_apart() {
         text.sum("tidegate_decisions_total", &labels)
     });
     assert_eq!(outcomes, [4.0, 1.0, 0.0, 4.0]);
-    let of_quota = |name, quota| text.get(name, &[("rule", "login"), ("quota", quota)]);
-    assert_eq!(of_quota("tidegate_denials_total", "login"), Some(1.0));
-    assert_eq!(
-        of_quota("tidegate_shadow_denials_total", "stricter"),
-        Some(4.0)
-    );
-    assert_eq!(of_quota("tidegate_denials_total", "stricter"), None);
+    for (name, quota, expected) in [
+        ("denials_total", "login", Some(1.0)),
+        ("shadow_denials_total", "stricter", Some(4.0)),
+        ("denials_total", "stricter", None),
+    ] {
+        assert_eq!(text.of("login", name, &[("quota", quota)]), expected);
+    }
 }
 
 #[tokio::test]
 async fn errors_of_shadow_rules_stand_apart() {
-    let full = Arc::new(MemoryStore::with_max_keys(0));
-    let limits = limits([per_hour("tried", 1).into_shadow()]).store(full);
+    let limits = limits([per_hour("tried", 1).into_shadow()]).store(no_store());
     assert_eq!(send_many(&app(limits.layer("tried")), 3).await, 3);
     let text = published(&limits);
-    let tried = [("rule", "tried")];
-    assert_eq!(text.get("tidegate_shadow_errors_total", &tried), Some(3.0));
-    assert_eq!(text.sum("tidegate_errors_total", &tried), 0.0);
+    assert_eq!(text.of("tried", "shadow_errors_total", &[]), Some(3.0));
+    assert_eq!(text.sum("tidegate_errors_total", &[("rule", "tried")]), 0.0);
 }
 
 #[tokio::test]
 async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
-    let full = Arc::new(MemoryStore::with_max_keys(0));
     let admitted = per_hour("admitted", 1).with_on_error(OnError::Proceed);
-    let limits = limits([per_hour("answered", 1), admitted, per_hour("keyed", 1)]).store(full);
+    let limits =
+        limits([per_hour("answered", 1), admitted, per_hour("keyed", 1)]).store(no_store());
     assert_eq!(send_many(&app(limits.layer("answered")), 3).await, 0);
     assert_eq!(send_many(&app(limits.layer("admitted")), 2).await, 2);
     let keyed = app(limits.layer("keyed").key(Header::new(TENANT)));
     assert_eq!(send_many(&keyed, 1).await, 0);
 
     let text = published(&limits);
-    let errors = |rule, kind| {
-        let labels = [("rule", rule), ("kind", kind)];
-        text.get("tidegate_errors_total", &labels)
-    };
-    assert_eq!(errors("answered", "full"), Some(3.0));
-    assert_eq!(errors("answered", "timeout"), Some(0.0));
-    assert_eq!(errors("keyed", "key_absent"), Some(1.0));
-    let without = |rule| {
-        let labels = [("rule", rule)];
-        text.get("tidegate_admitted_without_decision_total", &labels)
-    };
-    assert_eq!(
-        (without("answered"), without("admitted")),
-        (Some(0.0), Some(2.0))
-    );
+    for (rule, kind, expected) in [
+        ("answered", "full", 3.0),
+        ("answered", "timeout", 0.0),
+        ("keyed", "key_absent", 1.0),
+    ] {
+        let errors = text.of(rule, "errors_total", &[("kind", kind)]);
+        assert_eq!(errors, Some(expected), "{rule}: {kind}");
+    }
+    for (rule, expected) in [("answered", 0.0), ("admitted", 2.0)] {
+        let admitted = text.of(rule, "admitted_without_decision_total", &[]);
+        assert_eq!(admitted, Some(expected), "{rule}");
+    }
 }
 
 #[tokio::test]
@@ -141,46 +124,27 @@ async fn a_fallback_decides_with_a_source_of_its_own() {
     assert_eq!(send_many(&app, 3).await, 3);
 
     let text = published(&limits);
-    let allowed = |source| {
-        let labels = [
-            ("rule", "getId"),
-            ("outcome", "allowed"),
-            ("source", source),
-        ];
-        text.get("tidegate_decisions_total", &labels)
-    };
-    assert_eq!(
-        (allowed("redis"), allowed("fallback")),
-        (Some(2.0), Some(3.0))
-    );
+    for (source, expected) in [("redis", 2.0), ("fallback", 3.0)] {
+        let labels = [("outcome", "allowed"), ("source", source)];
+        let allowed = text.of("getId", "decisions_total", &labels);
+        assert_eq!(allowed, Some(expected), "{source}");
+    }
     assert_eq!(text.sum("tidegate_errors_total", &[("rule", "getId")]), 3.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn waiting_requests_are_a_gauge() {
-    let rule = Rule::new(
-        "paced",
-        [Quota::new(Duration::from_millis(500), 1).expect("valid")],
-    );
-    let limits = limits([rule.expect("valid")]);
-    let app = app(limits.layer("paced").wait(Duration::from_secs(30)));
+    let limits = limits([owned_rule("paced", 1, millis(500))]).store(paused());
+    let app = app(limits.layer("paced").wait(PATIENT));
     assert_eq!(send_many(&app, 1).await, 1);
-    let waiting = {
-        let app = app.clone();
-        tokio::spawn(async move { send_many(&app, 1).await })
-    };
-    let paced = [("rule", "paced")];
-    while published(&limits).get("tidegate_waiting_requests", &paced) != Some(1.0) {
-        assert!(!waiting.is_finished(), "it never waited");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert_eq!(waiting.await.expect("no panic"), 1);
-    let text = published(&limits);
-    assert_eq!(text.get("tidegate_waiting_requests", &paced), Some(0.0));
-    assert_eq!(
-        text.get("tidegate_waited_requests_total", &paced),
-        Some(1.0)
-    );
+    let waits = spawn(&app, "/");
+    sleep(millis(100)).await;
+    let gauge = || published(&limits).of("paced", "waiting_requests", &[]);
+    assert_eq!(gauge(), Some(1.0));
+    assert_eq!(waits.await.expect("no panic"), OK);
+    assert_eq!(gauge(), Some(0.0));
+    let waited = published(&limits).of("paced", "waited_requests_total", &[]);
+    assert_eq!(waited, Some(1.0));
 }
 
 #[tokio::test]
@@ -189,29 +153,23 @@ async fn requests_without_a_rule_are_counted_together() {
     assert_eq!(send_many(&app(limits.layer("a")), 2).await, 2);
     assert_eq!(send_many(&app(limits.layer("b")), 1).await, 1);
     let text = published(&limits);
-    assert_eq!(
-        text.get("tidegate_unmatched_requests_total", &[]),
-        Some(3.0)
-    );
+    assert_eq!(text.unmatched(), Some(3.0));
     assert_eq!(text.series_with("rule", "a"), 0);
 }
 
 #[tokio::test]
 async fn labels_have_no_keys_and_no_uris() {
     let limits = limits([per_hour("api", 2).with_key(Header::new(TENANT))]);
-    let app = axum::Router::new()
+    let app = Router::new()
         .route("/{secret}", get(|| async { "1" }))
         .layer(limits.layer("api"));
     for (number, tenant) in ["tenant-7", "tenant-8", "tenant-7"].into_iter().enumerate() {
-        let request = Request::get(format!("/path-{number}?query-{number}"));
-        let request = request.header(TENANT, tenant).body(Body::empty());
-        assert_eq!(send(&app, request.expect("valid")).await, StatusCode::OK);
+        let path = format!("/path-{number}?query-{number}");
+        let statuses = statuses(&app, &path, &format!("x-tenant: {tenant}"), 1).await;
+        assert_eq!(statuses, [200]);
     }
     let text = published(&limits);
-    assert_eq!(
-        text.sum("tidegate_decisions_total", &[("rule", "api")]),
-        3.0
-    );
+    assert_eq!(text.decisions("api"), 3.0);
     for secret in ["tenant", "path-", "query-"] {
         assert!(!text.text.contains(secret), "{secret}: {}", text.text);
     }
