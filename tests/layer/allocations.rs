@@ -2,16 +2,11 @@
 
 use std::convert::Infallible;
 
-use axum::body::Body;
-use http::{Request, Response};
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, Value, cmd};
-use tidegate::{Headers, MemoryStore, RateLimitLayer, Resilient};
 use tokio::runtime::{Builder, Runtime};
-use tower::{Layer, Service, service_fn};
 
-use crate::{WINDOW, get, store_on};
-use kit::stub::far;
+use crate::*;
 
 /// As a router hands on a request: with an extension of its own.
 fn routed() -> Request<Body> {

@@ -2,28 +2,15 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
 
-use axum::Router;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
-use http::StatusCode;
+use kit::World;
 use tidegate::callback::FailureKind;
-use tidegate::key::{Bearer, Everyone, KeyError};
 use tidegate::layer::{CallError, Refused};
-use tidegate::rule::{OnError, Quotas, Subject};
-use tidegate::store::{Charges, StoreErrorKind};
-use tidegate::{
-    Denied, ErrorCallbackChain, Failed, Key, Limits, Quota, Recovery, Rule, StoreError,
-};
-use tokio::time::{advance, sleep};
-use tower::ServiceExt;
 
-use crate::{DENIED, SECOND, counted, refunding, send, status, text};
-use kit::stub::Stub;
-use kit::{World, left, millis, per_minute};
+use crate::*;
 
 fn limits(max: u64) -> Limits {
     Limits::new([per_minute("export", max)])

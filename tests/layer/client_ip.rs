@@ -2,27 +2,27 @@
 
 use std::net::SocketAddr;
 
-use axum::Router;
-use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::routing::get;
-use http::{HeaderName, Request};
-use tidegate::key::{Forwarding, Joined, KeyError, KeyErrorKind, PeerAddr};
-use tidegate::{ClientIp, Header, Key, KeyExtractor, Limits, MatchedPath, PeerIp, RateLimitLayer};
-use tower::ServiceExt;
+use http::{HeaderName, HeaderValue};
+use tidegate::MatchedPath;
+use tidegate::key::{Forwarding, Joined};
 
-use crate::WINDOW;
+use crate::*;
 
 /// The key of a request from this peer with these lines of a field.
 fn key(extractor: &impl KeyExtractor, peer: &str, field: &str, lines: &[&str]) -> String {
-    let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
-    let mut request = Request::get("/").extension(ConnectInfo(peer));
-    for line in lines {
-        request = request.header(field, *line);
-    }
-    let (head, ()) = request.body(()).expect("a valid request").into_parts();
+    let fields: Vec<_> = lines.iter().map(|line| (field, *line)).collect();
+    let (mut head, _) = from(peer, "/", &fields).into_parts();
+    // As axum tells of it.
+    let PeerAddr(peer) = head.extensions.remove().expect("a peer");
+    head.extensions.insert(ConnectInfo(peer));
     let key = extractor.extract(&head).expect("a key").to_string();
     key.replace("%3A", ":")
+}
+
+/// The head of a request from nobody.
+fn without_peer() -> Parts {
+    Request::new(()).into_parts().0
 }
 
 fn xff(extractor: &ClientIp, peer: &str, lines: &[&str]) -> String {
@@ -30,11 +30,8 @@ fn xff(extractor: &ClientIp, peer: &str, lines: &[&str]) -> String {
 }
 
 fn behind(networks: &[&str]) -> ClientIp {
-    ClientIp::behind(
-        networks
-            .iter()
-            .map(|network| network.parse().expect("a network")),
-    )
+    let networks = networks.iter();
+    ClientIp::behind(networks.map(|network| network.parse().expect("a network")))
 }
 
 #[test]
@@ -48,29 +45,33 @@ fn an_untrusted_peer_says_nothing_of_others() {
 fn the_first_untrusted_hop_from_the_right_is_the_client() {
     let trusting = behind(&["10.0.0.0/8", "fd00::/8"]);
     let of = |lines: &[&str]| xff(&trusting, "10.0.0.1", lines);
-    assert_eq!(of(&["1.1.1.1"]), "1.1.1.1");
-    assert_eq!(
-        of(&["6.6.6.6, 1.1.1.1, 10.0.0.2"]),
-        "1.1.1.1",
-        "the leftmost is a client's claim"
-    );
-    assert_eq!(
-        of(&["6.6.6.6", "1.1.1.1", "10.0.0.3,fd00::1"]),
-        "1.1.1.1",
-        "lines are one list"
-    );
-    assert_eq!(
-        of(&["10.0.0.5, 10.0.0.4"]),
-        "10.0.0.5",
-        "all trusted: the leftmost"
-    );
-    assert_eq!(of(&[]), "10.0.0.1");
-    assert_eq!(
-        of(&["1.1.1.1, garbage, 10.0.0.2"]),
-        "10.0.0.2",
-        "garbage ends the walk"
-    );
-    assert_eq!(of(&["garbage"]), "10.0.0.1");
+    for (lines, expected, why) in [
+        (&["1.1.1.1"][..], "1.1.1.1", ""),
+        (
+            &["6.6.6.6, 1.1.1.1, 10.0.0.2"],
+            "1.1.1.1",
+            "the leftmost is a client's claim",
+        ),
+        (
+            &["6.6.6.6", "1.1.1.1", "10.0.0.3,fd00::1"],
+            "1.1.1.1",
+            "lines are one list",
+        ),
+        (
+            &["10.0.0.5, 10.0.0.4"],
+            "10.0.0.5",
+            "all trusted: the leftmost",
+        ),
+        (&[], "10.0.0.1", ""),
+        (
+            &["1.1.1.1, garbage, 10.0.0.2"],
+            "10.0.0.2",
+            "garbage ends the walk",
+        ),
+        (&["garbage"], "10.0.0.1", ""),
+    ] {
+        assert_eq!(of(lines), expected, "{lines:?}: {why}");
+    }
 }
 
 #[test]
@@ -78,11 +79,8 @@ fn hops_are_counted_from_the_right() {
     let of = |hops, lines: &[&str]| xff(&ClientIp::behind_hops(hops), "198.51.100.1", lines);
     assert_eq!(of(1, &["6.6.6.6, 1.1.1.1"]), "1.1.1.1");
     assert_eq!(of(2, &["6.6.6.6, 1.1.1.1", "2.2.2.2"]), "1.1.1.1");
-    assert_eq!(
-        of(3, &["1.1.1.1, 2.2.2.2"]),
-        "198.51.100.1",
-        "it did not come through all of them"
-    );
+    // It did not come through all of them.
+    assert_eq!(of(3, &["1.1.1.1, 2.2.2.2"]), "198.51.100.1");
     assert_eq!(of(0, &["1.1.1.1"]), "198.51.100.1");
     assert_eq!(of(2, &["garbage, 2.2.2.2"]), "2.2.2.2");
 }
@@ -90,30 +88,19 @@ fn hops_are_counted_from_the_right() {
 #[test]
 fn only_the_one_field_is_believed() {
     let trusting = behind(&["10.0.0.0/8"]);
-    assert_eq!(
-        key(&trusting, "10.0.0.1", "forwarded", &["for=1.1.1.1"]),
-        "10.0.0.1"
-    );
+    let of = |client: &ClientIp, field, lines: &[&str]| key(client, "10.0.0.1", field, lines);
+    assert_eq!(of(&trusting, "forwarded", &["for=1.1.1.1"]), "10.0.0.1");
     let forwarded = trusting.clone().field(Forwarding::Forwarded);
-    let of = |lines: &[&str]| key(&forwarded, "10.0.0.1", "forwarded", lines);
-    assert_eq!(
-        of(&["for=6.6.6.6", "for=\"[2001:db8::1]:443\";proto=https"]),
-        "2001:db8::/64"
-    );
-    assert_eq!(of(&["for=_hidden"]), "10.0.0.1");
-    assert_eq!(
-        of(&["for=1.1.1.1;host=\"a;for=6.6.6.6\""]),
-        "1.1.1.1",
-        "what is quoted is no parameter"
-    );
+    let two = ["for=6.6.6.6", "for=\"[2001:db8::1]:443\";proto=https"];
+    assert_eq!(of(&forwarded, "forwarded", &two), "2001:db8::/64");
+    assert_eq!(of(&forwarded, "forwarded", &["for=_hidden"]), "10.0.0.1");
+    // What is quoted is no parameter.
+    let quoted = ["for=1.1.1.1;host=\"a;for=6.6.6.6\""];
+    assert_eq!(of(&forwarded, "forwarded", &quoted), "1.1.1.1");
     assert_eq!(xff(&forwarded, "10.0.0.1", &["1.1.1.1"]), "10.0.0.1");
-    let own = trusting.field(Forwarding::Header(HeaderName::from_static(
-        "cf-connecting-ip",
-    )));
-    assert_eq!(
-        key(&own, "10.0.0.1", "cf-connecting-ip", &["1.1.1.1"]),
-        "1.1.1.1"
-    );
+    let own = HeaderName::from_static("cf-connecting-ip");
+    let own = trusting.field(Forwarding::Header(own));
+    assert_eq!(of(&own, "cf-connecting-ip", &["1.1.1.1"]), "1.1.1.1");
 }
 
 #[test]
@@ -206,26 +193,17 @@ fn huge_fields_are_bounded() {
 
 #[test]
 fn without_a_peer_there_is_no_key() {
-    let (head, ()) = Request::get("/").body(()).expect("valid").into_parts();
-    let error = PeerIp.extract(&head).expect_err("no peer");
-    assert!(
-        error
-            .to_string()
-            .contains("into_make_service_with_connect_info")
-    );
-    let given = PeerAddr(([192, 0, 2, 1], 1).into());
-    let (head, ()) = Request::get("/")
-        .extension(given)
-        .body(())
-        .expect("valid")
-        .into_parts();
+    let error = PeerIp.extract(&without_peer()).expect_err("no peer");
+    let remedy = "into_make_service_with_connect_info";
+    assert!(error.to_string().contains(remedy));
+    let (head, _) = from("192.0.2.1", "/", &[]).into_parts();
     assert_eq!(PeerIp.extract(&head).expect("a key").as_str(), "192.0.2.1");
 }
 
 /// Error callbacks and the answer depend on whose mistake it is.
 #[test]
 fn errors_say_whose_mistake_it_is() {
-    let (head, ()) = Request::get("/").body(()).expect("valid").into_parts();
+    let head = without_peer();
     let kind = |extractor: &dyn KeyExtractor| {
         let error = extractor.extract(&head).expect_err("nothing to go by");
         error.kind()
@@ -248,41 +226,28 @@ fn errors_say_whose_mistake_it_is() {
 #[test]
 fn parts_join() {
     let tenant = || Header::new("x-tenant");
-    let (head, ()) = Request::get("/")
-        .extension(PeerAddr(([192, 0, 2, 1], 1).into()))
-        .header("x-tenant", "a:b")
-        .body(())
-        .expect("valid")
-        .into_parts();
-    let tuple = (PeerIp, tenant(), MatchedPath)
-        .extract(&head)
-        .expect("a key");
+    let (head, _) = from("192.0.2.1", "/", &[("x-tenant", "a:b")]).into_parts();
+    let tuple = (PeerIp, tenant(), MatchedPath).extract(&head);
+    let tuple = tuple.expect("a key");
     assert_eq!(tuple.as_str(), "192.0.2.1:a%3Ab:~");
     let list = Joined::new([
-        std::sync::Arc::new(PeerIp) as std::sync::Arc<dyn KeyExtractor>,
-        std::sync::Arc::new(tenant()),
-        std::sync::Arc::new(MatchedPath),
+        Arc::new(PeerIp) as Arc<dyn KeyExtractor>,
+        Arc::new(tenant()),
+        Arc::new(MatchedPath),
     ]);
     assert_eq!(list.extract(&head).expect("a key"), tuple);
 }
 
 #[test]
 fn secrets_are_hashed() {
-    let of = |name: &'static str, header: Header| -> Key {
-        let (head, ()) = Request::get("/")
-            .header(name, "Bearer t0ken")
-            .body(())
-            .expect("valid")
-            .into_parts();
-        header.extract(&head).expect("a key")
-    };
+    let of = |name: &str, header: &Header| key(header, "192.0.2.1", name, &["Bearer t0ken"]);
     for name in ["authorization", "cookie", "x-api-key"] {
-        let key = of(name, Header::new(name));
-        assert!(key.as_str().starts_with('#') && !key.as_str().contains("t0ken"));
+        let key = of(name, &Header::new(name));
+        assert!(key.starts_with('#') && !key.contains("t0ken"));
     }
     let plain = Header::new("x-session");
-    assert_eq!(of("x-session", plain.clone()).as_str(), "Bearer%20t0ken");
-    assert!(of("x-session", plain.secret()).as_str().starts_with('#'));
+    assert_eq!(of("x-session", &plain), "Bearer%20t0ken");
+    assert!(of("x-session", &plain.secret()).starts_with('#'));
 }
 
 proptest::proptest! {
@@ -291,17 +256,13 @@ proptest::proptest! {
     /// Whatever a client sends, there is an answer, and it is printable and without blanks.
     #[test]
     fn any_bytes_give_a_key(value in proptest::collection::vec(32_u8..=255, 0..300), hops in 0..4_usize) {
-        let value = http::HeaderValue::from_bytes(&value.iter().map(|b| if *b == 127 { 126 } else { *b }).collect::<Vec<_>>());
-        let value = value.expect("visible bytes are a value");
+        let value: Vec<_> = value.iter().map(|b| if *b == 127 { 126 } else { *b }).collect();
+        let value = HeaderValue::from_bytes(&value).expect("visible bytes are a value");
         let fields = [Forwarding::XForwardedFor, Forwarding::Forwarded];
         for (field, name) in fields.into_iter().zip(["x-forwarded-for", "forwarded"]) {
             for client in [ClientIp::behind_hops(hops), behind(&["0.0.0.0/0", "::/0"])] {
-                let (head, ()) = Request::get("/")
-                    .extension(PeerAddr(([192, 0, 2, 1], 1).into()))
-                    .header(name, value.clone())
-                    .body(())
-                    .expect("valid")
-                    .into_parts();
+                let (mut head, _) = from("192.0.2.1", "/", &[]).into_parts();
+                head.headers.insert(name, value.clone());
                 let key = client.field(field.clone()).extract(&head).expect("a key");
                 proptest::prop_assert!(key.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
             }
@@ -355,48 +316,37 @@ fn a_hook_finds_the_peer() {
     assert_eq!(key(&client, Some("10.0.0.1")), "1.1.1.1");
     assert_eq!(key(&client, Some("203.0.113.9")), "203.0.113.9");
 
-    let (head, ()) = Request::new(()).into_parts();
-    let error = peer.extract(&head).expect_err("no peer");
+    let error = peer.extract(&without_peer()).expect_err("no peer");
     assert_eq!(error.kind(), KeyErrorKind::Server);
 }
 
 /// The keys of a file, and of the file that replaces it.
 #[tokio::test]
 async fn limits_have_a_hook_for_keys_of_the_file() {
-    let limits = |key: &str| {
-        let text =
-            format!("client-ip.hops = 1\n[rules.p]\nmax-count = 1\nwindow = \"1m\"\nkey = {key}");
-        let limits = Limits::from_toml(&text).expect("valid");
-        limits.peer(Connection::peer)
+    let of = |max, key: &str| {
+        let rule = format!("[rules.p]\nmax-count = {max}\nwindow = \"1m\"\nkey = {key}");
+        format!("client-ip.hops = 1\n{rule}")
     };
     let statuses = async |limits: &Limits, peers: &[Option<&str>]| {
-        let app = Router::new().route("/", get(|| async {}).layer(limits.layer("p")));
+        let app = app(limits.layer("p"));
         let mut statuses = Vec::new();
         for peer in peers {
-            let response = app.clone().oneshot(Connection::request(*peer)).await;
-            statuses.push(response.expect("axum does not fail").status().as_u16());
+            let response = call(&app, Connection::request(*peer)).await;
+            statuses.push(response.status().as_u16());
         }
         statuses
     };
-    let peers = [
-        Some("203.0.113.9"),
-        Some("203.0.113.8"),
-        Some("203.0.113.9"),
-        None,
-        None,
-    ];
+    let [nine, eight] = ["203.0.113.9", "203.0.113.8"].map(Some);
+    let peers = [nine, eight, nine, None, None];
     for key in ["\"peer-ip\"", "[\"matched-path\", \"peer-ip\"]"] {
-        let limits = limits(key);
+        let limits = of_toml(&of(1, key)).peer(Connection::peer);
         assert_eq!(statuses(&limits, &peers).await, [200, 200, 429, 200, 429]);
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let text = "[rules.p]\nmax-count = 2\nwindow = \"1m\"\nkey = \"peer-ip\"";
-        std::fs::write(file.path(), text).expect("written");
-        limits.reload(file.path()).expect("valid");
+        LimitsFile::new("").reload(&limits, of(2, "\"peer-ip\""));
         let again = [Some("203.0.113.7"); 3];
         assert_eq!(statuses(&limits, &again).await, [200, 200, 429]);
     }
     // One client behind the proxy, whatever the proxy's address is.
-    let limits = limits("\"client-ip\"");
+    let limits = of_toml(&of(1, "\"client-ip\"")).peer(Connection::peer);
     assert_eq!(statuses(&limits, &peers[..2]).await, [200, 429]);
 }
 
@@ -405,8 +355,7 @@ async fn a_panic_of_a_hook_is_a_500() {
     let text = "[rules.p]\nmax-count = 1\nwindow = \"1m\"\nkey = \"peer-ip\"\n\
          [rules.all]\nmax-count = 1\nwindow = \"1m\"\n\
          [rules.shadow]\nmax-count = 1\nwindow = \"1m\"\nkey = \"peer-ip\"\nshadow = true";
-    let limits = Limits::from_toml(text).expect("valid");
-    let limits = limits.peer(|_| panic!("no peer"));
+    let limits = of_toml(text).peer(|_| panic!("no peer"));
     let own = RateLimitLayer::new("own", WINDOW, 1).key(PeerIp.peer(|_| panic!("no peer")));
     for (layer, status) in [
         (limits.layer("p"), 500),
@@ -414,8 +363,7 @@ async fn a_panic_of_a_hook_is_a_500() {
         (limits.layer("all"), 200),
         (limits.layer("shadow"), 200),
     ] {
-        let app = Router::new().route("/", get(|| async {}).layer(layer));
-        let response = app.oneshot(Connection::request(None)).await;
-        assert_eq!(response.expect("axum does not fail").status(), status);
+        let response = call(&app(layer), Connection::request(None)).await;
+        assert_eq!(response.status(), status);
     }
 }

@@ -3,28 +3,23 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::{Method, Request, Response};
-use tidegate::key::{Extension, KeyError};
-use tidegate::{Key, Limits, PeerIp, RateLimitLayer, Recovery, Rules};
-use tower::ServiceExt;
+use tidegate::key::Extension;
 
-use crate::{WINDOW, no_store, text};
+use crate::*;
 
 fn layer(max: u64) -> RateLimitLayer {
     RateLimitLayer::new("p", WINDOW, max)
 }
 
-async fn send(layer: &RateLimitLayer, tenant: &str) -> Response<Body> {
-    let app = Router::new().route("/", get(|| async { "handled" }).layer(layer.clone()));
-    let request = Request::get("/").header("x-tenant", tenant);
-    let request = request.body(Body::empty()).expect("valid");
-    app.oneshot(request).await.expect("infallible")
+/// What a request of this tenant is answered: `1` if it is allowed.
+async fn send(layer: &RateLimitLayer, tenant: &str) -> Answer {
+    ask(
+        &kit::app(layer.clone()),
+        "/",
+        &format!("x-tenant: {tenant}"),
+    )
+    .await
 }
 
 /// No closure names a type of its arguments.
@@ -57,10 +52,14 @@ async fn closures_use_what_they_have_captured() {
                 }
             }
         });
-    assert_eq!(text(send(&layer, "acme").await).await, "handled");
-    assert_eq!(text(send(&layer, "acme").await).await, "denial 0 of acme");
-    assert_eq!(text(send(&layer, "acme").await).await, "denial 1 of acme");
-    assert_eq!(text(send(&layer, "other").await).await, "who are you?");
+    for (tenant, expected) in [
+        ("acme", "1"),
+        ("acme", "denial 0 of acme"),
+        ("acme", "denial 1 of acme"),
+        ("other", "who are you?"),
+    ] {
+        assert_eq!(send(&layer, tenant).await.body, expected);
+    }
     assert_eq!(denials.load(Ordering::Relaxed), 2);
     assert_eq!(failures.load(Ordering::Relaxed), 1);
 }
@@ -68,11 +67,11 @@ async fn closures_use_what_they_have_captured() {
 #[tokio::test]
 async fn asynchronous_closures() {
     let full = layer(0).degrade_fn(async |denied| format!("{} is full", denied.rule.path()));
-    assert_eq!(text(send(&full, "acme").await).await, "p is full");
+    assert_eq!(send(&full, "acme").await.body, "p is full");
     let layer = layer(1)
         .store(no_store())
-        .on_error_fn(async |failed| (http::StatusCode::IM_A_TEAPOT, failed.to_string()));
-    assert_eq!(send(&layer, "acme").await.status().as_u16(), 418);
+        .on_error_fn(async |failed| (StatusCode::IM_A_TEAPOT, failed.to_string()));
+    assert_eq!(send(&layer, "acme").await.status, 418);
 }
 
 /// Also with types that are named, as setters that take any callback need them.
@@ -91,12 +90,9 @@ fn closures_of_the_documentation() {
     }
     let _ = layer(1)
         .exempt(|head| head.method != Method::POST)
-        .cost(|head| {
-            if head.uri.path().starts_with("/export") {
-                10
-            } else {
-                1
-            }
+        .cost(|head| match head.uri.path().starts_with("/export") {
+            true => 10,
+            false => 1,
         })
         .key(Extension::<Value>::new(|value| value.id))
         .key(PeerIp.peer(|extensions| extensions.get::<Connection>()?.remote_addr()))

@@ -2,15 +2,12 @@
 
 use std::error::Error;
 use std::fs;
-use std::sync::Arc;
 
 use axum::response::Response;
-use kit::http::call;
-use kit::{app, root};
+use kit::root;
 use tidegate::algorithm::AlgorithmConfig;
-use tidegate::{Algorithm, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store};
 
-use crate::{LimitsFile, WINDOW, from, no_store, of_toml, status};
+use crate::*;
 
 const EXAMPLE: &str = r#"
 enabled = true

@@ -1,18 +1,11 @@
 //! `max-concurrent` in files: what it means.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
 use axum::routing::get;
-use kit::log::Log;
-use kit::{app, eventually, http, left};
-use tidegate::rule::{Policy, Quotas};
-use tidegate::warning::{Warning, WarningKind};
-use tidegate::{Key, Limits, Quota, Rule};
+use kit::http;
+use tidegate::warning::Warning;
 use tokio::sync::Semaphore;
 
-use crate::{LimitsFile, Stores, of_toml, quotas, status};
+use crate::*;
 
 /// Limits of a text whose table `[rules.api]` has these lines, in which `MAX` stands for
 /// `max-count = 5, window = "1s"`.

@@ -1,12 +1,8 @@
 //! Quotas of a file that have a key, a subject or a cost of their own.
 
-use std::sync::Arc;
-
 use kit::World;
-use kit::log::Log;
-use tidegate::{Limits, Rule};
 
-use crate::{LimitsFile, of_toml, status};
+use crate::*;
 
 /// The rule of a text whose table `[rules.api]` has these lines, in which `MAX` stands for
 /// `max-count = 5, window`.

@@ -1,20 +1,9 @@
 //! What layers count, read by `Limits::snapshot`.
 
-use std::sync::Arc;
-
-use axum::Router;
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::key::KeyErrorKind;
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::{Policy, Share};
-use tidegate::store::{Charges, StoreErrorKind};
-use tidegate::{FailOpen, Header, Limits, PeerIp, RateLimitLayer, Resilient, Rule, Rules};
-
-use crate::{OK, Stores, WINDOW, counted, no_store, paused, refunding, send, spawn, status};
-use kit::{HOUR, app, limits, millis, owned_rule, per_minute, quota};
-
 use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
+use kit::limits;
+
+use crate::*;
 
 async fn ask(app: &Router, times: usize) {
     for _ in 0..times {

@@ -1,34 +1,26 @@
 //! What is logged, and how often.
 
-use std::sync::Arc;
+use crate::*;
 
-use http::Request;
-use kit::log::Log;
-use tidegate::key::Everyone;
-use tidegate::rule::Policy;
-use tidegate::{
-    Denied, Header, Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule,
-};
-use tower::ServiceExt;
-
-use crate::{Stores, WINDOW, no_store, send, status};
-use kit::app_at;
+/// The only line, which has all these parts.
+fn only(lines: &[String], parts: &[&str]) {
+    let [line] = lines else {
+        panic!("{lines:?}");
+    };
+    for part in parts {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+}
 
 #[tokio::test]
 async fn a_panic_is_logged() {
     let log = Log::start();
-    let layer =
-        RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
-    assert_eq!(status(&app_at("/p", layer), "/p").await.as_u16(), 500);
+    let panics = async |_: Denied| -> () { panic!("oops") };
+    let layer = RateLimitLayer::new("p", WINDOW, 0).degrade(panics);
+    assert_eq!(status(&app_at("/p", layer), "/p").await, 500);
     let mut lines = log.lines();
     lines.retain(|line| !line.contains("requests were denied"));
-    let [line] = &*lines else {
-        panic!("{lines:?}");
-    };
-    assert!(
-        line.contains("ERROR") && line.contains("degrade callback") && line.contains("oops"),
-        "{line}"
-    );
+    only(&lines, &["ERROR", "degrade callback", "oops"]);
 }
 
 /// A server without peer addresses: logged once, with what to do about it.
@@ -37,14 +29,11 @@ async fn a_servers_mistake_is_logged_once() {
     let log = Log::start();
     let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
     for _ in 0..50 {
-        assert_eq!(status(&app, "/p").await.as_u16(), 500);
+        assert_eq!(status(&app, "/p").await, 500);
     }
-    let [line] = &*log.lines() else {
-        panic!("{:?}", log.lines());
-    };
-    assert!(
-        line.contains("WARN") && line.contains("into_make_service_with_connect_info"),
-        "{line}"
+    only(
+        &log.lines(),
+        &["WARN", "into_make_service_with_connect_info"],
     );
 }
 
@@ -55,18 +44,12 @@ async fn a_flood_of_failures_is_no_flood_of_lines() {
     let tenant = Header::new("x-tenant").or(Everyone);
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000)
         .store(Arc::new(MemoryStore::with_max_keys(1)))
-        .key((tenant, |_: &http::request::Parts| Ok(Key::default())));
+        .key((tenant, |_: &Parts| Ok(Key::default())));
     let app = app_at("/p", layer);
     for number in 0..500 {
         send(&app, "/p").await;
-        let request = Request::get("/p").header("x-tenant", number);
-        let request = request.body(axum::body::Body::empty()).expect("valid");
-        let response = app
-            .clone()
-            .oneshot(request)
-            .await
-            .expect("axum does not fail");
-        assert_eq!(response.status().as_u16(), 503);
+        let of_tenant = statuses(&app, "/p", &format!("x-tenant: {number}"), 1).await;
+        assert_eq!(of_tenant, [503]);
     }
     assert!(!log.lines().is_empty());
     assert!(log.lines().len() <= 10, "{} lines", log.lines().len());
@@ -78,13 +61,11 @@ async fn a_clients_mistake_is_not_logged() {
     let log = Log::start();
     let tenant = Header::new("x-tenant");
     let app = app_at("/p", RateLimitLayer::new("p", WINDOW, 1_000).key(tenant));
-    for _ in 0..3 {
-        assert_eq!(status(&app, "/p").await.as_u16(), 400);
-        let request = Request::get("/p").header("x-tenant", "a");
-        let request = request.body(axum::body::Body::empty()).expect("valid");
-        let response = app.clone().oneshot(request).await;
-        assert_eq!(response.expect("axum does not fail").status().as_u16(), 200);
-        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    for _ in 0..2 {
+        // A line a second is logged at most.
+        tokio::time::sleep(millis(1_100)).await;
+        assert_eq!(statuses(&app, "/p", "", 1).await, [400]);
+        assert_eq!(statuses(&app, "/p", "x-tenant: a", 1).await, [200]);
     }
     assert_eq!(log.lines(), Vec::<String>::new());
 }
@@ -93,44 +74,35 @@ async fn a_clients_mistake_is_not_logged() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_a_debug_event() {
     let log = Log::start();
-    let policies = [("burst", 2), ("daily", 5)]
-        .map(|(name, max)| Policy::new(name, Quota::new(WINDOW, max).expect("valid")));
+    let policies = [("burst", 2), ("daily", 5)];
+    let policies = policies.map(|(name, max)| Policy::new(name, quota(max, WINDOW)));
     let rule = Rule::with_policies("p", policies).expect("valid");
-    let key = |_: &http::request::Parts| Ok(Key::from("alice"));
     let layer = RateLimitLayer::from_rule(rule)
-        .key(key)
-        .store(MemoryStore::new().tokio_clock());
+        .key(|_: &Parts| Ok(Key::from("alice")))
+        .store(paused());
     let app = app_at("/p", layer.clone());
     for _ in 0..2 {
-        assert_eq!(status(&app, "/p").await.as_u16(), 200);
+        assert_eq!(status(&app, "/p").await, 200);
     }
     assert_eq!(denials(&log), Vec::<String>::new());
-    assert_eq!(status(&app, "/p").await.as_u16(), 429);
-    let [line] = &*denials(&log) else {
-        panic!("one denial");
-    };
-    for part in [
+    assert_eq!(status(&app, "/p").await, 429);
+    let lines = denials(&log);
+    let parts = [
         "path=\"p\"",
         "quotas=\"burst\"",
         "cost=1",
         "retry_after_seconds=60.0",
         "source=\"local\"",
-    ] {
-        assert!(line.contains(part), "{part} in {line}");
-    }
-    assert!(!line.contains("alice") && !line.contains("key"), "{line}");
+    ];
+    only(&lines, &parts);
+    assert!(!lines[0].contains("alice") && !lines[0].contains("key"));
 
     let app = app_at("/p", layer.trace_hashed_keys());
-    assert_eq!(status(&app, "/p").await.as_u16(), 429);
-    let [line] = &*denials(&log) else {
-        panic!("one denial");
-    };
+    assert_eq!(status(&app, "/p").await, 429);
+    let lines = denials(&log);
     // The first 128 bits of SHA-256 of "alice".
-    assert!(
-        line.contains("key=#2bd806c97f0e00af1a1fc3328fa763a9"),
-        "{line}"
-    );
-    assert!(!line.contains("alice"), "{line}");
+    only(&lines, &["key=#2bd806c97f0e00af1a1fc3328fa763a9"]);
+    assert!(!lines[0].contains("alice"));
 }
 
 fn denials(log: &Log) -> Vec<String> {
@@ -145,39 +117,26 @@ async fn a_summary_of_denials_at_most_every_ten_seconds() {
     let log = Log::start();
     let rule = Rule::new("p", [Quota::per_day(2)]).expect("valid");
     let limits = Limits::new([rule]);
-    let apps = [
-        app_at("/p", limits.layer("p")),
-        app_at("/p", limits.layer("p")),
-    ];
+    let apps = [(); 2].map(|()| app_at("/p", limits.layer("p")));
     for _ in 0..99 {
         for app in &apps {
             send(app, "/p").await;
         }
-        tokio::time::advance(std::time::Duration::from_millis(100)).await;
+        advance(millis(100)).await;
     }
-    let summaries = log.lines();
-    assert_eq!(summaries.len(), 1, "in 9.8 s: {summaries:?}");
+    // In 9.8 s.
     let first = "path=\"p\" denied=1 allowed=2 since=\"the start\"";
-    assert!(
-        summaries[0].contains("INFO") && summaries[0].contains(first),
-        "{summaries:?}"
-    );
-    tokio::time::advance(std::time::Duration::from_millis(200)).await;
-    send(&apps[0], "/p").await;
-    let summaries = log.lines();
-    let [line] = &*summaries else {
-        panic!("{summaries:?}");
-    };
-    assert!(
-        line.contains("denied=196 allowed=0 since=\"10s ago\""),
-        "{line}"
-    );
-    for (pause, said) in [(119, "119s"), (3_601, "60m"), (80_000, "22h")] {
-        tokio::time::advance(std::time::Duration::from_secs(pause)).await;
+    only(&log.lines(), &["INFO", first]);
+    for (pause, denied, said) in [
+        (millis(200), 196, "10s"),
+        (119 * SECOND, 1, "119s"),
+        (3_601 * SECOND, 1, "60m"),
+        (80_000 * SECOND, 1, "22h"),
+    ] {
+        advance(pause).await;
         send(&apps[0], "/p").await;
-        let line = log.lines().concat();
-        let since = format!("denied=1 allowed=0 since=\"{said} ago\"");
-        assert!(line.contains(&since), "{since}: {line}");
+        let since = format!("denied={denied} allowed=0 since=\"{said} ago\"");
+        only(&log.lines(), &[&since]);
     }
 }
 
@@ -185,33 +144,23 @@ async fn a_summary_of_denials_at_most_every_ten_seconds() {
 #[tokio::test]
 async fn a_span_around_the_call_of_the_store() {
     let stores = Stores::start().await;
+    let limited = || RateLimitLayer::new("p", WINDOW, 1);
     for (store, name) in stores.all.iter().zip(["memory", "redis"]) {
         let log = Log::start();
-        let app = app_at(
-            "/p",
-            RateLimitLayer::new("p", WINDOW, 1).store(Arc::clone(store)),
-        );
+        let app = app_at("/p", limited().store(Arc::clone(store)));
         for outcome in ["allowed", "denied"] {
             send(&app, "/p").await;
             let mut lines = log.lines_with_debug();
             lines.retain(|line| line.contains("tidegate.take") && line.contains("close"));
-            let [line] = &*lines else {
-                panic!("{lines:?}");
-            };
-            for part in ["path=\"p\"", name, &format!("outcome=\"{outcome}\"")] {
-                assert!(line.contains(part), "{part} in {line}");
-            }
+            only(
+                &lines,
+                &["path=\"p\"", name, &format!("outcome=\"{outcome}\"")],
+            );
         }
     }
     let log = Log::start();
-    send(
-        &app_at("/p", RateLimitLayer::new("p", WINDOW, 1).store(no_store())),
-        "/p",
-    )
-    .await;
+    send(&app_at("/p", limited().store(no_store())), "/p").await;
     let lines = log.lines_with_debug();
-    assert!(
-        lines.iter().any(|line| line.contains("error=")),
-        "{lines:?}"
-    );
+    let is_told = lines.iter().any(|line| line.contains("error="));
+    assert!(is_told, "{lines:?}");
 }

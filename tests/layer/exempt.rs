@@ -2,15 +2,10 @@
 
 use std::net::SocketAddr;
 
-use axum::Router;
-use axum::body::Body;
 use axum::routing::any;
-use http::Request;
-use kit::{app, http as with};
-use tidegate::Limits;
-use tidegate::warning::WarningKind;
+use kit::http as with;
 
-use crate::{LimitsFile, from, get, of_toml, status};
+use crate::*;
 
 const RULE: &str = "[rules.p]\nmax-count = 0\nwindow = \"1m\"\n";
 

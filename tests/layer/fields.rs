@@ -1,34 +1,17 @@
 //! What clients see: header fields and problem documents.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Body;
 use axum::routing::get;
-use http::{Request, Response};
-use tidegate::decision::Verdict;
-use tidegate::rule::Policy;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Headers, MemoryStore, Quota, RateLimitLayer, Rule};
-use tower::ServiceExt;
-
-use crate::{send, text};
 use kit::stub::always;
+use tidegate::decision::Verdict;
 
-fn quota(max: u64, millis: u64) -> Quota {
-    Quota::new(Duration::from_millis(millis), max).expect("valid")
+use crate::*;
+
+fn quota(max: u64, window: u64) -> Quota {
+    kit::quota(max, millis(window))
 }
 
-/// Status, all fields that are not axum's, and the body.
 async fn show(response: Response<Body>) -> String {
-    let mut shown = format!("{}\n", response.status());
-    for (name, value) in response.headers() {
-        if name != "content-length" {
-            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
-        }
-    }
-    shown + &text(response).await
+    crate::shown(response, &["content-length"]).await
 }
 
 /// So many requests 250 ms apart; what the last of them got.
@@ -37,19 +20,18 @@ async fn after(rule: Rule, headers: Headers, requests: usize, cost: u64) -> Stri
     let store = MemoryStore::new().clock(clock.clone());
     let layer = RateLimitLayer::from_rule(rule)
         .store(Arc::new(store))
-        .headers(headers);
-    let layer = layer.cost(move |head| if head.uri.query().is_some() { cost } else { 1 });
-    let app = Router::new().route("/", get(|| async { "1" }).layer(layer));
+        .headers(headers)
+        .cost(move |head| if head.uri.query().is_some() { cost } else { 1 });
+    let app = app(layer);
     for _ in 1..requests {
         send(&app, "/").await;
         clock.set(clock.now() + 250_000);
     }
-    let request = Request::get("/?last").body(Body::empty()).expect("valid");
-    show(app.oneshot(request).await.expect("axum does not fail")).await
+    show(send(&app, "/?last").await).await
 }
 
 fn one() -> Rule {
-    Rule::new("getId", [quota(2, 10_000)]).expect("valid")
+    owned_rule("getId", 2, 10 * SECOND)
 }
 
 fn two() -> Rule {
@@ -102,45 +84,46 @@ async fn a_whole_quota_has_its_window() {
 /// 4 in 60 s: `RateLimit` after so many requests, 250 ms apart, and one more that costs so much.
 #[tokio::test]
 async fn effective_windows() {
-    async fn after(algorithm: Algorithm, requests: usize, cost: u64) -> String {
-        let rule = Rule::new("p", [quota(4, 60_000)]).expect("valid");
-        let rule = rule.with_algorithm(algorithm);
-        let shown = super::fields::after(rule, Headers::Draft11, requests + 1, cost).await;
-        let field = shown
-            .lines()
-            .find_map(|line| line.strip_prefix("ratelimit: \"p\";"));
-        field.expect("a field").to_owned()
-    }
+    use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
+    let mut cases = vec![
+        // One every 15 s. What remains lasts for so long.
+        (Gcra, 0, 1, "r=3;t=45"),
+        (Gcra, 1, 1, "r=2;t=30"),
+        (Gcra, 3, 1, "r=0;t=15"),
+        (FixedWindow, 3, 1, "r=0;t=60"),
+        (FixedWindow, 3, 2, "r=1;t=60"),
+    ];
     for algorithm in Algorithm::ALL {
-        // Untouched: 4 last for the window.
-        assert_eq!(after(algorithm, 0, 0).await, "r=4;t=60", "{algorithm:?}");
-        // That cost never fits.
-        assert_eq!(after(algorithm, 0, 5).await, "r=4;t=60", "{algorithm:?}");
+        // Untouched, 4 last for the window. A cost of 5 never fits.
+        cases.extend([0, 5].map(|cost| (algorithm, 0, cost, "r=4;t=60")));
     }
-    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
-        assert_eq!(after(algorithm, 0, 1).await, "r=3;t=60", "{algorithm:?}");
-        assert_eq!(after(algorithm, 3, 1).await, "r=0;t=60", "{algorithm:?}");
+    for algorithm in [SlidingLog, SlidingWindow] {
+        cases.push((algorithm, 0, 1, "r=3;t=60"));
+        cases.push((algorithm, 3, 1, "r=0;t=60"));
         // Denied: the first two have left after 59.25 s.
-        assert_eq!(after(algorithm, 3, 3).await, "r=1;t=60", "{algorithm:?}");
+        cases.push((algorithm, 3, 3, "r=1;t=60"));
     }
-    // One every 15 s. What remains lasts for so long.
-    assert_eq!(after(Algorithm::Gcra, 0, 1).await, "r=3;t=45");
-    assert_eq!(after(Algorithm::Gcra, 1, 1).await, "r=2;t=30");
-    assert_eq!(after(Algorithm::Gcra, 3, 1).await, "r=0;t=15");
-    assert_eq!(after(Algorithm::FixedWindow, 3, 1).await, "r=0;t=60");
-    assert_eq!(after(Algorithm::FixedWindow, 3, 2).await, "r=1;t=60");
+    for (algorithm, requests, cost, expected) in cases {
+        let rule = owned_rule("p", 4, WINDOW).with_algorithm(algorithm);
+        let shown = after(rule, Headers::Draft11, requests + 1, cost).await;
+        let expected = format!("ratelimit: \"p\";{expected}\n");
+        assert!(shown.contains(&expected), "{algorithm:?}: {shown}");
+    }
 }
 
 /// Other generations say when all units are back: at once, if they are.
 #[tokio::test]
 async fn a_whole_quota_has_no_reset() {
-    let shown = after(one(), Headers::Draft7, 1, 0).await;
-    assert!(
-        shown.contains("ratelimit: limit=2, remaining=2, reset=0\n"),
-        "{shown}"
-    );
-    let shown = after(one(), Headers::Legacy, 1, 0).await;
-    assert!(shown.contains("x-ratelimit-reset: 0\n"), "{shown}");
+    for (headers, expected) in [
+        (
+            Headers::Draft7,
+            "ratelimit: limit=2, remaining=2, reset=0\n",
+        ),
+        (Headers::Legacy, "x-ratelimit-reset: 0\n"),
+    ] {
+        let shown = after(one(), headers, 1, 0).await;
+        assert!(shown.contains(expected), "{shown}");
+    }
 }
 
 /// A request that can never be allowed is not told to come back.
@@ -158,7 +141,7 @@ async fn never_has_no_retry_after() {
 /// Rounded up, never 0; and no window is stated that is not the quota's.
 #[tokio::test]
 async fn short_windows() {
-    let rule = Rule::new("fast", [quota(1, 300)]).expect("valid");
+    let rule = owned_rule("fast", 1, millis(300));
     insta::assert_snapshot!(after(rule, Headers::Draft11, 2, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
@@ -171,7 +154,7 @@ async fn short_windows() {
 
 #[tokio::test]
 async fn names_are_safe() {
-    let rule = Rule::new("caf\u{e9} \"x\"\\\r\n", [quota(9, 1_000)]).expect("valid");
+    let rule = owned_rule("caf\u{e9} \"x\"\\\r\n", 9, SECOND);
     insta::assert_snapshot!(after(rule, Headers::Draft11, 1, 1).await, @r#"
     200 OK
     content-type: text/plain; charset=utf-8
@@ -234,10 +217,9 @@ async fn none() {
 /// A degrade callback's response gets the same fields.
 #[tokio::test]
 async fn degraded() {
-    let layer = RateLimitLayer::new("export", Duration::from_secs(60), 0);
+    let layer = RateLimitLayer::new("export", WINDOW, 0);
     let layer = layer.degrade(async |_: tidegate::Denied| "the last report");
-    let app = Router::new().route("/", get(|| async { "" }).layer(layer));
-    insta::assert_snapshot!(show(send(&app, "/").await).await, @r#"
+    insta::assert_snapshot!(show(send(&app(layer), "/").await).await, @r#"
     200 OK
     content-type: text/plain; charset=utf-8
     ratelimit-policy: "export";q=0;w=60
@@ -249,18 +231,13 @@ async fn degraded() {
 /// A layer on a router around a layer on a route: each adds its own.
 #[tokio::test]
 async fn layers_within_layers() {
-    let limited = |path, max| RateLimitLayer::new(path, Duration::from_secs(60), max);
-    let app = Router::new()
-        .route("/", get(|| async { "" }).layer(limited("route", 1)))
-        .layer(limited("router", 9));
+    let limited = |path, max| RateLimitLayer::new(path, WINDOW, max);
+    let app = app(limited("route", 1)).layer(limited("router", 9));
     send(&app, "/").await;
     let response = send(&app, "/").await;
-    let decision = tidegate::Decision::from_extensions(response.extensions());
-    let decision = decision.expect("a decision");
-    assert!(
-        !decision.is_allowed(),
-        "the inner layer's decision is the one that counts"
-    );
+    let decision = Decision::from_extensions(response.extensions());
+    // The inner layer's decision is the one that counts.
+    assert!(!decision.expect("a decision").is_allowed());
     insta::assert_snapshot!(show(response).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
@@ -277,31 +254,25 @@ async fn layers_within_layers() {
 /// left, and of several limits the one that is replenished last.
 #[tokio::test]
 async fn one_field_for_layers_within_layers() {
-    async fn shown(headers: Headers, inner: (u64, u64), outer: (u64, u64)) -> String {
+    const NAMES: [&str; 5] = [
+        "ratelimit-policy",
+        "ratelimit",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ];
+    let shown = async |headers: Headers, inner, outer| {
         let layer = |path, (max, seconds)| {
-            RateLimitLayer::new(path, Duration::from_secs(seconds), max).headers(headers)
+            RateLimitLayer::new(path, seconds * SECOND, max).headers(headers)
         };
-        let handler = get(|| async { "" }).layer(layer("inner", inner));
-        let app = Router::new()
-            .route("/", handler)
-            .layer(layer("outer", outer));
+        let app = app(layer("inner", inner)).layer(layer("outer", outer));
         let response = send(&app, "/").await;
-        let names = [
-            "ratelimit-policy",
-            "ratelimit",
-            "x-ratelimit-limit",
-            "x-ratelimit-remaining",
-            "x-ratelimit-reset",
-        ];
-        let all = |name| {
-            let fields = response.headers().get_all(name).iter();
-            fields
-                .map(|field| field.to_str().expect("text").to_owned())
-                .collect::<Vec<_>>()
-        };
-        let fields: Vec<_> = names.into_iter().flat_map(all).collect();
-        fields.join(" | ")
-    }
+        let fields = NAMES
+            .iter()
+            .flat_map(|name| response.headers().get_all(*name));
+        let fields = fields.map(|field| field.to_str().expect("text"));
+        fields.collect::<Vec<_>>().join(" | ")
+    };
     for (inner, outer, tightest) in [
         ((3, 60), (9, 60), (3, 60)),
         ((9, 60), (3, 60), (3, 60)),
@@ -310,17 +281,12 @@ async fn one_field_for_layers_within_layers() {
         ((10, 60), (9, 60), (9, 60)),
     ] {
         let (max, seconds) = tightest;
-        assert_eq!(
-            shown(Headers::Draft7, inner, outer).await,
-            format!(
-                "{max};w={seconds} | limit={max}, remaining={}, reset={seconds}",
-                max - 1
-            )
-        );
-        assert_eq!(
-            shown(Headers::Legacy, inner, outer).await,
-            format!("{max} | {} | {seconds}", max - 1)
-        );
+        let left = max - 1;
+        let fields = format!("limit={max}, remaining={left}, reset={seconds}");
+        let draft_7 = format!("{max};w={seconds} | {fields}");
+        assert_eq!(shown(Headers::Draft7, inner, outer).await, draft_7);
+        let legacy = format!("{max} | {left} | {seconds}");
+        assert_eq!(shown(Headers::Legacy, inner, outer).await, legacy);
     }
 }
 
@@ -333,7 +299,7 @@ async fn fields_of_others_stay() {
         (Headers::Legacy, "x-ratelimit-remaining", "unlimited"),
         (Headers::Legacy, "x-ratelimit-remaining", "5"),
     ] {
-        let layer = RateLimitLayer::new("p", Duration::from_secs(60), 1).headers(headers);
+        let layer = RateLimitLayer::new("p", WINDOW, 1).headers(headers);
         let handler = get(move || async move { [(name, value)] });
         let app = Router::new().route("/", handler.layer(layer));
         let response = send(&app, "/").await;
@@ -348,10 +314,8 @@ async fn without_quota_states() {
     let retry_after = Duration::from_millis(1_500);
     for headers in [Headers::Draft11, Headers::Draft7, Headers::Legacy] {
         for verdict in [Verdict::Allowed, Verdict::Denied { retry_after }] {
-            let layer = RateLimitLayer::new("p", Duration::from_secs(60), 1).headers(headers);
-            let layer = layer.store(always(verdict));
-            let app = Router::new().route("/", get(|| async { "" }).layer(layer));
-            let response = send(&app, "/").await;
+            let layer = RateLimitLayer::new("p", WINDOW, 1).headers(headers);
+            let response = send(&app(layer.store(always(verdict))), "/").await;
             let names = response.headers().keys().map(http::HeaderName::as_str);
             assert!(!names.into_iter().any(|name| name.contains("ratelimit")));
             let expected = (verdict != Verdict::Allowed).then_some("2");

@@ -1,48 +1,24 @@
 //! Answers to gRPC requests, as they are on the wire. Those of tonic's client are in `tests/grpc`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::body::Body;
-use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
+use tidegate::DegradeCallback;
 use tidegate::callback::{Problem, is_grpc};
-use tidegate::key::KeyError;
-use tidegate::{
-    DegradeCallback, Denied, ErrorCallbackChain, FailOpen, Failed, Header, Headers, Key,
-    MemoryStore, PeerIp, Quota, RateLimitLayer, Recovery, Rule, Store,
-};
-use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{WINDOW, no_store, text};
-use kit::app_at;
-use kit::stub::far;
+use crate::*;
 
-fn request(method: Method, content_type: &str) -> Request<Body> {
-    let request = Request::builder().method(method).uri("/p");
-    let request = request.header("content-type", content_type);
-    request.body(Body::empty()).expect("a valid request")
-}
+const GRPC: &str = "application/grpc";
 
 async fn ask(layer: &RateLimitLayer, content_type: &str) -> Response<Body> {
-    let request = request(Method::POST, content_type);
-    let response = app_at("/p", layer.clone()).oneshot(request).await;
-    response.expect("axum does not fail")
+    let request = post("/p", &format!("content-type: {content_type}"));
+    call(&app_at("/p", layer.clone()), request).await
 }
 
-/// Status, all fields that are not axum's, and the body.
 async fn show(response: Response<Body>) -> String {
-    let mut shown = format!("{}\n", response.status());
-    for (name, value) in response.headers() {
-        if name != "content-length" {
-            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
-        }
-    }
-    shown + &text(response).await
+    crate::shown(response, &["content-length"]).await
 }
 
 async fn shown(layer: &RateLimitLayer) -> String {
-    show(ask(layer, "application/grpc").await).await
+    show(ask(layer, GRPC).await).await
 }
 
 /// Denies all but the first request.
@@ -61,11 +37,9 @@ fn undecided() -> RateLimitLayer {
 /// By both ways through the layer.
 #[tokio::test(start_paused = true)]
 async fn a_denial() {
-    let here = Arc::new(MemoryStore::new().tokio_clock()) as Arc<dyn Store>;
-    let far = Arc::new(far(Duration::from_millis(10)));
-    for store in [here, far] {
+    for store in [paused() as Arc<dyn Store>, Arc::new(far(millis(10)))] {
         let layer = one().store(store);
-        let handled = ask(&layer, "application/grpc").await;
+        let handled = ask(&layer, GRPC).await;
         assert!(handled.headers().get("grpc-status").is_none());
         assert_eq!(text(handled).await, "handled");
         let denied = shown(&layer).await;
@@ -84,16 +58,15 @@ async fn a_denial() {
 /// A server ends the stream with the head only if it knows that the body is empty.
 #[tokio::test]
 async fn there_is_no_body() {
-    let response = ask(&none(), "application/grpc").await;
+    let response = ask(&none(), GRPC).await;
     assert!(response.body().is_end_stream());
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_generations_of_fields() {
     let fields = async |headers| {
-        let store = MemoryStore::new().tokio_clock();
-        let layer = one().store(Arc::new(store)).headers(headers);
-        ask(&layer, "application/grpc").await;
+        let layer = one().store(paused()).headers(headers);
+        ask(&layer, GRPC).await;
         shown(&layer).await
     };
     insta::assert_snapshot!(fields(Headers::Draft7).await, @r"
@@ -133,52 +106,46 @@ async fn all_quotas_that_deny_are_named() {
         Quota::per_hour(9),
     ];
     let rule = Rule::new("caf\u{e9}", quotas).expect("valid");
-    let denied = ask(&RateLimitLayer::from_rule(rule), "application/grpc").await;
-    assert_eq!(
-        denied.headers()["grpc-message"],
-        "quota exceeded: caf%25C3%25A9-1s, caf%25C3%25A9-1m"
-    );
+    let denied = ask(&RateLimitLayer::from_rule(rule), GRPC).await;
+    let expected = "quota exceeded: caf%25C3%25A9-1s, caf%25C3%25A9-1m";
+    assert_eq!(denied.headers()["grpc-message"], expected);
 }
 
 #[tokio::test]
 async fn no_decision() {
     let expected = "200 OK\ncontent-type: application/grpc\ngrpc-status: 14\n\
          grpc-message: temporary reduced capacity\n";
-    assert_eq!(shown(&undecided()).await, expected);
-    assert_eq!(shown(&undecided().on_error(Problem)).await, expected);
     let not_handled = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a key?");
-    assert_eq!(shown(&undecided().on_error(not_handled)).await, expected);
-    assert!(
-        shown(&undecided().on_error(FailOpen))
-            .await
-            .ends_with("handled")
-    );
+    for layer in [
+        undecided(),
+        undecided().on_error(Problem),
+        undecided().on_error(not_handled),
+    ] {
+        assert_eq!(shown(&layer).await, expected);
+    }
+    let open = shown(&undecided().on_error(FailOpen)).await;
+    assert!(open.ends_with("handled"), "{open}");
 }
 
 #[tokio::test]
 async fn a_missing_key() {
-    let tenant = Header::new("x-tenant");
-    for layer in [
-        one().key(tenant.clone()),
-        one().key(tenant).on_error(Problem),
-    ] {
-        let missing = "the request has no x-tenant header field";
-        let expected = format!(
-            "200 OK\ncontent-type: application/grpc\ngrpc-status: 3\n\
-             grpc-message: bad request: {missing}\n"
-        );
-        assert_eq!(shown(&layer).await, expected);
+    let missing = "the request has no x-tenant header field";
+    let of_grpc = format!(
+        "200 OK\ncontent-type: application/grpc\ngrpc-status: 3\n\
+         grpc-message: bad request: {missing}\n"
+    );
+    let of_http = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400";
+    let layer = one().key(Header::new("x-tenant"));
+    for layer in [layer.clone(), layer.on_error(Problem)] {
+        assert_eq!(shown(&layer).await, of_grpc);
         let http = text(ask(&layer, "text/plain").await).await;
-        let expected = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400";
-        assert_eq!(http, format!("{expected},\"detail\":\"{missing}\"}}"));
+        assert_eq!(http, format!("{of_http},\"detail\":\"{missing}\"}}"));
     }
     for layer in [one().key(PeerIp), one().key(PeerIp).on_error(Problem)] {
         let shown = shown(&layer).await;
         assert!(shown.starts_with(INTERNAL), "{shown}");
-        assert!(
-            shown.contains("into_make_service_with_connect_info"),
-            "{shown}"
-        );
+        let remedy = "into_make_service_with_connect_info";
+        assert!(shown.contains(remedy), "{shown}");
     }
 }
 
@@ -188,7 +155,7 @@ const INTERNAL: &str = "200 OK\ncontent-type: application/grpc\ngrpc-status: 13\
 
 #[tokio::test]
 async fn a_panic() {
-    fn no_key(_: &http::request::Parts) -> Result<Key, KeyError> {
+    fn no_key(_: &Parts) -> Result<Key, KeyError> {
         panic!("no key")
     }
     let no_answer = async |_: Denied| -> &str { panic!("no answer") };
@@ -209,9 +176,11 @@ async fn a_panic() {
     // The callback is told of an error of the handler.
     let failing = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("no"));
     let mut service = one().on_error(no_recovery).layer(failing);
-    let request = request(Method::POST, "application/grpc");
-    let response = service.call(request).await.expect("an answer");
-    assert!(show(response).await.starts_with(INTERNAL));
+    let response = service
+        .call(post("/p", &format!("content-type: {GRPC}")))
+        .await;
+    let shown = show(response.expect("an answer")).await;
+    assert!(shown.starts_with(INTERNAL), "{shown}");
 }
 
 /// What callbacks return is theirs, and they may leave it to the default.
@@ -226,25 +195,19 @@ async fn callbacks() {
     assert_eq!(text(ask(&layer, "text/plain").await).await, "later");
 
     let denied = shown(&none().degrade(async |_: Denied| "later")).await;
-    assert!(
-        denied.ends_with("later") && !denied.contains("grpc"),
-        "{denied}"
-    );
+    assert!(denied.ends_with("later"), "{denied}");
     let failed = shown(&undecided().on_error(async |_: Failed| StatusCode::BAD_GATEWAY)).await;
-    assert!(
-        failed.starts_with("502") && !failed.contains("grpc"),
-        "{failed}"
-    );
-    assert_eq!(
-        shown(&none().degrade(Arc::new(Problem))).await,
-        shown(&none()).await
-    );
+    assert!(failed.starts_with("502"), "{failed}");
+    for told in [denied, failed] {
+        assert!(!told.contains("grpc"), "{told}");
+    }
+    let by_default = shown(&none()).await;
+    assert_eq!(shown(&none().degrade(Arc::new(Problem))).await, by_default);
 }
 
 #[tokio::test]
 async fn a_shadow_rule_answers_nothing() {
-    let rule = Rule::new("p", [Quota::per_minute(0)]).expect("valid");
-    let layer = RateLimitLayer::from_rule(rule.into_shadow());
+    let layer = RateLimitLayer::from_rule(per_minute("p", 0).into_shadow());
     assert!(shown(&layer).await.ends_with("handled"));
 }
 
@@ -265,22 +228,23 @@ async fn the_content_type_is_mirrored() {
 
 #[tokio::test]
 async fn everything_else_is_http() {
-    let posts = [
+    let mut requests = vec![post("/p", "")];
+    for content_type in [
         "application/grpcfoo",
         "application/grpc-webfoo",
         "application/json",
         "",
-    ];
-    let posts = posts.map(|content_type| request(Method::POST, content_type));
-    let others = [Method::GET, Method::PUT, Method::OPTIONS];
-    let others = others.map(|method| request(method, "application/grpc"));
-    let without = Request::post("/p").body(Body::empty()).expect("valid");
-    for request in posts.into_iter().chain(others).chain([without]) {
-        let denied = app_at("/p", none())
-            .oneshot(request)
-            .await
-            .expect("axum does not fail");
-        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    ] {
+        requests.push(post("/p", &format!("content-type: {content_type}")));
+    }
+    for method in [Method::GET, Method::PUT, Method::OPTIONS] {
+        let mut request = post("/p", &format!("content-type: {GRPC}"));
+        *request.method_mut() = method;
+        requests.push(request);
+    }
+    for request in requests {
+        let denied = call(&app_at("/p", none()), request).await;
+        assert_eq!(denied.status(), DENIED);
         assert_eq!(denied.headers()["content-type"], "application/problem+json");
         assert!(denied.headers().get("grpc-status").is_none());
     }

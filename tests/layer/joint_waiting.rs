@@ -1,45 +1,24 @@
 //! Requests under rules of several subjects that wait, or are told when to come again, while charges
 //! of one of their counts may still be given back.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
 use axum::routing::get;
-use futures_util::future::{join, join_all};
-use http::{Response, StatusCode, header::RETRY_AFTER};
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::store::Charges;
-use tidegate::{Header, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store};
-use tokio::time::{Instant, sleep};
-use tower::ServiceExt;
+use futures_util::future::join;
+use tidegate::store::Capabilities;
+use tokio::task::JoinHandle;
 
-use crate::Stores;
-use kit::stub::far;
+use crate::*;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOLD: Duration = Duration::from_millis(300);
-const OK: StatusCode = StatusCode::OK;
-const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+const HOLD: Duration = millis(300);
 
 /// So many units for each user, and for everyone.
 fn rule(of_user: Quota, of_everyone: u32) -> Rule {
-    let user = Subject::new("user", Header::new("x-user")).limit(of_user);
+    let user = crate::joint::user(of_user);
     let everyone = Subject::new("everyone", Everyone).limit(Quota::per_minute(of_everyone));
     Rule::joint("p", [user, everyone]).expect("a valid rule")
 }
 
 fn limits(rule: Rule, store: impl Store) -> Limits {
-    Limits::new([rule].into_iter().collect::<Rules>()).store(store)
-}
-
-fn paused() -> Arc<MemoryStore> {
-    Arc::new(MemoryStore::new().tokio_clock())
+    Limits::new([rule]).store(store)
 }
 
 /// `/` keeps its charge, `/refunds` and `/settles` give it back after a while, and `/holds` keeps it
@@ -51,12 +30,8 @@ fn app(layer: RateLimitLayer) -> Router {
     };
     let settles = async |charges: Charges| {
         sleep(HOLD).await;
-        charges
-            .settle(0)
-            .await
-            .expect("an answer")
-            .given_back
-            .to_string()
+        let settled = charges.settle(0).await.expect("an answer");
+        settled.given_back.to_string()
     };
     let holds = async |charges: Charges| {
         sleep(HOLD).await;
@@ -70,22 +45,19 @@ fn app(layer: RateLimitLayer) -> Router {
         .layer(layer)
 }
 
-async fn send(app: &Router, path: &str, user: &str) -> Response<Body> {
-    let request = Request::get(path).header("x-user", user);
-    let request = request.body(Body::empty()).expect("valid");
-    app.clone().oneshot(request).await.expect("never fails")
+async fn send(app: &Router, path: &str, user: &str) -> Answer {
+    ask(app, path, &format!("x-user: {user}")).await
 }
 
-async fn status(app: &Router, path: &str, user: &str) -> StatusCode {
-    send(app, path, user).await.status()
+/// A request to `/` that comes so many milliseconds later.
+fn later(app: &Router, after: u64, user: &str) -> JoinHandle<Answer> {
+    start(app, after, "/", &format!("x-user: {user}"))
 }
 
-/// The status of a request that comes so much later, and when it was answered.
-async fn later(app: &Router, after: Duration, user: &str) -> (StatusCode, Duration) {
-    let began = Instant::now();
-    sleep(after).await;
-    let status = status(app, "/", user).await;
-    (status, began.elapsed())
+/// The status of a request, and how many milliseconds it took.
+async fn came_of(request: JoinHandle<Answer>) -> (u16, u128) {
+    let answer = request.await.expect("no panic");
+    (answer.status, answer.millis())
 }
 
 /// The count of everyone.
@@ -94,7 +66,7 @@ fn everyone() -> [(&'static str, Key); 1] {
 }
 
 fn waiting(limits: &Limits) -> u64 {
-    limits.snapshot().rule("p").expect("a rule").waiting
+    counted(limits, "p").waiting
 }
 
 #[tokio::test]
@@ -102,11 +74,13 @@ async fn what_one_user_gives_back_another_one_gets() {
     for store in &Stores::start().await.all {
         for path in ["/refunds", "/settles"] {
             let limits = limits(rule(Quota::per_minute(9), 1), Arc::clone(store));
-            let app = app(limits.layer("p").wait(10 * SECOND));
-            let (first, (second, at)) =
-                join(status(&app, path, "alice"), later(&app, HOLD / 3, "bob")).await;
-            assert_eq!((first, second), (OK, OK), "{path}");
-            assert!((HOLD..5 * SECOND).contains(&at), "{path}: {at:?}");
+            let app = app(limits.layer("p").wait(2 * PATIENT));
+            let began = Instant::now();
+            let bob = later(&app, 100, "bob");
+            assert_eq!(send(&app, path, "alice").await.status, 200, "{path}");
+            assert_eq!(came_of(bob).await.0, 200, "{path}");
+            let took = began.elapsed();
+            assert!((HOLD..PATIENT).contains(&took), "{path}: {took:?}");
             assert_eq!(waiting(&limits), 0);
             limits.reset("p", everyone()).await.expect("an answer");
         }
@@ -118,26 +92,20 @@ async fn what_one_user_gives_back_another_one_gets() {
 async fn a_user_waits_for_its_own_units() {
     let limits = limits(rule(Quota::per_minute(1), 9), paused());
     let app = app(limits.layer("p").wait(10 * SECOND));
-    let (first, (second, at)) = join(
-        status(&app, "/refunds", "alice"),
-        later(&app, HOLD / 3, "alice"),
-    )
-    .await;
-    assert_eq!((first, second, at), (OK, OK, HOLD));
+    let second = later(&app, 100, "alice");
+    assert_eq!(send(&app, "/refunds", "alice").await.status, 200);
+    assert_eq!(came_of(second).await, (200, 200));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_whoever_waits_for_the_count() {
     let limits = limits(rule(Quota::per_minute(9), 1).with_settling(true), paused());
     let app = app(limits.layer("p").wait(10 * SECOND));
-    assert_eq!(status(&app, "/", "alice").await, OK);
-    let reset = async {
-        sleep(SECOND + 40 * MILLISECOND).await;
-        let reset = limits.reset("p", everyone()).await;
-        assert!(reset.expect("an answer"));
-    };
-    let (second, ()) = join(later(&app, Duration::ZERO, "bob"), reset).await;
-    assert_eq!(second, (OK, SECOND + 40 * MILLISECOND));
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
+    let second = later(&app, 0, "bob");
+    sleep(millis(1_040)).await;
+    assert!(limits.reset("p", everyone()).await.expect("an answer"));
+    assert_eq!(came_of(second).await, (200, 1_040));
 }
 
 /// Charges of others that are open help nobody whose own units are used up.
@@ -145,17 +113,13 @@ async fn a_reset_wakes_whoever_waits_for_the_count() {
 async fn only_the_counts_that_deny_give_hope() {
     let limits = limits(rule(Quota::per_minute(1), 3), paused());
     let app = app(limits.layer("p").wait(10 * SECOND));
-    assert_eq!(status(&app, "/", "alice").await, OK);
-    let asks = async {
-        sleep(HOLD / 3).await;
-        let began = Instant::now();
-        let denied = send(&app, "/", "alice").await;
-        assert_eq!(denied.status(), DENIED);
-        assert_eq!(began.elapsed(), Duration::ZERO, "nothing can reach it");
-        denied.headers()[RETRY_AFTER].clone()
-    };
-    let (bob, told) = join(status(&app, "/refunds", "bob"), asks).await;
-    assert_eq!((bob, told.as_bytes()), (OK, &b"60"[..]));
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
+    let denied = later(&app, 100, "alice");
+    assert_eq!(send(&app, "/refunds", "bob").await.status, 200);
+    let denied = denied.await.expect("no panic");
+    // Nothing can reach it.
+    assert_eq!((denied.status, denied.after), (429, Duration::ZERO));
+    assert_eq!(denied.field("retry-after"), Some("60"));
 }
 
 /// Without waiting: the charges of the counts that deny shorten what a client is told.
@@ -163,21 +127,18 @@ async fn only_the_counts_that_deny_give_hope() {
 async fn open_charges_of_what_denies_say_a_second() {
     let limits = limits(rule(Quota::per_minute(1), 2), paused());
     let app = app(limits.layer("p"));
-    assert_eq!(status(&app, "/", "alice").await, OK);
-    let asks = async {
-        sleep(HOLD / 3).await;
-        let mut told = Vec::new();
-        // Everyone's units are open, alice's are not.
-        for user in ["carol", "alice"] {
-            let denied = send(&app, "/", user).await;
-            let retry_after = denied.headers()[RETRY_AFTER].to_str().map(str::to_owned);
-            told.push((denied.status(), retry_after.expect("a number")));
-        }
-        told
-    };
-    let (bob, told) = join(status(&app, "/holds", "bob"), asks).await;
-    let expected = ["1", "60"].map(|told| (DENIED, told.to_owned()));
-    assert_eq!((bob, told), (OK, expected.to_vec()));
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
+    // Everyone's units are open, alice's are not.
+    let denied = [("carol", "1"), ("alice", "60")];
+    let denied = denied.map(|(user, told)| (later(&app, 100, user), told));
+    assert_eq!(send(&app, "/holds", "bob").await.status, 200);
+    for (denied, told) in denied {
+        let denied = denied.await.expect("no panic");
+        assert_eq!(
+            (denied.status, denied.field("retry-after")),
+            (429, Some(told))
+        );
+    }
 }
 
 /// The units of everyone go to whom they help: not to a user first in line whose own are used up.
@@ -185,31 +146,29 @@ async fn open_charges_of_what_denies_say_a_second() {
 async fn units_go_past_who_cannot_use_them() {
     let limits = limits(rule(Quota::per_minute(1), 2), paused());
     let app = app(limits.layer("p").wait(30 * SECOND));
-    assert_eq!(status(&app, "/", "alice").await, OK);
-    let waiters = join(later(&app, HOLD / 3, "alice"), later(&app, HOLD / 2, "bob"));
-    let (carol, (alice, bob)) = join(status(&app, "/refunds", "carol"), waiters).await;
-    assert_eq!((carol, alice.0, bob), (OK, DENIED, (OK, HOLD)));
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
+    let (alice, bob) = (later(&app, 100, "alice"), later(&app, 150, "bob"));
+    assert_eq!(send(&app, "/refunds", "carol").await.status, 200);
+    assert_eq!(came_of(alice).await.0, 429);
+    assert_eq!(came_of(bob).await, (200, 150));
 }
 
 /// Who was woken for everyone's units and lacks its own hands them on, also to one who lacked its
 /// own when it began to wait.
 #[tokio::test(start_paused = true)]
 async fn who_cannot_use_units_hands_them_on() {
-    let of_user = Quota::new(SECOND, 1).expect("valid");
-    let limits = limits(rule(of_user, 3), paused());
+    let limits = limits(rule(quota(1, SECOND), 3), paused());
     let app = app(limits.layer("p").wait(30 * SECOND));
-    assert_eq!(status(&app, "/", "bob").await, OK);
-    sleep(660 * MILLISECOND).await;
-    assert_eq!(status(&app, "/", "alice").await, OK);
-    sleep(50 * MILLISECOND).await;
+    assert_eq!(send(&app, "/", "bob").await.status, 200);
+    sleep(millis(660)).await;
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
+    sleep(millis(50)).await;
     // Bob's unit is free again after 290 ms, alice's after 950 ms, and one of everyone after 300 ms:
     // before bob looks for his own.
-    let waiters = join(
-        later(&app, 50 * MILLISECOND, "alice"),
-        later(&app, 70 * MILLISECOND, "bob"),
-    );
-    let (carol, (alice, bob)) = join(status(&app, "/refunds", "carol"), waiters).await;
-    assert_eq!((carol, alice.0, bob), (OK, DENIED, (OK, HOLD)));
+    let (alice, bob) = (later(&app, 50, "alice"), later(&app, 70, "bob"));
+    assert_eq!(send(&app, "/refunds", "carol").await.status, 200);
+    assert_eq!(came_of(alice).await.0, 429);
+    assert_eq!(came_of(bob).await, (200, 230));
 }
 
 /// A user may have a quarter of the places; everyone's count takes none from anybody.
@@ -217,40 +176,33 @@ async fn who_cannot_use_units_hands_them_on() {
 async fn the_places_of_a_user_are_bounded() {
     let limits = limits(rule(Quota::per_minute(9), 1).with_settling(true), paused());
     let app = app(limits.layer("p").wait(SECOND).max_waiting(8));
-    assert_eq!(status(&app, "/", "alice").await, OK);
+    assert_eq!(send(&app, "/", "alice").await.status, 200);
     let users = ["alice", "alice", "alice", "bob", "bob", "carol", "dave"];
-    let answers = join_all(users.map(|user| later(&app, Duration::ZERO, user)));
-    let answers = answers.await;
-    assert!(answers.iter().all(|(status, _)| *status == DENIED));
-    let waited = answers.iter().filter(|(_, at)| *at == SECOND).count();
-    assert_eq!((waited, answers[2].1), (6, Duration::ZERO));
+    let answers = join_all(users.map(|user| send(&app, "/", user))).await;
+    assert!(answers.iter().all(|it| it.status == 429));
+    let waited = answers.iter().filter(|it| it.after == SECOND).count();
+    assert_eq!((waited, answers[2].after), (6, Duration::ZERO));
     assert_eq!(waiting(&limits), 0);
 }
 
 /// Fifty users that wait for everyone's units ask together every 100 ms.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_count_share_a_question() {
-    let store = far(Duration::from_millis(2)).capabilities_fn(|_| {
-        let mut capabilities = tidegate::store::Capabilities::default();
+    let store = far(millis(2)).capabilities_fn(|_| {
+        let mut capabilities = Capabilities::default();
         capabilities.joint = true;
         capabilities
     });
     let settles = || rule(Quota::per_minute(9), 50).with_settling(true);
     let [ours, theirs] = [(); 2].map(|()| limits(settles(), store.clone()));
-    let app = app(ours.layer("p").wait(MINUTE / 2));
-    let other = self::app(theirs.layer("p"));
-    let names: Vec<_> = (0..50).map(|i| format!("user {i}")).collect();
-    let held = async {
-        // They hold their charges for a while after the others have begun to wait.
-        let held = names.iter().map(|user| status(&other, "/", user));
-        join_all(held).await
+    let all_users = async |app: Router| {
+        let users: Vec<_> = (0..50).map(|i| format!("user {i}")).collect();
+        let answers = join_all(users.iter().map(|user| send(&app, "/", user))).await;
+        assert!(answers.iter().all(|it| it.status == 200));
     };
-    assert!(held.await.iter().all(|status| *status == OK));
+    // They hold their charges for a while after the others have begun to wait.
+    all_users(app(theirs.layer("p"))).await;
     let asked_before = store.takes().len();
-    let waiting = async {
-        let requests = names.iter().map(|user| status(&app, "/", user));
-        join_all(requests).await
-    };
     let frees = async {
         sleep(10 * SECOND).await;
         let asked = store.takes().len() - asked_before - 50;
@@ -259,8 +211,8 @@ async fn waiters_of_a_count_share_a_question() {
         theirs.reset("p", everyone()).await.expect("an answer");
         Instant::now()
     };
-    let (granted, freed) = join(waiting, frees).await;
-    assert!(granted.iter().all(|status| *status == OK));
+    let waiting = all_users(app(ours.layer("p").wait(WINDOW / 2)));
+    let ((), freed) = join(waiting, frees).await;
     assert!(freed.elapsed() < SECOND, "{:?}", freed.elapsed());
 }
 
@@ -268,25 +220,19 @@ async fn waiters_of_a_count_share_a_question() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_leaves_takes_nothing_along() {
     let limits = limits(rule(Quota::per_minute(9), 1), paused());
-    let app = app(limits.layer("p").wait(MINUTE / 2));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { status(&app, "/refunds", "alice").await }
-    });
+    let app = app(limits.layer("p").wait(WINDOW / 2));
+    let first = start(&app, 0, "/refunds", "x-user: alice");
     sleep(HOLD / 3).await;
-    let mut second = Box::pin(send(&app, "/", "bob"));
+    let mut second = Box::pin(app.clone().oneshot(request("/", "x-user: bob")));
     assert!(futures_util::poll!(&mut second).is_pending());
-    let third = tokio::spawn({
-        let app = app.clone();
-        async move { later(&app, Duration::ZERO, "carol").await }
-    });
+    let third = later(&app, 0, "carol");
     sleep(HOLD / 3).await;
     assert_eq!(waiting(&limits), 2);
     // It is never polled again, so it is woken in vain.
-    assert_eq!(first.await.expect("no panic"), OK);
+    assert_eq!(first.await.expect("no panic").status, 200);
     drop(second);
-    let (status, at) = third.await.expect("no panic");
-    assert_eq!(status, OK);
-    assert!(at < SECOND, "{at:?}");
+    let (status, took) = came_of(third).await;
+    assert_eq!(status, 200);
+    assert!(took < 1_000, "{took}");
     assert_eq!(waiting(&limits), 0);
 }

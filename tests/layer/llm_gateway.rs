@@ -4,16 +4,10 @@
 #[allow(dead_code, reason = "the example itself uses the rest")]
 mod example;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use example::{LIMITS, Model, gateway, send};
-use futures_util::future::join_all;
-use http::StatusCode;
 use kit::random::Random;
-use tidegate::{Header, Limits, MemoryStore, Store};
 
-use crate::Stores;
+use crate::*;
 
 const ORGS: [&str; 3] = ["acme", "ajax", "apex"];
 const PLENTY: u64 = 1_000_000;
@@ -23,7 +17,7 @@ fn generous(store: Arc<dyn Store>) -> Limits {
     let text = LIMITS
         .replace("60,", "1_000_000,")
         .replace("1_000,", "1_000_000,");
-    Limits::from_toml(&text).expect("valid").store(store)
+    of_toml(&text).store(store)
 }
 
 /// The tokens that were charged, by the store.
@@ -58,7 +52,7 @@ async fn what_is_billed_is_charged() {
             async move { send(app, org, &prompt, max_tokens, events as usize).await }
         });
         let answers = join_all(requests).await;
-        assert!(limits.flush(Duration::from_secs(5)).await);
+        assert!(limits.flush(PATIENT).await);
 
         let served = answers.iter().filter(|answer| answer.is_success()).count();
         assert!(served > 45, "{answers:?}");
@@ -78,28 +72,23 @@ async fn what_is_billed_is_charged() {
 /// Nobody knows what the model has done for a client that leaves before its first token.
 #[tokio::test(start_paused = true)]
 async fn leaving_before_the_first_token_costs_the_reservation() {
-    let limits = generous(Arc::new(MemoryStore::new().tokio_clock()));
+    let limits = generous(paused());
     let app = gateway(&limits, &Arc::default());
-    assert_eq!(send(&app, "acme", "9", 70, 0).await, StatusCode::OK);
+    assert_eq!(send(&app, "acme", "9", 70, 0).await, OK);
     assert_eq!(charged(&limits, "acme").await, 70);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_used_beyond_the_limit_is_waited_for() {
-    let limits = Limits::from_toml(LIMITS).expect("valid");
-    let limits = limits.store(MemoryStore::new().tokio_clock());
+    let limits = of_toml(LIMITS).store(paused());
     let model = Arc::new(Model::default());
     let app = gateway(&limits, &model);
     // 100 tokens are reserved, and 1,500 used.
-    assert_eq!(send(&app, "acme", "150", 100, 150).await, StatusCode::OK);
-    let [too_many, ok] = [StatusCode::TOO_MANY_REQUESTS, StatusCode::OK];
-    assert_eq!(send(&app, "acme", "1", 10, 1).await, too_many);
-    assert_eq!(
-        send(&app, "ajax", "1", 10, 1).await,
-        ok,
-        "another organisation"
-    );
-    tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(send(&app, "acme", "1", 10, 1).await, ok);
+    assert_eq!(send(&app, "acme", "150", 100, 150).await, OK);
+    assert_eq!(send(&app, "acme", "1", 10, 1).await, DENIED);
+    // Another organisation.
+    assert_eq!(send(&app, "ajax", "1", 10, 1).await, OK);
+    tokio::time::advance(WINDOW).await;
+    assert_eq!(send(&app, "acme", "1", 10, 1).await, OK);
     assert_eq!(model.bills()["acme"], 1_510);
 }

@@ -2,21 +2,12 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode};
-use kit::{HOUR, Redis, millis, per_minute, store_on};
+use http::HeaderMap;
 use tidegate::layer::CallError;
 use tidegate::limits::Outgoing;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::warning::WarningKind;
-use tidegate::{Key, Limits, Rule, Rules};
-use tokio::time::{Instant, advance, sleep, timeout};
-use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{DENIED, OK, SECOND, counted, of_toml};
+use crate::*;
 
 fn rule(max: u64) -> Rule {
     let rule = per_minute("partner", max).with_outgoing();

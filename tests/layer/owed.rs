@@ -1,23 +1,14 @@
 //! What was used beyond a reservation is charged: by a settlement, by a meter, by a body.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::routing::get;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use kit::stub::Stub;
-use kit::{PATIENT, Redis, app, behind, connect, left, left_of_each, millis, per_minute};
-use tidegate::decision::Source;
-use tidegate::key::{Bearer, Everyone};
-use tidegate::rule::{Policy, Share, Subject};
-use tidegate::store::{Charge, Charges, Settled};
-use tidegate::test_util::ManualClock;
-use tidegate::{Key, Limits, MemoryStore, Quota, Resilient, Rule, Store, Take};
+use kit::{behind, connect, left_of_each};
+use tidegate::store::{Charge, Settled};
 
-use crate::{SECOND, Stores, counted, no_store, send, status, text};
+use crate::*;
 
 fn limits<const N: usize>(rules: [Rule; N], store: impl Store) -> Limits {
     Limits::new(rules).store(store)

@@ -1,17 +1,8 @@
 //! Quotas that depend on who asks.
 
-use std::sync::{Arc, Mutex};
+use tidegate::rule::Plan;
 
-use axum::Router;
-use http::request::Parts;
-use kit::http::{Answer, ask, call, request};
-use kit::{app, per_hour, quota};
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::{Plan, Quotas};
-use tidegate::warning::WarningKind;
-use tidegate::{Algorithm, Limits, Quota, RateLimitLayer, Rule};
-
-use crate::{SECOND, Stores, WINDOW, counted, of_toml, paused, quotas, status};
+use crate::*;
 
 const FILE: &str = r#"
     [rules.api]

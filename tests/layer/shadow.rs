@@ -1,22 +1,8 @@
 //! Rules that decide and count, and never deny.
 
-use std::sync::Arc;
-
-use axum::response::IntoResponse;
-use futures_util::future::join_all;
-use http::StatusCode;
-use kit::{Redis, app, eventually, per_minute, store_on};
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::Quotas;
-use tidegate::{Algorithm, Denied, Failed, Header, Limits, Quota, Recovery, Rule, Store};
-
-use crate::{OK, Stores, WINDOW, is_untouched, of_toml, send, status};
-
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
-fn limits(rule: Rule, store: &Arc<dyn Store>) -> Limits {
-    Limits::new([rule]).store(Arc::clone(store))
-}
+use crate::*;
 
 fn counted(limits: &Limits) -> RuleSnapshot {
     crate::counted(limits, "a")
@@ -32,7 +18,7 @@ async fn counted_up_to(limits: &Limits, number: u64) -> RuleSnapshot {
 #[tokio::test]
 async fn a_shadow_rule_changes_nothing_and_counts_what_it_would_deny() {
     for store in &Stores::start().await.all {
-        let limits = limits(per_minute("a", 3).into_shadow(), store);
+        let limits = limits_of(&per_minute("a", 3).into_shadow(), store);
         let layer = limits
             .layer("a")
             .wait(WINDOW)
@@ -60,7 +46,7 @@ async fn a_candidate_beside_a_rule_has_keys_of_its_own() {
     for (store, algorithm) in stores.all.iter().flat_map(with_algorithms) {
         let of = |max| per_minute("a", max).with_algorithm(algorithm);
         let rule = of(5).with_prefix(format!("{algorithm:?}:"));
-        let limits = limits(rule.with_shadow(of(2)), store);
+        let limits = limits_of(&rule.with_shadow(of(2)), store);
         let app = app(limits.layer("a"));
         for expected in [200, 200, 200, 200, 200, 429, 429, 429] {
             assert_eq!(status(&app, "/").await, expected, "{algorithm:?}");
@@ -94,7 +80,7 @@ async fn a_candidate_that_denies_is_charged_nothing() {
 async fn an_error_of_a_shadow_rule_costs_nobody_a_response() {
     let server = Redis::start();
     let store: Arc<dyn Store> = Arc::new(store_on(&server).await);
-    let limits = limits(per_minute("a", 1).into_shadow(), &store);
+    let limits = limits_of(&per_minute("a", 1).into_shadow(), &store);
     let failing = |_: Failed| async { Recovery::Respond(StatusCode::IM_A_TEAPOT.into_response()) };
     let hanging = app(limits.layer("a").on_error(failing));
     // Nobody waits for an answer: there is none before the server goes on.
@@ -119,7 +105,7 @@ async fn a_candidate_costs_no_round_trip() {
     let server = Redis::start();
     let store: Arc<dyn Store> = Arc::new(store_on(&server).await);
     let rule = per_minute("a", 1_000_000).with_shadow(per_minute("a", 10));
-    let limits = limits(rule, &store);
+    let limits = limits_of(&rule, &store);
     let app = app(limits.layer("a"));
     let before = crate::calls(&server);
     for _ in 0..REQUESTS {
@@ -160,7 +146,7 @@ async fn a_reset_reaches_the_candidate_and_the_plans() {
     for store in &Stores::start().await.all {
         let pro = Quotas::new([Quota::per_minute(4)]).expect("valid");
         let rule = per_minute("a", 3).with_shadow(per_minute("a", 3));
-        let limits = limits(rule.with_plan("pro", pro).expect("valid"), store);
+        let limits = limits_of(&rule.with_plan("pro", pro).expect("valid"), store);
         for (plan, max) in [("", 3), ("", 3), ("pro", 4), ("pro", 4)] {
             for _ in 0..max {
                 let check = limits.check("a", "alice").plan(plan);

@@ -15,51 +15,31 @@ mod without_a_request;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
-use std::time::Duration;
+use std::sync::RwLock;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
-use client::serve;
-use futures_util::future::join_all;
-use http::{HeaderName, StatusCode};
+use client::{Client, serve};
+use http::HeaderName;
 use ipnet::IpNet;
-use kit::Redis;
-use tidegate::key::{Bearer, Forwarding, Method};
+use tidegate::MatchedPath;
+use tidegate::key::{Forwarding, Method};
 use tidegate::layer::Refused;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::{Plan, Quotas};
-use tidegate::store::Charges;
-use tidegate::{
-    ClientIp, Header, Key, KeyExtractor, Limits, MatchedPath, PeerIp, Quota, RateLimitLayer, Rule,
-};
+use tidegate::rule::Plan;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep};
-use tower::{Layer, ServiceExt, service_fn};
 
-use crate::store_on;
-
-const MINUTE: Duration = Duration::from_secs(60);
-/// Nothing takes so long, even on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
+use crate::*;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// How many requests of a rule were allowed and denied.
 fn counted(limits: &Limits, rule: &str) -> (u64, u64) {
-    let snapshot = limits.snapshot();
-    let rule = snapshot.rule(rule).expect("a rule with a layer");
+    let rule = crate::counted(limits, rule);
     let of = |outcome| rule.decisions(outcome);
     (of(DecisionOutcome::Allowed), of(DecisionOutcome::Denied))
-}
-
-fn per_minute(path: &str, max: u32) -> Rule {
-    Rule::new(path, [Quota::per_minute(max)]).expect("valid")
 }
 
 /// `/` with a layer around it.
@@ -67,16 +47,27 @@ fn limited(layer: RateLimitLayer) -> Router {
     Router::new().route("/", get(async || "1").post(async || "1").layer(layer))
 }
 
+/// Limits that are counted on a Redis of their own.
+async fn on_redis(limits: Limits) -> (Limits, Redis) {
+    let redis = Redis::start();
+    let limits = limits.store(store_on(&redis).await);
+    (limits, redis)
+}
+
+/// The same, and a server whose `/` is behind the layer of a rule.
+async fn limiting(limits: Limits, rule: &str) -> (Client, Limits, Redis) {
+    let (limits, redis) = on_redis(limits).await;
+    let client = serve(limited(limits.layer(rule))).await;
+    (client, limits, redis)
+}
+
 #[derive(Clone)]
 struct User;
 
 /// Stands for authentication: the fields name the user and the plan.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    if request
-        .headers()
-        .get("x-plan")
-        .is_some_and(|plan| plan == "pro")
-    {
+    let plan = request.headers().get("x-plan");
+    if plan.is_some_and(|plan| plan == "pro") {
         request.extensions_mut().insert(Plan::new("pro"));
     }
     if request.headers().contains_key("x-user") {

@@ -1,26 +1,14 @@
 //! What customers are shown of what they have left.
 
 use std::future::pending;
-use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderMap, Request, StatusCode};
-use kit::Redis;
 use serde_json::{Value, json};
-use tidegate::key::{Everyone, Header};
-use tidegate::rule::{RuleError, Subject};
-use tidegate::store::StoreFuture;
-use tidegate::{FailOpen, Limits, MemoryStore, Quota, Rule, Rules};
+use tidegate::key::Header;
+use tidegate::rule::RuleError;
 use tokio::sync::Barrier;
-use tokio::time::{advance, timeout};
-use tower::ServiceExt;
 
-use crate::{Stores, store_on, text};
-use kit::per_minute;
-use kit::stub::Stub;
+use crate::*;
 
 const FILE: &str = r#"
     [rules.api]
@@ -50,101 +38,104 @@ fn app(limits: &Limits, paths: &[&str]) -> Router {
     })
 }
 
-/// A request of a user, whose plan stands in a field that is as good as authentication here.
-async fn send(app: &Router, uri: &str, user: &str) -> (StatusCode, HeaderMap, String) {
-    let (user, plan) = user.split_once(' ').unwrap_or((user, ""));
-    let request = Request::get(uri).header("x-plan", plan);
-    let request = match user {
-        "" => request,
-        _ => request.header("x-user", user),
-    };
-    let request = request.body(Body::empty()).expect("valid");
-    let response = app.clone().oneshot(request).await.expect("infallible");
-    let (status, fields) = (response.status(), response.headers().clone());
-    (status, fields, text(response).await)
+/// A request of a user, perhaps with a plan behind a blank. It stands in a field that is as good as
+/// authentication here.
+async fn send(app: &Router, uri: &str, user: &str) -> Answer {
+    ask(app, uri, &fields(user)).await
 }
 
-async fn shown(app: &Router, user: &str) -> (HeaderMap, Value) {
-    let (status, fields, body) = send(app, "/rate_limit", user).await;
-    assert_eq!(status, StatusCode::OK, "{body}");
-    (fields, serde_json::from_str(&body).expect("JSON"))
+fn fields(user: &str) -> String {
+    match user.split_once(' ') {
+        Some((user, plan)) => format!("x-user: {user}, x-plan: {plan}"),
+        None if user.is_empty() => String::new(),
+        None => format!("x-user: {user}"),
+    }
+}
+
+async fn shown(app: &Router, user: &str) -> (Answer, Value) {
+    let answer = send(app, "/rate_limit", user).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let body = serde_json::from_str(&answer.body).expect("JSON");
+    (answer, body)
 }
 
 /// What remains of the first policy of each rule.
 async fn left(app: &Router, user: &str) -> Vec<u64> {
     let (_, body) = shown(app, user).await;
     let rules = body["rules"].as_array().expect("rules").iter();
-    rules
-        .map(|rule| rule["policies"][0]["remaining"].as_u64().expect("a number"))
-        .collect()
+    let left = rules.map(|rule| rule["policies"][0]["remaining"].as_u64());
+    left.map(|left| left.expect("a number")).collect()
+}
+
+/// The paths of the rules that are shown.
+async fn paths(app: &Router) -> Vec<Value> {
+    let (_, body) = shown(app, "alice").await;
+    let rules = body["rules"].as_array().expect("rules").iter();
+    rules.map(|rule| rule["path"].clone()).collect()
 }
 
 fn plan_of(head: &http::request::Parts) -> Option<&str> {
-    let plan = head.headers.get("x-plan")?.to_str().ok()?;
-    (!plan.is_empty()).then_some(plan)
+    head.headers.get("x-plan")?.to_str().ok()
+}
+
+/// The limits of the file, with plans.
+fn of_file() -> Limits {
+    of_toml(FILE).plan(plan_of)
 }
 
 /// A rule that counts users.
-fn of_users(rule: Rule) -> Rule {
-    rule.with_key(Header::new("x-user"))
+fn of_users(path: &str, max: u64) -> Rule {
+    per_minute(path, max).with_key(Header::new("x-user"))
 }
 
 #[tokio::test]
 async fn it_shows_what_is_left_and_charges_nothing() {
     let stores = Stores::start().await;
     for store in &stores.all {
-        let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
-        let limits = limits.store(Arc::clone(store));
+        let limits = of_file().store(Arc::clone(store));
         let paths = ["api", TOKENS];
         for uri in ["/0", "/0", "/1"] {
-            let status = send(&app(&limits, &paths), uri, "alice").await.0;
-            assert_eq!(status, StatusCode::OK);
+            let answer = send(&app(&limits, &paths), uri, "alice").await;
+            assert_eq!(answer.status, 200);
         }
         for _ in 0..3 {
             // Another handler remembers nothing.
-            let (fields, body) = shown(&app(&limits, &paths), "alice").await;
+            let (answer, body) = shown(&app(&limits, &paths), "alice").await;
             let (api, tokens) = (&body["rules"][0], &body["rules"][1]);
-            assert_eq!(api["path"], "api");
-            assert_eq!(api["plan"], Value::Null);
             let reset = api["policies"][0]["reset"].as_u64().expect("a number");
             assert!((1..=60).contains(&reset), "{reset}");
             let used_up =
                 json!({"name": "api-1m", "limit": 2, "remaining": 0, "reset": reset, "window": 60});
             let permits = json!({"name": "api-concurrent", "limit": 4, "remaining": 4});
-            assert_eq!(api["policies"], json!([used_up, permits]));
+            let of_api = json!({"path": "api", "policies": [used_up, permits]});
+            assert_eq!(*api, of_api);
             assert_eq!(tokens["path"], TOKENS);
             assert_eq!(tokens["policies"][0]["remaining"], 59);
             assert_eq!(tokens["policies"][0]["window"], 3_600);
-            assert_eq!(fields["cache-control"], "no-store");
-            assert_eq!(fields["content-type"], "application/json");
+            assert_eq!(answer.field("cache-control"), Some("no-store"));
+            assert_eq!(answer.field("content-type"), Some("application/json"));
             let of_api = "\"api-1m\";q=2;w=60,\"api-concurrent\";q=4;qu=\"concurrent-requests\"";
-            let policies = fields
-                .get_all("ratelimit-policy")
-                .iter()
-                .collect::<Vec<_>>();
-            assert_eq!(policies, [of_api, "\"to%22kens\";q=60;w=3600"]);
-            let lists = fields.get_all("ratelimit").iter().collect::<Vec<_>>();
-            let begins = lists[0]
-                .to_str()
-                .expect("text")
-                .starts_with("\"api-1m\";r=0;t=");
-            assert!(begins && lists.len() == 2, "{lists:?}");
-            assert_eq!(fields.get("retry-after"), None);
+            let policies = answer.fields.get_all("ratelimit-policy").iter();
+            assert!(policies.eq([of_api, "\"to%22kens\";q=60;w=3600"]));
+            let lists = answer.fields.get_all("ratelimit").iter().count();
+            let first = answer.field("ratelimit").expect("a list");
+            assert!(
+                lists == 2 && first.starts_with("\"api-1m\";r=0;t="),
+                "{first}"
+            );
+            assert_eq!(answer.field("retry-after"), None);
         }
-        let (fields, body) = shown(&app(&limits, &paths), "alice pro").await;
+        let (answer, body) = shown(&app(&limits, &paths), "alice pro").await;
         let often = json!({
             "name": "often", "limit": 600, "remaining": 598,
             "reset": body["rules"][0]["policies"][0]["reset"], "window": 90.5,
         });
         let of_plan = json!({"path": "api", "plan": "pro", "policies": [often]});
         assert_eq!(body["rules"][0], of_plan);
-        assert_eq!(fields["ratelimit-policy"], "\"often\";q=600");
+        assert_eq!(answer.field("ratelimit-policy"), Some("\"often\";q=600"));
         assert_eq!(left(&app(&limits, &paths), "bob").await, [2, 60]);
         // What was asked has left no trace.
-        assert_eq!(
-            send(&app(&limits, &paths), "/0", "bob").await.0,
-            StatusCode::OK
-        );
+        assert_eq!(send(&app(&limits, &paths), "/0", "bob").await.status, 200);
         stores.flush();
     }
 }
@@ -152,17 +143,15 @@ async fn it_shows_what_is_left_and_charges_nothing() {
 /// A request in progress holds its permit.
 #[tokio::test]
 async fn permits_show_how_many_are_free() {
-    let limits = Limits::from_toml(FILE).expect("valid");
+    let limits = of_toml(FILE);
     let running = get(pending::<()>).layer(limits.layer("api"));
     let running = Router::new().route("/", running);
-    let task = tokio::spawn(async move { send(&running, "/", "alice").await });
-    let permits = async || {
+    let task = start(&running, 0, "/", "x-user: alice");
+    let is_held = async || {
         let (_, body) = shown(&app(&limits, &["api"]), "alice").await;
-        body["rules"][0]["policies"][1]["remaining"].clone()
+        body["rules"][0]["policies"][1]["remaining"] == 3
     };
-    while permits().await != 3 {
-        tokio::task::yield_now().await;
-    }
+    eventually("it holds a permit", is_held).await;
     task.abort();
 }
 
@@ -178,78 +167,72 @@ async fn a_joint_rule_shows_the_subjects_of_the_request() {
         for user in ["alice", "bob", ""] {
             send(&app(&limits, &["api"]), "/0", user).await;
         }
-        let names_and_left = async |user: &str| {
-            let (_, body) = shown(&app(&limits, &["api"]), user).await;
+        let app = app(&limits, &["api"]);
+        for (user, expected) in [
+            ("alice", &["\"api-user\" 1", "\"api-all\" 6"][..]),
+            ("", &["\"api-all\" 6"]),
+        ] {
+            let (_, body) = shown(&app, user).await;
             let policies = body["rules"][0]["policies"].as_array().expect("policies");
-            let policies = policies.iter();
-            let each = policies.map(|it| (it["name"].to_string(), it["remaining"].clone()));
-            each.collect::<Vec<_>>()
-        };
-        let of_all = ("\"api-all\"".to_owned(), json!(6));
-        let of_user = ("\"api-user\"".to_owned(), json!(1));
-        assert_eq!(names_and_left("alice").await, [of_user, of_all.clone()]);
-        assert_eq!(names_and_left("").await, [of_all]);
+            let told = policies
+                .iter()
+                .map(|it| format!("{} {}", it["name"], it["remaining"]));
+            assert_eq!(told.collect::<Vec<_>>(), expected);
+        }
     }
 }
 
 #[tokio::test]
 async fn failures_are_answered_as_by_a_layer() {
-    let rules = || Limits::new([of_users(per_minute("api", 2))]);
-    let (status, _, body) = send(&app(&rules(), &["api"]), "/rate_limit", "").await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert!(body.contains("x-user"), "{body}");
-    let down = rules().store(Stub::down());
-    let (status, fields, _) = send(&app(&down, &["api"]), "/rate_limit", "alice").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(fields["content-type"], "application/problem+json");
+    let limits = || Limits::new([of_users("api", 2)]);
+    let shows =
+        async |limits: &Limits, user| send(&app(limits, &["api"]), "/rate_limit", user).await;
+    let without = shows(&limits(), "").await;
+    assert_eq!(without.status, 400);
+    assert!(without.body.contains("x-user"), "{}", without.body);
+    let down = shows(&limits().store(Stub::down()), "alice").await;
+    assert_eq!(down.status, 503);
+    assert_eq!(down.field("content-type"), Some("application/problem+json"));
 
-    let said = rules().on_error_fn(async |failed| format!("{:?}", failed.kind()));
-    let body = send(&app(&said, &["api"]), "/rate_limit", "").await.2;
-    assert_eq!(body, "Key(Absent)");
+    let said = limits().on_error_fn(async |failed| format!("{:?}", failed.kind()));
+    assert_eq!(shows(&said, "").await.body, "Key(Absent)");
     let said = said.store(Stub::down());
-    let body = send(&app(&said, &["api"]), "/rate_limit", "alice").await.2;
-    assert_eq!(body, "Store(Unavailable)");
+    assert_eq!(shows(&said, "alice").await.body, "Store(Unavailable)");
     // A request that would pass has nothing to show.
-    let open = rules().store(Stub::down()).on_error(FailOpen);
-    let (status, ..) = send(&app(&open, &["api"]), "/rate_limit", "alice").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let open = limits().store(Stub::down()).on_error(FailOpen);
+    assert_eq!(shows(&open, "alice").await.status, 503);
 }
 
 #[tokio::test]
 async fn to_a_client_that_is_exempt_all_is_left() {
-    let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
-    let exempt = limits.exempt(|head| head.headers["x-user"] == "root");
-    let (fields, body) = shown(&app(&exempt, &["api"]), "root pro").await;
+    let exempt = of_file().exempt(|head| head.headers["x-user"] == "root");
+    let (answer, body) = shown(&app(&exempt, &["api"]), "root pro").await;
     let whole =
         json!({"name": "often", "limit": 600, "remaining": 600, "reset": 0, "window": 90.5});
     let rule = json!({"path": "api", "plan": "pro", "policies": [whole]});
     assert_eq!(body, json!({"rules": [rule]}));
-    assert_eq!(fields.get("ratelimit"), None, "nothing limits it");
+    assert_eq!(answer.field("ratelimit"), None, "nothing limits it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn to_a_client_that_is_let_through_all_is_left() {
-    let limits = Limits::new([of_users(per_minute("api", 2))]);
+    let limits = Limits::new([of_users("api", 2)]);
     let app = app(&limits, &["api"]);
     send(&app, "/0", "alice").await;
     assert_eq!(left(&app, "alice").await, [1]);
-    let page = limits.page().allow_changes();
-    let page = page.router();
+    let own = "host: 127.0.0.1:3000, origin: http://127.0.0.1:3000";
+    let fields = format!("content-type: application/json, x-tidegate: 1, {own}");
+    let mut request = post("/api/let-through", &fields);
     let one = json!({"rule": "api", "key": "alice", "seconds": 60});
-    let request = Request::post("/api/let-through")
-        .header("content-type", "application/json")
-        .header("x-tidegate", "1")
-        .header("host", "127.0.0.1:3000")
-        .header("origin", "http://127.0.0.1:3000")
-        .body(Body::from(one.to_string()));
-    let answer = page.oneshot(request.expect("valid")).await;
-    assert_eq!(answer.expect("infallible").status(), StatusCode::OK);
+    *request.body_mut() = one.to_string().into();
+    let page = limits.page().allow_changes();
+    assert_eq!(call(&page.router(), request).await.status(), 200);
     assert_eq!(left(&app, "alice").await, [2], "and nothing is remembered");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_remembered_for_a_second() {
-    let limits = Limits::from_toml(FILE).expect("valid").plan(plan_of);
+    let limits = of_file();
     let app = app(&limits, &["api"]);
     assert_eq!(left(&app, "alice").await, [2]);
     send(&app, "/0", "alice").await;
@@ -259,20 +242,21 @@ async fn what_is_left_is_remembered_for_a_second() {
     assert_eq!(left(&app, "alice pro").await, [599], "another plan");
     assert_eq!(left(&app, "alice").await, [1]);
     send(&app, "/0", "alice").await;
-    advance(Duration::from_millis(999)).await;
+    advance(millis(999)).await;
     assert_eq!(left(&app, "alice").await, [1]);
-    advance(Duration::from_millis(1)).await;
+    advance(millis(1)).await;
     assert_eq!(left(&app, "alice").await, [0]);
 
-    let larger = of_users(per_minute("api", 5));
-    limits.rules().replace(Rules::from_iter([larger]));
+    limits
+        .rules()
+        .replace(Rules::from_iter([of_users("api", 5)]));
     assert_eq!(left(&app, "alice").await, [3], "another rule");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_than_1_000_keys_are_remembered() {
     let store = Stub::listening(Stub::in_memory());
-    let limits = Limits::new([of_users(per_minute("api", 2))]).store(store.clone());
+    let limits = Limits::new([of_users("api", 2)]).store(store.clone());
     let app = app(&limits, &["api"]);
     for user in 0..1_001 {
         left(&app, &user.to_string()).await;
@@ -283,7 +267,7 @@ async fn no_more_than_1_000_keys_are_remembered() {
         store.takes().len() - before
     };
     assert_eq!([asked("999").await, asked("1000").await], [0, 1]);
-    advance(Duration::from_secs(1)).await;
+    advance(SECOND).await;
     assert_eq!([asked("1000").await, asked("1000").await], [1, 0]);
 }
 
@@ -302,24 +286,18 @@ async fn mistakes_are_told_at_the_start() {
             { max-count = 1, window = '1m', key = 'header:x-user' },
             { max-count = 9, window = '1m', subject = 'tenant' },
         ]";
-    let limits = Limits::from_toml(text).expect("valid");
+    let limits = of_toml(text);
     let said = |limits: &Limits, paths: &[&str]| {
         let error = limits.usage(paths.iter().copied()).err();
         error.map(|error| error.to_string())
     };
     assert_eq!(limits.usage([]).err(), Some(RuleError::NoPath));
-    assert_eq!(
-        said(&limits, &["api", "apo"]).as_deref(),
-        Some("there is no rule \"apo\": correct the path, or add the rule")
-    );
-    assert_eq!(
-        said(&limits, &["api", "tokens"]).as_deref(),
-        Some(
-            "nothing says whom the rule \"tokens\" counts, and a layer's own key is not known \
-             here: give a key to the rule or to Limits, or \"everyone\" for one count of all \
-             requests"
-        )
-    );
+    let no_rule = "there is no rule \"apo\": correct the path, or add the rule";
+    assert_eq!(said(&limits, &["api", "apo"]).as_deref(), Some(no_rule));
+    let no_key = "nothing says whom the rule \"tokens\" counts, and a layer's own key is not \
+         known here: give a key to the rule or to Limits, or \"everyone\" for one count of all \
+         requests";
+    assert_eq!(said(&limits, &["api", "tokens"]).as_deref(), Some(no_key));
     let of_joint = limits.usage(["joint"]).err();
     assert_eq!(of_joint, Some(RuleError::NoKey("joint".to_owned())));
     assert_eq!(said(&limits, &["api"]), None);
@@ -333,40 +311,30 @@ async fn mistakes_are_told_at_the_start() {
 /// The handler goes on, whatever becomes of its rules.
 #[tokio::test]
 async fn a_rule_that_is_gone_is_left_out() {
-    let rule = |path| of_users(per_minute(path, 2));
-    let limits = Limits::new([rule("api"), rule("tokens")]);
+    let both = || ["api", "tokens"].map(|path| of_users(path, 2));
+    let limits = Limits::new(both());
     let usage = limits.usage(["api", "tokens"]).expect("they are known");
     let app = Router::new().route("/rate_limit", get(usage));
-    let paths = async |rules: Rules| {
-        limits.rules().replace(rules);
-        let (_, body) = shown(&app, "alice").await;
-        let rules = body["rules"].as_array().expect("rules").iter();
-        rules.map(|rule| rule["path"].clone()).collect::<Vec<_>>()
-    };
-    let both = || Rules::from_iter([rule("api"), rule("tokens")]);
-    assert_eq!(paths(both()).await, ["api", "tokens"]);
-    let mut one_is_off = both();
+    let mut one_is_off = Rules::from(both());
     one_is_off.disable("api");
-    assert_eq!(paths(one_is_off).await, ["tokens"]);
-    let in_shadow = rule("tokens").into_shadow();
-    assert_eq!(
-        paths(Rules::from_iter([rule("api"), in_shadow])).await,
-        ["api"]
-    );
-    let without_key = per_minute("api", 2);
-    assert_eq!(paths(Rules::from_iter([without_key])).await, [""; 0]);
-    assert_eq!(paths(both().enabled(false)).await, [""; 0]);
-    assert_eq!(paths(Rules::default()).await, [""; 0]);
-    assert_eq!(paths(both()).await, ["api", "tokens"]);
-
+    let [api, tokens] = both();
+    for (rules, expected) in [
+        (both().into(), &["api", "tokens"][..]),
+        (one_is_off, &["tokens"]),
+        (Rules::from([api, tokens.into_shadow()]), &["api"]),
+        // Without a key.
+        (Rules::from([per_minute("api", 2)]), &[]),
+        (Rules::from(both()).enabled(false), &[]),
+        (Rules::default(), &[]),
+        (both().into(), &["api", "tokens"]),
+    ] {
+        limits.rules().replace(rules);
+        assert_eq!(paths(&app).await, expected);
+    }
     // A file that lacks a rule that nothing but this handler shows.
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
     let text = "[rules.tokens]\nmax-count = 1\nwindow = '1m'\nkey = 'header:x-user'";
-    std::fs::write(&file, text).expect("is written");
-    limits.reload(&file).expect("valid");
-    let (_, body) = shown(&app, "alice").await;
-    assert_eq!(body["rules"].as_array().map(Vec::len), Some(1));
+    LimitsFile::new("").reload(&limits, text);
+    assert_eq!(paths(&app).await, ["tokens"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,10 +347,10 @@ async fn all_rules_are_asked_about_at_the_same_time() {
             answer.await
         })
     });
-    let rules = ["api", "tokens"].map(|path| of_users(per_minute(path, 2)));
+    let rules = ["api", "tokens"].map(|path| of_users(path, 2));
     let limits = Limits::new(rules).store(store);
     let app = app(&limits, &["api", "tokens"]);
-    let seen = timeout(Duration::from_secs(60), left(&app, "alice")).await;
+    let seen = timeout(WINDOW, left(&app, "alice")).await;
     assert_eq!(seen.expect("one does not wait for the other"), [2, 2]);
 }
 
@@ -391,20 +359,10 @@ async fn all_rules_are_asked_about_at_the_same_time() {
 async fn redis_is_asked_by_two_calls_about_four_rules() {
     let server = Redis::start();
     let paths = ["a", "b", "c", "d"];
-    let rules = paths.map(|path| of_users(per_minute(path, 2)));
+    let rules = paths.map(|path| of_users(path, 2));
     let limits = Limits::new(rules).store(store_on(&server).await);
     let app = app(&limits, &paths);
     let before = calls(&server);
     assert_eq!(left(&app, "alice").await, [2; 4]);
     assert_eq!(calls(&server) - before, 2);
-}
-
-fn calls(server: &Redis) -> u64 {
-    let info = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection());
-    let info: redis::InfoDict = info.expect("stats");
-    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
-    let calls = stats.split(['=', ',']).nth(1);
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }

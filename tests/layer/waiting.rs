@@ -1,35 +1,21 @@
 //! Requests that wait for units.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
 
-use axum::Router;
-use axum::body::Body;
-use futures_util::future::{join_all, select};
-use http::{Request, Response, StatusCode};
+use futures_util::future::select;
+use kit::http::costly;
+use kit::rule;
+use kit::stub::always;
 use tidegate::decision::Verdict;
-use tidegate::{Header, MemoryStore, RateLimitLayer, Store, Take};
-use tokio::time::{Instant, sleep, timeout};
+use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::contract::Strict;
-use crate::{Stores, get, send, status, store_on};
-use kit::app;
-use kit::stub::always;
-use kit::stub::far;
-
-const SECOND: Duration = Duration::from_secs(1);
-const OK: StatusCode = StatusCode::OK;
-const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+use crate::*;
 
 fn layer(store: impl Store) -> RateLimitLayer {
     RateLimitLayer::new("paced", SECOND, 2).store(store)
-}
-
-fn paused() -> Arc<MemoryStore> {
-    Arc::new(MemoryStore::new().tokio_clock())
 }
 
 fn tenant() -> Header {
@@ -37,8 +23,7 @@ fn tenant() -> Header {
 }
 
 fn of(tenant: &str) -> Request<Body> {
-    let request = Request::get("/").header("x-tenant", tenant);
-    request.body(Body::empty()).expect("valid")
+    request("/", &format!("x-tenant: {tenant}"))
 }
 
 /// In tenths of a second, when each of this many requests at once is answered, and how.
@@ -75,7 +60,7 @@ async fn requests_wait_as_long_as_it_can_help() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_would_wait_in_vain_is_denied_at_once() {
-    let app = app(layer(paused()).wait(SECOND * 9 / 10));
+    let app = app(layer(paused()).wait(millis(900)));
     let answers = burst(&app, 5).await;
     assert!(answers.iter().all(|(at, _)| *at == 0), "{answers:?}");
 }
@@ -111,37 +96,27 @@ async fn a_waiting_request_asks_when_it_can_help() {
 /// Law: what is free is granted. No queue stands in front of a newcomer.
 #[tokio::test(start_paused = true)]
 async fn free_units_go_to_whoever_asks() {
-    let costly = |head: &http::request::Parts| if head.headers.is_empty() { 1 } else { 2 };
-    let app = app(layer(paused()).cost(costly).wait(60 * SECOND));
+    let app = app(costly(layer(paused())).wait(60 * SECOND));
     assert_eq!(status(&app, "/").await, OK);
-    let waits = tokio::spawn(app.clone().oneshot(of("costs two")));
+    let waits = start(&app, 0, "/", "x-cost: 2");
     sleep(SECOND / 10).await;
-    let began = Instant::now();
-    assert_eq!(status(&app, "/").await, OK);
-    assert_eq!(began.elapsed(), Duration::ZERO);
-    let answer = waits.await.expect("no panic").expect("axum does not fail");
-    assert_eq!(answer.status(), OK);
+    let answer = ask(&app, "/", "").await;
+    assert_eq!((answer.status, answer.after), (200, Duration::ZERO));
+    assert_eq!(waits.await.expect("no panic").status, 200);
 }
 
 /// Units may become free before the retry-after.
 #[tokio::test(start_paused = true)]
 async fn what_is_given_back_is_found_within_a_second() {
     let store = paused();
-    let layer = RateLimitLayer::new("paced", 60 * SECOND, 1).store(Arc::clone(&store));
+    let layer = RateLimitLayer::new("paced", WINDOW, 1).store(Arc::clone(&store));
     let app = app(layer.wait(Duration::MAX));
     let first = send(&app, "/").await;
-    let decision = tidegate::Decision::from_extensions(first.extensions());
-    let receipt = decision
-        .and_then(tidegate::Decision::receipt)
-        .expect("charged");
-    let waits = tokio::spawn({
-        let app = app.clone();
-        async move { status(&app, "/").await }
-    });
+    let decision = Decision::from_extensions(first.extensions());
+    let receipt = decision.and_then(Decision::receipt).expect("charged");
+    let waits = spawn(&app, "/");
     sleep(SECOND / 10).await;
-    let quota = tidegate::Quota::new(60 * SECOND, 1).expect("valid");
-    let rule = tidegate::Rule::new("paced", [quota]).expect("valid");
-    let take = Take::new(Arc::new(rule), tidegate::Key::default());
+    let take = Take::new(rule("paced", 1, WINDOW), Key::default());
     assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);
     let answer = timeout(2 * SECOND, waits).await.expect("in time");
     assert_eq!(answer.expect("no panic"), OK);
@@ -153,29 +128,22 @@ async fn waiting_requests_use_the_quota() {
     const MAX: u64 = 400;
     let layer = RateLimitLayer::new("paced", SECOND, MAX).store(far(SECOND / 100));
     let app = app(layer.wait(2 * SECOND));
-    let began = Instant::now();
-    let mut requests = Vec::new();
     // A burst, and then half as many again as the quota has units.
-    for at in 0..4_000_u64 {
-        let millis = at.saturating_sub(1_000) * 1_000 / (MAX * 3 / 2);
-        let app = app.clone();
-        requests.push(tokio::spawn(async move {
-            sleep(Duration::from_millis(millis)).await;
-            (status(&app, "/").await, began.elapsed())
-        }));
-    }
+    let requests = (0..4_000_u64).map(|at| {
+        let at = at.saturating_sub(1_000) * 1_000 / (MAX * 3 / 2);
+        (at, start(&app, at, "/", ""))
+    });
     let mut admitted = Vec::new();
-    for request in requests {
-        let (status, after) = request.await.expect("no panic");
-        if status == OK {
-            admitted.push(after);
+    for (at, request) in requests.collect::<Vec<_>>() {
+        let answer = request.await.expect("no panic");
+        if answer.status == 200 {
+            admitted.push(millis(at) + answer.after);
         }
     }
     for second in 1..5 {
         let begin = second * SECOND;
-        let within = admitted
-            .iter()
-            .filter(|after| (begin..begin + SECOND).contains(*after));
+        let second_of = begin..begin + SECOND;
+        let within = admitted.iter().filter(|at| second_of.contains(*at));
         let number = within.count() as u64;
         assert!(number >= MAX * 9 / 10, "{number} in second {second}");
     }
@@ -185,38 +153,21 @@ async fn waiting_requests_use_the_quota() {
 #[tokio::test(start_paused = true)]
 async fn waiting_requests_are_bounded() {
     for (max, of_key, of_all) in [(12, 3, 12), (3, 1, 3), (1, 1, 1), (0, 0, 0)] {
-        let app = app(layer(paused())
-            .key(tenant())
-            .max_waiting(max)
-            .wait(60 * SECOND));
-        let began = Instant::now();
-        let number = AtomicUsize::new(0);
-        let ask = async |tenant: &str| {
-            let answer = app.clone().oneshot(of(tenant)).await;
-            let status = answer.expect("axum does not fail").status();
-            if status == OK && began.elapsed() > SECOND / 2 {
-                number.fetch_add(1, Ordering::Relaxed);
-            }
-            assert!(
-                status == OK || began.elapsed() < SECOND / 2,
-                "denied after a wait"
-            );
+        let bounded = layer(paused()).key(tenant()).max_waiting(max);
+        let app = app(bounded.wait(60 * SECOND));
+        let ask = async |tenant: usize| {
+            let answer = ask(&app, "/", &format!("x-tenant: {tenant}")).await;
+            let waited = answer.after > SECOND / 2;
+            assert!(answer.status == 200 || !waited, "denied after a wait");
+            answer.status == 200 && waited
         };
-        join_all((0..20).map(|_| ask("a"))).await;
-        assert_eq!(number.swap(0, Ordering::Relaxed), of_key);
+        let waited = |answers: Vec<bool>| answers.into_iter().filter(|it| *it).count();
+        let answers = join_all((0..20).map(|_| ask(0))).await;
+        assert_eq!(waited(answers), of_key);
         sleep(10 * SECOND).await;
-        let tenants: Vec<_> = (0..10).map(|number| number.to_string()).collect();
-        let began_again = began.elapsed();
-        let asks = tenants
-            .iter()
-            .flat_map(|tenant| (0..20).map(move |_| tenant));
-        let answers = asks.map(|tenant| async {
-            let answer = app.clone().oneshot(of(tenant)).await;
-            let is_ok = answer.expect("axum does not fail").status() == OK;
-            is_ok && began.elapsed() - began_again > SECOND / 2
-        });
-        let waited = join_all(answers).await;
-        assert_eq!(waited.iter().filter(|waited| **waited).count(), of_all);
+        let asks = (0..10).flat_map(|tenant| [tenant; 20]);
+        let answers = join_all(asks.map(ask)).await;
+        assert_eq!(waited(answers), of_all);
     }
 }
 
@@ -243,21 +194,17 @@ async fn a_waiting_request_holds_no_ready_instance() {
             .service(Strict::default());
         let mut waiting = Vec::new();
         for at in 0..4 {
-            let ready = timeout(SECOND / 10, service.ready())
-                .await
-                .expect("not held");
-            let answer = ready.expect("no error").call(of("busy"));
-            waiting.push(tokio::spawn(answer));
+            let ready = timeout(SECOND / 10, service.ready()).await;
+            let ready = ready.expect("not held").expect("no error");
+            waiting.push(tokio::spawn(ready.call(of("busy"))));
             sleep(SECOND / 50).await;
             assert_eq!(waiting[at].is_finished(), at < 2);
         }
         let other = timeout(SECOND / 10, service.clone().oneshot(of("other"))).await;
         assert_eq!(other.expect("not held").expect("no error").status(), OK);
         for answer in waiting {
-            assert_eq!(
-                answer.await.expect("no panic").expect("no error").status(),
-                OK
-            );
+            let answer = answer.await.expect("no panic").expect("no error");
+            assert_eq!(answer.status(), OK);
         }
     }
 }
@@ -265,34 +212,26 @@ async fn a_waiting_request_holds_no_ready_instance() {
 /// The service is made ready again for a request that has waited; its errors reach the caller.
 #[tokio::test(start_paused = true)]
 async fn an_inner_service_that_fails_to_get_ready_is_an_error_of_its_own() {
-    /// Only the first `healthy` clones get ready.
+    /// Only the first so many times it gets ready.
+    #[derive(Clone)]
     struct Fails(Arc<AtomicUsize>);
-
-    impl Clone for Fails {
-        fn clone(&self) -> Self {
-            Self(Arc::clone(&self.0))
-        }
-    }
 
     impl Service<Request<Body>> for Fails {
         type Response = Response<Body>;
         type Error = std::io::Error;
-        type Future = std::future::Ready<Result<Response<Body>, std::io::Error>>;
+        type Future = Ready<std::io::Result<Response<Body>>>;
 
-        fn poll_ready(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Result<(), std::io::Error>> {
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
             let healthy = self.0.load(Ordering::Relaxed);
             self.0.store(healthy.saturating_sub(1), Ordering::Relaxed);
-            std::task::Poll::Ready(match healthy {
+            Poll::Ready(match healthy {
                 0 => Err(std::io::Error::other("broken")),
                 _ => Ok(()),
             })
         }
 
         fn call(&mut self, _: Request<Body>) -> Self::Future {
-            std::future::ready(Ok(Response::new(Body::empty())))
+            ready(Ok(Response::new(Body::empty())))
         }
     }
 
@@ -307,12 +246,9 @@ async fn an_inner_service_that_fails_to_get_ready_is_an_error_of_its_own() {
 /// On Redis and in memory, with the fields of the decision that let it through.
 #[tokio::test]
 async fn it_works_on_real_stores() {
-    let stores = Stores::start().await;
-    for store in &stores.all {
-        let waiting = RateLimitLayer::new("paced", SECOND / 5, 2)
-            .store(Arc::clone(store))
-            .wait(60 * SECOND);
-        let app = app(waiting);
+    for store in &Stores::start().await.all {
+        let paced = RateLimitLayer::new("paced", SECOND / 5, 2).store(Arc::clone(store));
+        let app = app(paced.wait(60 * SECOND));
         let began = Instant::now();
         let answers = join_all((0..8).map(|_| send(&app, "/"))).await;
         for answer in answers {
@@ -327,14 +263,13 @@ async fn it_works_on_real_stores() {
 #[tokio::test]
 async fn a_store_that_fails_meanwhile_is_a_503() {
     let mut server = kit::Redis::start();
-    let layer = RateLimitLayer::new("paced", SECOND, 1).store(store_on(&server).await);
-    let app = app(layer.wait(60 * SECOND));
+    let limits = Limits::new([kit::owned_rule("paced", 1, SECOND)]);
+    let limits = limits.store(store_on(&server).await);
+    let app = app(limits.layer("paced").wait(2 * PATIENT));
     assert_eq!(status(&app, "/").await, OK);
-    let waits = tokio::spawn({
-        let app = app.clone();
-        async move { status(&app, "/").await }
-    });
-    sleep(SECOND / 10).await;
+    let waits = spawn(&app, "/");
+    let is_waiting = async || counted(&limits, "paced").waiting == 1;
+    kit::eventually("it waits", is_waiting).await;
     server.kill();
     let answer = waits.await.expect("no panic");
     assert_eq!(answer, StatusCode::SERVICE_UNAVAILABLE);

@@ -8,30 +8,26 @@ mod limits_page;
 mod page;
 
 use std::net::TcpStream;
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 pub(crate) use app::example;
 use app::{App, command};
-use kit::Redis;
+use kit::{PATIENT, Redis};
+
+use crate::LimitsFile;
 
 #[test]
 fn in_memory_at_once() {
     let app = App::start(&[]);
     assert!(app.greeting[1].contains("memory"), "{:?}", app.greeting);
-    assert!(
-        app.greeting[2].contains("getId 5 per 10s"),
-        "{:?}",
-        app.greeting
-    );
+    let rule = "getId 5 per 10s";
+    assert!(app.greeting[2].contains(rule), "{:?}", app.greeting);
     let statuses: Vec<_> = (0..7).map(|_| app.status("/getId")).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
     assert!((0..20).all(|_| app.status("/healthz") == 200));
     let page = app.get("/");
-    assert!(
-        page.contains("</html>") && !page.contains("src=\"http"),
-        "one self-contained page"
-    );
+    // One self-contained page.
+    assert!(page.contains("</html>") && !page.contains("src=\"http"));
     assert!(app.get("/status").contains("\"getId\""));
     assert_eq!(app.status("/nothing-here"), 404);
 }
@@ -40,28 +36,23 @@ fn in_memory_at_once() {
 fn the_handler_answers_1() {
     let answer = App::start(&[]).get("/getId");
     assert!(answer.ends_with("\r\n\r\n1"), "{answer}");
-    assert!(
-        answer.contains("ratelimit: \"getId\";r=4;t=10\r\n"),
-        "{answer}"
-    );
-    assert!(
-        answer.contains("ratelimit-policy: \"getId\";q=5;w=10\r\n"),
-        "{answer}"
-    );
+    for field in [
+        "ratelimit: \"getId\";r=4;t=10\r\n",
+        "ratelimit-policy: \"getId\";q=5;w=10\r\n",
+    ] {
+        assert!(answer.contains(field), "{answer}");
+    }
 }
 
 #[test]
 fn a_denied_export_gets_the_last_report() {
     let app = App::start(&[]);
     let first = app.get("/export");
-    assert!(
-        first.starts_with("HTTP/1.1 200") && !first.contains("x-degraded"),
-        "{first}"
-    );
+    let is_whole = first.starts_with("HTTP/1.1 200") && !first.contains("x-degraded");
+    assert!(is_whole, "{first}");
     let (_, report) = first.split_once("\r\n\r\n").expect("a body");
-    let degraded = (0..20)
-        .map(|_| app.get("/export"))
-        .find(|answer| answer.contains("x-degraded"));
+    let mut others = (0..20).map(|_| app.get("/export"));
+    let degraded = others.find(|answer| answer.contains("x-degraded"));
     let degraded = degraded.expect("a denied export");
     assert!(degraded.contains("retry-after: "), "{degraded}");
     assert!(!report.is_empty());
@@ -86,31 +77,21 @@ fn failures_count() {
 /// The field `x-plan` chooses the plan. What was used stays used.
 #[test]
 fn plans() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let limits = folder.path().join("limits.toml");
     let own = "[rules.orders]\nmax-count = 1\nwindow = \"1m\"\n";
     let pro = "[rules.orders.plans.pro]\nmax-count = 3\nwindow = \"1m\"\n";
-    std::fs::write(&limits, format!("{own}{pro}")).expect("is written");
-    let app = App::start(&[("LIMITS", limits.to_str().expect("a path of text"))]);
-    let ask = |fields| {
+    let file = LimitsFile::new(format!("{own}{pro}"));
+    let app = App::start(&[("LIMITS", file.name())]);
+    for (fields, expected) in [
+        ("", "200"),
+        ("", "429"),
+        ("x-plan: pro\r\n", "200"),
+        ("x-plan: pro\r\n", "200"),
+        ("x-plan: pro\r\n", "429"),
+        ("x-plan: gold\r\n", "429"),
+    ] {
         let answer = app.get_with("/orders", fields);
-        answer.get(9..12).map(str::to_owned)
-    };
-    let statuses = [
-        "",
-        "",
-        "x-plan: pro\r\n",
-        "x-plan: pro\r\n",
-        "x-plan: pro\r\n",
-    ]
-    .map(ask);
-    assert_eq!(
-        statuses
-            .each_ref()
-            .map(|status| status.as_deref().expect("a status")),
-        ["200", "429", "200", "200", "429"]
-    );
-    assert_eq!(ask("x-plan: gold\r\n").as_deref(), Some("429"));
+        assert_eq!(answer.get(9..12), Some(expected), "{fields}");
+    }
     let metrics = app.get("/metrics");
     for line in [
         "tidegate_plan_decisions_total{rule=\"orders\",plan=\"pro\",outcome=\"allowed\"} 2",
@@ -147,6 +128,15 @@ fn two_processes_share_one_limit() {
     assert_eq!(allowed, 5);
 }
 
+/// Waits until `/getId` answers otherwise.
+fn while_status(app: &App, status: u16) {
+    let started = Instant::now();
+    while app.status("/getId") == status {
+        assert!(started.elapsed() < PATIENT, "not back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Redis killed while the app runs: 503, never 429, and back by itself.
 #[test]
 fn an_outage() {
@@ -159,11 +149,7 @@ fn an_outage() {
     assert!(answer.contains("temporary-reduced-capacity"), "{answer}");
     assert_eq!(app.status("/healthz"), 200);
     server.restart();
-    let started = Instant::now();
-    while app.status("/getId") == 503 {
-        assert!(started.elapsed() < Duration::from_secs(20), "not back");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    while_status(&app, 503);
 }
 
 /// With a fallback, each process admits its share meanwhile: of 5 in 10 s, one of two admits 2.
@@ -176,11 +162,7 @@ fn an_outage_with_a_fallback() {
     let statuses: Vec<_> = (0..4).map(|_| app.status("/getId")).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
     server.restart();
-    let started = Instant::now();
-    while app.status("/getId") == 429 {
-        assert!(started.elapsed() < Duration::from_secs(20), "not back");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    while_status(&app, 429);
 }
 
 #[test]
@@ -195,55 +177,44 @@ fn it_stops_when_it_is_told_to() {
     }
 }
 
-fn failure(environment: &[(&str, &str)]) -> (Option<i32>, String) {
-    let Output {
-        status,
-        stderr,
-        stdout,
-    } = command(environment).output().expect("the example starts");
-    assert!(stdout.is_empty(), "nothing was announced");
-    (status.code(), String::from_utf8(stderr).expect("text"))
+/// The app does not start in this environment, and says why in one line, which it returns.
+fn failure(environment: &[(&str, &str)]) -> String {
+    let output = command(environment).output().expect("the example starts");
+    assert!(output.stdout.is_empty(), "nothing was announced");
+    let said = String::from_utf8(output.stderr).expect("text");
+    let failed = (output.status.code(), said.lines().count());
+    assert_eq!(failed, (Some(1), 1), "{said}");
+    said
 }
 
 #[test]
 fn mistakes_are_one_clear_line() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let limits = folder.path().join("limits.toml");
-    std::fs::write(&limits, "[rules.getId]\nmax-count = 5\nwindow = \"0s\"\n").expect("is written");
-    let limits = limits.to_str().expect("a path of text");
-    let (code, said) = failure(&[("LIMITS", limits)]);
-    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
-    assert!(
-        said.contains("limits.toml:3: rules.getId.window: the window is zero"),
-        "{said}"
-    );
-
-    let (code, said) = failure(&[("REDIS_URL", "redis://:s3cret@127.0.0.1:1")]);
-    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
-    assert!(!said.contains("s3cret"), "{said}");
-
-    let (code, said) = failure(&[("PROCESSES", "none")]);
-    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("PROCESSES is \"none\""), "{said}");
-
+    let file = LimitsFile::new("[rules.getId]\nmax-count = 5\nwindow = \"0s\"\n");
     let app = App::start(&[]);
     let (_, port) = app.address.rsplit_once(':').expect("a port");
-    let (code, said) = failure(&[("PORT", port)]);
-    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains(port), "{said}");
+    for (name, value, expected) in [
+        (
+            "LIMITS",
+            file.name(),
+            "limits.toml:3: rules.getId.window: the window is zero",
+        ),
+        ("PROCESSES", "none", "PROCESSES is \"none\""),
+        ("PORT", port, port),
+    ] {
+        let said = failure(&[(name, value)]);
+        assert!(said.contains(expected), "{said}");
+    }
+    let said = failure(&[("REDIS_URL", "redis://:s3cret@127.0.0.1:1")]);
+    assert!(!said.contains("s3cret"), "{said}");
 }
 
 /// Every rule of another file gets a route, whatever its path is.
 #[test]
 fn other_rules() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let limits = folder.path().join("limits.toml");
-    let mut text = String::new();
-    for path in ["orders", "/slash", "{brace}", "*", "a b", "getId"] {
-        text += &format!("[rules.\"{path}\"]\nmax-count = 1\nwindow = \"1m\"\n");
-    }
-    std::fs::write(&limits, text).expect("is written");
-    let app = App::start(&[("LIMITS", limits.to_str().expect("a path of text"))]);
+    let rule = |path| format!("[rules.\"{path}\"]\nmax-count = 1\nwindow = \"1m\"\n");
+    let paths = ["orders", "/slash", "{brace}", "*", "a b", "getId"];
+    let file = LimitsFile::new(paths.map(rule).concat());
+    let app = App::start(&[("LIMITS", file.name())]);
     for path in ["/orders", "/getId"] {
         assert_eq!([app.status(path), app.status(path)], [200, 429], "{path}");
     }

@@ -1,30 +1,12 @@
 //! Clients are not told of hidden quotas, nor of those that their request was not counted under.
 
-use std::sync::Arc;
+use axum::response::Response;
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::any;
-use http::{Request, Response};
-use tidegate::key::Everyone;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::{Policy, Subject};
-use tidegate::test_util::ManualClock;
-use tidegate::{Header, Headers, Limits, MemoryStore, Quota, RateLimitLayer, Rule};
-use tower::ServiceExt;
+use super::{Everyone, api, call, fields, keys, rule};
+use crate::*;
 
-use super::{api, call, keys, rule};
-use crate::{Stores, text};
-
-/// Status, all fields that are not axum's, and the body.
-async fn show(response: Response<Body>) -> String {
-    let mut shown = format!("{}\n", response.status());
-    for (name, value) in response.headers() {
-        if name != "content-length" && name != "content-type" {
-            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
-        }
-    }
-    shown + &text(response).await
+async fn show(response: Response) -> String {
+    crate::shown(response, &["content-length", "content-type"]).await
 }
 
 fn limits(headers: Headers) -> (Limits, ManualClock) {
@@ -52,13 +34,14 @@ async fn an_allowed_request_is_told_what_it_counts_under() {
 /// A denial by hidden quotas alone has a true time, and no name.
 #[tokio::test]
 async fn a_denial_by_a_hidden_quota_does_not_name_it() {
-    let all = [
-        Headers::Draft11,
-        Headers::Draft7,
-        Headers::Legacy,
-        Headers::None,
-    ];
-    for headers in all {
+    let draft_7 = "ratelimit-policy: 2;w=3600, 10;w=3600\nratelimit: limit=2, remaining=1, ";
+    let legacy = "x-ratelimit-limit: 2\nx-ratelimit-remaining: 1\n";
+    for (headers, shown) in [
+        (Headers::Draft11, ""),
+        (Headers::Draft7, draft_7),
+        (Headers::Legacy, legacy),
+        (Headers::None, ""),
+    ] {
         let (limits, clock) = limits(headers);
         let app = api(&limits);
         for user in ["alice", "bob", "carol"] {
@@ -69,24 +52,10 @@ async fn a_denial_by_a_hidden_quota_does_not_name_it() {
         assert!(told.starts_with("429"), "{told}");
         assert!(told.contains("retry-after: 3597\n"), "{told}");
         assert!(told.ends_with("\"violated-policies\":[]}"), "{told}");
-        assert!(!told.contains("secret") && !told.contains("q=3"), "{told}");
-        assert!(
-            !told.contains("limit=3,") && !told.contains("x-ratelimit-limit: 3"),
-            "{told}"
-        );
-        if headers == Headers::Legacy {
-            assert!(
-                told.contains("x-ratelimit-limit: 2\nx-ratelimit-remaining: 1\n"),
-                "{told}"
-            );
+        for hidden in ["secret", "q=3", "limit=3,", "x-ratelimit-limit: 3"] {
+            assert!(!told.contains(hidden), "{told}");
         }
-        if headers == Headers::Draft7 {
-            assert!(
-                told.contains("ratelimit-policy: 2;w=3600, 10;w=3600\n"),
-                "{told}"
-            );
-            assert!(told.contains("ratelimit: limit=2, remaining=1, "), "{told}");
-        }
+        assert!(told.contains(shown), "{told}");
         clock.set(clock.now() + 3_597_000_000);
         assert_eq!(call(&app, "alice", "here").await.status(), 200);
     }
@@ -100,22 +69,14 @@ async fn a_denial_names_the_others() {
     for user in ["alice", "alice", "bob"] {
         assert_eq!(call(&app, user, "here").await.status(), 200);
     }
-    let told = show(call(&app, "alice", "here").await).await;
-    assert!(
-        told.ends_with("\"violated-policies\":[\"api-user\"]}"),
-        "{told}"
-    );
-    assert!(
-        told.contains("\"api-user\";r=0;") && !told.contains("secret"),
-        "{told}"
-    );
+    let of_layer = show(call(&app, "alice", "here").await).await;
+    assert!(of_layer.contains("\"api-user\";r=0;"), "{of_layer}");
     let refused = limits.check("api", keys("alice", "here")).await;
-    let refused = refused.expect_err("a denial");
-    let told = show(axum::response::IntoResponse::into_response(refused)).await;
-    assert!(
-        told.ends_with("[\"api-user\"]}") && !told.contains("secret"),
-        "{told}"
-    );
+    let of_check = show(refused.expect_err("a denial").into_response()).await;
+    for told in [of_layer, of_check] {
+        let named = told.ends_with("\"violated-policies\":[\"api-user\"]}");
+        assert!(named && !told.contains("secret"), "{told}");
+    }
 }
 
 #[tokio::test]
@@ -123,31 +84,22 @@ async fn grpc_clients_are_told_the_same() {
     let (limits, _) = limits(Headers::Draft11);
     let app = api(&limits);
     let ask = async |user: &str| {
-        let request = Request::post("/api").header("content-type", "application/grpc");
-        let request = request.header("x-user", user).header("x-address", "here");
-        let request = request.body(Body::empty()).expect("a request");
-        let response = app.clone().oneshot(request).await;
-        show(response.expect("axum does not fail")).await
+        let fields = format!("content-type: application/grpc, {}", fields(user, "here"));
+        show(kit::http::call(&app, post("/api", &fields)).await).await
     };
     for user in ["alice", "alice", "bob"] {
         ask(user).await;
     }
-    let by_both = ask("alice").await;
-    assert!(
-        by_both.contains("grpc-message: quota exceeded: api-user\n"),
-        "{by_both}"
-    );
-    let by_hidden = ask("bob").await;
-    assert!(
-        by_hidden.contains("grpc-message: quota exceeded\n"),
-        "{by_hidden}"
-    );
-    for told in [by_both, by_hidden] {
-        assert!(
-            told.contains("grpc-status: 8\n") && !told.contains("secret"),
-            "{told}"
-        );
-        assert!(told.contains("retry-after: 3600\n"), "{told}");
+    for (user, message) in [
+        ("alice", "grpc-message: quota exceeded: api-user\n"),
+        // By what is hidden alone.
+        ("bob", "grpc-message: quota exceeded\n"),
+    ] {
+        let told = ask(user).await;
+        assert!(!told.contains("secret"), "{told}");
+        for part in [message, "grpc-status: 8\n", "retry-after: 3600\n"] {
+            assert!(told.contains(part), "{told}");
+        }
     }
 }
 
@@ -156,7 +108,7 @@ async fn grpc_clients_are_told_the_same() {
 async fn a_rule_of_hidden_quotas_shows_nothing() {
     let hidden = |name: &str| Policy::new(name, Quota::per_hour(1)).hidden();
     let subjects = [
-        Subject::new("user", Header::new("x-user")).limit(hidden("one")),
+        super::user(hidden("one")),
         Subject::new("everyone", Everyone).limit(hidden("all")),
     ];
     let joint = Rule::joint("api", subjects).expect("a rule");
@@ -164,8 +116,9 @@ async fn a_rule_of_hidden_quotas_shows_nothing() {
     for rule in [joint, plain] {
         for headers in [Headers::Draft11, Headers::Draft7, Headers::Legacy] {
             let layer = RateLimitLayer::from_rule(rule.clone()).headers(headers);
-            let app = Router::new().route("/api", any(async || "1").layer(layer));
-            assert_eq!(show(call(&app, "alice", "here").await).await, "200 OK\n1");
+            let app = app_at("/api", layer);
+            let allowed = show(call(&app, "alice", "here").await).await;
+            assert_eq!(allowed, "200 OK\nhandled");
             let told = show(call(&app, "alice", "here").await).await;
             let fields: Vec<_> = told.lines().collect();
             assert_eq!(fields[..2], ["429 Too Many Requests", "retry-after: 3600"]);
@@ -184,12 +137,9 @@ async fn denials_are_counted_by_quota() {
             call(&app, user, "here").await;
         }
         call(&app, "alice", "there").await;
-        let snapshot = limits.snapshot();
-        let counted = snapshot.rule("api").expect("a layer uses it");
-        let denials = counted
-            .denials
-            .iter()
-            .map(|(name, number)| (&**name, *number));
+        let counted = counted(&limits, "api");
+        let denials = counted.denials.iter();
+        let denials = denials.map(|(name, number)| (&**name, *number));
         let expected = [("api-user", 2), ("secret", 2), ("api-everyone", 0)];
         assert!(denials.eq(expected), "{:?}", counted.denials);
         assert_eq!(counted.decisions(DecisionOutcome::Denied), 3);

@@ -4,43 +4,44 @@ mod answers;
 mod checks;
 mod page;
 
-use axum::Router;
-use axum::body::Body;
-use http::{Request, Response};
-use tidegate::key::Everyone;
-use tidegate::rule::{Policy, Subject};
-use tidegate::{Header, Key, Limits, Quota, Rule};
-use tower::ServiceExt;
+use kit::http as with;
 
-use kit::app_of;
+use crate::*;
 
 /// Two an hour for each user, who may be absent; three for each address, of which clients are not
 /// told; and ten for everybody.
 fn rule() -> Rule {
     let hidden = Policy::new("secret", Quota::per_hour(3)).hidden();
-    let subjects = [
-        Subject::new("user", Header::new("x-user"))
-            .limit(Quota::per_hour(2))
-            .skip_absent(),
-        Subject::new("address", Header::new("x-address")).limit(hidden),
-        Subject::new("everyone", Everyone).limit(Quota::per_hour(10)),
-    ];
-    Rule::joint("api", subjects).expect("a rule")
+    let user = user(Quota::per_hour(2)).skip_absent();
+    Rule::joint("api", [user, address(hidden), everyone(10)]).expect("a rule")
+}
+
+pub(crate) fn user(quota: impl Into<Policy>) -> Subject {
+    Subject::new("user", Header::new("x-user")).limit(quota)
+}
+
+pub(crate) fn address(quota: impl Into<Policy>) -> Subject {
+    Subject::new("address", Header::new("x-address")).limit(quota)
+}
+
+fn everyone(max: u32) -> Subject {
+    Subject::new("everyone", Everyone).limit(Quota::per_hour(max))
 }
 
 fn api(limits: &Limits) -> Router {
     app_of(limits, &["api"])
 }
 
-/// A request of this user, empty for none, from this address.
-async fn call(app: &Router, user: &str, address: &str) -> Response<Body> {
-    let mut request = Request::get("/api").header("x-address", address);
-    if !user.is_empty() {
-        request = request.header("x-user", user);
+/// The fields of a request of this user, empty for none, from this address.
+fn fields(user: &str, address: &str) -> String {
+    match user {
+        "" => format!("x-address: {address}"),
+        _ => format!("x-address: {address}, x-user: {user}"),
     }
-    let request = request.body(Body::empty()).expect("a request");
-    let response = app.clone().oneshot(request).await;
-    response.expect("axum does not fail")
+}
+
+async fn call(app: &Router, user: &str, address: &str) -> Response<axum::body::Body> {
+    with::call(app, with::request("/api", &fields(user, address))).await
 }
 
 fn keys(user: &'static str, address: &'static str) -> [(&'static str, Key); 2] {

@@ -1,41 +1,22 @@
 //! What the client of a busy rule is told.
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::post;
-use http::{Request, Response};
-use tidegate::rule::{Policy, Subject};
-use tidegate::test_util::ManualClock;
-use tidegate::{Headers, Key, Limits, MemoryStore, Quota, Rule};
-use tower::ServiceExt;
+use axum::routing::post as on_post;
 
-use crate::text;
+use crate::*;
 
 fn app_of(rule: Rule, headers: Headers) -> Router {
     let path = rule.path().to_owned();
     let store = MemoryStore::new().clock(ManualClock::default());
     let limits = Limits::new([rule]).store(store).headers(headers);
-    Router::new().route("/", post(|| async { "1" }).layer(limits.layer(&path)))
+    Router::new().route("/", on_post(async || "1").layer(limits.layer(&path)))
 }
 
-async fn ask(app: &Router, content_type: &str) -> Response<Body> {
-    let request = Request::post("/").header("content-type", content_type);
-    let request = request.body(Body::empty()).expect("valid");
-    app.clone()
-        .oneshot(request)
-        .await
-        .expect("axum does not fail")
+async fn ask(app: &Router, content_type: &str) -> Response<axum::body::Body> {
+    call(app, post("/", &format!("content-type: {content_type}"))).await
 }
 
-/// Status, all fields that are not axum's, and the body.
-async fn show(response: Response<Body>) -> String {
-    let mut shown = format!("{}\n", response.status());
-    for (name, value) in response.headers() {
-        if !["content-length", "content-type"].contains(&name.as_str()) {
-            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
-        }
-    }
-    shown + &text(response).await
+async fn show(response: Response<axum::body::Body>) -> String {
+    crate::shown(response, &["content-length", "content-type"]).await
 }
 
 /// The first answer, and the second one, while the first request holds its permit.
@@ -46,10 +27,13 @@ async fn two(rule: Rule, headers: Headers, content_type: &str) -> [String; 2] {
     [show(first).await, second]
 }
 
+fn one_at_a_time(max: u32) -> Rule {
+    let rule = Rule::new("export", [Quota::per_minute(max)]).expect("valid");
+    rule.with_max_concurrent(1).expect("valid")
+}
+
 fn export() -> Rule {
-    let rule = Rule::new("export", [Quota::per_minute(60)]).expect("valid");
-    let rule = rule.with_max_concurrent(1).expect("valid");
-    rule.with_busy_retry(std::time::Duration::from_millis(2_500))
+    one_at_a_time(60).with_busy_retry(Duration::from_millis(2_500))
 }
 
 #[tokio::test]
@@ -123,9 +107,7 @@ async fn a_grpc_status_says_so() {
 /// A quota's denial is the stronger one: its wait is known.
 #[tokio::test]
 async fn a_used_up_quota_is_told_as_one() {
-    let rule = Rule::new("export", [Quota::per_minute(1)]).expect("valid");
-    let rule = rule.with_max_concurrent(1).expect("valid");
-    let [_, second] = two(rule, Headers::Draft11, "text/plain").await;
+    let [_, second] = two(one_at_a_time(1), Headers::Draft11, "text/plain").await;
     insta::assert_snapshot!(second, @r#"
     429 Too Many Requests
     ratelimit-policy: "export";q=1;w=60,"export-concurrent";q=1;qu="concurrent-requests"
@@ -166,9 +148,9 @@ async fn a_hidden_number_stays_hidden() {
 /// Of several subjects, those that are busy: the second request of a user.
 #[tokio::test]
 async fn each_busy_policy_has_its_number() {
-    let user = Subject::new("user", |_: &http::request::Parts| Ok(Key::from("alice")));
-    let user = user.limit(Policy::concurrent(1));
-    let all = Subject::new("all", tidegate::key::Everyone).limit(Policy::concurrent(2));
+    let alice = |_: &http::request::Parts| Ok(Key::from("alice"));
+    let user = Subject::new("user", alice).limit(Policy::concurrent(1));
+    let all = Subject::new("all", Everyone).limit(Policy::concurrent(2));
     let rule = Rule::joint("export", [user, all]).expect("valid");
     let [first, second] = two(rule, Headers::Draft11, "text/plain").await;
     insta::assert_snapshot!(first, @r#"
@@ -191,10 +173,8 @@ async fn a_refused_check_says_so() {
     let limits = Limits::new([export()]);
     let admitted = limits.check("export", "alice").await.expect("it may");
     let refused = limits.check("export", "alice").await.expect_err("busy");
-    assert_eq!(
-        refused.to_string(),
-        "as many requests of export run as may at a time"
-    );
+    let expected = "as many requests of export run as may at a time";
+    assert_eq!(refused.to_string(), expected);
     let hint = refused.retry_after().expect("a hint");
     assert_eq!(hint.as_millis(), 2_500);
     drop(admitted);

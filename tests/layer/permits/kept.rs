@@ -1,11 +1,10 @@
 //! What code does with the permit that a check gives it.
 
-use std::time::Duration;
-
-use tidegate::rule::Policy;
-use tidegate::warning::WarningKind;
-use tidegate::{Limits, Rule};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::task::yield_now;
+
+use crate::*;
 
 const ROUNDS: usize = 50;
 
@@ -32,21 +31,18 @@ fn warnings(limits: &Limits) -> Vec<String> {
 /// In its own statement, in whatever form: told once, with the line that mends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_that_is_dropped_at_once_is_told_once() {
-    let all: [fn(Limits) -> futures_util::future::BoxFuture<'static, ()>; 4] = [
-        |limits| Box::pin(async move { drop(check(&limits).await.expect("it may")) }),
+    let all: [fn(Limits) -> BoxFuture<'static, ()>; 4] = [
+        |limits| async move { drop(check(&limits).await.expect("it may")) }.boxed(),
+        |limits| async move { _ = check(&limits).await.expect("it may") }.boxed(),
         |limits| {
-            Box::pin(async move {
-                let _ = check(&limits).await.expect("it may");
-            })
-        },
-        |limits| {
-            Box::pin(async move {
+            let forget = async move {
                 if check(&limits).await.is_ok() {
                     yield_now().await;
                 }
-            })
+            };
+            forget.boxed()
         },
-        |limits| Box::pin(async move { assert!(check(&limits).await.is_ok()) }),
+        |limits| async move { assert!(check(&limits).await.is_ok()) }.boxed(),
     ];
     for (case, forget) in all.into_iter().enumerate() {
         let limits = limits();
@@ -58,10 +54,8 @@ async fn a_permit_that_is_dropped_at_once_is_told_once() {
         let [warning] = &*warnings(&limits) else {
             panic!("case {case}: {:?}", limits.warnings());
         };
-        assert!(
-            warning.contains("`let admitted = limits.check(..).await?;`"),
-            "{warning}"
-        );
+        let remedy = "`let admitted = limits.check(..).await?;`";
+        assert!(warning.contains(remedy), "{warning}");
     }
 }
 
@@ -71,10 +65,10 @@ async fn a_permit_that_is_held_as_long_as_work_takes_is_kept() {
     let limits = limits();
     for _ in 0..ROUNDS {
         let admitted = check(&limits).await.expect("it may");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(millis(1)).await;
         drop(admitted);
         let permit = check(&limits).await.expect("it may").permit;
-        std::thread::sleep(Duration::from_micros(100));
+        std::thread::sleep(millis(1) / 10);
         drop(permit);
     }
     assert_eq!(warnings(&limits), Vec::<String>::new());

@@ -1,15 +1,11 @@
 //! What the page shows of permits.
 
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::{Body, to_bytes};
 use axum::routing::get;
-use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tidegate::{Header, Limits, Quota, Rule};
-use tokio::time::sleep;
-use tower::ServiceExt;
+
+use crate::*;
+
+type Answer = Response<axum::body::Body>;
 
 struct App(Router);
 
@@ -25,42 +21,32 @@ impl App {
         Self(router)
     }
 
-    async fn send(&self, request: Request<Body>) -> Response<Body> {
-        let answered = self.0.clone().oneshot(request).await;
-        answered.expect("routers do not fail")
-    }
-
-    async fn export(&self) -> Response<Body> {
-        let request = Request::get("/export").header("x-user", "alice");
-        self.send(request.body(Body::empty()).expect("valid")).await
+    async fn export(&self) -> Answer {
+        call(&self.0, request("/export", "x-user: alice")).await
     }
 
     async fn view(&self, view: &str) -> Value {
-        let request = Request::get(format!("/limits/api/{view}"));
-        let request = request.body(Body::empty()).expect("valid");
-        json_of(self.send(request).await).await
+        json_of(call(&self.0, crate::get(&format!("/limits/api/{view}"))).await).await
     }
 
     async fn look(&self) -> Value {
-        let request = Request::post("/limits/api/key")
-            .header("content-type", "application/json")
-            .header("x-tidegate", "1")
-            .body(json!({"rule": "export", "key": "alice"}).to_string().into());
-        json_of(self.send(request.expect("valid")).await).await
+        let fields = "content-type: application/json, x-tidegate: 1";
+        let mut request = post("/limits/api/key", fields);
+        *request.body_mut() = json!({"rule": "export", "key": "alice"}).to_string().into();
+        json_of(call(&self.0, request).await).await
     }
 }
 
-async fn json_of(response: Response<Body>) -> Value {
-    assert_eq!(response.status(), StatusCode::OK);
-    let bytes = to_bytes(response.into_body(), 1 << 24).await;
-    serde_json::from_slice(&bytes.expect("a body")).expect("JSON")
+async fn json_of(response: Answer) -> Value {
+    assert_eq!(response.status(), 200);
+    serde_json::from_str(&text(response).await).expect("JSON")
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_shows_how_many_may_run_at_a_time() {
     let app = App::new();
     drop(app.export().await);
-    sleep(Duration::from_secs(2)).await;
+    sleep(2 * SECOND).await;
     let now = app.view("now").await;
     let of_rule = |concurrent, max, window| {
         let name = if concurrent {
@@ -88,10 +74,8 @@ async fn a_key_shows_its_requests_in_flight() {
         let look = app.look().await;
         let permits = &look["quotas"][1];
         assert_eq!(permits["in_flight"], in_flight, "{look}");
-        assert_eq!(
-            (&permits["max"], &permits["reset_in_s"]),
-            (&json!(2), &Value::Null)
-        );
+        assert_eq!(permits["max"], 2);
+        assert_eq!(permits["reset_in_s"], Value::Null);
         assert_eq!(look["quotas"][0]["in_flight"], Value::Null);
         assert!(look["quotas"][0]["reset_in_s"].is_f64());
         // Each request holds one permit, whatever it costs.
@@ -105,17 +89,12 @@ async fn a_key_shows_its_requests_in_flight() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_has_a_word_of_its_own() {
     let app = App::new();
-    sleep(Duration::from_millis(1_100)).await;
+    sleep(millis(1_100)).await;
     let held = [app.export().await, app.export().await];
-    let denied = app.export().await.status();
-    assert_eq!(denied, StatusCode::TOO_MANY_REQUESTS);
-    sleep(Duration::from_secs(1)).await;
+    assert_eq!(app.export().await.status(), DENIED);
+    sleep(SECOND).await;
     let row = &app.view("limited").await["rows"][0];
-    assert_eq!(
-        (&row["busy"], &row["never"]),
-        (&json!(true), &json!(false)),
-        "{row}"
-    );
+    assert!(row["busy"] == true && row["never"] == false, "{row}");
     assert_eq!(app.view("now").await["rules"][0]["total"]["denied"], 1);
     drop(held);
 
@@ -123,7 +102,7 @@ async fn a_busy_key_has_a_word_of_its_own() {
     for _ in 0..12 {
         drop(app.export().await);
     }
-    sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     let row = &app.view("limited").await["rows"][0];
     assert_eq!(row["busy"], false, "{row}");
 }

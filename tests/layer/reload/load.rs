@@ -1,11 +1,12 @@
-//! Changes by the thousand, while requests run.
+//! Changes by the hundred, while requests run.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::{Service, quota, rules, settle};
-use kit::app_of;
+use super::{Service, quota, rules};
+use crate::*;
+
+const CHANGES: usize = 300;
 
 /// One change of the file. `seed` decides which: whole, cut off, empty, broken, gone.
 fn change(service: &Service, seed: usize) {
@@ -24,9 +25,9 @@ fn change(service: &Service, seed: usize) {
 
 /// Watched, with a request between any two changes.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_changes_watched() {
+async fn changes_watched() {
     let service = Service::watched().await;
-    for seed in 0..1_000 {
+    for seed in 0..CHANGES {
         change(&service, seed);
         // From 0 to 3 s: some changes are seen by two readings, some by one, some by none.
         let pause = seed * seed * 37 % 3_000;
@@ -34,23 +35,19 @@ async fn a_thousand_changes_watched() {
             tokio::time::sleep(Duration::from_millis(pause as u64 / 5)).await;
             for path in ["/getId", "/search"] {
                 let max = quota(&service.app, path).await;
-                assert!(
-                    max == Some(5) || max == Some(7),
-                    "{path}: {max:?} at {seed}"
-                );
+                let is_whole = max == Some(5) || max == Some(7);
+                assert!(is_whole, "{path}: {max:?} at {seed}");
             }
         }
     }
     let status = service.limits.status();
-    assert!(status.version > 50 && status.failures > 50, "{status:?}");
-    service.write(rules(9));
-    settle().await;
-    service.check(9).await;
+    assert!(status.version > 15 && status.failures > 15, "{status:?}");
+    service.check_applies(9).await;
 }
 
 /// Threads send requests while another one changes the file and reloads it, with a watcher beside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_thousand_changes_reloaded_under_load() {
+async fn changes_reloaded_under_load() {
     let service = Service::start();
     service.limits.watch(&service.file).expect("a runtime");
     static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -72,7 +69,7 @@ async fn a_thousand_changes_reloaded_under_load() {
         .collect();
     let service = tokio::task::spawn_blocking(move || {
         let mut outcomes = [0; 2];
-        for seed in 0..1_000 {
+        for seed in 0..CHANGES {
             change(&service, seed);
             outcomes[usize::from(service.limits.reload(&service.file).is_ok())] += 1;
             // Requests are sent between any two changes.
@@ -81,7 +78,7 @@ async fn a_thousand_changes_reloaded_under_load() {
                 std::thread::yield_now();
             }
         }
-        assert!(outcomes.iter().all(|number| *number > 300), "{outcomes:?}");
+        assert!(outcomes.iter().all(|number| *number > 90), "{outcomes:?}");
         service
     });
     let service = tokio::time::timeout(Duration::from_secs(120), service).await;
@@ -90,8 +87,7 @@ async fn a_thousand_changes_reloaded_under_load() {
         client.await.expect("every request was limited");
     }
     let service = service.expect("no client has stopped").expect("no panic");
-    assert!(requests.load(Ordering::Relaxed) >= 4_000);
-    service.write(rules(9));
-    service.limits.reload(&service.file).expect("valid");
+    assert!(requests.load(Ordering::Relaxed) >= 4 * CHANGES as u64);
+    service.reload(rules(9));
     service.check(9).await;
 }

@@ -8,15 +8,10 @@ mod writes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use axum::Router;
-use http::StatusCode;
 use tempfile::TempDir;
-use tidegate::Limits;
 
-use crate::send;
-use kit::app_of;
+use crate::*;
 
 /// Two readings that confirm each other take 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);
@@ -25,12 +20,8 @@ const SETTLED: Duration = Duration::from_millis(2_500);
 /// quotes: whatever part of a file is valid, it has these quotas.
 fn rules(max: u64) -> String {
     let rule = |path| format!("[rules.{path}]\nmax-count = {max}\nwindow = \"1h\"\n");
-    format!(
-        "# limits\nenabled = true\n{}{}{}",
-        rule("getId"),
-        rule("search"),
-        rule("unused")
-    )
+    let rules = ["getId", "search", "unused"].map(rule).concat();
+    format!("# limits\nenabled = true\n{rules}")
 }
 
 /// A file with rules, and the application that they limit.
@@ -48,10 +39,8 @@ impl Service {
     }
 
     fn with_text(text: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("limits.toml");
-        fs::write(&file, text).expect("is written");
-        Self::of(folder, file)
+        let LimitsFile { folder, path } = LimitsFile::new(text);
+        Self::of(folder, path)
     }
 
     fn of(folder: TempDir, file: PathBuf) -> Self {
@@ -101,10 +90,26 @@ impl Service {
         self.limits.status().version
     }
 
+    fn reload(&self, text: impl AsRef<[u8]>) {
+        self.write(text);
+        self.limits.reload(&self.file).expect("valid");
+    }
+
+    /// Writes new rules of this maximum, and checks that they apply in time.
+    async fn check_applies(&self, max: u64) {
+        self.write(rules(max));
+        settle().await;
+        self.check(max).await;
+    }
+
+    async fn check_one(&self, path: &str, max: Option<u64>) {
+        assert_eq!(quota(&self.app, path).await, max, "{path}");
+    }
+
     /// Checks that both routes are limited to this maximum.
     async fn check(&self, max: u64) {
         for path in ["/getId", "/search"] {
-            assert_eq!(quota(&self.app, path).await, Some(max), "{path}");
+            self.check_one(path, Some(max)).await;
         }
     }
 
@@ -114,8 +119,9 @@ impl Service {
         self.check(max).await;
         settle().await;
         self.check(max).await;
-        assert!(self.error().contains(error), "{}", self.error());
-        assert!(self.error().contains("limits.toml"), "{}", self.error());
+        for part in [error, "limits.toml"] {
+            assert!(self.error().contains(part), "{}", self.error());
+        }
         assert!(self.limits.rules().load().get("unused").is_some());
         settle().await;
         settle().await;
@@ -134,26 +140,15 @@ async fn settle() {
 ///
 /// If the request was neither allowed nor denied.
 async fn quota(app: &Router, path: &str) -> Option<u64> {
-    let response = send(app, path).await;
-    let limited = response.headers().get("ratelimit-policy").map(|field| {
-        let field = field.to_str().expect("printable");
+    let answer = ask(app, path, "").await;
+    let limited = answer.field("ratelimit-policy").map(|field| {
         let max = field.split(';').find_map(|part| part.strip_prefix("q="));
         max.expect("a maximum").parse().expect("a number")
     });
-    match (response.status(), limited) {
-        (StatusCode::OK, None) => None,
-        (StatusCode::OK | StatusCode::TOO_MANY_REQUESTS, Some(max)) => Some(max),
+    match (answer.status, limited) {
+        (200, None) => None,
+        (200 | 429, Some(max)) => Some(max),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Waits in real time until this is true.
-async fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
-    let started = std::time::Instant::now();
-    while !is_true() {
-        assert!(started.elapsed() < Duration::from_secs(60), "never: {what}");
-        tokio::task::yield_now().await;
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -7,6 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
 /// A server on this machine, as a client sees it.
 #[derive(Clone, Copy)]
 pub(super) struct Client {
@@ -36,7 +38,7 @@ impl Client {
     }
 
     /// A request such as `GET /`, with further fields and a body.
-    pub(super) async fn send(self, line: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+    pub(super) async fn send(self, line: &str, fields: Fields<'_>, body: &str) -> Answer {
         let socket = TcpSocket::new_v4().expect("a socket");
         let own = SocketAddr::new(self.address.parse().expect("an address"), 0);
         socket.bind(own).expect("a loopback address");
@@ -55,16 +57,19 @@ impl Client {
         Answer::parse(&answer)
     }
 
-    pub(super) async fn status(self, line: &str, fields: &[(&str, &str)]) -> u16 {
+    pub(super) async fn status(self, line: &str, fields: Fields<'_>) -> u16 {
         self.send(line, fields, "").await.status
     }
 
+    /// A request that this rule denies.
+    pub(super) async fn denied(self, line: &str, fields: Fields<'_>, rule: &str) -> Answer {
+        let answer = self.send(line, fields, "").await;
+        answer.assert_denied(rule);
+        answer
+    }
+
     /// The statuses of this many equal requests, one after the other.
-    pub(super) async fn statuses<const N: usize>(
-        self,
-        line: &str,
-        fields: &[(&str, &str)],
-    ) -> [u16; N] {
+    pub(super) async fn statuses<const N: usize>(self, line: &str, fields: Fields<'_>) -> [u16; N] {
         let mut statuses = [0; N];
         for status in &mut statuses {
             *status = self.status(line, fields).await;
@@ -80,10 +85,8 @@ impl Answer {
         let status = lines.next().and_then(|line| line.split(' ').nth(1));
         let fields = lines.map(|line| {
             let (name, value) = line.split_once(": ").expect("a field");
-            (
-                name.parse::<HeaderName>().expect("a name"),
-                value.parse::<HeaderValue>().expect("a value"),
-            )
+            let name: HeaderName = name.parse().expect("a name");
+            (name, HeaderValue::from_str(value).expect("a value"))
         });
         Self {
             status: status.and_then(|it| it.parse().ok()).expect("a status"),
@@ -97,9 +100,13 @@ impl Answer {
         value.map_or("", |value| value.to_str().expect("printable"))
     }
 
+    pub(super) fn assert_status(&self, status: u16) {
+        assert_eq!(self.status, status, "{}", self.text);
+    }
+
     /// Denied by this rule, which a client may ask again within a minute.
     pub(super) fn assert_denied(&self, rule: &str) {
-        assert_eq!(self.status, 429, "{}", self.text);
+        self.assert_status(429);
         let wait: u64 = self.field("retry-after").parse().expect("seconds");
         assert!((1..=60).contains(&wait), "{wait}");
         let expected = format!("\"{rule}\";r=0;t={wait}");

@@ -4,24 +4,18 @@ use super::*;
 
 #[tokio::test]
 async fn change_limits_while_running() -> Outcome {
-    let redis = Redis::start();
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("limits.toml");
-    std::fs::write(&file, "[rules.api]\nmax-count = 1\nwindow = '1m'\n")?;
-    let limits = Limits::from_file(&file)?.store(store_on(&redis).await);
-    limits.watch(&file)?;
-    let client = serve(limited(limits.layer("api"))).await;
+    let rule = |max| format!("[rules.api]\nmax-count = {max}\nwindow = '1m'\n");
+    let file = LimitsFile::new(rule(1));
+    let (client, limits, _redis) = limiting(file.limits(), "api").await;
+    limits.watch(&file.path)?;
 
     assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
-    std::fs::write(&file, "[rules.api]\nmax-count = 3\nwindow = '1m'\n")?;
-    let began = Instant::now();
-    while client.status("GET /", &[]).await == 429 {
-        assert!(began.elapsed() < BOUND, "{:?}", limits.status());
-        sleep(Duration::from_millis(50)).await;
-    }
-    std::fs::write(&file, "[rules.api]\nmax-count = -1\nwindow = '1m'\n")?;
+    file.write(rule(3));
+    let applies = async || client.status("GET /", &[]).await == 200;
+    eventually("the new rule applies", applies).await;
+    file.write(rule(-1));
     // What the watcher does by itself, a little later.
-    assert!(limits.reload(&file).is_err());
+    assert!(limits.reload(&file.path).is_err());
     let error = limits.status().error.expect("a mistake").to_string();
     assert!(error.contains("limits.toml:2"), "{error}");
     assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
@@ -29,9 +23,8 @@ async fn change_limits_while_running() -> Outcome {
 }
 
 #[tokio::test]
-async fn dry_run() -> Outcome {
-    let redis = Redis::start();
-    let limits = Limits::from_toml(
+async fn dry_run() {
+    let limits = of_toml(
         r#"
         [rules.export]
         max-count = 1
@@ -45,20 +38,16 @@ async fn dry_run() -> Outcome {
         max-count = 1
         window = "1m"
         "#,
-    )?
-    .store(store_on(&redis).await);
-    let export = serve(limited(limits.layer("export"))).await;
+    );
+    let (export, limits, _redis) = limiting(limits, "export").await;
     assert_eq!(export.statuses("GET /", &[]).await, [200; 4]);
     let api = serve(limited(limits.layer("api"))).await;
     assert_eq!(api.statuses("GET /", &[]).await, [200, 200, 200, 429]);
 
-    let snapshot = limits.snapshot();
-    let export = snapshot.rule("export").expect("a rule");
+    let [export, api] = ["export", "api"].map(|rule| crate::counted(&limits, rule));
     assert_eq!(export.decisions(DecisionOutcome::ShadowDenied), 3);
-    let api = snapshot.rule("api").expect("a rule");
     assert_eq!(api.decisions(DecisionOutcome::Denied), 1);
     assert_eq!(api.shadow_denials[0].1, 3);
-    Ok(())
 }
 
 /// A process with the page shows whom it denied, and another one obeys.
@@ -90,29 +79,27 @@ async fn see_who_is_limited_and_let_this_customer_through() {
         ("content-type", "application/json"),
         ("x-tidegate", "1"),
     ];
-    let (alice, began) = ([("x-user", "alice")], Instant::now());
-    let row = loop {
+    let alice = [("x-user", "alice")];
+    let rows = async || {
         client.status("GET /", &alice).await;
         let view = client.send("GET /limits/api/limited", &fields, "").await;
         let view: Value = serde_json::from_str(&view.text).expect("JSON");
-        if let Some(row) = view["rows"].get(0) {
-            break row.clone();
-        }
-        assert!(began.elapsed() < BOUND, "{view}");
-        sleep(Duration::from_millis(50)).await;
+        view["rows"].clone()
     };
+    eventually("a row", async || rows().await[0].is_object()).await;
+    let row = &rows().await[0];
     assert_eq!(row["key"], "alice");
     assert_eq!(without_page.status("GET /", &alice).await, 429);
 
     let body = json!({"rule": "search", "row": row["row"], "seconds": 60}).to_string();
     let let_through = "POST /limits/api/let-through";
-    let answer = client.send(let_through, &fields, &body).await;
-    assert_eq!(answer.status, 200, "{}", answer.text);
+    client
+        .send(let_through, &fields, &body)
+        .await
+        .assert_status(200);
     assert_eq!(client.status("GET /", &alice).await, 200);
-    while without_page.status("GET /", &alice).await == 429 {
-        assert!(began.elapsed() < BOUND, "not let through");
-        sleep(Duration::from_millis(50)).await;
-    }
+    let obeys = async || without_page.status("GET /", &alice).await == 200;
+    eventually("the other process lets through", obeys).await;
 }
 
 /// By another process than the one that counted, as a tool for the support does it.
@@ -126,11 +113,7 @@ async fn unblock_a_customer() -> Outcome {
 
     let limits = process();
     let customer: IpAddr = "127.0.0.1".parse()?;
-    let left = limits
-        .peek("login", customer)
-        .await?
-        .map(|decision| decision.remaining());
-    assert_eq!(left, Some(0));
+    assert_eq!(left(&limits, "login", customer).await, 0);
     assert!(limits.reset("login", customer).await?, "there was a count");
     assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
     Ok(())
@@ -140,14 +123,13 @@ async fn unblock_a_customer() -> Outcome {
 #[cfg(debug_assertions)]
 #[tokio::test(start_paused = true)]
 async fn tests_with_a_paused_clock() {
-    let limited = RateLimitLayer::new("export", Duration::from_secs(60), 1);
+    let limited = RateLimitLayer::new("export", WINDOW, 1);
     let app = Router::new().route("/export", get(async || "report").layer(limited));
     let client = serve(app).await;
 
     assert_eq!(client.status("GET /export", &[]).await, 200);
-    let denied = client.send("GET /export", &[], "").await;
-    denied.assert_denied("export");
+    let denied = client.denied("GET /export", &[], "export").await;
     assert_eq!(denied.field("retry-after"), "60");
-    tokio::time::advance(MINUTE).await;
+    advance(WINDOW).await;
     assert_eq!(client.status("GET /export", &[]).await, 200);
 }

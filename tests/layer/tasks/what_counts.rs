@@ -12,7 +12,7 @@ async fn with_health_checks(limits: &Limits) -> client::Client {
 }
 
 #[tokio::test]
-async fn skip_health_checks() -> Outcome {
+async fn skip_health_checks() {
     let file = "
         exempt = { paths = ['/healthz'], methods = ['OPTIONS'] }
         [rules.api]
@@ -22,9 +22,8 @@ async fn skip_health_checks() -> Outcome {
     let in_code = Limits::new([per_minute("api", 1)])
         .exempt(|head| head.uri.path() == "/healthz")
         .exempt(|head| head.method == http::Method::OPTIONS);
-    for limits in [Limits::from_toml(file)?, in_code] {
-        let redis = Redis::start();
-        let limits = limits.store(store_on(&redis).await);
+    for limits in [of_toml(file), in_code] {
+        let (limits, _redis) = on_redis(limits).await;
         let client = with_health_checks(&limits).await;
         assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
         let healthy = client.send("GET /healthz", &[], "").await;
@@ -33,7 +32,6 @@ async fn skip_health_checks() -> Outcome {
         assert_eq!(client.statuses("OPTIONS /", &[]).await, [405, 405]);
         assert_eq!(counted(&limits, "api"), (1, 1));
     }
-    Ok(())
 }
 
 #[tokio::test]
@@ -49,10 +47,8 @@ async fn allow_the_network_of_the_office() -> Outcome {
     let client = ClientIp::behind(["127.0.0.0/8".parse()?]);
     let in_code = Limits::new([per_minute("api", 1)])
         .exempt(move |head| client.address(head).is_ok_and(|ip| office.contains(&ip)));
-    for limits in [Limits::from_toml(file)?, in_code] {
-        let redis = Redis::start();
-        let limits = limits.store(store_on(&redis).await);
-        let client = serve(limited(limits.layer("api"))).await;
+    for limits in [of_toml(file), in_code] {
+        let (client, limits, _redis) = limiting(limits, "api").await;
         let office = [("x-forwarded-for", "192.0.2.7")];
         assert_eq!(client.statuses("GET /", &office).await, [200; 3]);
         // Whoever only says so is not of the office.
@@ -65,24 +61,16 @@ async fn allow_the_network_of_the_office() -> Outcome {
 
 #[tokio::test]
 async fn a_json_error_of_your_own() -> Outcome {
-    let redis = Redis::start();
-    let limits = Limits::new([per_minute("api", 1)])
-        .store(store_on(&redis).await)
-        .degrade_fn(async |denied| {
-            let wait = denied.decision.retry_after().unwrap_or_default();
-            let seconds = wait.as_secs_f64().ceil();
-            let error = format!(r#"{{"error":"too many requests","again_in":{seconds}}}"#);
-            (
-                StatusCode::TOO_MANY_REQUESTS,
-                [("content-type", "application/json")],
-                error,
-            )
-        });
-    let client = serve(limited(limits.layer("api"))).await;
+    let limits = Limits::new([per_minute("api", 1)]).degrade_fn(async |denied| {
+        let wait = denied.decision.retry_after().unwrap_or_default();
+        let seconds = wait.as_secs_f64().ceil();
+        let error = format!(r#"{{"error":"too many requests","again_in":{seconds}}}"#);
+        (DENIED, [("content-type", "application/json")], error)
+    });
+    let (client, limits, _redis) = limiting(limits, "api").await;
 
     assert_eq!(client.status("GET /", &[]).await, 200);
-    let denied = client.send("GET /", &[], "").await;
-    denied.assert_denied("api");
+    let denied = client.denied("GET /", &[], "api").await;
     assert_eq!(denied.field("content-type"), "application/json");
     let error: serde_json::Value = serde_json::from_str(&denied.text)?;
     assert_eq!(error["error"], "too many requests");
@@ -92,7 +80,7 @@ async fn a_json_error_of_your_own() -> Outcome {
 }
 
 #[tokio::test]
-async fn only_failed_logins() -> Outcome {
+async fn only_failed_logins() {
     async fn password_is_right(password: &str) -> bool {
         password == "swordfish"
     }
@@ -109,8 +97,7 @@ async fn only_failed_logins() -> Outcome {
         charges.of("by-hand").refund().await.ok();
         StatusCode::OK
     }
-    let redis = Redis::start();
-    let limits = Limits::from_toml(
+    let limits = of_toml(
         r#"
         [rules.login]
         max-count = 5
@@ -123,31 +110,29 @@ async fn only_failed_logins() -> Outcome {
         window = "1m"
         key = "peer-ip"
         "#,
-    )?
-    .store(store_on(&redis).await);
+    );
+    let (limits, _redis) = on_redis(limits).await;
+    let by_hand = post(login_by_hand).layer(limits.layer("by-hand"));
     let app = Router::new()
         .route("/login", post(login).layer(limits.layer("login")))
-        .route(
-            "/by-hand",
-            post(login_by_hand).layer(limits.layer("by-hand")),
-        );
+        .route("/by-hand", by_hand);
     let client = serve(app).await;
 
     for rule in ["login", "by-hand"] {
         let line = format!("POST /{rule}");
         for _ in 0..7 {
-            assert_eq!(client.send(&line, &[], "swordfish").await.status, 200);
-            assert!(limits.flush(BOUND).await);
+            client
+                .send(&line, &[], "swordfish")
+                .await
+                .assert_status(200);
+            assert!(limits.flush(PATIENT).await);
         }
         assert_eq!(client.statuses(&line, &[]).await, [401; 5]);
-        client
-            .send(&line, &[], "swordfish")
-            .await
-            .assert_denied(rule);
+        let denied = client.send(&line, &[], "swordfish").await;
+        denied.assert_denied(rule);
         assert_eq!(counted(&limits, rule), (12, 1));
-        assert_eq!(limits.snapshot().rule(rule).expect("a rule").refunds, 7);
+        assert_eq!(crate::counted(&limits, rule).refunds, 7);
     }
-    Ok(())
 }
 
 #[tokio::test]
@@ -157,9 +142,8 @@ async fn tokens_that_are_known_afterwards() -> Outcome {
         charges.of("tokens").settle(used).await.ok();
         format!("{used} tokens")
     }
-    let redis = Redis::start();
-    let limits = Limits::new([per_minute("tokens", 10_000).with_key(Header::new("x-user"))])
-        .store(store_on(&redis).await);
+    let rule = per_minute("tokens", 10_000).with_key(Header::new("x-user"));
+    let (limits, _redis) = on_redis(Limits::new([rule])).await;
     let layer = limits.layer("tokens").cost(|_| 4_000);
     let client = serve(Router::new().route("/", post(ask).layer(layer))).await;
 
@@ -169,21 +153,15 @@ async fn tokens_that_are_known_afterwards() -> Outcome {
         assert_eq!(answer.text, format!("{used} tokens"));
     }
     let key = Header::new("x-user").key("alice");
-    let left = limits.peek("tokens", key).await?;
-    assert_eq!(left.map(|decision| decision.remaining()), Some(4_000));
+    assert_eq!(left(&limits, "tokens", key).await, 4_000);
     // As many as that may be reserved, and not one more.
     assert_eq!(client.send("POST /", &alice, "1").await.status, 200);
     assert_eq!(client.send("POST /", &alice, "1").await.status, 429);
 
     let admitted = limits.check("tokens", "bob").cost(4_000).await?;
-    let settled = admitted
-        .charge
-        .expect("it was charged")
-        .settle(1_500)
-        .await?;
-    assert_eq!(settled.given_back, 2_500);
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("tokens").expect("a rule");
+    let charge = admitted.charge.expect("it was charged");
+    assert_eq!(charge.settle(1_500).await?.given_back, 2_500);
+    let counted = crate::counted(&limits, "tokens");
     assert_eq!(counted.units - counted.refunded_units, 6_001 + 1_500);
     Ok(())
 }
