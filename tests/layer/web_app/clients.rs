@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kit::Redis;
+use kit::{PATIENT, Redis};
 use serde_json::Value;
 
 use super::app::App;
@@ -37,7 +37,7 @@ fn rule_with(app: &App, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value
         if let Some(rule) = rule.as_ref().filter(|rule| is_wanted(rule)) {
             return rule.clone();
         }
-        assert!(started.elapsed() < Duration::from_secs(10), "{rule:#?}");
+        assert!(started.elapsed() < PATIENT, "{rule:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -172,7 +172,7 @@ fn an_added_rule_has_a_route() {
     std::fs::write(&file, format!("{one}{}", one.replace("one", "two"))).expect("is written");
     let started = Instant::now();
     while app.status("/two") == 404 {
-        assert!(started.elapsed() < Duration::from_secs(10), "no route");
+        assert!(started.elapsed() < PATIENT, "no route");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!([app.status("/one"), app.status("/two")], [429, 429]);
@@ -181,6 +181,7 @@ fn an_added_rule_has_a_route() {
 #[test]
 fn a_flood_of_looks_takes_no_decision_away() {
     let app = App::start(&[]);
+    let began = Instant::now();
     let decided = std::thread::scope(|scope| {
         for path in ["/status", "/metrics", "/", "/limits/api/now"] {
             let app = &app;
@@ -193,9 +194,11 @@ fn a_flood_of_looks_takes_no_decision_away() {
         (0..50).map(|_| ask()).collect::<Vec<_>>()
     });
     let allowed = decided.iter().filter(|(status, _)| *status == 200);
-    assert!((5..=10).contains(&allowed.count()), "{decided:?}");
+    // Five in ten seconds.
+    let most = 5 * (began.elapsed().as_secs() as usize / 10 + 1);
+    assert!((5..=most).contains(&allowed.count()), "{decided:?}");
     let slowest = decided.iter().map(|(_, took)| *took).max();
-    assert!(slowest < Some(Duration::from_secs(10)), "{slowest:?}");
+    assert!(slowest < Some(PATIENT), "{slowest:?}");
 }
 
 /// Clients that ask and ask and never read an answer cost the others nothing.
@@ -215,11 +218,7 @@ fn clients_that_never_read() {
     let started = Instant::now();
     assert_eq!(app.status("/getId"), 200);
     assert_eq!(app.status("/healthz"), 200);
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < PATIENT, "{:?}", started.elapsed());
     let memory = app.memory();
     assert!(memory < 256 * 1024, "{memory} kB");
     let (code, took) = app.stop("-TERM");
