@@ -23,6 +23,10 @@ impl App {
         Self { limits, router }
     }
 
+    fn open(rule: Rule) -> Self {
+        Self::of(Limits::new([rule]), open)
+    }
+
     async fn call(&self, user: &str, address: &str) -> StatusCode {
         call(&self.router, user, address).await.status()
     }
@@ -101,7 +105,7 @@ fn open(page: Page) -> Page {
 /// Denied are the subjects that have no room, each by itself, also those that are hidden.
 #[tokio::test(start_paused = true)]
 async fn rows_are_of_the_subjects_that_denied() {
-    let app = App::of(Limits::new([rule()]), open);
+    let app = App::open(rule());
     sleep(millis(1_100)).await;
     for _ in 0..3 {
         app.call("alice", "here").await;
@@ -133,7 +137,7 @@ async fn rows_are_of_the_subjects_that_denied() {
 async fn a_row_ends_with_the_limit_of_its_subject() {
     let subjects = [user(quota(2, 200 * SECOND)), everyone(2)];
     let rule = Rule::joint("api", subjects).expect("a rule");
-    let app = App::of(Limits::new([rule]), open);
+    let app = App::open(rule);
     sleep(millis(1_100)).await;
     for _ in 0..3 {
         app.call("alice", "").await;
@@ -193,7 +197,7 @@ async fn a_row_is_helped_by_its_hash() {
 /// It is as if the request had no such key: the others decide, and are charged.
 #[tokio::test(start_paused = true)]
 async fn a_subject_that_is_let_through_is_left_out() {
-    let app = App::of(Limits::new([rule()]), open);
+    let app = App::open(rule());
     for _ in 0..2 {
         app.call("alice", "here").await;
     }
@@ -231,7 +235,7 @@ async fn a_subject_that_is_let_through_is_left_out() {
 /// One blocked subject denies the request, whoever else is let through, and nobody is charged.
 #[tokio::test(start_paused = true)]
 async fn a_subject_that_is_blocked_denies_the_whole() {
-    let app = App::of(Limits::new([rule()]), open);
+    let app = App::open(rule());
     app.set("let-through", "address", "here", 3_600).await;
     app.set("block", "user", "alice", 600).await;
     app.set("block", "user", "carol", 60).await;
@@ -269,7 +273,7 @@ async fn what_waits_is_decided_by_the_others_from_then_on() {
         (&["address"], 20),
         (&["user", "address"], 6),
     ] {
-        let app = App::of(Limits::new([rule.clone()]), open);
+        let app = App::open(rule.clone());
         assert_eq!(app.call("alice", "here").await, OK);
         let began = Instant::now();
         let waits = async {
@@ -341,7 +345,7 @@ async fn one_key_has_the_quotas_of_its_plan() {
     let plan = plan.map(|policy| policy.of_subject("user"));
     let plan = Quotas::with_policies(plan).expect("quotas");
     let rule = rule().with_plan("pro", plan).expect("a plan");
-    let app = App::of(Limits::new([rule]), open);
+    let app = App::open(rule);
     sleep(millis(1_100)).await;
     let check = app.limits.check("api", keys("alice", "here"));
     check.cost(50).plan("pro").await.expect("room");

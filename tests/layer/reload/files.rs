@@ -69,8 +69,7 @@ async fn deleted_and_back() {
     assert!(since.is_some());
 
     // As it was: nothing is applied, and the error is over.
-    service.write(rules(5));
-    settle().await;
+    service.apply(rules(5)).await;
     assert_eq!((service.version(), service.error()), (1, String::new()));
 
     remove(&service.file);
@@ -171,8 +170,7 @@ async fn empty() {
         assert_eq!(service.limits.status().failures, 2 * at);
     }
     // This says what it means.
-    service.write("enabled = false");
-    settle().await;
+    service.apply("enabled = false").await;
     assert_eq!(quota(&service.app, "/getId").await, None);
     assert_eq!(service.error(), "");
     service.check_applies(7).await;
@@ -192,8 +190,7 @@ async fn broken_and_mended() {
     service.check_refused(5, max_count).await;
 
     // Back to what is in force: nothing is applied, and the failure is over.
-    service.write(rules(5));
-    settle().await;
+    service.apply(rules(5)).await;
     let status = service.limits.status();
     let failure = (status.error, status.failing_since);
     assert_eq!((status.version, failure), (1, (None, None)));

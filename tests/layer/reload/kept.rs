@@ -12,8 +12,7 @@ fn only(path: &str, max: u64) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_rule_in_use_stays_and_is_listed() {
     let service = Service::watched().await;
-    service.write(only("search", 7));
-    settle().await;
+    service.apply(only("search", 7)).await;
     // As it was.
     service.check_one("/getId", Some(5)).await;
     service.check_one("/search", Some(7)).await;
@@ -25,8 +24,7 @@ async fn a_rule_in_use_stays_and_is_listed() {
     assert!(service.limits.paths_without_rule().is_empty());
 
     // It stays through further changes.
-    service.write(only("other", 3));
-    settle().await;
+    service.apply(only("other", 3)).await;
     service.check_one("/getId", Some(5)).await;
     service.check_one("/search", Some(7)).await;
     assert_eq!(service.limits.status().kept_rules, ["getId", "search"]);
@@ -39,16 +37,14 @@ async fn a_rule_in_use_stays_and_is_listed() {
 async fn a_rule_is_switched_off_in_its_table() {
     let service = Service::watched().await;
     let off = rules(7).replacen("window", "enabled = false\nwindow", 1);
-    service.write(&off);
-    settle().await;
+    service.apply(&off).await;
     service.check_one("/getId", None).await;
     service.check_one("/search", Some(7)).await;
     let status = service.limits.status();
     assert!(status.kept_rules.is_empty() && service.limits.paths_without_rule().is_empty());
 
     // Gone from the file, it stays what it was: switched off.
-    service.write(only("search", 9));
-    settle().await;
+    service.apply(only("search", 9)).await;
     service.check_one("/getId", None).await;
     assert_eq!(service.limits.status().kept_rules, ["getId"]);
 
@@ -138,8 +134,7 @@ async fn rules_that_code_replaced_stay_until_the_file_changes() {
     let status = service.limits.status();
     assert_eq!((status.version, status.content_hash), (2, None));
 
-    service.write(rules(7));
-    settle().await;
+    service.apply(rules(7)).await;
     service.check(7).await;
     assert_eq!(service.version(), 3);
 }
@@ -150,8 +145,7 @@ async fn counts_stay() {
     let service = Service::watched().await;
     let before = statuses(&service.app, "/getId", "", 6).await;
     assert_eq!(before, [200, 200, 200, 200, 200, 429]);
-    service.write(rules(6));
-    settle().await;
+    service.apply(rules(6)).await;
     assert_eq!(statuses(&service.app, "/getId", "", 2).await, [200, 429]);
 }
 
@@ -168,8 +162,7 @@ async fn what_the_log_says() {
     let service = Service::watched().await;
     assert!(log.lines().is_empty(), "nothing has changed");
 
-    service.write(rules(7));
-    settle().await;
+    service.apply(rules(7)).await;
     let hash = service.limits.status().content_hash.expect("of the file");
     one_line(&["INFO", "limits.toml", "version=2", &hash]);
 
@@ -178,8 +171,7 @@ async fn what_the_log_says() {
         settle().await;
     }
     one_line(&["WARN", "limits.toml:1: rules.a: no quota", "stay"]);
-    service.write(rules(7));
-    settle().await;
+    service.apply(rules(7)).await;
     one_line(&["INFO", "limits.toml", "in force again"]);
 
     service.write(only("search", 9));

@@ -95,10 +95,15 @@ impl Service {
         self.limits.reload(&self.file).expect("valid");
     }
 
+    /// Writes a text, and waits until it applies if it ever does.
+    async fn apply(&self, text: impl AsRef<[u8]>) {
+        self.write(text);
+        settle().await;
+    }
+
     /// Writes new rules of this maximum, and checks that they apply in time.
     async fn check_applies(&self, max: u64) {
-        self.write(rules(max));
-        settle().await;
+        self.apply(rules(max)).await;
         self.check(max).await;
     }
 

@@ -47,8 +47,7 @@ async fn the_next_watch_replaces_it() {
     assert_eq!(tasks(), 1);
     service.check(7).await;
     assert_eq!(service.limits.status().watched.as_deref(), Some(&*other));
-    service.write(rules(3));
-    settle().await;
+    service.apply(rules(3)).await;
     service.check(7).await;
     assert_eq!(service.error(), "");
 }
@@ -79,8 +78,7 @@ async fn a_reload_beside_the_watch() {
     assert_eq!((service.version(), service.limits.status().reloads), (2, 1));
     service.write("[rules.a]");
     service.limits.reload(&service.file).expect_err("no quota");
-    service.write(rules(7));
-    settle().await;
+    service.apply(rules(7)).await;
     assert_eq!(service.error(), "", "it is as it was");
 }
 

@@ -51,8 +51,9 @@ async fn two_halves_within_200_ms() {
 async fn what_parses_and_stays_is_an_edit() {
     let service = Service::watched().await;
     let text = rules(7);
-    service.write(&text[..text.find("[rules.unused]").expect("is there")]);
-    settle().await;
+    service
+        .apply(&text[..text.find("[rules.unused]").expect("is there")])
+        .await;
     assert_eq!(maxima(&service), [Some(7), Some(7), None]);
 }
 
