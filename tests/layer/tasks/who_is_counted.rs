@@ -193,10 +193,8 @@ async fn limits_of_tenants_from_a_table() {
 
     let acme = [("x-tenant", "acme")];
     assert_eq!(client.statuses("GET /", &acme).await, [200, 429]);
-    let of_acme = quotas([Quota::per_minute(3)]);
-    let mut known = table.write().expect("no panic");
-    known.insert("acme".to_owned(), of_acme);
-    drop(known);
+    let of_acme = ("acme".to_owned(), quotas([Quota::per_minute(3)]));
+    table.write().expect("no panic").extend([of_acme]);
     assert_eq!(client.statuses("GET /", &acme).await, [200, 200, 429]);
     // The rule's own quota is for those whom the table does not know.
     let other = [("x-tenant", "other")];
