@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
 use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
 use kit::proxy::Mode;
@@ -430,27 +429,6 @@ async fn a_server_that_has_become_slow_is_reached() {
         "| connecting has become slow: 0.2 s each way | a connection | - | - | {} ms |",
         back.as_millis()
     );
-}
-
-/// Callers that give up, and those that drop their questions, tell nothing about the connection: it
-/// answers others.
-#[tokio::test]
-async fn giving_up_costs_no_connection() {
-    let server = kit::Redis::start();
-    let proxy = kit::proxy::Proxy::start(&server.url).await;
-    let store = store(&proxy.url).await;
-    let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
-    let all = |store: &RedisStore| try_join_all(batch.iter().map(|take| store.take(take)));
-    all(&store).await.expect("decisions");
-    proxy.delay(Duration::ZERO, millis(40));
-    let hasty = store.clone().timeout(millis(5));
-    for _ in 0..30 {
-        let error = all(&hasty).await.expect_err("nobody answers");
-        assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
-        drop(all(&store));
-    }
-    all(&store).await.expect("decisions");
-    assert_eq!(proxy.accepted(), 1, "the connection was well");
 }
 
 /// A connection that is silent for longer than is tolerated gets another one beside it, and is kept

@@ -6,6 +6,7 @@ mod certificates;
 mod cluster;
 mod cluster_faults;
 mod connecting;
+mod giving_up;
 mod lost_flights;
 mod secrets;
 mod sentinel_faults;
