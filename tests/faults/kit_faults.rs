@@ -38,7 +38,6 @@ macro_rules! faults {
 }
 
 faults! {
-    gone: "killed with -9, restarted with its last dump", What::Gone, [Unavailable], unsaved 1;
     loading: "LOADING for a while", What::Loading, [Unavailable], unsaved 1;
     stopped: "SIGSTOP, SIGCONT", What::Stopped, [Timeout];
     // So long that attempts to connect end in time-outs, too.

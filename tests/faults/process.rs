@@ -14,6 +14,18 @@ use crate::run;
 const WHILE: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_restarted_empty() {
+    let mut server = Redis::start();
+    let fault = Fault::at("killed with -9, restarted empty", &server.url).await;
+    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
+    fault.begins();
+    server.kill();
+    fault.lasts(WHILE).await;
+    server.restart();
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_with_a_slow_command() {
     let server = Redis::start();
     let fault = Fault::at("DEBUG SLEEP", &server.url).await;
