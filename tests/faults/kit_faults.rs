@@ -27,7 +27,10 @@ async fn lasts(name: &'static str, what: What, kinds: &[Kind], time: Duration, u
 }
 
 macro_rules! faults {
-    ($($test:ident: $name:literal, $what:expr, $kinds:expr $(, for $time:literal)? $(, unsaved $unsaved:literal)?;)+) => {
+    ($(
+        $test:ident: $name:literal, $what:expr, $kinds:expr
+        $(, for $time:literal)? $(, unsaved $unsaved:literal)?;
+    )+) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
             use Kind::*;

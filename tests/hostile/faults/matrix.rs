@@ -1,5 +1,5 @@
-//! The table. Every call meets every fault; `renew` is a lock's watchdog, which nobody asks: its cell
-//! says what becomes of a lock through a fault that is shorter than the lease.
+//! The table. Every call meets every fault; `renew` is a lock's watchdog, which nobody asks: its
+//! cell says what becomes of a lock through a fault that is shorter than the lease.
 
 use kit::faults::Fault;
 use tidegate::store::StoreErrorKind::*;
@@ -7,8 +7,8 @@ use tidegate::store::StoreErrorKind::*;
 use crate::beside::Beside;
 use crate::cell::Gets;
 
-/// A module for each fault, and in it a test for each call, by what its caller gets. A gap is a cell
-/// that fails, with this in its message: it is no longer one when it passes.
+/// A module for each fault, and in it a test for each call, by what its caller gets. A gap is a
+/// cell that fails, with this in its message: it is no longer one when it passes.
 macro_rules! matrix {
     ($($(#[$doc:meta])* $fault:ident: $what:expr, beside $beside:expr => {
         $($gets:expr $(, gap $gap:literal)? => $($group:ident::$call:ident)+;)+
@@ -84,7 +84,7 @@ matrix! {
         Waits => limiter::acquire lock::lock lock::unlock;
         AnswerOr(&[ReadOnly, Unavailable]) => store::peek store::denied;
         Answer => limiter::available lock::is_locked lock::renew;
-        // Known gap: an error of the whole call is not read as the server's in a call about permits.
+        // Known gap: the error of a whole call about permits is not read as the server's.
         Error(&[ReadOnly, Unavailable]), gap "Err(Protocol)" => store::permit_end
             store::permit_renew;
     }
@@ -247,10 +247,10 @@ mod foreign_values {
     foreign_values! {
         []
         store::take store::denied store::joint store::refund store::owe store::settle
-        store::permit_begin store::permit_end store::reset store::hold store::peek limiter::try_acquire
-        limiter::try_acquire_for limiter::acquire limiter::release limiter::available
-        limiter::set_rate lock::try_lock lock::try_lock_for lock::is_locked lock::force_unlock
-        lock::unlock
+        store::permit_begin store::permit_end store::reset store::hold store::peek
+        limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
+        limiter::available limiter::set_rate lock::try_lock lock::try_lock_for lock::is_locked
+        lock::force_unlock lock::unlock
     }
 
     // Known gap: as above, the value has an expiry afterwards.
