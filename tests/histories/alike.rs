@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use kit::steps::{BEGINNING, Broken, Seen, Setup, Theme, any_of, check, number_of_histories};
+use kit::steps::{
+    BEGINNING, Broken, History, Seen, Setup, Theme, any_of, check, number_of_histories,
+};
 use kit::{PATIENT, Redis, store_on};
 use proptest::prelude::*;
 use tidegate::rule::Share;
@@ -14,12 +16,39 @@ use tidegate::{Algorithm, MemoryStore, RedisStore, Resilient, Store};
 use tokio::runtime::Runtime;
 
 use crate::reference::{Outcome, Played, play, story};
-use crate::targets::{Checks, Http, KEPT, StoreTarget, Target, compare};
+use crate::targets::{Checks, Http, KEPT, StoreTarget, compare};
 
 kit::for_each_algorithm!(one_subject, several_subjects, held_keys, over_http);
 
 /// So many histories run at once, so that their calls share round trips.
 const AT_ONCE: u64 = 64;
+
+/// What a target keeps its counts in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Base {
+    Memory,
+    Redis,
+    WrappedMemory,
+    WrappedRedis,
+}
+
+/// A target.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum On {
+    Store(Base),
+    Checks(Base),
+    Layer(Base),
+}
+
+/// No two of them have the same server.
+pub(crate) const ALL: [On; 6] = [
+    On::Store(Base::Memory),
+    On::Store(Base::Redis),
+    On::Store(Base::WrappedMemory),
+    On::Store(Base::WrappedRedis),
+    On::Checks(Base::Memory),
+    On::Checks(Base::Redis),
+];
 
 /// What plays with the pure functions, on servers of its own.
 pub(crate) struct Targets {
@@ -50,69 +79,81 @@ impl Targets {
         }
     }
 
+    /// What a target has below it: memory or one of the servers, perhaps in wrappers.
+    fn store(&self, base: Base, at: usize) -> impl FnOnce(ManualClock) -> Arc<dyn Store> {
+        let redis = self.redis[at % 3].clone();
+        move |clock| {
+            let store: Arc<dyn Store> = match base {
+                Base::Memory | Base::WrappedMemory => {
+                    Arc::new(MemoryStore::new().clock(clock.clone()))
+                }
+                Base::Redis | Base::WrappedRedis => Arc::new(redis.clock(clock.clone())),
+            };
+            match base {
+                Base::Memory | Base::Redis => store,
+                Base::WrappedMemory | Base::WrappedRedis => wrapped(store, clock),
+            }
+        }
+    }
+
     /// A history that is played as often as it was too slow to fail: Redis forgets keys by the real
-    /// time, whatever the history's clock shows.
-    pub(crate) async fn play_in_time(&self, setup: &Setup, play: impl Fn() -> Outcome) -> Outcome {
+    /// time, whatever the history's clock shows. It has been played once, outside of the runtime,
+    /// whose connections need its thread.
+    pub(crate) async fn play_in_time(
+        &self,
+        setup: &Setup,
+        on: &[On],
+        mut outcome: Outcome,
+        play: impl Fn() -> Outcome,
+    ) -> Outcome {
         loop {
-            let (began, mut outcome) = (Instant::now(), play());
+            let began = Instant::now();
             if outcome.result.is_ok() {
-                outcome.result = self.compare(setup, &outcome.played).await;
+                outcome.result = self.compare(setup, on, &outcome.played).await;
             }
             if outcome.result.is_ok() || began.elapsed() < KEPT {
                 return outcome;
             }
+            outcome = play();
         }
     }
 
-    /// Of thousands of steps, with the stores alone.
-    async fn compare(&self, setup: &Setup, played: &[Played]) -> Result<(), Broken> {
-        let memory = |clock| -> Arc<dyn Store> { Arc::new(MemoryStore::new().clock(clock)) };
-        let redis = |at: usize| {
-            let store = self.redis[at].clone();
-            move |clock| -> Arc<dyn Store> { Arc::new(store.clone().clock(clock)) }
-        };
-        let around = |clock: ManualClock, make: &dyn Fn(ManualClock) -> Arc<dyn Store>| {
-            wrapped(make(clock.clone()), clock)
-        };
-        let targets = [
-            StoreTarget::new("memory", memory),
-            StoreTarget::new("redis", redis(0)),
-            StoreTarget::new("wrapped memory", |clock| around(clock, &memory)),
-            StoreTarget::new("wrapped redis", |clock| around(clock, &redis(1))),
-        ];
-        let is_long = played.len() > 1_000;
-        let number = if is_long { 2 } else { targets.len() };
-        for target in targets.into_iter().take(number) {
-            with(target, &self.steps, setup, played).await?;
-        }
-        if is_long {
-            return Ok(());
-        }
-        let targets = [
-            Checks::new("checks in memory", memory),
-            Checks::new("checks in redis", redis(2)),
-        ];
-        for target in targets {
-            with(target, &self.steps, setup, played).await?;
+    /// So many histories at once.
+    fn play(
+        &self,
+        histories: &[History],
+        on: impl Fn(usize) -> Vec<On>,
+        seen: &Seen,
+    ) -> Vec<Result<(), Broken>> {
+        let played: Vec<_> = histories.iter().map(|it| play(it, seen)).collect();
+        let all = played.into_iter().zip(histories).enumerate();
+        let all = all.map(async |(at, (outcome, history))| {
+            let (setup, on, again) = (&history.setup, on(at), || play(history, seen));
+            self.play_in_time(setup, &on, outcome, again).await.result
+        });
+        self.runtime.block_on(join_all(all))
+    }
+
+    async fn compare(&self, setup: &Setup, on: &[On], played: &[Played]) -> Result<(), Broken> {
+        for (at, on) in on.iter().enumerate() {
+            let (On::Store(base) | On::Checks(base) | On::Layer(base)) = *on;
+            let (name, store) = (format!("{on:?}"), self.store(base, at));
+            let compared = match on {
+                On::Store(_) => compare(&mut StoreTarget::new(name, store), played).await,
+                On::Checks(_) => compare(&mut Checks::new(name, store), played).await,
+                On::Layer(_) => compare(&mut Http::new(name, store), played).await,
+            };
+            match compared {
+                Ok((number, left_out)) => {
+                    let (all, out) = self.steps.get();
+                    self.steps.set((all + number, out + left_out));
+                }
+                Err((at, broken)) => {
+                    return Err(format!("{broken}{}", story(setup, &played[..=at])));
+                }
+            }
         }
         Ok(())
-    }
-}
-
-/// Compares, and counts the steps that were played, and those that were left out.
-async fn with(
-    mut target: impl Target,
-    steps: &Cell<(u64, u64)>,
-    setup: &Setup,
-    played: &[Played],
-) -> Result<(), Broken> {
-    match compare(&mut target, played).await {
-        Ok((number, left_out)) => {
-            let (all, out) = steps.get();
-            steps.set((all + number, out + left_out));
-            Ok(())
-        }
-        Err((at, broken)) => Err(format!("{broken}{}", story(setup, &played[..=at]))),
     }
 }
 
@@ -121,11 +162,7 @@ fn all_alike(algorithm: Algorithm, own: u64, themes: &[(u32, Theme)]) -> Seen {
     let (seen, targets) = (Seen::default(), Targets::start());
     let histories = any_of(algorithm, themes, Just(BEGINNING));
     check(number_of_histories(own), AT_ONCE, &histories, |histories| {
-        let all = histories.iter().map(async |history| {
-            let play = || play(history, &seen);
-            targets.play_in_time(&history.setup, play).await.result
-        });
-        targets.runtime.block_on(join_all(all))
+        targets.play(histories, |_| ALL.to_vec(), &seen)
     });
     let (number, left_out) = targets.steps.get();
     println!("{number} steps, and {left_out} that a target lacks: {seen:?}");
@@ -169,7 +206,7 @@ fn held_keys(algorithm: Algorithm) {
 
 /// So does a layer, whose handlers overlap, fail, and use more or less than they reserved.
 fn over_http(algorithm: Algorithm) {
-    let (seen, steps) = (Seen::default(), Cell::new((0, 0)));
+    let (seen, targets) = (Seen::default(), Targets::start());
     let themes = [
         (4, Theme::Plain),
         (1, Theme::Owed),
@@ -178,18 +215,17 @@ fn over_http(algorithm: Algorithm) {
         (1, Theme::Given),
         (2, Theme::Mixed),
     ];
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build().expect("a runtime");
     let histories = any_of(algorithm, &themes, Just(BEGINNING));
+    let bases = [
+        Base::Memory,
+        Base::Redis,
+        Base::WrappedMemory,
+        Base::WrappedRedis,
+    ];
     check(number_of_histories(200), 8, &histories, |histories| {
-        let all = histories.iter().map(async |history| {
-            let Outcome { played, result, .. } = play(history, &seen);
-            result?;
-            with(Http::new(), &steps, &history.setup, &played).await
-        });
-        runtime.block_on(join_all(all))
+        targets.play(histories, |at| vec![On::Layer(bases[at % 4])], &seen)
     });
-    let (number, left_out) = steps.get();
+    let (number, left_out) = targets.steps.get();
     println!("{number} steps, and {left_out} that it lacks: {seen:?}");
     assert!(number > 3 * left_out, "{number} of {left_out}");
     seen.expect(160, "changes of the plan");

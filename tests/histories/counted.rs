@@ -115,7 +115,19 @@ impl Counted {
         self.is_untraced |= self.last.as_ref().is_some_and(|last| last != terms);
         self.is_untraced |= terms.lease > 0 || terms.counted.len() > terms.own.len();
         self.afresh(now, take, cost, seen)?;
+        let before = self.would(now, take, 0);
         let decision = self.count.take(config, now, quotas, cost);
+        for (before, after) in before.quotas().iter().zip(decision.quotas()) {
+            let expected = match decision.receipt() {
+                Some(_) => before.remaining().checked_sub(cost),
+                None => Some(before.remaining()),
+            };
+            let after = after.remaining();
+            ensure!(
+                expected == Some(after),
+                "{after} remain, not {expected:?}: {decision:?}"
+            );
+        }
         let verdict = self.ledger.check_verdict(now, terms, cost, &decision);
         verdict.map_err(|broken| format!("{broken}: {decision:?}"))?;
         let counted = terms
@@ -171,6 +183,12 @@ impl Counted {
                 Some(number)
             }
         };
+        // What is told is how it stands then.
+        let look = self.would(now, take, 0);
+        for (told, found) in decision.quotas().iter().zip(look.quotas()) {
+            let [told, found] = [told, found].map(|it| (it.remaining(), it.reset_after()));
+            ensure!(told == found, "{told:?} are told, but it is {found:?}");
+        }
         let remaining = self.ledger.check_remaining(now, terms, &decision);
         remaining.map_err(|broken| format!("{broken}: {decision:?}"))?;
         self.nobody_refills(now, terms, take, number.is_some(), seen)?;

@@ -10,7 +10,7 @@ use tidegate::algorithm::Count;
 use tidegate::decision::Verdict;
 use tidegate::{Algorithm, Quota};
 
-use crate::alike::Targets;
+use crate::alike::{ALL, Base, On, Targets};
 use crate::reference::{Fact, Outcome, Reference};
 
 /// What happens, plainly.
@@ -44,16 +44,17 @@ fn of(algorithm: Algorithm, quotas: &[Quota]) -> Spec {
 }
 
 /// Plays it on all targets, and returns the verdicts of its takes.
-fn play_alike(targets: &Targets, first: Spec, steps: &[Do], has_laws: bool) -> Vec<Verdict> {
+fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Verdict> {
     let setup = Setup {
         theme: Theme::Mixed,
         specs: vec![first],
         start: BEGINNING,
     };
     let seen = Seen::default();
-    let outcome = targets.runtime.block_on(targets.play_in_time(&setup, || {
+    let play = || {
         let mut reference = Reference::new(&setup, &seen);
-        reference.has_laws = has_laws;
+        // Of thousands of steps laws take long.
+        reference.has_laws = steps.len() < 1_000;
         let result = steps.iter().try_for_each(|step| match step {
             Do::Wait(micros) => {
                 reference.now += micros;
@@ -72,7 +73,9 @@ fn play_alike(targets: &Targets, first: Spec, steps: &[Do], has_laws: bool) -> V
             Do::Rule(spec) => reference.change(spec),
         });
         reference.end(result)
-    }));
+    };
+    let outcome = targets.play_in_time(&setup, on, play(), play);
+    let outcome = targets.runtime.block_on(outcome);
     let Outcome { played, result, .. } = outcome;
     result.unwrap_or_else(|broken| panic!("{broken}"));
     let facts = played.into_iter().flat_map(|step| step.facts);
@@ -106,7 +109,28 @@ fn many_refunds_decide_alike() {
                 steps.push(Do::Refund(numbers.below(depth) as usize));
             }
         }
-        play_alike(&targets, of(algorithm, &quotas), &steps, false);
+        play_alike(&targets, &ALL[..2], of(algorithm, &quotas), &steps);
+    }
+}
+
+/// More handlers run at a time than a log has places for what was given back.
+#[test]
+fn many_open_handlers() {
+    let targets = Targets::start();
+    for (round, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        let mut numbers = Random::new(77 + round as u64);
+        let mut steps = Vec::new();
+        for _ in 0..260 {
+            steps.push(Do::Wait(1_001 + numbers.below(5_000_000)));
+            steps.push(match numbers.is(60) {
+                true => Do::Take([1, 1, 1, 2, 3][numbers.below(5) as usize]),
+                false => Do::Refund(numbers.below(120) as usize),
+            });
+        }
+        for base in [Base::Memory, Base::Redis] {
+            let spec = of(algorithm, &[seconds(150, 60)]);
+            play_alike(&targets, &[On::Layer(base)], spec, &steps);
+        }
     }
 }
 
@@ -122,7 +146,7 @@ fn large_buckets_drain_alike() {
         let steps = takes.zip(waits).flat_map(|(take, wait)| [wait, take]);
         let first = Do::Take(Quota::MAX_UNITS - 6);
         let steps: Vec<_> = [first].into_iter().chain(steps).collect();
-        play_alike(&targets, of(Algorithm::Gcra, &[whole]), &steps, true);
+        play_alike(&targets, &ALL, of(Algorithm::Gcra, &[whole]), &steps);
     }
 }
 
@@ -149,7 +173,7 @@ fn leases_end_alike_after_the_clock_went_back() {
             Do::Wait(60_500_000),
             Do::Take(1),
         ];
-        play_alike(&targets, leased, &steps, true);
+        play_alike(&targets, &ALL, leased, &steps);
     }
 }
 
@@ -188,7 +212,7 @@ fn admitted_after_reloads(reloads: &[((u64, u64), &[u64])], expected: &[usize]) 
             steps.chain([Do::Wait(2_000_000)])
         });
         let steps: Vec<_> = steps.collect();
-        let verdicts = play_alike(&targets, of_max(reloads[0].0), &steps, true);
+        let verdicts = play_alike(&targets, &ALL, of_max(reloads[0].0), &steps);
         let mut verdicts = verdicts.iter();
         let admitted = reloads.iter().map(|(_, costs)| {
             let verdicts = verdicts.by_ref().take(costs.len());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kit::oracle::{Terms, limit};
 use kit::steps::{
-    Aim, Broken, History, Kind, Limit, Seen, Setup, Spec, Step, Theme, micros, part_of,
+    Aim, BEGINNING, Broken, History, Kind, Limit, Seen, Setup, Spec, Step, Theme, micros, part_of,
 };
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Decision, Quota, Rule, Take};
@@ -251,7 +251,7 @@ impl Reference<'_> {
                 None => self.take(&[aim.cost(step.size)]),
             },
             Kind::Release => match self.charge_of(step) {
-                Some(number) => self.end_permit(number, step.size % 4 > 0),
+                Some(number) => self.end_permit(number, !step.size.is_multiple_of(4)),
                 None => self.take(&[aim.cost(step.size)]),
             },
             Kind::Owe => self.owe(aim.owed(step)),
@@ -481,8 +481,9 @@ impl Reference<'_> {
         Ok(())
     }
 
-    /// Stores have no count of what was never charged. A microsecond passes since the memory store
-    /// has none either of what was forgotten, as Redis and the pure algorithm do.
+    /// Stores have no count of what was never charged. A microsecond passes where there are stores,
+    /// since the memory store has none either of what was forgotten, as Redis and the pure algorithm
+    /// do.
     fn reset(&mut self) -> Result<(), Broken> {
         let Some(take) = self.current() else {
             return Ok(());
@@ -498,7 +499,9 @@ impl Reference<'_> {
         let has_counted = has_counted && !self.spec.is_joint();
         self.note(&take, Act::Reset, vec![Fact::Reset(has_counted)]);
         self.seen.note_if(true, "resets");
-        self.wait_until(self.now + 1);
+        if self.setup.start == BEGINNING {
+            self.wait_until(self.now + 1);
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::{Target, fact, given};
 use crate::reference::{Act, Fact, Played};
 
 pub(crate) struct Checks {
-    name: &'static str,
+    name: String,
     limits: Limits,
     clock: ManualClock,
     spec: Option<Rc<Spec>>,
@@ -23,10 +23,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    pub(crate) fn new(
-        name: &'static str,
-        make: impl FnOnce(ManualClock) -> Arc<dyn Store>,
-    ) -> Self {
+    pub(crate) fn new(name: String, make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
         let clock = ManualClock::default();
         Self {
             name,
@@ -76,7 +73,7 @@ impl Checks {
 
 impl Target for Checks {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     async fn play(&mut self, step: &Played) -> Option<Vec<Fact>> {

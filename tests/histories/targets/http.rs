@@ -15,7 +15,7 @@ use kit::steps::Spec;
 use tidegate::rule::Quotas;
 use tidegate::store::Charges;
 use tidegate::test_util::ManualClock;
-use tidegate::{Decision, Limits, MemoryStore, Rules};
+use tidegate::{Decision, Limits, Rules, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -31,6 +31,7 @@ struct Open {
 }
 
 pub(crate) struct Http {
+    name: String,
     limits: Limits,
     app: Option<Router>,
     clock: ManualClock,
@@ -45,11 +46,12 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(name: String, make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
         let clock = ManualClock::default();
         let (enter, entered) = mpsc::unbounded_channel();
         Self {
-            limits: Limits::new(Rules::default()).store(MemoryStore::new().clock(clock.clone())),
+            name,
+            limits: Limits::new(Rules::default()).store(make(clock.clone())),
             app: None,
             clock,
             spec: None,
@@ -152,7 +154,7 @@ impl Http {
 
 impl Target for Http {
     fn name(&self) -> &str {
-        "a layer"
+        &self.name
     }
 
     async fn play(&mut self, step: &Played) -> Option<Vec<Fact>> {

@@ -12,7 +12,7 @@ use crate::joint::is_of_permits;
 use crate::reference::{Act, Fact, Played};
 
 pub(crate) struct StoreTarget {
-    name: &'static str,
+    name: String,
     store: Arc<dyn Store>,
     clock: ManualClock,
     /// Its own clock is monotonic: it ends once the clock went back.
@@ -25,18 +25,15 @@ pub(crate) struct StoreTarget {
 }
 
 impl StoreTarget {
-    pub(crate) fn new(
-        name: &'static str,
-        make: impl FnOnce(ManualClock) -> Arc<dyn Store>,
-    ) -> Self {
+    pub(crate) fn new(name: String, make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
         let clock = ManualClock::default();
         Self {
-            name,
             store: make(clock.clone()),
             clock,
-            is_monotonic: name != "redis",
+            is_monotonic: name != "Store(Redis)",
             is_over: false,
-            leases: name.contains("wrapped"),
+            leases: name.contains("Wrapped"),
+            name,
             receipts: Vec::new(),
         }
     }
@@ -64,7 +61,7 @@ impl StoreTarget {
 
 impl Target for StoreTarget {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     async fn play(&mut self, step: &Played) -> Option<Vec<Fact>> {

@@ -4,7 +4,6 @@
 mod answers;
 mod asked;
 mod clients;
-mod histories;
 mod holds;
 mod operators;
 mod reloads;

@@ -118,10 +118,4 @@ impl Oracle {
         let level = if is_now { level } else { level.min(full) };
         level.saturating_sub(u128::from(now - last) * u128::from(quota.max()))
     }
-
-    /// What a log says is left: exactly this, if no two charges share a millisecond.
-    pub(super) fn left_of_log(&self, now: u64, quota: &Quota) -> u64 {
-        let begin = i128::from(now) - i128::from(micros(quota.window()));
-        quota.max().saturating_sub(self.sum(now, begin))
-    }
 }
