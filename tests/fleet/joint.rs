@@ -5,18 +5,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use kit::Redis;
 use kit::random::Random;
-use kit::workers::{instructions, outputs, start_worker};
+use kit::windows::{Grant, Limit, violation};
+use kit::workers::{from_env, instructions, lines_of, numbers, outputs_of, start_workers, sum};
+use kit::{Redis, algorithm, in_tasks, millis};
 use tidegate::key::Everyone;
 use tidegate::rule::Subject;
-use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
+use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
 use crate::{MACHINE, PROCESSES, TASKS};
-use kit::windows::{Grant, Limit, violation};
 
 /// Of all processes. `TIDEGATE_JOINT` says another number.
 const REQUESTS: u64 = 40_000;
@@ -38,11 +37,6 @@ fn rule(algorithm: Algorithm) -> Arc<Rule> {
     Arc::new(rule.with_algorithm(algorithm))
 }
 
-fn algorithm(name: &str) -> Algorithm {
-    let mut all = Algorithm::ALL.into_iter();
-    all.find(|known| known.name() == name).expect("one of them")
-}
-
 fn take(rule: &Arc<Rule>, keys: [u64; 3]) -> Take {
     let keys = SUBJECTS.iter().zip(keys);
     let keys = keys.map(|((name, number, _), key)| match number {
@@ -57,18 +51,15 @@ fn take(rule: &Arc<Rule>, keys: [u64; 3]) -> Take {
 #[ignore = "is started by other tests"]
 async fn worker_takes_of_three_subjects() {
     let Some(words) = instructions() else { return };
-    let store = RedisStore::connect(&words[0])
-        .await
-        .expect("a running server");
-    let store = Arc::new(store.timeout(Duration::from_millis(100)));
+    let store = kit::load::store(&words[0]).await;
+    let store = Arc::new(store.timeout(millis(100)));
     let rule = rule(algorithm(&words[1]));
-    let requests: u64 = words[2].parse().expect("a number");
-    let process: u64 = words[3].parse().expect("a number");
+    let [requests, process] = numbers(&words);
     let unknown = Arc::new(AtomicU64::new(0));
     let tasks = (0..TASKS as u64).map(|task| {
         let (store, rule, unknown) = (Arc::clone(&store), Arc::clone(&rule), Arc::clone(&unknown));
         let mut random = Random::new(process * 1_000 + task);
-        tokio::spawn(async move {
+        async move {
             let mut grants = Vec::new();
             for _ in 0..requests / TASKS as u64 {
                 let keys = SUBJECTS.map(|(_, number, _)| random.below(number));
@@ -76,7 +67,7 @@ async fn worker_takes_of_three_subjects() {
                 let asked = store.take(&take(&rule, keys).with_cost(cost));
                 // Most takes are decided later than this.
                 let answer = match random.is(3) {
-                    true => timeout(Duration::from_micros(100), asked).await.ok(),
+                    true => timeout(millis(1) / 10, asked).await.ok(),
                     false => Some(asked.await),
                 };
                 match answer {
@@ -85,24 +76,21 @@ async fn worker_takes_of_three_subjects() {
                         let stamps = receipt.counts().iter().map(|it| it.stamp());
                         assert_eq!(stamps.max(), Some(receipt.stamp()), "one clock");
                         let resets = decision.quotas().iter().step_by(2);
-                        let resets: Vec<_> =
-                            resets.map(|it| it.reset_after().as_micros()).collect();
-                        (receipt.stamp(), cost, keys, resets)
+                        let resets = resets.map(|it| it.reset_after().as_micros());
+                        (receipt.stamp(), cost, keys, resets.collect::<Vec<_>>())
                     })),
                 }
             }
             grants
-        })
+        }
     });
     let mut lines = String::from("\n");
-    for task in tasks.collect::<Vec<_>>() {
-        for (stamp, cost, keys, resets) in task.await.expect("no panic") {
-            lines += &format!("grant {stamp} {cost}");
-            for (key, reset) in keys.iter().zip(resets) {
-                lines += &format!(" {key} {reset}");
-            }
-            lines.push('\n');
+    for (stamp, cost, keys, resets) in in_tasks(tasks).await.into_iter().flatten() {
+        lines += &format!("grant {stamp} {cost}");
+        for (key, reset) in keys.iter().zip(resets) {
+            lines += &format!(" {key} {reset}");
         }
+        lines.push('\n');
     }
     println!("{lines}unknown {}", unknown.load(Ordering::Relaxed));
 }
@@ -116,9 +104,7 @@ fn fullest_told_window(grants: &[(Grant, u64)], max: u64, window: u64) -> Option
         if *of != end {
             let is_next = *of >= end + window && (*of - window..*of).contains(&grant.stamp);
             if !is_next {
-                return Some(format!(
-                    "{grant:?} in a window until {of}, after one until {end}"
-                ));
+                return Some(format!("{grant:?} in a window until {of}, not {end}"));
             }
             (end, inside) = (*of, 0);
         }
@@ -133,42 +119,28 @@ fn fullest_told_window(grants: &[(Grant, u64)], max: u64, window: u64) -> Option
 async fn no_subject_is_above_its_max(algorithm: Algorithm) {
     let _machine = MACHINE.lock().await;
     let server = Redis::start();
-    let requests = std::env::var("TIDEGATE_JOINT");
-    let requests = requests.map_or(REQUESTS, |number| number.parse().expect("a number"));
-    let requests = requests / PROCESSES as u64;
-    let workers = (0..PROCESSES).map(|process| {
-        let name = algorithm.name();
-        let instructions = format!("{} {name} {requests} {process}", server.url);
-        start_worker("joint::worker_takes_of_three_subjects", &instructions)
+    let requests = from_env("TIDEGATE_JOINT", REQUESTS) / PROCESSES as u64;
+    let (name, worker) = (algorithm.name(), "joint::worker_takes_of_three_subjects");
+    let workers = start_workers(worker, PROCESSES, |process| {
+        format!("{} {name} {requests} {process}", server.url)
     });
-    let workers: Vec<_> = workers.collect();
-    let outputs = tokio::task::spawn_blocking(|| outputs(workers));
+    let outputs = tokio::spawn(outputs_of(workers));
     for _ in 0..2 {
-        sleep(Duration::from_millis(500)).await;
+        sleep(millis(500)).await;
         server.signal("STOP");
-        sleep(Duration::from_millis(300)).await;
+        sleep(millis(300)).await;
         server.signal("CONT");
     }
     let outputs = outputs.await.expect("no panic");
 
     let mut grants: [HashMap<u64, Vec<(Grant, u64)>>; 3] = Default::default();
-    let (mut admitted, mut unknown) = (0, 0);
-    for line in outputs.iter().flat_map(|output| output.lines()) {
-        let numbers = |line: &str| -> Vec<u64> {
-            line.split(' ')
-                .map(|it| it.parse().expect("a number"))
-                .collect()
-        };
-        if let Some(grant) = line.strip_prefix("grant ") {
-            let grant = numbers(grant);
-            let (stamp, cost) = (grant[0], grant[1]);
-            admitted += cost;
-            for (subject, of) in grants.iter_mut().zip(grant[2..].chunks(2)) {
-                let grants = subject.entry(of[0]).or_default();
-                grants.push((Grant { stamp, cost }, stamp + of[1]));
-            }
-        } else if let Some(units) = line.strip_prefix("unknown ") {
-            unknown += numbers(units)[0];
+    let (mut admitted, unknown) = (0, sum(&outputs, "unknown "));
+    for grant in lines_of(&outputs, "grant") {
+        let (stamp, cost) = (grant[0], grant[1]);
+        admitted += cost;
+        for (subject, of) in grants.iter_mut().zip(grant[2..].chunks(2)) {
+            let grants = subject.entry(of[0]).or_default();
+            grants.push((Grant { stamp, cost }, stamp + of[1]));
         }
     }
     for ((name, _, max), grants) in SUBJECTS.iter().zip(&mut grants) {
@@ -178,23 +150,15 @@ async fn no_subject_is_above_its_max(algorithm: Algorithm) {
             let violation = if algorithm == Algorithm::FixedWindow {
                 fullest_told_window(grants, max, window)
             } else {
-                let limit = Limit {
-                    algorithm,
-                    max,
-                    window,
-                };
                 let grants: Vec<_> = grants.iter().map(|(grant, _)| *grant).collect();
-                violation(limit, &grants)
+                violation(Limit::new(algorithm, max, window), &grants)
             };
             assert_eq!(violation, None, "{name} {key}");
         }
     }
 
     // Each subject has been charged the same: what was admitted, and some of what nobody heard of.
-    let store = RedisStore::connect(&server.url)
-        .await
-        .expect("a running server");
-    let store = store.timeout(Duration::from_secs(20));
+    let store = kit::load::store(&server.url).await;
     let rule = rule(algorithm);
     let mut charged = [0; 3];
     for (subject, (_, number, _)) in SUBJECTS.iter().enumerate() {
@@ -203,22 +167,12 @@ async fn no_subject_is_above_its_max(algorithm: Algorithm) {
             charged[subject] += u64::from(PLENTY) - state.quotas()[2 * subject + 1].remaining();
         }
     }
-    eprintln!(
-        "{}: {admitted} admitted, {unknown} unknown, charged {charged:?}",
-        algorithm.name()
-    );
-    assert!(
-        charged[0] == charged[1] && charged[1] == charged[2],
-        "{charged:?}"
-    );
-    assert!(
-        (admitted..=admitted + unknown).contains(&charged[0]),
-        "{charged:?}"
-    );
-    assert!(
-        unknown > 0 && admitted > 4 * requests / 10,
-        "this test asked for too little"
-    );
+    eprintln!("{name}: {admitted} admitted, {unknown} unknown, charged {charged:?}");
+    let [first, ..] = charged;
+    assert_eq!(charged, [first; 3]);
+    assert!((admitted..=admitted + unknown).contains(&first), "{first}");
+    let asked_for_much = unknown > 0 && admitted > 4 * requests / 10;
+    assert!(asked_for_much, "this test asked for too little");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,10 @@
 //! The processes are this test binary, started anew for a single test that plays the worker, and
 //! in [`interop`] also Java processes.
 
+mod client;
 mod interop;
 mod joint;
 mod leased;
-mod monitor;
 mod outcomes;
 mod outgoing;
 mod owed;
@@ -19,9 +19,8 @@ mod starved;
 mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tidegate::{RedisStore, Store};
+use tidegate::Store;
 use tokio::sync::Mutex;
 
 const PROCESSES: usize = 4;
@@ -31,6 +30,5 @@ const TASKS: usize = 16;
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
 async fn store(url: &str) -> Arc<dyn Store> {
-    let store = RedisStore::connect(url).await.expect("a running server");
-    Arc::new(store.timeout(Duration::from_secs(20)))
+    Arc::new(kit::load::store(url).await)
 }

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use http::HeaderMap;
-use kit::Redis;
-use kit::workers::{instructions, number, outputs, start_worker};
-use tidegate::{Limits, Quota, RedisStore, Resilient, Rule};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use kit::workers::{instructions, outputs_of, start_workers, sum};
+use kit::{PATIENT, Redis, SECOND, in_tasks};
+use tidegate::{Limits, Quota, Resilient, Rule};
 
+use crate::client::{Client, serve};
 use crate::{MACHINE, PROCESSES, TASKS};
 
 /// What the partner allows in each second of its own clock.
@@ -25,57 +23,35 @@ const SECONDS: u64 = 8;
 /// From an answer to the end of what other processes decided before: a decision, on a busy machine.
 const LATENCY: Duration = Duration::from_millis(400);
 
-/// One call over a connection that stays open: the status, and the fields of the answer.
-async fn ask(connection: &mut TcpStream) -> (StatusCode, HeaderMap) {
-    let request = b"GET / HTTP/1.1\r\nhost: partner\r\n\r\n";
-    connection.write_all(request).await.expect("sent");
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(connection.read_u8().await.expect("an answer"));
-    }
-    let head = String::from_utf8(head).expect("a text");
-    let status = head[9..12].parse().expect("a status");
-    let fields = head.lines().filter_map(|line| line.split_once(": "));
-    let fields = fields.filter(|(name, _)| *name == "retry-after");
-    let fields = fields.map(|(name, value)| {
-        let name = http::HeaderName::from_bytes(name.as_bytes()).expect("a name");
-        (name, value.parse().expect("a value"))
-    });
-    (status, fields.collect())
-}
-
 /// Plays one process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "is started by other tests"]
 async fn worker_calls_a_partner() {
     let Some(words) = instructions() else { return };
-    let store = RedisStore::connect(&words[0]).await;
-    let store = store
-        .expect("a running server")
-        .timeout(Duration::from_secs(5));
+    let store = kit::load::store(&words[0]).await.timeout(5 * SECOND);
     let rule = Rule::new("partner", [Quota::per_second(BELIEVED)]).expect("valid");
     let rule = rule.with_outgoing().expect("one subject");
     let limits = Limits::new([rule]).store(Resilient::new(store).timeout(None));
-    let partner = limits.outgoing("partner").wait(Duration::from_secs(20));
+    let partner = limits.outgoing("partner").wait(PATIENT);
     let end = Instant::now() + Duration::from_secs(SECONDS);
     let tasks = (0..TASKS).map(|_| {
         let (partner, address) = (partner.clone(), words[1].clone());
-        tokio::spawn(async move {
-            let mut connection = TcpStream::connect(address).await.expect("a partner");
+        async move {
+            let mut connection = Client::connect(&address).await.expect("a partner");
             let mut answered = 0_u64;
             while Instant::now() < end {
                 let turn = partner.ready("our-token").await.expect("a turn");
-                let (status, fields) = ask(&mut connection).await;
-                turn.heard(status, &fields);
+                let answer = connection
+                    .get("/", "host: partner")
+                    .await
+                    .expect("an answer");
+                turn.heard(answer.status, &answer.fields);
                 answered += 1;
             }
             answered
-        })
+        }
     });
-    let mut answered = 0;
-    for task in tasks.collect::<Vec<_>>() {
-        answered += task.await.expect("no panic");
-    }
+    let answered: u64 = in_tasks(tasks).await.iter().sum();
     println!("\nanswered {answered}");
 }
 
@@ -96,11 +72,7 @@ async fn partner(asked: Asked) -> String {
             false => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]),
         }
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    let app = Router::new().route("/", get(answer));
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
+    serve(Router::new().route("/", get(answer))).await.0
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,17 +81,8 @@ async fn a_fleet_obeys_a_partner() {
     let (server, asked) = (Redis::start(), Asked::default());
     let address = partner(Arc::clone(&asked)).await;
     let worker = "outgoing::worker_calls_a_partner";
-    let words = format!("{} {address}", server.url);
-    let workers = (0..PROCESSES).map(|_| start_worker(worker, &words));
-    let outputs = tokio::task::spawn_blocking({
-        let workers: Vec<_> = workers.collect();
-        move || outputs(workers)
-    });
-    let outputs = outputs.await.expect("no panic");
-    let answered: u64 = outputs
-        .iter()
-        .map(|output| number(output, "answered"))
-        .sum();
+    let workers = start_workers(worker, PROCESSES, |_| format!("{} {address}", server.url));
+    let answered = sum(&outputs_of(workers).await, "answered");
     let asked = asked.lock().expect("no panic").clone();
     assert_eq!(
         answered,
@@ -129,21 +92,14 @@ async fn a_fleet_obeys_a_partner() {
 
     let mut told = String::from("second: allowed, refused\n");
     for second in 0..=SECONDS {
-        let of = |is_allowed| {
-            let asked = asked
-                .iter()
-                .filter(|(at, it)| at.as_secs() == second && *it == is_allowed);
-            asked.count()
-        };
+        let in_it = asked.iter().filter(|(at, _)| at.as_secs() == second);
+        let of = |is_allowed| in_it.clone().filter(|(_, it)| *it == is_allowed).count();
         told += &format!("{second}: {}, {}\n", of(true), of(false));
     }
     println!("{told}");
 
-    let refused: Vec<_> = asked
-        .iter()
-        .filter(|(_, it)| !it)
-        .map(|(at, _)| *at)
-        .collect();
+    let refused = asked.iter().filter(|(_, is_allowed)| !is_allowed);
+    let refused: Vec<_> = refused.map(|(at, _)| *at).collect();
     let bursts: Vec<_> = refused
         .chunk_by(|one, next| *next - *one < Duration::from_millis(500))
         .collect();
@@ -151,10 +107,10 @@ async fn a_fleet_obeys_a_partner() {
     for burst in &bursts {
         let (first, last) = (burst[0], burst[burst.len() - 1]);
         let in_flight = PROCESSES * TASKS;
+        let times = burst.len();
         assert!(
-            burst.len() <= 2 * in_flight,
-            "{} refused at {first:?}: {told}",
-            burst.len()
+            times <= 2 * in_flight,
+            "{times} refused at {first:?}: {told}"
         );
         // The hold begins after the refusal, and ends a second later.
         let held = last + LATENCY..last + Duration::from_millis(990);

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use kit::Redis;
 use kit::random::Random;
+use kit::stub::Stub;
 use kit::windows::{Spent, too_fast, too_full};
-use kit::workers::{instructions, number, outputs, start_worker};
+use kit::workers::{from_env, instructions, lines_of, numbers, outputs_of, start_workers, sum};
+use kit::{HOUR, Redis, algorithm, in_tasks, millis, quota, store_on, unix_micros};
 use tidegate::layer::Admitted;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::StoreFuture;
@@ -17,7 +18,6 @@ use tidegate::{Algorithm, Key, Limits, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
 use crate::{MACHINE, PROCESSES, TASKS};
-use kit::stub::Stub;
 
 /// Of all processes. `TIDEGATE_OWED` says another number.
 const REQUESTS: u64 = 40_000;
@@ -35,11 +35,13 @@ fn rule(algorithm: Algorithm) -> Rule {
     let plenty = match algorithm {
         // Others do not drain.
         Algorithm::Gcra => Quota::MAX_WINDOW,
-        _ => Duration::from_secs(3_600),
+        _ => HOUR,
     };
-    let plenty = Quota::new(plenty, PLENTY).expect("valid");
-    let quota = Quota::new(Duration::from_micros(WINDOW), MAX).expect("valid");
-    let rule = Rule::new("owed", [quota, plenty]).expect("valid");
+    let quotas = [
+        quota(MAX, Duration::from_micros(WINDOW)),
+        quota(PLENTY, plenty),
+    ];
+    let rule = Rule::new("owed", quotas).expect("valid");
     let rule = rule.with_algorithm(algorithm);
     rule.with_owe_at_most(OWE_AT_MOST)
 }
@@ -48,17 +50,6 @@ fn rule(algorithm: Algorithm) -> Rule {
 fn drained(after: Duration) -> u64 {
     let share = after.as_secs_f64() / Quota::MAX_WINDOW.as_secs_f64();
     1 + (share * PLENTY as f64) as u64
-}
-
-fn algorithm(name: &str) -> Algorithm {
-    let mut all = Algorithm::ALL.into_iter();
-    all.find(|known| known.name() == name).expect("one of them")
-}
-
-/// The server is on this machine, and has its clock.
-fn micros() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.expect("after 1970").as_micros() as u64
 }
 
 /// What a process tells the test, a line each.
@@ -81,7 +72,7 @@ impl Settlement {
             what,
             key: take.key().to_string(),
             units: take.cost(),
-            from: micros(),
+            from: unix_micros(),
             answer: None,
         }
     }
@@ -98,7 +89,7 @@ impl Settlement {
 
 impl Drop for Settlement {
     fn drop(&mut self) {
-        let (key, asked, from, until) = (&self.key, self.units, self.from, micros());
+        let (key, asked, from, until) = (&self.key, self.units, self.from, unix_micros());
         let line = match self.answer {
             Some(units) => format!("{} {key} {asked} {units} {from} {until}\n", self.what),
             None => format!("{}-lost {key} {asked}\n", self.what),
@@ -152,10 +143,8 @@ async fn settle(random: &mut Random, admitted: Admitted, mut used: u64) -> u64 {
     } else if let Ok(settled) = settled.await {
         let beyond = settled.charged + settled.forgiven;
         assert_eq!(beyond, used.saturating_sub(reserved), "{settled:?}");
-        assert!(
-            settled.given_back <= reserved.saturating_sub(used),
-            "{settled:?}"
-        );
+        let most = reserved.saturating_sub(used);
+        assert!(settled.given_back <= most, "{settled:?}");
     }
     used
 }
@@ -165,17 +154,14 @@ async fn settle(random: &mut Random, admitted: Admitted, mut used: u64) -> u64 {
 #[ignore = "is started by other tests"]
 async fn worker_uses_more_and_less_than_it_reserves() {
     let Some(words) = instructions() else { return };
-    let store = RedisStore::connect(&words[0]).await;
-    let store = store.expect("a running server");
-    let store = store.timeout(Duration::from_millis(200));
-    let requests: u64 = words[2].parse().expect("a number");
-    let process: u64 = words[3].parse().expect("a number");
+    let store = kit::load::store(&words[0]).await.timeout(millis(200));
+    let [requests, process] = numbers(&words);
     let told = Told::default();
     let limits = Limits::new([rule(algorithm(&words[1]))]).store(told_by(store, &told));
     let tasks = (0..TASKS as u64).map(|task| {
         let (limits, told) = (limits.clone(), Arc::clone(&told));
         let mut random = Random::new(process * 1_000 + task);
-        tokio::spawn(async move {
+        async move {
             for _ in 0..requests / TASKS as u64 {
                 // Some keys are busy at any speed of the machine, and some are not.
                 let busy = 1 + random.below(KEYS);
@@ -195,11 +181,9 @@ async fn worker_uses_more_and_less_than_it_reserves() {
                 };
                 *told.lock().expect("no panic") += &line;
             }
-        })
+        }
     });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.expect("no panic");
-    }
+    in_tasks(tasks).await;
     assert!(limits.flush(Duration::from_secs(10)).await);
     let counted = &limits.snapshot().rules[0];
     println!("\n{}", told.lock().expect("no panic"));
@@ -315,16 +299,14 @@ impl Books {
 /// The output of each process.
 async fn play(algorithm: Algorithm, requests: u64, server: &Redis) -> Vec<String> {
     let share = requests / PROCESSES as u64;
-    let workers = (0..PROCESSES).map(|process| {
-        let instructions = format!("{} {} {share} {process}", server.url, algorithm.name());
-        let name = "owed::worker_uses_more_and_less_than_it_reserves";
-        start_worker(name, &instructions)
+    let name = "owed::worker_uses_more_and_less_than_it_reserves";
+    let workers = start_workers(name, PROCESSES, |process| {
+        format!("{} {} {share} {process}", server.url, algorithm.name())
     });
-    let workers: Vec<_> = workers.collect();
-    let outputs = tokio::task::spawn_blocking(|| outputs(workers));
-    sleep(Duration::from_millis(700)).await;
+    let outputs = tokio::spawn(outputs_of(workers));
+    sleep(millis(700)).await;
     server.signal("STOP");
-    sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     server.signal("CONT");
     outputs.await.expect("no panic")
 }
@@ -332,11 +314,8 @@ async fn play(algorithm: Algorithm, requests: u64, server: &Redis) -> Vec<String
 /// The books of each key, and those of all together.
 fn read(outputs: &[String]) -> (HashMap<u64, Books>, Books) {
     let (mut books, mut all) = (HashMap::<u64, Books>::new(), Books::default());
-    for line in outputs.iter().flat_map(|output| output.lines()) {
-        let (what, numbers) = line.split_once(' ').unwrap_or_default();
-        if Books::WORDS.contains(&what) {
-            let numbers = numbers.split(' ').map(|it| it.parse().expect("a number"));
-            let numbers: Vec<u64> = numbers.collect();
+    for what in Books::WORDS {
+        for numbers in lines_of(outputs, what) {
             let of_key = books.entry(numbers[0]).or_default();
             of_key.add(what, &numbers[1..]);
             all.add(what, &numbers[1..]);
@@ -348,14 +327,11 @@ fn read(outputs: &[String]) -> (HashMap<u64, Books>, Books) {
 async fn what_is_used_is_charged(algorithm: Algorithm) {
     let _machine = MACHINE.lock().await;
     let (server, began) = (Redis::start(), Instant::now());
-    let requests = std::env::var("TIDEGATE_OWED");
-    let requests = requests.map_or(REQUESTS, |number| number.parse().expect("a number"));
+    let requests = from_env("TIDEGATE_OWED", REQUESTS);
     let outputs = play(algorithm, requests, &server).await;
     let (mut books, all) = read(&outputs);
 
-    let store = RedisStore::connect(&server.url).await;
-    let store = store.expect("a running server");
-    let store = store.timeout(Duration::from_secs(20));
+    let store = store_on(&server).await;
     let rule = Arc::new(rule(algorithm));
     for (key, books) in &mut books {
         let take = Take::new(Arc::clone(&rule), Key::from(*key));
@@ -369,8 +345,7 @@ async fn what_is_used_is_charged(algorithm: Algorithm) {
         assert_eq!(violation, None, "{} {key}", algorithm.name());
     }
 
-    let counted = |what| -> u64 { outputs.iter().map(|output| number(output, what)).sum() };
-    let denied = counted("denied ");
+    let denied = sum(&outputs, "denied ");
     eprintln!(
         "{}: {denied} of {requests} denied, {} units used, {} owed, {} forgiven; \
          unknown: {} taken, {} owed, {} given back; {:?}",
@@ -383,9 +358,9 @@ async fn what_is_used_is_charged(algorithm: Algorithm) {
         all.back_lost,
         began.elapsed()
     );
-    assert_eq!(all.owed, counted("counted-owed "));
-    assert_eq!(all.forgiven, counted("counted-forgiven "));
-    assert_eq!(all.given_back, counted("counted-back "));
+    assert_eq!(all.owed, sum(&outputs, "counted-owed "));
+    assert_eq!(all.forgiven, sum(&outputs, "counted-forgiven "));
+    assert_eq!(all.given_back, sum(&outputs, "counted-back "));
     assert!(
         denied > requests / 50
             && all.used > requests / 2
@@ -396,22 +371,18 @@ async fn what_is_used_is_charged(algorithm: Algorithm) {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_charged_in_logs() {
-    what_is_used_is_charged(Algorithm::SlidingLog).await;
+macro_rules! by_algorithm {
+    ($($test:ident: $algorithm:ident;)+) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            what_is_used_is_charged(Algorithm::$algorithm).await;
+        })+
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_charged_in_windows() {
-    what_is_used_is_charged(Algorithm::SlidingWindow).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_charged_in_buckets() {
-    what_is_used_is_charged(Algorithm::Gcra).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_charged_in_fixed_windows() {
-    what_is_used_is_charged(Algorithm::FixedWindow).await;
+by_algorithm! {
+    what_is_used_is_charged_in_logs: SlidingLog;
+    what_is_used_is_charged_in_windows: SlidingWindow;
+    what_is_used_is_charged_in_buckets: Gcra;
+    what_is_used_is_charged_in_fixed_windows: FixedWindow;
 }

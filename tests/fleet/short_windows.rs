@@ -7,20 +7,18 @@
 //!
 //! `TIDEGATE_SHORT_WINDOWS` is the number of runs that count.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use kit::Redis;
 use kit::random::Random;
-use kit::workers::{instructions, outputs, start_worker};
-use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
+use kit::windows::{Grant, Limit, fullest_window, grants_of, lines_of, violation};
+use kit::workers::{from_env, instructions, numbers, outputs, start_workers};
+use kit::{Redis, in_tasks};
+use tidegate::{Algorithm, RedisStore, Store};
 
 use crate::{MACHINE, store};
-use kit::windows::{Grant, Limit, fullest_window, violation};
 
 const PROCESSES: usize = 3;
 const TASKS: u64 = 4;
@@ -33,24 +31,13 @@ fn limits(run: u64) -> Vec<Limit> {
         let most = most[usize::try_from(random.below(3)).expect("an index")];
         1 + random.below(most)
     };
-    let limits = Algorithm::ALL.map(|algorithm| Limit {
-        algorithm,
-        max: up_to([3, 20, 200]),
-        window: 1_000 * up_to([3, 20, 130]),
+    let limits = Algorithm::ALL.map(|algorithm| {
+        let max = up_to([3, 20, 200]);
+        Limit::new(algorithm, max, 1_000 * up_to([3, 20, 130]))
     });
     let mut limits = limits.to_vec();
     limits.retain(|limit| limit.algorithm != Algorithm::FixedWindow || !is_hasty(run));
     limits
-}
-
-fn take(run: u64, limit: Limit) -> Take {
-    let quota = Quota::new(Duration::from_micros(limit.window), limit.max).expect("valid");
-    let path = format!("{} {run}", limit.algorithm.name());
-    let rule = Rule::new(&path, [quota]).expect("valid");
-    Take::new(
-        Arc::new(rule.with_algorithm(limit.algorithm)),
-        Key::default(),
-    )
 }
 
 /// Whether callers in this run give up after the default time-out. A grant that nobody hears of may
@@ -60,14 +47,18 @@ const fn is_hasty(run: u64) -> bool {
 }
 
 /// Asks for limits at random, and waits after some of the denials.
-async fn ask(store: Arc<dyn Store>, run: u64, task: u64, until: Instant) -> Vec<(usize, Grant)> {
-    let takes: Vec<_> = limits(run).into_iter().map(|at| take(run, at)).collect();
+async fn ask(store: Arc<dyn Store>, run: u64, task: u64, until: Instant) -> Vec<(u64, Grant)> {
+    let take = |limit: Limit| limit.take(&format!("{} {run}", limit.algorithm.name()));
+    let takes: Vec<_> = limits(run).into_iter().map(take).collect();
     let mut random = Random::new(run * 1_000 + task);
     let mut grants = Vec::new();
     while Instant::now() < until {
-        let limit = usize::try_from(random.below(takes.len() as u64)).expect("an index");
+        let limit = random.below(takes.len() as u64);
         let cost = 1 + random.below(3);
-        let decision = match store.take(&takes[limit].clone().with_cost(cost)).await {
+        let decision = match store
+            .take(&takes[limit as usize].clone().with_cost(cost))
+            .await
+        {
             Ok(decision) => decision,
             Err(_) if is_hasty(run) => continue,
             Err(error) => panic!("{error}"),
@@ -87,38 +78,15 @@ async fn ask(store: Arc<dyn Store>, run: u64, task: u64, until: Instant) -> Vec<
 #[ignore = "is started by another test"]
 async fn worker_asks_for_short_windows() {
     let Some(words) = instructions() else { return };
-    let number = |at: usize| words[at].parse::<u64>().expect("a number");
-    let (run, process) = (number(1), number(2));
+    let [run, process] = numbers(&words);
     let mut store = store(&words[0]).await;
     if is_hasty(run) {
         store = Arc::new(RedisStore::connect(&words[0]).await.expect("a server"));
     }
     let until = Instant::now() + LASTS;
     let tasks = (0..TASKS).map(|task| process * TASKS + task);
-    let tasks = tasks.map(|task| tokio::spawn(ask(store.clone(), run, task, until)));
-    let mut lines = String::from("\n");
-    for task in tasks.collect::<Vec<_>>() {
-        for (limit, Grant { stamp, cost }) in task.await.expect("no panic") {
-            writeln!(lines, "grant {limit} {stamp} {cost}").expect("a string takes all");
-        }
-    }
-    print!("{lines}");
-}
-
-fn grants(outputs: &[String]) -> BTreeMap<u64, Vec<Grant>> {
-    let mut grants: BTreeMap<_, Vec<Grant>> = BTreeMap::new();
-    let lines = outputs.iter().flat_map(|output| output.lines());
-    for line in lines.filter_map(|line| line.strip_prefix("grant ")) {
-        let numbers = line.split(' ').map(|word| word.parse().expect("a number"));
-        let [limit, stamp, cost] = numbers.collect::<Vec<u64>>()[..] else {
-            panic!("{line}");
-        };
-        grants.entry(limit).or_default().push(Grant { stamp, cost });
-    }
-    for grants in grants.values_mut() {
-        grants.sort_by_key(|grant| grant.stamp);
-    }
-    grants
+    let tasks = tasks.map(|task| ask(store.clone(), run, task, until));
+    print!("{}", lines_of(in_tasks(tasks).await.into_iter().flatten()));
 }
 
 /// Compares the machine's real-time clock with its monotonic clock in a thread.
@@ -176,17 +144,16 @@ fn difference(epoch: Instant) -> i128 {
 fn no_short_window_is_ever_above_its_quota() {
     let _machine = MACHINE.blocking_lock();
     let server = Redis::start();
-    let runs = std::env::var("TIDEGATE_SHORT_WINDOWS").map(|text| text.parse::<u64>());
-    let runs = runs.map_or(3, |number| number.expect("a number"));
+    let runs: u64 = from_env("TIDEGATE_SHORT_WINDOWS", 3);
     let (mut run, mut good, mut full, mut all) = (0, 0, 0, 0);
     while good < runs {
         assert!(run < 10 + 2 * runs, "the clock goes back all the time");
         let watch = ClockWatch::start();
-        let workers = (0..PROCESSES).map(|process| {
-            let words = format!("{} {run} {process}", server.url);
-            start_worker("short_windows::worker_asks_for_short_windows", &words)
+        let worker = "short_windows::worker_asks_for_short_windows";
+        let workers = start_workers(worker, PROCESSES, |process| {
+            format!("{} {run} {process}", server.url)
         });
-        let mut grants = grants(&outputs(workers.collect()));
+        let mut grants = grants_of(&outputs(workers));
         let steps = watch.end();
         let mut broken = Vec::new();
         for (index, limit) in (0..).zip(limits(run)) {

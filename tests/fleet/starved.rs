@@ -4,24 +4,18 @@
 //! `TIDEGATE_STARVED` says how many bursts there are: the twenty of `tests/nightly.sh`.
 
 use std::process::{Child, Command};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::{Request, StatusCode};
-use kit::Redis;
-use kit::workers::{instructions, number, outputs, start_worker};
+use kit::workers::{from_env, instructions, number, numbers, outputs, start_workers, sum};
+use kit::{Redis, in_tasks, unix_micros};
 use tidegate::decision::Source;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, Quota, Resilient, Rule};
-use tower::ServiceExt;
+use tidegate::{Limits, Resilient};
 
 use crate::MACHINE;
 
 const FLEET: usize = 2;
-const MAX: u32 = 60;
+const MAX: u64 = 60;
 /// Of all processes, at once.
 const REQUESTS: usize = 500;
 /// Busy loops for each core.
@@ -54,11 +48,6 @@ impl Drop for BusyLoops {
     }
 }
 
-fn since_1970() -> Duration {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.expect("after 1970")
-}
-
 /// Plays one process: a burst, as soon as the other one is ready.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "is started by another test"]
@@ -71,27 +60,18 @@ async fn worker_gets_a_burst() {
         .init();
     let store = Resilient::redis(&*words[0], "starved").expect("an address");
     let store = store.processes(FLEET as u32).connect().await;
-    let rule = Rule::new("burst", [Quota::per_hour(MAX)]).expect("valid");
-    let limits = Limits::new([rule]).store(store.expect("a running server"));
-    let app = Router::new().route("/", get(|| async { "1" }).layer(limits.layer("burst")));
-    let begin = Duration::from_millis(words[1].parse().expect("a number"));
-    tokio::time::sleep(begin.saturating_sub(since_1970())).await;
+    let limits = Limits::new([kit::per_hour("burst", MAX)]).store(store.expect("a running server"));
+    let app = kit::app(limits.layer("burst"));
+    let [begin] = numbers(&words);
+    tokio::time::sleep(kit::millis(begin.saturating_sub(unix_micros() / 1_000))).await;
     let tasks = (0..REQUESTS / FLEET).map(|_| {
         let app = app.clone();
-        tokio::spawn(async move {
-            let request = Request::get("/").body(Body::empty()).expect("valid");
-            let response = app.oneshot(request).await.expect("axum does not fail");
-            response.status()
-        })
+        async move { kit::http::status(&app, "/").await }
     });
-    let mut allowed = 0_u64;
-    for task in tasks.collect::<Vec<_>>() {
-        match task.await.expect("no panic") {
-            StatusCode::OK => allowed += 1,
-            StatusCode::TOO_MANY_REQUESTS => {}
-            other => panic!("{other}"),
-        }
-    }
+    let statuses = in_tasks(tasks).await;
+    let allowed = statuses.iter().filter(|status| **status == 200).count();
+    let denied = statuses.iter().filter(|status| **status == 429).count();
+    assert_eq!(allowed + denied, statuses.len(), "{statuses:?}");
     let snapshot = limits.snapshot();
     let rule = snapshot.rule("burst").expect("a layer uses it");
     let by_fallback = rule.decisions_by(DecisionOutcome::Allowed, Source::Fallback);
@@ -105,27 +85,18 @@ async fn worker_gets_a_burst() {
 #[test]
 fn bursts_beside_busy_loops_stay_within_the_limit() {
     let _machine = MACHINE.blocking_lock();
-    let rounds = std::env::var("TIDEGATE_STARVED").ok();
-    let rounds: u64 = rounds.map_or(4, |text| text.parse().expect("a number"));
+    let rounds: u64 = from_env("TIDEGATE_STARVED", 4);
     let server = Redis::start();
     let busy = BusyLoops::start();
     let mut above = 0;
     for round in 0..rounds {
-        let mut connection = server.connection();
-        redis::cmd("FLUSHALL")
-            .exec(&mut connection)
-            .expect("answers");
-        let begin = since_1970() + Duration::from_secs(2);
-        let instructions = format!("{} {}", server.url, begin.as_millis());
-        let workers =
-            (0..FLEET).map(|_| start_worker("starved::worker_gets_a_burst", &instructions));
-        let outputs = outputs(workers.collect());
-        let sum = |what| {
-            outputs
-                .iter()
-                .map(|output| number(output, what))
-                .sum::<u64>()
-        };
+        kit::run(&server, "FLUSHALL");
+        let begin = unix_micros() / 1_000 + 2_000;
+        let workers = start_workers("starved::worker_gets_a_burst", FLEET, |_| {
+            format!("{} {begin}", server.url)
+        });
+        let outputs = outputs(workers);
+        let sum = |what| sum(&outputs, what);
         let (allowed, by_fallback) = (sum("allowed "), sum("by fallback "));
         let (timeouts, lagged) = (sum("timeouts "), sum("lagged "));
         println!("burst {round}: {allowed} of {MAX}, {by_fallback} by fallbacks");
@@ -134,7 +105,7 @@ fn bursts_beside_busy_loops_stay_within_the_limit() {
             let is_told = |line: &str| line.contains("WARN") && line.contains("\"timeout\"");
             assert!(output.lines().any(is_told), "{output}");
         }
-        above += u64::from(allowed > u64::from(MAX + MAX / 50));
+        above += u64::from(allowed > MAX + MAX / 50);
     }
     drop(busy);
     println!("{above} of {rounds} bursts were above the limit");

@@ -9,22 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::StatusCode;
-use kit::Redis;
-use kit::workers::{instructions, number, outputs, start_worker};
-use tidegate::store::{Charges, StoreFuture};
-use tidegate::{Header, Limits, MemoryStore, Quota, Rule, Store};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, sleep_until};
-use tower::ServiceExt;
-
-use crate::{MACHINE, store};
 use kit::stub::Stub;
+use kit::workers::{from_env, instructions, number, numbers, outputs, start_workers};
+use kit::{HOUR, MINUTE, Redis, in_tasks, millis, owned_rule};
+use tidegate::store::{Charges, StoreFuture};
+use tidegate::{Header, Limits, MemoryStore, Store};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::client::{Client, serve};
+use crate::{MACHINE, store};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(300);
@@ -57,8 +54,7 @@ fn counting(store: Arc<dyn Store>, denied: Arc<AtomicU64>) -> Stub {
 }
 
 fn requests() -> u64 {
-    let requests = std::env::var("TIDEGATE_WAITING").ok();
-    requests.map_or(1_200, |text| text.parse().expect("a number"))
+    from_env("TIDEGATE_WAITING", 1_200)
 }
 
 #[derive(Debug, Default)]
@@ -74,8 +70,7 @@ struct Seen {
 }
 
 fn limits(how: &str, store: impl Store) -> Limits {
-    let quota = Quota::new(Duration::from_secs(36_000), MAX).expect("valid");
-    let rule = Rule::new("p", [quota]).expect("valid");
+    let rule = owned_rule("p", MAX, 10 * HOUR);
     let rule = match how {
         "settles" => rule.with_settling(true),
         _ => rule.with_refund_on(["2xx"]).expect("valid"),
@@ -109,32 +104,21 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
     for round in 0..rounds {
         sleep_until(began + ROUND * u32::try_from(round).expect("few")).await;
         let keys = (0..KEYS).map(|key| {
-            let asked: Vec<_> = (0..of_key)
-                .map(|_| {
-                    let request = Request::get("/").header("x-key", key);
-                    let request = request.body(Body::empty()).expect("valid");
-                    let app = app.clone();
-                    tokio::spawn(async move {
-                        let began = Instant::now();
-                        let answer = app.oneshot(request).await.expect("axum does not fail");
-                        (answer.status(), began.elapsed())
-                    })
-                })
-                .collect();
-            join_all(asked)
+            let field = format!("x-key: {key}");
+            let asked = (0..of_key).map(|_| kit::http::start(&app, 0, "/", &field));
+            kit::done(asked.collect::<Vec<_>>())
         });
         for answers in join_all(keys).await {
             let mut of_key = Duration::ZERO;
             for answer in answers {
-                let (status, after) = answer.expect("no panic");
-                match status {
-                    StatusCode::OK => {
+                match answer.status {
+                    200 => {
                         seen.served += 1;
-                        of_key = of_key.max(after.saturating_sub(HOLD));
+                        of_key = of_key.max(answer.after.saturating_sub(HOLD));
                     }
-                    StatusCode::TOO_MANY_REQUESTS => {
+                    429 => {
                         seen.denied += 1;
-                        of_key = of_key.max(after);
+                        of_key = of_key.max(answer.after);
                     }
                     other => panic!("{other}"),
                 }
@@ -145,11 +129,8 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
         }
     }
     assert!(limits.flush(PATIENCE).await);
-    let snapshot = limits.snapshot();
-    assert_eq!(
-        (snapshot.rules[0].waiting, snapshot.rules[0].refunds_lost),
-        (0, 0)
-    );
+    let rule = &limits.snapshot().rules[0];
+    assert_eq!((rule.waiting, rule.refunds_lost), (0, 0));
     seen.vain = vain.load(Ordering::Relaxed);
     seen
 }
@@ -158,7 +139,7 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
 #[ignore = "is started by another test"]
 async fn worker_waits() {
     let Some(words) = instructions() else { return };
-    let requests = words[2].parse().expect("a number");
+    let [requests] = numbers(&words);
     let seen = run(&words[1], store(&words[0]).await, requests, 2).await;
     println!(
         "\nserved {}\ndenied {}\nslowest {}\nvain {}\nwaited {}",
@@ -178,9 +159,10 @@ fn two_processes_deny_nobody_whom_units_reach() {
     let _machine = MACHINE.blocking_lock();
     for how in ["settles", "refunds"] {
         let server = Redis::start();
-        let instructions = format!("{} {how} {}", server.url, requests() / 2);
-        let workers = (0..2).map(|_| start_worker("waiting::worker_waits", &instructions));
-        for output in outputs(workers.collect()) {
+        let workers = start_workers("waiting::worker_waits", 2, |_| {
+            format!("{} {how} {}", server.url, requests() / 2)
+        });
+        for output in outputs(workers) {
             let of = |what| number(&output, what);
             let seen = Seen {
                 served: of("served "),
@@ -207,24 +189,23 @@ async fn one_process_denies_nobody_whom_units_reach() {
 
 /// One connection that sends request after request until then; how many were served and denied, and
 /// how many of these heard of no unit that may come back.
-async fn connection(address: std::net::SocketAddr, until: Instant) -> (u64, u64, u64) {
-    let mut stream = TcpStream::connect(address).await.expect("a server");
-    stream.set_nodelay(true).expect("TCP");
+async fn connection(address: String, until: Instant) -> (u64, u64, u64) {
+    let mut client = Client::connect(&address).await.expect("a server");
     let (mut served, mut denied, mut unaware) = (0, 0, 0);
-    let mut buffer = vec![0; 4_096];
     while Instant::now() < until {
-        let request = b"GET / HTTP/1.1\r\nhost: x\r\nx-key: k\r\n\r\n";
-        stream.write_all(request).await.expect("is sent");
-        let read = stream.read(&mut buffer).await.expect("an answer");
-        let answer = String::from_utf8_lossy(&buffer[..read]);
-        match &answer[..12] {
-            "HTTP/1.1 200" => served += 1,
-            "HTTP/1.1 429" => {
+        let answer = client
+            .get("/", "host: x\r\nx-key: k")
+            .await
+            .expect("an answer");
+        match answer.status {
+            StatusCode::OK => served += 1,
+            StatusCode::TOO_MANY_REQUESTS => {
                 denied += 1;
-                unaware += u64::from(!answer.contains("retry-after: 1\r\n"));
-                sleep(Duration::from_millis(20)).await;
+                let retry_after = answer.fields.get("retry-after");
+                unaware += u64::from(retry_after.is_none_or(|seconds| seconds != "1"));
+                sleep(millis(20)).await;
             }
-            _ => panic!("{answer}"),
+            other => panic!("{other}: {}", answer.body),
         }
     }
     (served, denied, unaware)
@@ -233,43 +214,34 @@ async fn connection(address: std::net::SocketAddr, until: Instant) -> (u64, u64,
 /// Ten connections and five units, with and without a second rule: with `.wait` nobody is denied.
 /// Without it the fields say 1. Nothing stays charged.
 async fn ten_connections(store: Arc<dyn Store>, wait: bool, rules: usize) {
-    let seconds = std::env::var("TIDEGATE_WAITING_SECONDS").ok();
-    let seconds = seconds.map_or(2, |text| text.parse().expect("a number"));
+    let seconds = from_env("TIDEGATE_WAITING_SECONDS", 2);
     let paths = &["account", "address"][..rules];
     let rule = |path: &&str| {
-        let quota = Quota::new(Duration::from_secs(60), 5).expect("valid");
-        let rule = Rule::new(path, [quota]).expect("valid");
+        let rule = owned_rule(path, 5, MINUTE);
         rule.with_refund_on(["2xx"]).expect("valid")
     };
     let rules: tidegate::Rules = paths.iter().map(rule).collect();
-    let limits = Limits::new(rules)
-        .store(Arc::clone(&store))
-        .key(Header::new("x-key"));
-    let handler = get(|| async { sleep(Duration::from_millis(20)).await });
-    let app = paths
-        .iter()
-        .fold(Router::new().route("/", handler), |app, path| {
-            let layer = limits.layer(path);
-            app.layer(if wait { layer.wait(PATIENCE) } else { layer })
-        });
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let limits = Limits::new(rules).store(Arc::clone(&store));
+    let limits = limits.key(Header::new("x-key"));
+    let handler = get(|| async { sleep(millis(20)).await });
+    let app = Router::new().route("/", handler);
+    let app = paths.iter().fold(app, |app, path| {
+        let layer = limits.layer(path);
+        app.layer(if wait { layer.wait(PATIENCE) } else { layer })
+    });
+    let (address, server) = serve(app).await;
     let until = Instant::now() + Duration::from_secs(seconds);
-    let connections = (0..10).map(|_| tokio::spawn(connection(address, until)));
+    let connections = (0..10).map(|_| connection(address.clone(), until));
     let (mut served, mut denied, mut unaware) = (Vec::new(), 0, 0);
-    for connection in join_all(connections).await {
-        let (ok, not, late) = connection.expect("no panic");
+    for (ok, not, late) in in_tasks(connections).await {
         served.push(ok);
         denied += not;
         unaware += late;
     }
     let name = store.name();
     println!("{name}, wait {wait}, {paths:?}: served {served:?}, denied {denied}");
-    assert!(
-        !wait || denied == 0,
-        "{name}: {denied} denied, served {served:?}"
-    );
+    let is_waited = !wait || denied == 0;
+    assert!(is_waited, "{name}: {denied} denied, served {served:?}");
     // A denial may be told before this process has read that the same flight has charged others.
     assert!(unaware <= 5 + denied / 10, "{unaware} of {denied}");
     assert!(limits.flush(PATIENCE).await);
@@ -278,8 +250,7 @@ async fn ten_connections(store: Arc<dyn Store>, wait: bool, rules: usize) {
     }
     for path in paths {
         let key = tidegate::Key::default().with("k");
-        let left = limits.peek(path, key).await.expect("an answer");
-        assert_eq!(left.map(|it| it.remaining()), Some(5), "{path}");
+        assert_eq!(kit::left(&limits, path, key).await, 5, "{path}");
     }
     server.abort();
 }

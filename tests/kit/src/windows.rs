@@ -1,7 +1,11 @@
 //! Another look at what was admitted: a list of what was charged when, and the fullest window over
 //! it. It predicts nothing, so it also judges what several processes did.
 
-use tidegate::Algorithm;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{Algorithm, Key, Take};
 
 /// Units that were charged between two instants, in microseconds.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +30,46 @@ pub struct Limit {
     pub algorithm: Algorithm,
     pub max: u64,
     pub window: u64,
+}
+
+impl Limit {
+    pub const fn new(algorithm: Algorithm, max: u64, window: u64) -> Self {
+        Self {
+            algorithm,
+            max,
+            window,
+        }
+    }
+
+    /// A take of 1 under it.
+    pub fn take(self, path: &str) -> Take {
+        let rule = crate::owned_rule(path, self.max, Duration::from_micros(self.window));
+        let rule = rule.with_algorithm(self.algorithm);
+        Take::new(Arc::new(rule), Key::default())
+    }
+}
+
+/// What workers printed of grants, in the order of their stamps: `grant`, the number of the limit,
+/// the stamp and the cost.
+pub fn grants_of(outputs: &[String]) -> BTreeMap<u64, Vec<Grant>> {
+    let mut grants: BTreeMap<_, Vec<Grant>> = BTreeMap::new();
+    for line in crate::workers::lines_of(outputs, "grant") {
+        let [limit, stamp, cost] = line[..] else {
+            panic!("{line:?}");
+        };
+        grants.entry(limit).or_default().push(Grant { stamp, cost });
+    }
+    for grants in grants.values_mut() {
+        grants.sort_by_key(|grant| grant.stamp);
+    }
+    grants
+}
+
+/// The lines of which [`grants_of`] reads grants.
+pub fn lines_of(grants: impl IntoIterator<Item = (u64, Grant)>) -> String {
+    let grants = grants.into_iter();
+    let line = |(limit, it): (u64, Grant)| format!("\ngrant {limit} {} {}", it.stamp, it.cost);
+    grants.map(line).collect::<String>() + "\n"
 }
 
 /// Why these grants, in the order of their stamps, break the limit; or nothing.
@@ -82,20 +126,27 @@ fn begins(spent: &[Spent]) -> std::iter::Peekable<std::vec::IntoIter<(u64, u64)>
     begins.into_iter().peekable()
 }
 
-/// The units are in the order of their `until`. Of those charged until an instant, all but those
-/// that may have been charged before the window until then were charged inside of it.
-pub fn too_full(spent: &[Spent], window: u64) -> Option<String> {
+/// How many units each window holds that ends with one of these, which are in the order of their
+/// `until`. Of those charged until an instant, all but those that may have been charged before the
+/// window until then were charged inside of it.
+pub fn inside(spent: &[Spent], window: u64) -> impl Iterator<Item = u128> {
     let mut begins = begins(spent);
     let (mut ended, mut begun) = (0, 0_u128);
-    spent.iter().find_map(|last| {
+    spent.iter().map(move |last| {
         ended += u128::from(last.units);
         let is_before = |from: u64| from.saturating_add(window) <= last.until;
         while let Some((_, units)) = begins.next_if(|(from, _)| is_before(*from)) {
             begun += u128::from(units);
         }
-        let inside = ended - begun.min(ended);
-        (inside > last.bound.into()).then(|| format!("{inside} in a window until {last:?}"))
+        ended - begun.min(ended)
     })
+}
+
+/// Why such a window holds more than its bound; or nothing.
+pub fn too_full(spent: &[Spent], window: u64) -> Option<String> {
+    let mut windows = spent.iter().zip(inside(spent, window));
+    let (last, inside) = windows.find(|(last, inside)| *inside > last.bound.into())?;
+    Some(format!("{inside} in a window until {last:?}"))
 }
 
 /// The same for all spans, of whose units some drain meanwhile: for all pairs of charges at once,

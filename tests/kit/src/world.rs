@@ -31,6 +31,18 @@ pub const SECOND: Duration = Duration::from_secs(1);
 pub const MINUTE: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3_600);
 
+/// By this machine's clock, which is that of its servers.
+pub fn unix_micros() -> u64 {
+    let elapsed = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    u64::try_from(elapsed.expect("after 1970").as_micros()).expect("before the year 500,000")
+}
+
+/// The algorithm of this name.
+pub fn algorithm(name: &str) -> Algorithm {
+    let mut all = Algorithm::ALL.into_iter();
+    all.find(|known| known.name() == name).expect("one of them")
+}
+
 pub const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
