@@ -14,20 +14,19 @@ mod worker;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kit::Redis;
-use kit::workers::{number, outputs, start_worker};
+use kit::workers::{from_env, number, outputs, start_workers, sum};
+use kit::{Redis, SECOND, millis, unix_micros};
 
 use crate::MACHINE;
 use role::Role;
-use windows::{Use, Windows};
-use worker::{Step, now};
+use windows::{read_all, windows_of};
+use worker::Step;
 
 /// What a part of the test found.
 #[derive(Debug, Default)]
 struct Found {
     grants: u64,
     leased: u64,
-    checked: u64,
     above: u64,
     /// In thousandths of max.
     fullest: u64,
@@ -40,44 +39,44 @@ fn run(roles: &[Role], window: Duration, per_second: u64, lasts: Duration) -> Fo
     let micros = u64::try_from(window.as_micros()).expect("a short window");
     let max = per_second * micros / 1_000_000;
     // By then all processes have connected.
-    let begin = now() + 500_000;
+    let begin = unix_micros() + 500_000;
     let file = |at: usize| folder.path().join(at.to_string());
-    let workers = roles.iter().enumerate().map(|(at, role)| {
+    let workers = start_workers("leased::worker::worker_uses_units", roles.len(), |at| {
         let step = Step {
             url: server.url.clone(),
             file: file(at),
-            role: *role,
+            role: roles[at],
             window,
             max,
             begin,
             lasts,
         };
-        start_worker("leased::worker::worker_uses_units", &step.to_words())
+        step.to_words()
     });
-    let outputs = outputs(workers.collect());
-    let uses = (0..roles.len()).flat_map(|at| Use::read_all(&file(at)));
-    let windows = Windows::of(uses, micros);
-    let sum = |word| outputs.iter().map(|output| number(output, word)).sum();
+    let outputs = outputs(workers);
+    let windows = windows_of((0..roles.len()).flat_map(|at| read_all(&file(at))), micros);
+    let fullest = windows.iter().max().copied().unwrap_or(0);
     let found = Found {
-        grants: windows.uses(),
-        leased: sum("leased "),
-        checked: windows.uses(),
-        above: windows.above(max),
-        fullest: windows.fullest() * 1_000 / max,
+        grants: windows.len() as u64,
+        leased: sum(&outputs, "leased "),
+        above: windows.iter().filter(|units| **units > max).count() as u64,
+        fullest: fullest * 1_000 / max,
     };
-    assert_eq!(found.grants, sum("granted "), "every grant is in a file");
+    assert_eq!(
+        found.grants,
+        sum(&outputs, "granted "),
+        "every grant is in a file"
+    );
     let mut by_role: BTreeMap<&str, u64> = BTreeMap::new();
     for (role, output) in roles.iter().zip(&outputs) {
         *by_role.entry(role.name()).or_default() += number(output, "granted ");
     }
-    let (fullest, possibly) = (windows.fullest(), windows.possibly_fullest());
     println!(
-        "max {max} in {window:?}: {} grants, {:.1} % of them leased; fullest window {fullest}, \
-         certainly, and {possibly}, possibly; {} of {} windows above max; {by_role:?}",
+        "max {max} in {window:?}: {} grants, {:.1} % of them leased; fullest window {fullest}; \
+         {} windows above max; {by_role:?}",
         found.grants,
         found.leased as f64 * 100.0 / found.grants as f64,
         found.above,
-        found.checked,
     );
     found
 }
@@ -94,33 +93,25 @@ fn run_saturated(roles: &[Role], window: Duration, per_second: u64, lasts: Durat
     panic!("{found:?}: asked for too little");
 }
 
-fn wanted_grants() -> Option<u64> {
-    let wanted = std::env::var("TIDEGATE_LEASED_GRANTS").ok()?;
-    Some(wanted.parse().expect("a number"))
-}
-
 /// Law 1, for processes that lease, that count for leases, and that know of none.
 #[test]
 fn no_window_is_above_max_with_leases() {
     let _machine = MACHINE.blocking_lock();
-    let seconds = Duration::from_secs;
-    let (wanted, per_second, parts) = match wanted_grants() {
-        None => (1, 20_000, vec![(200, seconds(6)), (1_000, seconds(10))]),
-        Some(wanted) => {
+    let wanted = from_env("TIDEGATE_LEASED_GRANTS", 1);
+    let (per_second, parts) = match wanted {
+        1 => (20_000, vec![(200, 6 * SECOND), (1_000, 10 * SECOND)]),
+        _ => {
             let windows = [100, 300, 1_000, 10_000];
-            let parts =
-                windows.map(|window| (window, seconds(10) + Duration::from_millis(3 * window)));
-            (wanted, 100_000, parts.to_vec())
+            let parts = windows.map(|window| (window, 10 * SECOND + millis(3 * window)));
+            (100_000, parts.to_vec())
         }
     };
     let mut all = Found::default();
     while all.grants < wanted {
         for &(window, lasts) in &parts {
-            let window = Duration::from_millis(window);
-            let found = run_saturated(&role::fleet(), window, per_second, lasts);
+            let found = run_saturated(&role::fleet(), millis(window), per_second, lasts);
             all.grants += found.grants;
             all.leased += found.leased;
-            all.checked += found.checked;
             all.above += found.above;
             all.fullest = all.fullest.max(found.fullest);
         }
@@ -135,10 +126,10 @@ fn no_window_is_above_max_with_leases() {
 fn a_process_with_two_percent_more_is_noticed() {
     let _machine = MACHINE.blocking_lock();
     let roles = [Role::Leases, Role::Leases, Role::Plain, Role::Above];
-    for window in [200, 1_000].map(Duration::from_millis) {
+    for window in [200, 1_000].map(millis) {
         // With fewer units where the machine is too busy to use them up.
         let found = [1, 2, 4, 8].map(|slower| 20_000 / slower).into_iter();
-        let mut found = found.map(|rate| run(&roles, window, rate, Duration::from_secs(4)));
+        let mut found = found.map(|rate| run(&roles, window, rate, 4 * SECOND));
         assert!(found.any(|found| found.above > 0), "{window:?}");
     }
 }

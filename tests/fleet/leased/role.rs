@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Quota, RedisStore, Resilient, Rule, Store, Take};
+use tidegate::{Resilient, Rule, Store, Take};
 
 /// How a process of the fleet asks for units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,20 +25,21 @@ pub(super) fn fleet() -> [Role; 4] {
 }
 
 impl Role {
-    const ALL: [Self; 4] = [Self::Leases, Self::Plain, Self::WithoutLease, Self::Above];
+    const NAMES: [(Self, &str); 4] = [
+        (Self::Leases, "leases"),
+        (Self::Plain, "plain"),
+        (Self::WithoutLease, "without-lease"),
+        (Self::Above, "above"),
+    ];
 
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Leases => "leases",
-            Self::Plain => "plain",
-            Self::WithoutLease => "without-lease",
-            Self::Above => "above",
-        }
+    pub(super) fn name(self) -> &'static str {
+        let of = Self::NAMES.iter().find(|(role, _)| *role == self);
+        of.expect("all have one").1
     }
 
     pub(super) fn named(name: &str) -> Self {
-        let mut all = Self::ALL.into_iter();
-        all.find(|role| role.name() == name).expect("a role")
+        let of = Self::NAMES.iter().find(|(_, known)| *known == name);
+        of.expect("a role").0
     }
 
     /// The part of the fleet's demand, in percent.
@@ -70,13 +71,9 @@ impl Role {
     }
 
     pub(super) fn rule(self, max: u64, window: Duration) -> Arc<Rule> {
-        let max = if self == Self::Above {
-            max + max / 50
-        } else {
-            max
-        };
-        let quota = Quota::new(window, max).expect("valid");
-        let rule = Rule::new("leased", [quota]).expect("valid");
+        let more = if self == Self::Above { max / 50 } else { 0 };
+        let max = max + more;
+        let rule = kit::owned_rule("leased", max, window);
         Arc::new(match self {
             Self::WithoutLease => rule,
             _ => rule.with_lease(LEASE).expect("a sliding log"),
@@ -84,8 +81,7 @@ impl Role {
     }
 
     pub(super) async fn store(self, url: &str) -> Arc<dyn Store> {
-        let store = RedisStore::connect(url).await.expect("a running server");
-        let store = store.timeout(Duration::from_secs(20));
+        let store = kit::load::store(url).await;
         match self {
             Self::Leases => Arc::new(Resilient::bare(store)),
             _ => Arc::new(store),

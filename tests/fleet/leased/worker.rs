@@ -1,13 +1,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use kit::workers::instructions;
+use kit::{in_tasks, unix_micros as now};
 use tidegate::decision::Source;
 use tidegate::{Key, Store, Take};
 
 use super::role::Role;
-use super::windows::Use;
+use super::windows::{Use, write_all};
 
 const TASKS: u64 = 16;
 /// The demand of the fleet in parts of the quota, one after the other.
@@ -61,12 +62,6 @@ impl Step {
     }
 }
 
-/// Microseconds since 1970.
-pub(super) fn now() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(elapsed.expect("after 1970").as_micros()).expect("before the year 500000")
-}
-
 #[derive(Default)]
 struct Used {
     uses: Vec<Use>,
@@ -86,16 +81,13 @@ impl Used {
         self.uses.push(match decision.source() {
             Source::Lease => {
                 self.leased += 1;
-                Use { from, until }
+                [from, until]
             }
             // The server says when it decided, by the clock of this machine.
             _ => {
                 let stamp = receipt.stamp();
                 assert!((from..=until).contains(&stamp), "{from} {stamp} {until}");
-                Use {
-                    from: stamp,
-                    until: stamp,
-                }
+                [stamp; 2]
             }
         });
         true
@@ -131,16 +123,12 @@ async fn worker_uses_units() {
     let step = Arc::new(Step::from_words(&words));
     let store = step.role.store(&step.url).await;
     let take = Take::new(step.role.rule(step.max, step.window), Key::from("hot"));
-    let tasks = (0..TASKS).map(|_| {
-        let asking = ask(Arc::clone(&step), Arc::clone(&store), take.clone());
-        tokio::spawn(asking)
-    });
+    let tasks = (0..TASKS).map(|_| ask(Arc::clone(&step), Arc::clone(&store), take.clone()));
     let mut all = Used::default();
-    for task in tasks.collect::<Vec<_>>() {
-        let used = task.await.expect("no panic");
+    for used in in_tasks(tasks).await {
         all.uses.extend(used.uses);
         all.leased += used.leased;
     }
-    Use::write_all(&all.uses, &step.file);
+    write_all(&all.uses, &step.file);
     println!("\ngranted {}\nleased {}", all.uses.len(), all.leased);
 }

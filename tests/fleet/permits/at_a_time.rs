@@ -1,12 +1,12 @@
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use kit::Redis;
-use kit::workers::{number, outputs, worker_command};
+use kit::workers::{from_env, outputs, start_worker, sum};
 
 use super::backend::Backend;
 use super::permits;
-use super::served::{KEYS, MAX, WORKER};
+use super::served::{KEYS, MAX, WORDS, WORKER};
 use crate::{MACHINE, PROCESSES};
 
 /// Of all processes. `TIDEGATE_AT_A_TIME` says another number.
@@ -17,20 +17,14 @@ const LEASE: Duration = Duration::from_secs(4);
 fn start(server: &Redis, process: usize, requests: u64) -> Child {
     let (folder, lease) = (server.folder().display(), LEASE.as_millis());
     let instructions = format!("{} {folder} {process} {requests} {lease} {MAX}", server.url);
-    let mut command = worker_command(WORKER, &instructions);
-    command
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test starts")
+    start_worker(WORKER, &instructions)
 }
 
 /// Ends the process at once when so many requests have begun.
 fn kill(child: &mut Child, process: usize, backend: &Backend, at: u64) {
     while backend.begun() < at {
-        assert!(
-            child.try_wait().expect("our child").is_none(),
-            "it has ended"
-        );
+        let ended = child.try_wait().expect("our child");
+        assert!(ended.is_none(), "it has ended");
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().expect("is killed");
@@ -44,8 +38,7 @@ fn kill(child: &mut Child, process: usize, backend: &Backend, at: u64) {
 fn no_more_than_max_run_at_a_time() {
     let _machine = MACHINE.blocking_lock();
     let server = Redis::start();
-    let requests = std::env::var("TIDEGATE_AT_A_TIME").ok();
-    let requests = requests.map_or(REQUESTS, |text| text.parse().expect("a number"));
+    let requests = from_env("TIDEGATE_AT_A_TIME", REQUESTS);
     let backend = Backend::start(server.folder(), MAX as usize);
     let began = Instant::now();
     // As many as if one had never been started.
@@ -60,23 +53,16 @@ fn no_more_than_max_run_at_a_time() {
     let (held, _) = permits(&server);
     let ended = Instant::now();
 
-    let sum = |what| -> u64 { outputs.iter().map(|output| number(output, what)).sum() };
-    let [served, denied, left, panicked, failed] =
-        ["served ", "denied ", "left ", "panicked ", "failed "].map(sum);
+    let [served, denied, left, panicked, failed] = WORDS.map(|word| sum(&outputs, word));
     let counted = backend.end();
     println!("{:?}: {counted:?}", ended - began);
     println!("{served} served, {denied} denied, {left} left, {panicked} panicked, {failed} failed");
-    assert_eq!(
-        (counted.most, counted.above),
-        (MAX as usize, 0),
-        "{counted:?}"
-    );
+    let (most, above) = (counted.most, counted.above);
+    assert_eq!((most, above), (MAX as usize, 0), "{counted:?}");
     assert_eq!(counted.running, 0, "a request has not ended");
     assert!(served + denied + left + panicked + failed >= requests);
-    assert!(
-        counted.begun > requests / 4,
-        "this test asked for too little"
-    );
+    let is_enough = counted.begun > requests / 4;
+    assert!(is_enough, "this test asked for too little");
     assert!(failed < requests / 100, "{failed} failed");
     assert_eq!(held, 0, "of {}", KEYS * MAX);
     // Their keys expire.

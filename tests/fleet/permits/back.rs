@@ -2,27 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
 use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use kit::Redis;
 use kit::random::Random;
 use kit::workers::worker_command;
-use tidegate::{Header, Key, Limits, Quota, Rule, Store, Take};
+use kit::{Redis, SECOND, done, millis};
+use tidegate::{Header, Limits, RedisStore, Store, Take};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
-use tower::ServiceExt;
 
 use super::backend::Backend;
 use super::served::{WORKER, answer, send, socket};
 use super::{PATH, rule};
-use crate::{MACHINE, store};
+use crate::MACHINE;
 
 /// How a request ends that has held the permit, and how another process asks for it.
 const WAYS: [(&str, &str); 4] = [
@@ -52,17 +47,11 @@ impl Server {
     async fn start(redis: &Redis, lease: Duration) -> Self {
         let folder = redis.folder();
         let _backend = Backend::start(folder, MAX as usize);
-        let instructions = format!(
-            "{} {} 0 0 {} {MAX}",
-            redis.url,
-            folder.display(),
-            lease.as_millis()
-        );
+        let (url, folder_name, lease) = (&redis.url, folder.display(), lease.as_millis());
+        let instructions = format!("{url} {folder_name} 0 0 {lease} {MAX}");
         let mut command = worker_command(WORKER, &instructions);
-        let child = command
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("this test starts");
+        let child = command.stdout(Stdio::null()).spawn();
+        let child = child.expect("this test starts");
         let socket = socket(folder, 0);
         while UnixStream::connect(&socket).await.is_err() {
             sleep(Duration::from_millis(5)).await;
@@ -94,21 +83,19 @@ async fn begun(socket: &Path, path: &str, key: u64) -> UnixStream {
 /// Another process: this one.
 #[derive(Clone)]
 struct Other {
-    limits: Arc<Limits>,
+    limits: Limits,
     app: Router,
-    store: Arc<dyn Store>,
+    store: RedisStore,
     lone: Take,
 }
 
 impl Other {
     async fn start(redis: &Redis, lease: Duration) -> Self {
-        let store = store(&redis.url).await;
-        let limits = Limits::new([rule(MAX, lease)]).store(Arc::clone(&store));
-        let limits = Arc::new(limits.key(Header::new("x-key")));
-        let layer = limits.layer(PATH).wait(Duration::from_secs(60));
-        let app = Router::new().route("/", get(async || "1").layer(layer));
-        let lone = Rule::new("lone", [Quota::per_hour(1)]).expect("valid");
-        let lone = Take::new(Arc::new(lone), Key::default());
+        let store = kit::store_on(redis).await;
+        let limits = Limits::new([rule(MAX, lease)]).store(store.clone());
+        let limits = limits.key(Header::new("x-key"));
+        let app = kit::app(limits.layer(PATH).wait(Duration::from_secs(60)));
+        let lone = kit::take(&kit::rule("lone", 1, kit::HOUR), "");
         Self {
             limits,
             app,
@@ -120,14 +107,12 @@ impl Other {
     /// Asks in this way until it is granted the permit. Says when.
     async fn granted(self, how: &str, key: u64) -> Instant {
         if how == "waits" {
-            let request = Request::get("/").header("x-key", key).body(Body::empty());
-            let response = self.app.oneshot(request.expect("valid")).await;
-            let status = response.expect("axum does not fail").status();
-            assert_eq!(status, StatusCode::OK);
+            let answer = kit::http::ask(&self.app, "/", &format!("x-key: {key}")).await;
+            assert_eq!(answer.status, 200);
             return Instant::now();
         }
         while self.limits.check(PATH, key).await.is_err() {
-            sleep(Duration::from_millis(1)).await;
+            sleep(millis(1)).await;
         }
         Instant::now()
     }
@@ -147,10 +132,10 @@ async fn rounds(way: usize, socket: &Path, other: Other) -> (Vec<Duration>, Vec<
     let mut random = Random::new(key);
     let (mut back, mut lone) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let millis = if ends == "ends" { 100 } else { 3_600_000 };
-        let held = begun(socket, &format!("/now/streams/{millis}"), key).await;
+        let lasts = if ends == "ends" { 100 } else { 3_600_000 };
+        let held = begun(socket, &format!("/now/streams/{lasts}"), key).await;
         let granted = tokio::spawn(other.clone().granted(how, key));
-        sleep(Duration::from_millis(20 + random.below(20))).await;
+        sleep(millis(20 + random.below(20))).await;
         match ends {
             "ends" => assert!(answer(held).await.ends_with("2\r\n0\r\n\r\n")),
             _ => {
@@ -209,28 +194,25 @@ async fn killed() -> Option<Vec<Duration>> {
     }
     server.child.kill().expect("is killed");
     let killed = Instant::now();
-    let granted = join_all(granted).await;
-    let back = granted.into_iter().map(|at| at.expect("no panic") - killed);
+    let back = done(granted).await.into_iter().map(|at| at - killed);
     Some(back.collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_of_a_killed_process_are_back_after_their_lease() {
     let _machine = MACHINE.lock().await;
-    let mut attempts = 3;
-    let back = loop {
-        match killed().await {
-            Some(back) => break back,
-            None => attempts -= 1,
+    let mut back = None;
+    for _ in 0..3 {
+        if back.is_none() {
+            back = killed().await;
         }
-        assert!(attempts > 0, "they are not renewed");
-    };
+    }
+    let back = back.expect("they are renewed");
     for (at, how) in ["waits", "asks"].iter().enumerate() {
         let back = back.iter().skip(at).step_by(2).copied().collect();
         let back = quantiles(back);
         println!("killed, the other {how}: {back:?}");
-        let late = Duration::from_millis(500);
-        let bound = LEASE + Duration::from_secs(1) + late;
+        let bound = LEASE + SECOND + millis(500);
         assert!(back[2] <= bound, "{how}: {back:?}");
     }
 }

@@ -11,13 +11,13 @@ mod waiters;
 use std::time::Duration;
 
 use kit::Redis;
-use tidegate::{Algorithm, Quota, Rule};
+use tidegate::{Algorithm, Rule};
 
 const PATH: &str = "export";
 
 /// So many requests at a time, beside a quota that denies none.
 fn rule(max: u64, lease: Duration) -> Rule {
-    let rule = Rule::new(PATH, [Quota::per_hour(1_000_000_000)]).expect("valid");
+    let rule = kit::per_hour(PATH, 1_000_000_000);
     // Its counts are strings, those of permits sorted sets.
     let rule = rule.with_algorithm(Algorithm::FixedWindow);
     let rule = rule.with_max_concurrent(max).expect("valid");
@@ -27,25 +27,20 @@ fn rule(max: u64, lease: Duration) -> Rule {
 /// The permits that the server keeps: those that are held, and with them those whose leases are
 /// over.
 fn permits(server: &Redis) -> (u64, u64) {
-    let mut connection = server.connection();
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
-    let now = seconds * 1_000 + micros / 1_000;
-    let names = redis::cmd("KEYS").arg("*").query(&mut connection);
-    let names: Vec<Vec<u8>> = names.expect("the keys");
+    let (now, mut connection) = (server.millis(), server.connection());
+    let names: Vec<Vec<u8>> = server.run("KEYS *");
     let (mut held, mut all) = (0, 0);
     for name in names {
-        let is_of: String = redis::cmd("TYPE")
-            .arg(&name)
-            .query(&mut connection)
+        let ask = |command: &str| redis::cmd(command).arg(&name).to_owned();
+        let is_of = ask("TYPE")
+            .query::<String>(&mut connection)
             .expect("a type");
-        if is_of != "zset" {
-            continue;
+        if is_of == "zset" {
+            let mut count = ask("ZCOUNT");
+            let count = count.arg(format!("({now}")).arg("+inf");
+            held += count.query::<u64>(&mut connection).expect("a number");
+            all += ask("ZCARD").query(&mut connection).unwrap_or(0);
         }
-        let mut count = redis::cmd("ZCOUNT");
-        let count = count.arg(&name).arg(format!("({now}")).arg("+inf");
-        held += count.query::<u64>(&mut connection).expect("a number");
-        let card = redis::cmd("ZCARD").arg(&name).query(&mut connection);
-        all += card.unwrap_or(0);
     }
     (held, all)
 }

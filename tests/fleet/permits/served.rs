@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Path as Segments;
-
 use axum::routing::get;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use http::HeaderMap;
 use kit::random::Random;
-use kit::workers::instructions;
-use tidegate::{Header, Limits, RedisStore};
+use kit::workers::{instructions, numbers};
+use kit::{SECOND, in_tasks, millis};
+use tidegate::{Header, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::yield_now;
@@ -27,7 +27,6 @@ use crate::TASKS;
 pub(super) const WORKER: &str = "permits::served::worker_serves";
 pub(super) const MAX: u64 = 4;
 pub(super) const KEYS: u64 = 8;
-const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a process listens.
 pub(super) fn socket(folder: &Path, process: usize) -> PathBuf {
@@ -62,12 +61,12 @@ async fn handle(running: Running, how: String, lasts: Duration) -> Body {
 
 fn app(limits: &Limits, folder: &Path, process: usize) -> Router {
     let backend = Arc::new(connect(&folder.join("backend")));
-    let handler = move |Segments((how, millis)): Segments<(String, u64)>, head: HeaderMap| {
+    let handler = move |Segments((how, lasts)): Segments<(String, u64)>, head: HeaderMap| {
         let key = head["x-key"].to_str().expect("a number").to_owned();
         let backend = Arc::clone(&backend);
         async move {
             let running = Running::begin(&backend, &key, process);
-            handle(running, how, Duration::from_millis(millis)).await
+            handle(running, how, millis(lasts)).await
         }
     };
     let waits = limits.layer(PATH).wait(Duration::from_secs(5));
@@ -83,76 +82,63 @@ fn app(limits: &Limits, folder: &Path, process: usize) -> Router {
 #[ignore = "is started by other tests"]
 async fn worker_serves() {
     let Some(words) = instructions() else { return };
-    let store = RedisStore::connect(&*words[0])
-        .await
-        .expect("a running server");
-    let number = |at: usize| words[at].parse::<u64>().expect("a number");
-    let (process, requests) = (number(2) as usize, number(3));
+    let [process, requests, lease, max] = numbers(&words);
     let folder = Path::new(&words[1]);
-    let limits = Limits::new([rule(number(5), Duration::from_millis(number(4)))]);
-    let limits = limits
-        .store(store.timeout(TIMEOUT))
-        .key(Header::new("x-key"));
-    let path = socket(folder, process);
+    let store = kit::load::store(&words[0]).await.timeout(SECOND);
+    let limits = Limits::new([rule(max, millis(lease))]);
+    let limits = limits.store(store).key(Header::new("x-key"));
+    let path = socket(folder, process as usize);
     let listener = UnixListener::bind(&path).expect("is bound");
-    let served = axum::serve(listener, app(&limits, folder, process));
+    let served = axum::serve(listener, app(&limits, folder, process as usize));
     let served = tokio::spawn(async { served.await });
     if requests == 0 {
         served.await.expect("no panic").expect("serves");
     }
     let clients = (0..TASKS as u64).map(|task| {
-        let (path, mut random) = (path.clone(), Random::new(100 * process as u64 + task));
-        tokio::spawn(async move {
+        let (path, mut random) = (path.clone(), Random::new(100 * process + task));
+        async move {
             let mut seen = Seen::default();
             for _ in 0..requests.div_ceil(TASKS as u64) {
-                seen.add(request(&path, &mut random).await);
+                seen[request(&path, &mut random).await as usize] += 1;
             }
             seen
-        })
+        }
     });
-    let mut seen = Seen::default();
-    for client in clients.collect::<Vec<_>>() {
-        seen.add(client.await.expect("no panic"));
+    let mut all = Seen::default();
+    for seen in in_tasks(clients).await {
+        all.iter_mut()
+            .zip(seen)
+            .for_each(|(all, seen)| *all += seen);
     }
     // The server hears of clients that left, and a take without an answer is executed until then.
-    sleep(TIMEOUT + Duration::from_millis(500)).await;
-    assert!(
-        limits.flush(Duration::from_secs(10)).await,
-        "{:?}",
-        limits.snapshot()
-    );
-    let snapshot = limits.snapshot();
-    assert_eq!(
-        (snapshot.rules[0].waiting, snapshot.rules[0].refunds_lost),
-        (0, 0)
-    );
-    println!(
-        "\nserved {}\ndenied {}\nleft {}\npanicked {}\nfailed {}",
-        seen.served, seen.denied, seen.left, seen.panicked, seen.failed
-    );
-}
-
-/// What the clients of a process saw.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) served: u64,
-    pub(super) denied: u64,
-    /// Their clients left.
-    pub(super) left: u64,
-    pub(super) panicked: u64,
-    /// Redis did not answer in time.
-    pub(super) failed: u64,
-}
-
-impl Seen {
-    pub(super) fn add(&mut self, other: Self) {
-        self.served += other.served;
-        self.denied += other.denied;
-        self.left += other.left;
-        self.panicked += other.panicked;
-        self.failed += other.failed;
+    sleep(SECOND + millis(500)).await;
+    let is_flushed = limits.flush(10 * SECOND).await;
+    assert!(is_flushed, "{:?}", limits.snapshot());
+    let rule = &limits.snapshot().rules[0];
+    assert_eq!((rule.waiting, rule.refunds_lost), (0, 0));
+    println!();
+    for (word, times) in WORDS.iter().zip(all) {
+        println!("{word}{times}");
     }
 }
+
+/// What a client of a process saw.
+#[derive(Debug, Clone, Copy)]
+enum Saw {
+    Served,
+    Denied,
+    /// It left.
+    Left,
+    Panicked,
+    /// Redis did not answer in time.
+    Failed,
+}
+
+/// What a process says of each of these.
+pub(super) const WORDS: [&str; 5] = ["served ", "denied ", "left ", "panicked ", "failed "];
+
+/// How often its clients saw each of these.
+type Seen = [u64; WORDS.len()];
 
 /// A connection that has sent this request.
 pub(super) async fn send(socket: &Path, path: &str, key: u64) -> UnixStream {
@@ -171,10 +157,10 @@ pub(super) async fn answer(mut stream: UnixStream) -> String {
 }
 
 /// One request, whose client may leave at any moment.
-async fn request(socket: &Path, random: &mut Random) -> Seen {
+async fn request(socket: &Path, random: &mut Random) -> Saw {
     let (kind, key) = (random.below(100), random.below(KEYS));
     let layer = ["now", "waits"][random.below(2) as usize];
-    let (how, millis) = match kind {
+    let (how, lasts) = match kind {
         // Longer than a lease.
         0 if random.is(10) => ("streams", 5_000),
         0..60 => ("ends", random.below(5)),
@@ -182,48 +168,41 @@ async fn request(socket: &Path, random: &mut Random) -> Seen {
         70..80 => ("streams", random.below(5)),
         _ => ("streams", 3_600_000),
     };
-    let mut stream = send(socket, &format!("/{layer}/{how}/{millis}"), key).await;
-    let left = Seen {
-        left: 1,
-        ..Seen::default()
-    };
+    let mut stream = send(socket, &format!("/{layer}/{how}/{lasts}"), key).await;
     match kind {
         // At any moment, also before there is a decision.
         30..60 if random.is(50) => {
             for _ in 0..random.below(300) {
                 yield_now().await;
             }
-            return left;
+            return Saw::Left;
         }
         30..60 => {
-            sleep(Duration::from_millis(random.below(8))).await;
-            return left;
+            sleep(millis(random.below(8))).await;
+            return Saw::Left;
         }
         80.. => {
             let mut buffer = [0; 1_024];
             let size = stream.read(&mut buffer).await.expect("is read");
             if buffer[..size].starts_with(b"HTTP/1.1 200 ") {
-                sleep(Duration::from_millis(random.below(5))).await;
-                return left;
+                sleep(millis(random.below(5))).await;
+                return Saw::Left;
             }
-            return Seen::of(&buffer[..size]);
+            return Saw::of(&buffer[..size]);
         }
         _ => {}
     }
-    Seen::of(answer(stream).await.as_bytes())
+    Saw::of(answer(stream).await.as_bytes())
 }
 
-impl Seen {
+impl Saw {
     fn of(answer: &[u8]) -> Self {
-        let mut seen = Self::default();
-        let word = answer.get(9..12).unwrap_or_default();
-        match word {
-            b"200" => seen.served = 1,
-            b"429" => seen.denied = 1,
-            b"503" => seen.failed = 1,
-            b"" => seen.panicked = 1,
+        match answer.get(9..12).unwrap_or_default() {
+            b"200" => Self::Served,
+            b"429" => Self::Denied,
+            b"503" => Self::Failed,
+            b"" => Self::Panicked,
             _ => panic!("{}", String::from_utf8_lossy(answer)),
         }
-        seen
     }
 }

@@ -3,20 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use kit::Redis;
 use kit::workers::{instructions, worker_command};
-use redis::{Connection, InfoDict, cmd};
+use kit::{Redis, millis, unix_micros};
 use tidegate::{Key, Limits};
-use tokio::time::sleep;
-use tower::ServiceExt;
+use tokio::time::{Instant, sleep};
 
 use super::{PATH, rule};
 use crate::{MACHINE, store};
@@ -29,26 +25,11 @@ const CALLS_A_SECOND: f64 = 5.0;
 const CALLS_A_GRANT: f64 = 2.5;
 const WORKER: &str = "permits::waiters::worker_has_waiters";
 
-/// Script calls since this was asked last.
-fn calls(connection: &mut Connection) -> f64 {
-    let info = cmd("INFO").arg("commandstats").query(connection);
-    let info: InfoDict = info.expect("informs");
-    let of = |name| -> f64 {
-        let stats: String = info.get(name).unwrap_or_default();
-        let calls = stats
-            .split(',')
-            .find_map(|pair| pair.strip_prefix("calls="));
-        calls.map_or(0.0, |text| text.parse().expect("a number"))
-    };
-    let calls = of("cmdstat_evalsha") + of("cmdstat_eval");
-    let reset = cmd("CONFIG").arg("RESETSTAT").exec(connection);
-    reset.expect("resets");
-    calls
-}
-
-fn since_1970() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(elapsed.expect("after 1970").as_micros()).expect("in range")
+/// Script calls in a second, for a while.
+async fn calls_a_second(redis: &Redis) -> f64 {
+    let (before, began) = (redis.script_calls(), Instant::now());
+    sleep(Duration::from_secs(4)).await;
+    (redis.script_calls() - before) as f64 / began.elapsed().as_secs_f64()
 }
 
 /// Requests of one process that wait for a permit of the same key.
@@ -62,15 +43,13 @@ struct Process {
 impl Process {
     async fn start(url: &str, max: u64) -> Self {
         let limits = Limits::new([rule(max, LEASE)]).store(store(url).await);
-        let layer = limits
-            .layer(PATH)
-            .wait(Duration::MAX)
-            .max_waiting(4 * WAITERS);
+        let layer = limits.layer(PATH).wait(Duration::MAX);
+        let layer = layer.max_waiting(4 * WAITERS);
         let served = Arc::<Mutex<Vec<_>>>::default();
         let all = Arc::clone(&served);
         let handler = move |Path(number): Path<usize>| async move {
-            all.lock().expect("no panic").push((number, since_1970()));
-            sleep(Duration::from_millis(1)).await;
+            all.lock().expect("no panic").push((number, unix_micros()));
+            sleep(millis(1)).await;
         };
         let app = Router::new().route("/{number}", get(handler).layer(layer));
         Self {
@@ -82,19 +61,15 @@ impl Process {
 
     /// So many requests arrive, and wait until all are served.
     async fn wait(&self, waiters: usize) {
-        let asked = (0..waiters).map(|number| {
-            let request = Request::get(format!("/{number}")).body(Body::empty());
-            tokio::spawn(self.app.clone().oneshot(request.expect("valid")))
-        });
-        for response in join_all(asked.collect::<Vec<_>>()).await {
-            let response = response.expect("no panic").expect("axum does not fail");
-            assert_eq!(response.status(), StatusCode::OK);
+        let asked = (0..waiters).map(|at| kit::http::start(&self.app, 0, &format!("/{at}"), ""));
+        for answer in kit::done(asked).await {
+            assert_eq!(answer.status, 200);
         }
     }
 
     async fn all_wait(&self, waiters: usize) {
         while self.limits.snapshot().rules[0].waiting < waiters as u64 {
-            sleep(Duration::from_millis(5)).await;
+            sleep(millis(5)).await;
         }
     }
 
@@ -113,22 +88,18 @@ async fn holders(process: &Process, max: u64) -> Vec<impl Sized> {
 async fn one_process(max: u64) {
     let _machine = MACHINE.lock().await;
     let redis = Redis::start();
-    let mut connection = redis.connection();
     let process = Process::start(&redis.url, max).await;
     let held = holders(&process, max).await;
     let look = async {
         process.all_wait(WAITERS).await;
         // Messages of denials on their way.
-        sleep(Duration::from_millis(100)).await;
-        calls(&mut connection);
-        let began = tokio::time::Instant::now();
-        sleep(Duration::from_secs(4)).await;
-        let rate = calls(&mut connection) / began.elapsed().as_secs_f64();
+        sleep(millis(100)).await;
+        let rate = calls_a_second(&redis).await;
         drop(held);
-        rate
+        (rate, redis.script_calls())
     };
-    let (rate, ()) = tokio::join!(look, process.wait(WAITERS));
-    let each = calls(&mut connection) / WAITERS as f64;
+    let ((rate, before), ()) = tokio::join!(look, process.wait(WAITERS));
+    let each = (redis.script_calls() - before) as f64 / WAITERS as f64;
     println!("max {max}: {rate:.1} calls a second, {each:.2} for each grant");
     assert!(rate <= CALLS_A_SECOND, "{rate}");
     assert!(each <= CALLS_A_GRANT, "{each}");
@@ -172,14 +143,11 @@ async fn worker_has_waiters() {
 async fn waiters_of_two_processes_make_progress() {
     let _machine = MACHINE.lock().await;
     let redis = Redis::start();
-    let mut connection = redis.connection();
     let process = Process::start(&redis.url, 1).await;
     let held = holders(&process, 1).await;
     let mut command = worker_command(WORKER, &redis.url);
-    let mut worker = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test starts");
+    let worker = command.stdout(Stdio::piped()).spawn();
+    let mut worker = worker.expect("this test starts");
     let output = BufReader::new(worker.stdout.take().expect("is piped"));
     let mut lines = output.lines().map(|line| line.expect("text"));
     let look = async {
@@ -189,14 +157,11 @@ async fn waiters_of_two_processes_make_progress() {
         });
         let lines = waits.await.expect("no panic");
         process.all_wait(WAITERS / 2).await;
-        calls(&mut connection);
-        let began = tokio::time::Instant::now();
-        sleep(Duration::from_secs(4)).await;
-        let rate = calls(&mut connection) / began.elapsed().as_secs_f64();
+        let rate = calls_a_second(&redis).await;
         drop(held);
-        (lines, rate)
+        (lines, rate, redis.script_calls())
     };
-    let ((lines, rate), ()) = tokio::join!(look, process.wait(WAITERS / 2));
+    let ((lines, rate, before), ()) = tokio::join!(look, process.wait(WAITERS / 2));
     let theirs = tokio::task::spawn_blocking(move || {
         let served = lines.filter_map(|line| {
             let line = line.strip_prefix("served ")?;
@@ -211,7 +176,7 @@ async fn waiters_of_two_processes_make_progress() {
     let theirs = theirs.await.expect("no panic");
     assert!(worker.wait().expect("our child").success());
     let ours = process.served();
-    let each = calls(&mut connection) / WAITERS as f64;
+    let each = (redis.script_calls() - before) as f64 / WAITERS as f64;
     let last = |served: &[(usize, u64)]| served.last().expect("all").1;
     let first_over = last(&ours).min(last(&theirs));
     let until = |served: &[(usize, u64)]| served.iter().filter(|(_, at)| *at <= first_over).count();
@@ -227,10 +192,8 @@ async fn waiters_of_two_processes_make_progress() {
         let farthest = numbers.map(|(at, number)| at.abs_diff(number)).max();
         println!("farthest from its turn: {farthest:?}");
         assert!(farthest < Some(10), "{served:?}");
-        assert!(
-            until(served) >= WAITERS / 50,
-            "one process is served before the other"
-        );
+        let is_fair = until(served) >= WAITERS / 50;
+        assert!(is_fair, "one process is served before the other");
     }
     assert!(rate <= 2.0 * CALLS_A_SECOND, "{rate}");
 }

@@ -1,5 +1,6 @@
 //! A process of the fleet: its own connection, its own fallback, four rules.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +9,18 @@ use axum::routing::get;
 use tidegate::decision::Source;
 use tidegate::rule::{OnError, Share};
 use tidegate::{
-    Algorithm, Decision, Header, Limits, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules,
-    Store,
+    Algorithm, Decision, Header, Limits, RateLimitLayer, Resilient, Rule, Rules, Store,
 };
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::ledger::{Charge, Law};
+use kit::SECOND;
+
+use super::ledger::Law;
+use crate::client::serve;
 
 /// What a decision may take, with all waiting.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const PROCESSES: u32 = 2;
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A limit, and what it promises.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,7 @@ pub(crate) const LIMITS: [Limit; 4] = [
 
 impl Limit {
     fn rule(&self) -> Rule {
-        let quota = Quota::new(self.window, self.max).expect("a valid quota");
+        let quota = kit::quota(self.max, self.window);
         let quota = match self.algorithm {
             Algorithm::Gcra => quota.with_burst(self.burst).expect("a valid burst"),
             _ => quota,
@@ -83,13 +84,9 @@ impl Limit {
     }
 
     /// What holds for a charge of this limit.
-    pub(crate) fn law(&self, charge: &Charge) -> Law {
+    pub(crate) fn law(&self, by_fallback: bool) -> Law {
         let (max, window) = (self.max, self.window);
-        let share = if charge.is_fallback {
-            u64::from(PROCESSES)
-        } else {
-            1
-        };
+        let share = if by_fallback { u64::from(PROCESSES) } else { 1 };
         match self.algorithm {
             Algorithm::Gcra => Law::Bucket {
                 burst: self.burst,
@@ -107,21 +104,14 @@ impl Limit {
 /// Serves until it is dropped.
 pub(crate) struct App {
     pub(crate) address: String,
-    task: JoinHandle<()>,
+    task: JoinHandle<io::Result<()>>,
 }
 
 impl App {
     pub(crate) async fn start(redis: &str) -> Self {
-        let store = RedisStore::connect(redis).await.expect("a running server");
-        let store = Resilient::new(store.timeout(TIMEOUT))
-            .fallback(Share::of_processes(PROCESSES))
-            .build();
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let router = router(store);
-        let task = tokio::spawn(async move {
-            axum::serve(listener, router).await.expect("serves");
-        });
+        let store = kit::load::store(redis).await.timeout(TIMEOUT);
+        let store = Resilient::new(store).fallback(Share::of_processes(PROCESSES));
+        let (address, task) = serve(router(store.build())).await;
         Self { address, task }
     }
 }
@@ -144,8 +134,6 @@ fn router(store: Arc<dyn Store>) -> Router {
 async fn charged(decision: Option<Decision>) -> String {
     let decision = decision.expect("it is limited");
     let stamp = decision.receipt().map_or(0, |receipt| receipt.stamp());
-    format!(
-        "{stamp} {}",
-        u8::from(decision.source() == Source::Fallback)
-    )
+    let is_fallback = decision.source() == Source::Fallback;
+    format!("{stamp} {}", u8::from(is_fallback))
 }

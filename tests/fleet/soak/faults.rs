@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, cmd};
 use tokio::time::sleep;
 
-use kit::Redis;
 use kit::proxy::{Mode, Proxy};
+use kit::{Redis, run};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Fault {
@@ -46,8 +45,6 @@ pub(crate) const FAULTS: [Fault; 16] = [
     Fault::NoMemory,
     Fault::Password,
 ];
-
-const PASSWORD: &str = "s3cret";
 
 impl Fault {
     /// Does it, and takes it back. Tells when the server has forgotten what it had counted.
@@ -89,27 +86,22 @@ impl Fault {
                 sleep(lasts).await;
                 proxy.accept_again().await;
             }
-            Self::ForgetScripts => run(server, cmd("SCRIPT").arg("FLUSH")),
+            Self::ForgetScripts => run(server, "SCRIPT FLUSH"),
             Self::ReadOnly => {
                 // Of a master that nobody has ever seen.
-                run(server, cmd("REPLICAOF").arg("127.0.0.1").arg(1));
+                server.follow("redis://127.0.0.1:1");
                 sleep(lasts).await;
-                run(server, cmd("REPLICAOF").arg("NO").arg("ONE"));
+                run(server, "REPLICAOF NO ONE");
             }
             Self::NoMemory => {
-                run(server, &mut set("maxmemory", "1"));
+                run(server, "CONFIG SET maxmemory 1");
                 sleep(lasts).await;
-                run(server, &mut set("maxmemory", "0"));
+                run(server, "CONFIG SET maxmemory 0");
             }
             Self::Password => {
-                run(server, &mut set("requirepass", PASSWORD));
-                let mut admin = server.connection_with_password(PASSWORD);
-                let mut kill = cmd("CLIENT");
-                kill.arg("KILL").arg("TYPE").arg("normal");
-                kill.arg("SKIPME").arg("yes");
-                kill.exec(&mut admin).expect("kills");
+                let mut admin = kit::lock_out(server);
                 sleep(lasts).await;
-                set("requirepass", "").exec(&mut admin).expect("is set");
+                kit::let_in(&mut admin);
             }
         }
     }
@@ -122,18 +114,9 @@ async fn on_the_way(proxy: &Proxy, mode: Mode, lasts: Duration) {
 }
 
 async fn pause(server: &Redis, lasts: Duration, which: &str) {
-    let millis = u64::try_from(lasts.as_millis()).expect("short");
-    run(server, cmd("CLIENT").arg("PAUSE").arg(millis).arg(which));
+    run(
+        server,
+        &format!("CLIENT PAUSE {} {which}", lasts.as_millis()),
+    );
     sleep(lasts).await;
-}
-
-fn set(name: &str, value: &str) -> Cmd {
-    let mut set = cmd("CONFIG");
-    set.arg("SET").arg(name).arg(value);
-    set
-}
-
-fn run(server: &Redis, command: &mut Cmd) {
-    let done = command.exec(&mut server.connection());
-    done.expect("the server does it");
 }

@@ -1,6 +1,6 @@
 //! What must not grow.
 
-use std::fs;
+use std::{fmt, fs};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gauges {
@@ -20,10 +20,8 @@ impl Gauges {
         let tasks = tokio::runtime::Handle::current()
             .metrics()
             .num_alive_tasks();
-        let info: redis::InfoDict = redis::cmd("INFO")
-            .arg("memory")
-            .query(redis)
-            .expect("facts");
+        let info = redis::cmd("INFO").arg("memory").query(redis);
+        let info: redis::InfoDict = info.expect("facts");
         Self {
             resident_kib: resident.map_or(0, |kib| kib.trim().parse().expect("a number")),
             files: files as u64,
@@ -61,10 +59,20 @@ impl Gauges {
             ("redis KiB", before.redis_kib, self.redis_kib, 2_048),
         ];
         for (what, before, now, slack) in rows {
-            assert!(
-                now <= before + before / 10 + slack,
-                "{what}: {before}, later {now}"
-            );
+            let most = before + before / 10 + slack;
+            assert!(now <= most, "{what}: {before}, later {now}");
         }
+    }
+}
+
+impl fmt::Display for Gauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resident_kib,
+            files,
+            tasks,
+            redis_kib,
+        } = self;
+        write!(f, "{resident_kib} | {files} | {tasks} | {redis_kib}")
     }
 }

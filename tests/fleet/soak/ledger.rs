@@ -1,8 +1,10 @@
 //! What every request was answered, and whether any window was ever above its quota.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::fmt;
+use std::time::Duration;
 
+use kit::unix_micros as now;
 use kit::windows::{Spent, too_fast, too_full};
 
 /// What a client got.
@@ -49,6 +51,22 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn answered(&self) -> u64 {
         self.allowed + self.denied + self.failed
+    }
+}
+
+impl fmt::Display for Sums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sent,
+            allowed,
+            by_fallback,
+            denied,
+            failed,
+        } = self;
+        write!(
+            f,
+            "{sent} | {allowed} | {by_fallback} | {denied} | {failed}"
+        )
     }
 }
 
@@ -138,39 +156,39 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("short")
 }
 
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    micros(now.expect("after 1970"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kit::SECOND;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    fn allowed(stamp: u64) -> Answer {
+        Answer::Allowed(Charge {
+            count: "c".to_owned(),
+            stamp,
+            is_fallback: false,
+        })
+    }
 
     fn check(law: Law, stamps: &[u64], violations: usize) {
         let mut ledger = Ledger::default();
         for stamp in stamps {
-            let charge = Charge {
-                count: "c".to_owned(),
-                stamp: *stamp,
-                is_fallback: false,
-            };
-            ledger.enter(Answer::Allowed(charge), law);
+            ledger.enter(allowed(*stamp), law);
         }
         ledger.check();
         assert_eq!(ledger.violations.len(), violations, "{stamps:?}");
     }
 
+    const fn window(max: usize) -> Law {
+        Law::Window {
+            max,
+            window: SECOND,
+        }
+    }
+
     #[test]
     fn the_ledger_sees_one_too_many() {
-        let law = Law::Window {
-            max: 2,
-            window: SECOND,
-        };
-        check(law, &[0, 500_000, 1_000_000], 0);
-        check(law, &[0, 999_999, 500_000], 1);
+        check(window(2), &[0, 500_000, 1_000_000], 0);
+        check(window(2), &[0, 999_999, 500_000], 1);
         let law = Law::Bucket {
             burst: 2,
             max: 10,
@@ -182,19 +200,10 @@ mod tests {
 
     #[test]
     fn a_loss_begins_anew() {
-        let law = Law::Window {
-            max: 1,
-            window: SECOND,
-        };
         let now = now();
         let mut ledger = Ledger::default();
         for stamp in [now - 10, now + 10_000_000] {
-            let charge = Charge {
-                count: "c".to_owned(),
-                stamp,
-                is_fallback: false,
-            };
-            ledger.enter(Answer::Allowed(charge), law);
+            ledger.enter(allowed(stamp), window(1));
             ledger.data_is_lost();
         }
         ledger.check();

@@ -151,6 +151,21 @@ pub fn try_run(server: &Redis, command: &str) -> redis::RedisResult<()> {
     crate::server::words(command).exec(&mut server.connection())
 }
 
+/// The server lets nobody in without a password as of now, but this connection.
+pub fn lock_out(server: &Redis) -> redis::Connection {
+    run(server, "CONFIG SET requirepass s3cret");
+    let mut admin = server.connection_with_password("s3cret");
+    let kill = crate::server::words("CLIENT KILL TYPE normal SKIPME yes").exec(&mut admin);
+    kill.expect("kills");
+    admin
+}
+
+/// It lets everybody in again.
+pub fn let_in(admin: &mut redis::Connection) {
+    let mut set = crate::server::words("CONFIG SET requirepass");
+    set.arg("").exec(admin).expect("is set");
+}
+
 /// What a command of words answers.
 ///
 /// # Panics
