@@ -5,12 +5,10 @@
 //! The differences that `docs/evidence/redisson.md` lists are left out, and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-use std::sync::mpsc::{Receiver, channel};
 
-use kit::Redis;
-use kit::limiter_oracle::parse;
+use kit::limiter_oracle::Monitor;
+use kit::random::Random;
+use kit::{Redis, handle};
 use redis::Commands;
 use tidegate::test_util::ManualClock;
 
@@ -18,7 +16,6 @@ use super::calls::Calls;
 use super::fleet::Language::Java;
 use super::fleet::Process;
 use super::is_long;
-use super::random::Random;
 
 /// Both servers are looked at one behind the other, on a busy machine.
 const TOLERANCE: i64 = 400;
@@ -46,58 +43,39 @@ const LISTED_KEYS: [(&str, &str); 4] = [
 /// What stands under a key: its type, its value, and for how many milliseconds; -1 without end.
 type Kept = BTreeMap<String, (String, i64)>;
 
+/// How often each listed difference was seen.
+type Seen = BTreeMap<&'static str, u64>;
+
 /// A Java process, and the times that its scripts are told.
 struct Redisson {
     process: Process,
-    connection: redis::Connection,
-    commands: Receiver<(u64, Vec<Vec<u8>>)>,
+    url: String,
 }
 
 impl Redisson {
     fn start(server: &Redis) -> Self {
-        let process = Process::start(Java, "serve", &server.url, "");
-        let address = server.url.trim_start_matches("redis://");
-        let mut stream = TcpStream::connect(address).expect("a running server");
-        stream.write_all(b"MONITOR\r\n").expect("is sent");
-        let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
-        assert_eq!(lines.next().expect("an answer"), b"+OK\r");
-        let (sender, commands) = channel();
-        std::thread::spawn(move || {
-            let commands = lines
-                .map(|line| parse(&line))
-                .filter(|(_, in_script, _)| !in_script);
-            let sent = commands.map_while(|(at, _, words)| sender.send((at, words)).ok());
-            sent.count()
-        });
         Self {
-            process,
-            connection: server.connection(),
-            commands,
+            process: Process::start(Java, "serve", &server.url, ""),
+            url: server.url.clone(),
         }
     }
 
     /// Makes a call: its answer, and the time by which it was decided, in microseconds.
     fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> (String, u64) {
+        let monitor = Monitor::start(&self.url);
         let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
         let line = format!("1 {call} {name} {}", numbers.join(" "));
         self.process.tell(line.trim_end());
         let line = self.process.line(|line| line.starts_with("1\t"));
         let (_, answer) = line.rsplit_once('\t').expect("an answer");
-        // What was sent until now is shown before this.
-        let echo = redis::cmd("ECHO").arg("the end").exec(&mut self.connection);
-        echo.expect("an answer");
         let mut time = None;
-        loop {
-            let (at, words) = self.commands.recv().expect("MONITOR goes on");
-            if words[0] == b"ECHO" {
-                break;
-            }
+        monitor.replay(&self.url, |at, in_script, words| {
             // A script that the server does not know yet is sent twice: it runs the second time.
-            if words.iter().any(|word| word == name.as_bytes()) {
+            if !in_script && words.iter().any(|word| word == name.as_bytes()) {
                 let told = words.iter().rev().find_map(|word| told_time(word, at));
                 time = Some(told.unwrap_or(at));
             }
-        }
+        });
         (answer.to_owned(), time.expect("it was sent"))
     }
 }
@@ -112,28 +90,19 @@ fn told_time(word: &[u8], at: u64) -> Option<u64> {
 /// Everything on a server, with one name for all clients, threads and identities.
 fn kept(server: &Redis) -> Kept {
     let mut connection = server.connection();
-    let keys: Vec<String> = connection.keys("*").expect("keys");
     let mut kept = Kept::new();
-    for key in keys {
-        let kind: String = redis::cmd("TYPE")
-            .arg(&key)
-            .query(&mut connection)
-            .expect("a type");
+    for key in server.names() {
+        let kind = redis::cmd("TYPE").arg(&key).query(&mut connection);
+        let kind: String = kind.expect("a type");
         let value = match &*kind {
             "none" => continue,
             "string" => connection.get(&key).expect("a string"),
             "hash" => {
                 let fields: BTreeMap<String, String> = connection.hgetall(&key).expect("a hash");
-                let holder = |field: &str| {
-                    if field.contains('-') {
-                        "<holder>".into()
-                    } else {
-                        field.to_owned()
-                    }
-                };
-                let fields = fields
-                    .iter()
-                    .map(|(field, value)| format!("{}={value}", holder(field)));
+                let fields = fields.iter().map(|(field, value)| {
+                    let is_holder = field.contains('-');
+                    format!("{}={value}", if is_holder { "<holder>" } else { field })
+                });
                 fields.collect::<Vec<_>>().join(" ")
             }
             "zset" => {
@@ -149,10 +118,7 @@ fn kept(server: &Redis) -> Kept {
             }
             other => panic!("{key}: {other}"),
         };
-        let life: i64 = redis::cmd("PTTL")
-            .arg(&key)
-            .query(&mut connection)
-            .expect("a time");
+        let life = server.life(&key);
         // Behind one of the limiter's keys, or behind a request's latch.
         let ends = [
             ":value:",
@@ -160,9 +126,8 @@ fn kept(server: &Redis) -> Kept {
             ":epoch:",
             "redisson_unlock_latch:{l}:",
         ];
-        let end = ends
-            .iter()
-            .find_map(|end| key.find(end).map(|at| at + end.len()));
+        let mut ends = ends.iter();
+        let end = ends.find_map(|end| key.find(end).map(|at| at + end.len()));
         let name = end.map_or(key.clone(), |end| format!("{}<client>", &key[..end]));
         kept.insert(name, (format!("{kind} {value}"), life));
     }
@@ -170,12 +135,7 @@ fn kept(server: &Redis) -> Kept {
 }
 
 /// Leaves out what is listed as a difference, and notes which that was.
-fn without_listed(
-    kept: &mut Kept,
-    is_ours: bool,
-    now: u64,
-    seen: &mut BTreeMap<&'static str, u64>,
-) {
+fn without_listed(kept: &mut Kept, is_ours: bool, now: u64, seen: &mut Seen) {
     let mut note = |what| *seen.entry(what).or_default() += 1;
     for (prefix, what) in LISTED_KEYS {
         let is_it = |key: &str, life: i64| key.starts_with(prefix) && life > 0;
@@ -185,27 +145,21 @@ fn without_listed(
             note(what);
         }
     }
-    for (value, _) in kept
-        .values_mut()
-        .filter(|(value, _)| value.starts_with("hash "))
-    {
+    let values = kept.values_mut().map(|(value, _)| value);
+    for value in values.filter(|value| value.starts_with("hash ")) {
         let fields: Vec<_> = value.split(' ').collect();
         let is_listed = |field: &&str| field.starts_with("epoch=") || *field == "keepAliveTime=0";
         if fields.iter().any(is_listed) {
-            note(if is_ours {
-                "a rate has an epoch"
-            } else {
-                "keepAliveTime 0 stands for none"
-            });
+            let [ours, theirs] = ["a rate has an epoch", "keepAliveTime 0 stands for none"];
+            note(if is_ours { ours } else { theirs });
         }
         let is_choice = |field: &&str| field.starts_with("chosenAt=");
         if is_ours && fields.iter().any(is_choice) {
             note("a rate says when it was chosen");
         }
-        let others: Vec<_> = fields
-            .into_iter()
-            .filter(|field| !is_listed(field) && !is_choice(field))
-            .collect();
+        let others = fields.into_iter();
+        let others = others.filter(|field| !is_listed(field) && !is_choice(field));
+        let others: Vec<_> = others.collect();
         *value = others.join(" ");
     }
     for name in ["all", "each"] {
@@ -258,20 +212,19 @@ fn leave(kept: &mut Kept, name: &str, now: u64) -> bool {
 }
 
 /// How two servers differ.
-fn differences(theirs: &Kept, ours: &Kept, seen: &mut BTreeMap<&'static str, u64>) -> Vec<String> {
+fn differences(theirs: &Kept, ours: &Kept, seen: &mut Seen) -> Vec<String> {
     let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
     let mut found = Vec::new();
     for key in keys {
         let (a, b) = (theirs.get(key), ours.get(key));
         let lives = a.zip(b).map(|((_, a), (_, b))| (*a, *b));
-        let is_alike =
-            lives.is_some_and(|(a, b)| (a == -1) == (b == -1) && (a - b).abs() <= TOLERANCE);
-        let lives_longer =
-            lives.is_some_and(|(a, b)| b > a && (a > 0 || key.ends_with(":<client>")));
+        let is_alike = |(a, b): (i64, i64)| (a == -1) == (b == -1) && (a - b).abs() <= TOLERANCE;
+        let lives_longer = |(a, b): (i64, i64)| b > a && (a > 0 || key.ends_with(":<client>"));
+        let is_alike = lives.is_some_and(is_alike);
+        let lives_longer = lives.is_some_and(lives_longer);
         if lives_longer && !is_alike {
-            *seen
-                .entry("what is counted expires later, a client's own keys at all")
-                .or_default() += 1;
+            let what = "what is counted expires later, a client's own keys at all";
+            *seen.entry(what).or_default() += 1;
         }
         if a.map(|a| &a.0) != b.map(|b| &b.0) || !(is_alike || lives_longer) {
             found.push(format!("{key}: {a:?}, ours {b:?}"));
@@ -303,13 +256,11 @@ fn calls_of_a_lock() -> Vec<(&'static str, &'static str, Vec<u64>)> {
         unlock unlock unlock tryLock unlock tryLockFor:100 unlock tryLockForLease:100:5000 \
         forceUnlock forceUnlock unlock";
     let call = |text: &'static str| {
-        let mut words = text.split(':');
-        let call = words.next().expect("a call");
-        (
-            call,
-            "l",
-            words.map(|word| word.parse().expect("a number")).collect(),
-        )
+        let (call, numbers) = text.split_once(':').unwrap_or((text, ""));
+        let numbers = numbers
+            .split_terminator(':')
+            .map(|it| it.parse().expect("a number"));
+        (call, "l", numbers.collect())
     };
     calls.split_whitespace().map(call).collect()
 }
@@ -321,16 +272,14 @@ struct Pair {
     redisson: Redisson,
     calls: Calls,
     clock: ManualClock,
-    seen: BTreeMap<&'static str, u64>,
+    seen: Seen,
 }
 
 impl Pair {
     async fn start() -> Self {
         let (theirs, ours) = (Redis::start(), Redis::start());
         let redisson = Redisson::start(&theirs);
-        let redis = tidegate::Redis::connect(&ours.url)
-            .await
-            .expect("a running server");
+        let redis = handle(&ours.url).await;
         let clock = ManualClock::default();
         Self {
             theirs,
@@ -338,14 +287,8 @@ impl Pair {
             redisson,
             calls: Calls::with_clock(&redis, clock.clone()),
             clock,
-            seen: BTreeMap::new(),
+            seen: Seen::new(),
         }
-    }
-
-    /// What the driver has done when it started.
-    fn forget(&self) {
-        let flushed = redis::cmd("FLUSHALL").exec(&mut self.theirs.connection());
-        flushed.expect("an answer");
     }
 
     /// Makes a call on both, and compares their answers: the time by which it was decided.
@@ -361,17 +304,15 @@ impl Pair {
     /// The same with what stands on both servers then.
     async fn compare(&mut self, call: &str, name: &str, numbers: &[u64]) {
         let at = self.call(call, name, numbers).await;
-        let [theirs, ours] =
-            [(&self.theirs, false), (&self.ours, true)].map(|(server, is_ours)| {
-                let mut kept = kept(server);
-                without_listed(&mut kept, is_ours, at, &mut self.seen);
-                kept
-            });
+        let mut kept_of = |server, is_ours| {
+            let mut kept = kept(server);
+            without_listed(&mut kept, is_ours, at, &mut self.seen);
+            kept
+        };
+        let (theirs, ours) = (kept_of(&self.theirs, false), kept_of(&self.ours, true));
         let found = differences(&theirs, &ours, &mut self.seen);
-        assert!(
-            found.is_empty(),
-            "after {call} {name} {numbers:?} at {at}: {found:#?}"
-        );
+        let what = format!("after {call} {name} {numbers:?} at {at}");
+        assert!(found.is_empty(), "{what}: {found:#?}");
     }
 }
 
@@ -381,12 +322,11 @@ impl Pair {
 async fn the_same_calls_leave_the_same() {
     println!();
     let mut pair = Pair::start().await;
-    pair.forget();
+    // What the driver has done when it started.
+    kit::run(&pair.theirs, "FLUSHALL");
     let mut random = Random::new(7);
-    let calls: Vec<_> = calls_of_a_lock()
-        .into_iter()
-        .chain(calls(&mut random))
-        .collect();
+    let calls = calls_of_a_lock().into_iter().chain(calls(&mut random));
+    let calls: Vec<_> = calls.collect();
     for (call, name, numbers) in &calls {
         pair.compare(call, name, numbers).await;
     }
@@ -398,8 +338,10 @@ async fn the_same_calls_leave_the_same() {
     // A release gives back the grants, too, which Java's leaves in the set.
     pair.call("release", "all", &[3]).await;
     let values = [&pair.theirs, &pair.ours].map(|server| {
-        let value: u64 = server.connection().get("{all}:value").expect("a number");
-        value
+        server
+            .connection()
+            .get::<_, u64>("{all}:value")
+            .expect("a number")
     });
     assert_eq!(values, [6, 6]);
     println!("{} calls, alike but for", calls.len() + 4);

@@ -1,8 +1,8 @@
 //! The calls that both languages know by the same names; results are equal texts.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
 
+use kit::{millis, unix_micros};
 use tidegate::Redis;
 use tidegate::limiter::{
     LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType,
@@ -47,28 +47,22 @@ impl Calls {
         numbers: &[u64],
     ) -> Result<String, Failure> {
         let answer = match self.lock(call, name, numbers).await {
-            Some(answer) => answer.or_else(|error| match error.kind() {
-                LockErrorKind::NotHeld => Ok("not held".to_owned()),
-                _ => Err(error),
-            })?,
-            None => {
-                self.limiter(call, name, numbers)
-                    .await
-                    .or_else(|error| match error.kind() {
-                        LimiterErrorKind::UnknownLimiter => Ok("no rate".to_owned()),
-                        _ => Err(error),
-                    })?
-            }
+            Ok(None) => self.limiter(call, name, numbers).await,
+            Ok(Some(answer)) => Ok(answer),
+            Err(error) => Err(error),
         };
-        Ok(answer)
+        answer.or_else(|error| {
+            let lock = error.downcast_ref::<LockError>().map(LockError::kind);
+            let limiter = error.downcast_ref::<LimiterError>().map(LimiterError::kind);
+            match (lock, limiter) {
+                (Some(LockErrorKind::NotHeld), _) => Ok("not held".to_owned()),
+                (_, Some(LimiterErrorKind::UnknownLimiter)) => Ok("no rate".to_owned()),
+                _ => Err(error),
+            }
+        })
     }
 
-    async fn limiter(
-        &self,
-        call: &str,
-        name: &str,
-        numbers: &[u64],
-    ) -> Result<String, LimiterError> {
+    async fn limiter(&self, call: &str, name: &str, numbers: &[u64]) -> Result<String, Failure> {
         // Java clients count here, too.
         let on = match &self.clock {
             Some(clock) => LimiterBackend::redis_with_clock(&self.redis, clock.clone()),
@@ -84,10 +78,7 @@ impl Calls {
         };
         Ok(match call {
             "trySetRate" => yes(limiter.try_set_rate(rate()).await?),
-            "setRate" => {
-                limiter.set_rate(rate()).await?;
-                ok()
-            }
+            "setRate" => ok(limiter.set_rate(rate()).await?),
             "updateRate" => {
                 let exists = limiter.exists().await?;
                 if exists {
@@ -96,18 +87,13 @@ impl Calls {
                 yes(exists)
             }
             "tryAcquire" => yes(limiter.try_acquire(numbers[0]).await?),
-            "tryAcquireFor" => yes(limiter
-                .try_acquire_for(numbers[0], millis(numbers[1]))
-                .await?),
-            "acquire" => {
-                limiter.acquire(numbers[0]).await?;
-                ok()
+            "tryAcquireFor" => {
+                let granted = limiter.try_acquire_for(numbers[0], millis(numbers[1]));
+                yes(granted.await?)
             }
+            "acquire" => ok(limiter.acquire(numbers[0]).await?),
             "available" => limiter.available_permits().await?.to_string(),
-            "release" => {
-                limiter.release(numbers[0]).await?;
-                ok()
-            }
+            "release" => ok(limiter.release(numbers[0]).await?),
             "expire" => yes(limiter.expire(millis(numbers[0])).await?),
             "delete" => yes(limiter.delete().await?),
             _ => panic!("{call}"),
@@ -120,75 +106,52 @@ impl Calls {
         call: &str,
         name: &str,
         numbers: &[u64],
-    ) -> Option<Result<String, LockError>> {
-        let lock = Lock::new(&self.redis, name)
-            .lease(Duration::from_secs(3))
-            .by(&self.owner);
+    ) -> Result<Option<String>, Failure> {
+        let lock = Lock::new(&self.redis, name).lease(millis(3_000));
+        let lock = lock.by(&self.owner);
+        let held = self.held.entry(name.to_owned()).or_default();
         let taken = match call {
-            "lock" => lock.lock().await.map(Some),
-            "lockFor" => lock.lock_for(millis(numbers[0])).await.map(Some),
-            "tryLock" => lock.try_lock().await,
-            "tryLockFor" => lock.try_lock_for(millis(numbers[0])).await,
+            "lock" => Some(lock.lock().await?),
+            "lockFor" => Some(lock.lock_for(millis(numbers[0])).await?),
+            "tryLock" => lock.try_lock().await?,
+            "tryLockFor" => lock.try_lock_for(millis(numbers[0])).await?,
             "tryLockForLease" => {
-                let wait = millis(numbers[0]);
-                match tokio::time::timeout(wait, lock.lock_for(millis(numbers[1]))).await {
-                    Ok(guard) => guard.map(Some),
-                    Err(_) => Ok(None),
-                }
+                let taken = lock.lock_for(millis(numbers[1]));
+                let taken = tokio::time::timeout(millis(numbers[0]), taken).await;
+                taken.ok().transpose()?
             }
-            "unlock" => return Some(self.unlock(name).await),
-            "forceUnlock" => return Some(lock.force_unlock().await.map(yes)),
-            "isLocked" => return Some(lock.is_locked().await.map(yes)),
-            "count" => {
-                let count = lock.hold_count(&self.owner).await;
-                return Some(count.map(|count| count.to_string()));
+            "unlock" => {
+                return Ok(Some(match held.pop() {
+                    Some(guard) => ok(guard.release().await?),
+                    None => "not held".to_owned(),
+                }));
             }
-            _ => return None,
+            "forceUnlock" => return Ok(Some(yes(lock.force_unlock().await?))),
+            "isLocked" => return Ok(Some(yes(lock.is_locked().await?))),
+            "count" => return Ok(Some(lock.hold_count(&self.owner).await?.to_string())),
+            _ => return Ok(None),
         };
-        let answer = taken.map(|guard| match guard {
-            Some(guard) => {
-                self.held.entry(name.to_owned()).or_default().push(guard);
-                if call.starts_with("try") {
-                    yes(true)
-                } else {
-                    ok()
-                }
-            }
-            None => yes(false),
-        });
-        Some(answer)
-    }
-
-    async fn unlock(&mut self, name: &str) -> Result<String, LockError> {
-        match self.held.get_mut(name).and_then(Vec::pop) {
-            Some(guard) => guard.release().await.map(|()| ok()),
-            None => Ok("not held".to_owned()),
-        }
+        let is_taken = taken.is_some();
+        held.extend(taken);
+        Ok(Some(match call {
+            "lock" | "lockFor" => ok(()),
+            _ => yes(is_taken),
+        }))
     }
 }
 
 /// Makes a call: "from until call name numbers result", times in microseconds since 1970.
 pub(crate) async fn logged(calls: &mut Calls, call: &str, name: &str, numbers: &[u64]) -> String {
-    let from = micros();
+    let from = unix_micros();
     let result = calls.call(call, name, numbers).await;
     let result = result.unwrap_or_else(|error| format!("error {error}"));
-    let until = micros();
+    let until = unix_micros();
     let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
     let numbers = numbers.join(",");
     format!("{from}\t{until}\t{call}\t{name}\t{numbers}\t{result}")
 }
 
-pub(crate) fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let micros = since.expect("after 1970").as_micros();
-    u64::try_from(micros).expect("before the year 500,000")
-}
-
-fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
-fn ok() -> String {
+fn ok<T>(_: T) -> String {
     "ok".to_owned()
 }
 

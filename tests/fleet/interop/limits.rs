@@ -1,11 +1,9 @@
 //! How much the windows of a limiter hold that processes of both languages use.
 
-use std::time::Duration;
-
-use kit::Redis;
 use kit::limiter_oracle::Monitor;
 use kit::workers::number;
-use tidegate::limiter::{Rate, RateLimiter};
+use kit::{Redis, handle, millis, overall};
+use tidegate::limiter::RateLimiter;
 
 use super::fleet::Language::{Java, Rust};
 use super::fleet::{Language, Process};
@@ -15,38 +13,56 @@ const THREADS: u64 = 12;
 /// Permits, and milliseconds.
 const RATES: [(u64, u64); 2] = [(50, 200), (10, 1_000)];
 
-/// What a fleet that asks for more than there is was granted: the fullest window, and in percent
-/// what was used of the rate.
-async fn saturate(fleet: &'static [Language], rate: u64, interval: u64) -> (u64, u64) {
+/// A server with a limiter of this rate, whom Java clients share if some are in the fleet.
+async fn server(fleet: &[Language], rate: u64, interval: u64) -> Redis {
     let server = Redis::start();
-    let redis = tidegate::Redis::connect(&server.url)
-        .await
-        .expect("a running server");
-    let limiter = RateLimiter::new(&redis, "partner");
+    let limiter = RateLimiter::new(&handle(&server.url).await, "partner");
     let limiter = match fleet.contains(&Java) {
         true => limiter.shared_with_redisson(),
         false => limiter,
     };
-    let set =
-        limiter.try_set_rate(Rate::overall(rate, Duration::from_millis(interval)).expect("valid"));
+    let set = limiter.try_set_rate(overall(rate, millis(interval)));
     assert!(set.await.expect("an answer"));
-    let monitor = Monitor::start(&server.url);
+    server
+}
+
+/// Has the fleet ask for more than there is. Returns what each process was granted.
+async fn play(
+    fleet: &'static [Language],
+    server: &Redis,
+    threads: u64,
+    lasts: u64,
+) -> Vec<(Language, u64)> {
     let url = server.url.clone();
     let play = move || {
-        let words = format!(
-            "partner {THREADS} {}",
-            if is_long() { 4_000 } else { 2_500 }
-        );
+        let words = format!("partner {threads} {lasts}");
         let mut fleet = Process::start_all(fleet, "saturate", &url, &words);
         fleet.iter_mut().for_each(|process| process.tell("go"));
-        fleet.into_iter().for_each(|process| drop(process.rest()));
+        let granted = |process: Process| {
+            let language = process.language;
+            (language, number(&process.rest().join("\n"), "granted "))
+        };
+        fleet.into_iter().map(granted).collect()
     };
-    tokio::task::spawn_blocking(play).await.expect("no panic");
-    let all = monitor.grants(&server.url);
-    let grants = &all["{partner}:permits"];
+    tokio::task::spawn_blocking(play).await.expect("no panic")
+}
+
+/// What a fleet was granted: the fullest window, and in percent what was used of the rate.
+async fn saturate(fleet: &'static [Language], rate: u64, interval: u64) -> (u64, u64) {
+    let server = server(fleet, rate, interval).await;
+    let monitor = Monitor::start(&server.url);
+    play(
+        fleet,
+        &server,
+        THREADS,
+        if is_long() { 4_000 } else { 2_500 },
+    )
+    .await;
+    let grants = monitor.grants_of(&server.url, "partner");
+    let interval = interval * 1_000;
     (
-        grants.fullest_by_calls(interval * 1_000),
-        grants.use_of(rate, interval * 1_000),
+        grants.fullest_by_calls(interval),
+        grants.use_of(rate, interval),
     )
 }
 
@@ -88,32 +104,13 @@ async fn windows_hold_the_rate() {
 
 /// What 8 callers in each process are granted of 50 permits in 200 ms, in percent: the Rust
 /// process, all others, and what is used of the rate. Redisson's timer has ticks of 100 ms.
-fn share(fleet: &[Language]) -> [u64; 3] {
-    let server = Redis::start();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let redis = tidegate::Redis::connect(&server.url).await;
-        let redis = redis.expect("a running server");
-        let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
-        let set =
-            limiter.try_set_rate(Rate::overall(50, Duration::from_millis(200)).expect("valid"));
-        assert!(set.await.expect("an answer"));
-    });
+async fn share(fleet: &'static [Language]) -> [u64; 3] {
     let lasts = if is_long() { 20_000 } else { 5_000 };
-    let words = format!("partner 8 {lasts}");
-    let mut processes = Process::start_all(fleet, "saturate", &server.url, &words);
-    for process in &mut processes {
-        process.tell("go");
-    }
-    let (mut rust, mut all) = (0, 0);
-    for process in processes {
-        let language = process.language;
-        let granted = number(&process.rest().join("\n"), "granted ");
-        all += granted;
-        if language == Rust {
-            rust += granted;
-        }
-    }
+    let server = server(&[Java], 50, 200).await;
+    let granted = play(fleet, &server, 8, lasts).await;
+    let all: u64 = granted.iter().map(|(_, granted)| granted).sum();
+    let rust = granted.iter().filter(|(language, _)| *language == Rust);
+    let rust: u64 = rust.map(|(_, granted)| granted).sum();
     let shares = [
         100 * rust / all,
         100 - 100 * rust / all,
@@ -123,17 +120,14 @@ fn share(fleet: &[Language]) -> [u64; 3] {
     shares
 }
 
-#[test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "tests/interop.sh builds the Java half"]
-fn each_language_has_a_share() {
+async fn each_language_has_a_share() {
     println!();
-    share(&[Rust, Rust]);
-    share(&[Java]);
-    let [rust, java, _] = share(&[Rust, Java]);
+    share(&[Rust, Rust]).await;
+    share(&[Java]).await;
+    let [rust, java, _] = share(&[Rust, Java]).await;
     // In the short form, the first seconds of a JVM are a large part.
     let least = if is_long() { 25 } else { 10 };
-    assert!(
-        rust >= least && java >= least,
-        "Rust {rust} %, Java {java} %"
-    );
+    assert!(rust.min(java) >= least, "Rust {rust} %, Java {java} %");
 }

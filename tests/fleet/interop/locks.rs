@@ -1,17 +1,11 @@
 //! What becomes of locks, by what `MONITOR` shows.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-use std::thread::JoinHandle;
 
-use kit::limiter_oracle::parse;
+use kit::limiter_oracle::Monitor;
 
 /// A lease that ends about now may have ended already, by the clock of the script.
 const ROUNDING: u64 = 3_000;
-
-/// A thread that follows all locks.
-pub(crate) struct Locks(JoinHandle<Seen>);
 
 /// What it has seen.
 #[derive(Debug, Default)]
@@ -30,40 +24,15 @@ struct Lock {
     ends: u64,
 }
 
-impl Locks {
-    pub(crate) fn watch(url: &str) -> Self {
-        let address = url.trim_start_matches("redis://");
-        let mut stream = TcpStream::connect(address).expect("a running server");
-        stream.write_all(b"MONITOR\r\n").expect("is sent");
-        let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
-        assert_eq!(lines.next().expect("an answer"), b"+OK\r");
-        Self(std::thread::spawn(move || follow(lines)))
-    }
-
-    /// What was seen until now.
-    pub(crate) fn seen(self, url: &str) -> Seen {
-        let client = redis::Client::open(url).expect("a valid address");
-        let mut connection = client.get_connection().expect("a running server");
-        let echo = redis::cmd("ECHO").arg("the end").exec(&mut connection);
-        echo.expect("an answer");
-        self.0.join().expect("no panic")
-    }
-}
-
-fn follow(lines: impl Iterator<Item = Vec<u8>>) -> Seen {
+/// What was seen of all locks until now.
+pub(crate) fn seen(monitor: Monitor, url: &str) -> Seen {
     let (mut seen, mut locks) = (Seen::default(), HashMap::new());
     let mut clients = BTreeSet::new();
-    for line in lines {
-        let (at, in_script, words) = parse(&line);
-        let words: Vec<_> = words
-            .iter()
-            .map(|word| String::from_utf8_lossy(word))
-            .collect();
-        if words.get(1).is_some_and(|word| word == "the end") {
-            break;
-        }
+    monitor.replay(url, |at, in_script, words| {
+        let words = words.iter().map(|word| String::from_utf8_lossy(word));
+        let words: Vec<_> = words.collect();
         let Some(name) = words.get(1).filter(|_| in_script) else {
-            continue;
+            return;
         };
         if let Some((_, client)) = name.split_once(":epoch:") {
             clients.insert(client.to_owned());
@@ -73,7 +42,7 @@ fn follow(lines: impl Iterator<Item = Vec<u8>>) -> Seen {
             let lock: &mut Lock = locks.entry(name.to_string()).or_default();
             lock.changed(at, &words, &mut seen);
         }
-    }
+    });
     seen.clients = clients.into_iter().collect();
     seen
 }

@@ -1,17 +1,18 @@
 //! Calls at random from both languages, some of them by processes that are killed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
-use kit::Redis;
+use kit::limiter_oracle::Monitor;
 use kit::lock_oracle::overlaps;
+use kit::random::Random;
+use kit::{Redis, handle, millis};
 use tidegate::limiter::{Rate, RateLimiter, RateType};
 
 use super::calls::{Calls, logged};
 use super::fleet::Language::{Java, Rust};
-use super::fleet::Process;
+use super::fleet::{Language, Process};
 use super::is_long;
-use super::locks::Locks;
+use super::locks;
 use super::worker::pause;
 
 const THREADS: u64 = 4;
@@ -23,23 +24,6 @@ const RATES: [(&str, RateType, u64, u64); 3] = [
     ("{all}1", RateType::Overall, 20, 20),
     ("each", RateType::PerClient, 30, 50),
 ];
-
-/// The same for the same seed.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(kit::random::seed(seed))
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// One task of a Rust process, which does what a thread of the Java driver does.
 pub(crate) struct Caller {
@@ -62,19 +46,13 @@ impl Caller {
     pub(crate) async fn run(mut self) {
         while self.left > 0 {
             let other = self.random.below(3) as usize;
-            let is_braced = self.random.below(2) == 1;
+            let braced = self.random.below(2) as usize;
             match self.random.below(8) {
                 0..=2 => self.lock(["plain0", "plain1"][other % 2]).await,
                 3 => self.lock("{plain}2").await,
-                4 => {
-                    self.wild_lock(if is_braced { "{wild}1" } else { "wild" })
-                        .await
-                }
+                4 => self.wild_lock(["wild", "{wild}1"][braced]).await,
                 5 | 6 => self.limiter(RATES[other].0).await,
-                _ => {
-                    self.wild_limiter(if is_braced { "{free}1" } else { "free" })
-                        .await
-                }
+                _ => self.wild_limiter(["free", "{free}1"][braced]).await,
             }
         }
     }
@@ -107,12 +85,8 @@ impl Caller {
     /// One that is lost at times: its lease ends, or somebody takes it away.
     async fn wild_lock(&mut self, name: &str) {
         match self.random.below(4) {
-            0 => {
-                self.call("forceUnlock", name, &[]).await;
-            }
-            1 => {
-                self.call("isLocked", name, &[]).await;
-            }
+            0 => drop(self.call("forceUnlock", name, &[]).await),
+            1 => drop(self.call("isLocked", name, &[]).await),
             _ => {
                 let lease = 10 + self.random.below(30);
                 if self.call("tryLockForLease", name, &[50, lease]).await != "no" {
@@ -135,10 +109,11 @@ impl Caller {
 
     /// One whose rate comes and goes.
     async fn wild_limiter(&mut self, name: &str) {
+        let random = &mut self.random;
         let rate = [
-            self.random.below(2),
-            3 + self.random.below(20),
-            20 + self.random.below(100),
+            random.below(2),
+            3 + random.below(20),
+            20 + random.below(100),
         ];
         let (permits, wait) = (1 + self.random.below(3), self.random.below(60));
         match self.random.below(12) {
@@ -239,33 +214,21 @@ fn holds(log: &[Call], violations: &mut Vec<String>) -> Vec<(String, u64, u64)> 
 /// Keys without an expiry that have no business to stay: all but a rate, and what Java clients
 /// count.
 fn left_without_expiry(server: &Redis, ours: &[String]) -> Vec<String> {
-    let mut connection = server.connection();
-    let keys: Vec<String> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut connection)
-        .expect("keys");
     let stays = |key: &String| {
         let limiter = ["all", "{all}1", "each", "free", "{free}1"];
         let is_of = |name: &&str| {
-            let braced = if name.contains('{') {
-                (*name).to_owned()
-            } else {
-                format!("{{{name}}}")
+            let braced = match name.contains('{') {
+                true => (*name).to_owned(),
+                false => format!("{{{name}}}"),
             };
             let counted = [":value", ":permits"].map(|end| format!("{braced}{end}"));
             *key == *name || counted.iter().any(|counted| key.starts_with(counted))
         };
         limiter.iter().any(is_of) && !ours.iter().any(|client| key.ends_with(client))
     };
-    let has_none = |key: &String| {
-        let life: i64 = redis::cmd("PTTL")
-            .arg(key)
-            .query(&mut connection)
-            .expect("a time");
-        life == -1
-    };
-    let left: Vec<_> = keys.into_iter().filter(|key| !stays(key)).collect();
-    left.into_iter().filter(has_none).collect()
+    let mut left = server.names();
+    left.retain(|key| !stays(key) && server.life(key) == -1);
+    left
 }
 
 /// No error, no lock with two holders, no counter that is not its holds, nothing that stays.
@@ -275,16 +238,13 @@ async fn calls_at_random() {
     println!();
     let operations = if is_long() { 500_000 } else { 20_000 };
     let server = Redis::start();
-    let redis = tidegate::Redis::connect(&server.url)
-        .await
-        .expect("a running server");
-    for (name, kind, permits, millis) in RATES {
+    let redis = handle(&server.url).await;
+    for (name, kind, permits, every) in RATES {
         let limiter = RateLimiter::new(&redis, name).shared_with_redisson();
-        let set = limiter
-            .try_set_rate(Rate::new(kind, permits, Duration::from_millis(millis)).expect("valid"));
+        let set = limiter.try_set_rate(Rate::new(kind, permits, millis(every)).expect("valid"));
         assert!(set.await.expect("an answer"));
     }
-    let locks = Locks::watch(&server.url);
+    let monitor = Monitor::start(&server.url);
     let url = server.url.clone();
     let play = move || {
         let each = operations / (4 * THREADS);
@@ -292,24 +252,20 @@ async fn calls_at_random() {
             let words = format!("{seed} {THREADS} {each}");
             Process::spawn(language, "random", &url, &words)
         };
-        let mut fleet: Vec<_> = (1..)
-            .zip([Java, Rust, Java, Rust])
-            .map(|(seed, it)| start(seed, it))
-            .collect();
-        let mut killed: Vec<_> = (11..)
-            .zip([Java, Rust])
-            .map(|(seed, it)| start(seed, it))
-            .collect();
+        let start_all = |first, languages: &[Language]| -> Vec<_> {
+            let seeds = (first..).zip(languages);
+            seeds
+                .map(|(seed, language)| start(seed, *language))
+                .collect()
+        };
+        let mut fleet = start_all(1, &[Java, Rust, Java, Rust]);
+        let mut killed = start_all(11, &[Java, Rust]);
         fleet.iter_mut().chain(&mut killed).for_each(Process::ready);
-        fleet
-            .iter_mut()
-            .chain(&mut killed)
-            .for_each(|process| process.tell("go"));
-        std::thread::sleep(Duration::from_millis(2_000));
+        let all = fleet.iter_mut().chain(&mut killed);
+        all.for_each(|process| process.tell("go"));
+        std::thread::sleep(millis(2_000));
         killed.iter_mut().for_each(Process::kill);
-        let logs = fleet
-            .into_iter()
-            .map(|process| (process.language, process.rest()));
+        let logs = fleet.into_iter().map(|it| (it.language, it.rest()));
         logs.collect::<Vec<_>>()
     };
     let logs = tokio::task::spawn_blocking(play).await.expect("no panic");
@@ -320,12 +276,13 @@ async fn calls_at_random() {
         violations.extend(log.iter().filter_map(Call::violation));
         held.extend(holds(&log, &mut violations));
         for call in log {
-            let of = calls.entry((
-                call.call,
+            let is_number = call.result.parse::<u64>().is_ok();
+            let result = if is_number {
+                "a number".to_owned()
+            } else {
                 call.result
-                    .parse::<u64>()
-                    .map_or(call.result, |_| "a number".to_owned()),
-            ));
+            };
+            let of = calls.entry((call.call, result));
             let counts: &mut [u64; 2] = of.or_default();
             counts[usize::from(*language == Rust)] += 1;
         }
@@ -338,8 +295,8 @@ async fn calls_at_random() {
     }
     let made: u64 = calls.values().flatten().sum();
     // All leases of those who were killed are over by then.
-    tokio::time::sleep(Duration::from_millis(LEASE)).await;
-    let seen = locks.seen(&server.url);
+    tokio::time::sleep(millis(LEASE)).await;
+    let seen = locks::seen(monitor, &server.url);
     violations.extend(seen.violations);
     let left = left_without_expiry(&server, &seen.clients);
     violations.extend(left.iter().map(|key| format!("stays: {key}")));
@@ -349,9 +306,6 @@ async fn calls_at_random() {
         violations.len()
     );
     assert!(made >= operations, "{made}");
-    assert!(
-        violations.is_empty(),
-        "{:#?}",
-        &violations[..violations.len().min(20)]
-    );
+    let first: Vec<_> = violations.iter().take(20).collect();
+    assert!(first.is_empty(), "{first:#?}");
 }

@@ -77,7 +77,7 @@ fn a_holder_is_killed() {
         // It is renewed meanwhile.
         std::thread::sleep(Duration::from_secs(4));
         holder.kill();
-        let killed = super::calls::micros();
+        let killed = kit::unix_micros();
         let line = waiter.line(|line| line.starts_with("1\t"));
         let free = Duration::from_micros(times(&line).1.saturating_sub(killed));
         println!("{holds:?} is killed, {waits:?} has its lock after {free:.1?}");

@@ -1,56 +1,34 @@
 //! One Rust process, which does what the Java driver does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kit::workers::instructions;
+use kit::workers::{instructions, numbers};
+use kit::{handle, in_tasks, millis};
 use tidegate::Redis;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;
-use tokio::task::JoinSet;
 
 use super::calls::{Calls, logged};
 use super::random::Caller;
 
-#[test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "is started by other tests"]
-fn plays() {
+async fn plays() {
     let Some(words) = instructions() else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
-    runtime.expect("a runtime").block_on(play(&words));
-}
-
-async fn play(words: &[String]) {
-    let redis = Redis::connect(&words[0]).await.expect("a running server");
-    let redis = redis.timeout(Duration::from_secs(20));
-    let number = |at: usize| words[at].parse::<u64>().expect("a number");
+    let redis = handle(&words[0]).await;
     println!("\nready");
+    if words[1] != "serve" {
+        let line = std::io::stdin().read_line(&mut String::new());
+        line.expect("a line");
+    }
     match &*words[1] {
         "serve" => serve(&redis).await,
-        "contend" => {
-            wait_for_line();
-            contend(&redis, &words[2], number(3), millis(number(4)), number(5)).await;
-        }
-        "saturate" => {
-            wait_for_line();
-            saturate(&redis, &words[2], number(3), millis(number(4))).await;
-        }
+        "contend" => contend(&redis, &words[2], numbers(&words)).await,
+        "saturate" => saturate(&redis, &words[2], numbers(&words)).await,
         "random" => {
-            wait_for_line();
-            let callers =
-                (0..number(3)).map(|task| Caller::new(&redis, number(2), task, number(4)));
-            let mut all: JoinSet<_> = callers.map(Caller::run).collect();
-            while all
-                .join_next()
-                .await
-                .transpose()
-                .expect("no panic")
-                .is_some()
-            {}
+            let [seed, tasks, left] = numbers(&words);
+            let callers = (0..tasks).map(|task| Caller::new(&redis, seed, task, left));
+            in_tasks(callers.map(Caller::run)).await;
         }
         mode => panic!("{mode}"),
     }
@@ -73,10 +51,8 @@ async fn serve(redis: &Redis) {
                 let mut own = Calls::new(&redis);
                 while let Some(call) = calls.recv().await {
                     let words: Vec<_> = call.split(' ').collect();
-                    let numbers: Vec<u64> = words[2..]
-                        .iter()
-                        .map(|it| it.parse().expect("a number"))
-                        .collect();
+                    let numbers = words[2..].iter().map(|it| it.parse().expect("a number"));
+                    let numbers: Vec<u64> = numbers.collect();
                     let line = logged(&mut own, words[0], words[1], &numbers).await;
                     println!("{thread}\t{line}");
                 }
@@ -87,59 +63,42 @@ async fn serve(redis: &Redis) {
     }
 }
 
-async fn contend(redis: &Redis, name: &str, tasks: u64, lasts: Duration, hold_micros: u64) {
-    let (holds, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let end = Instant::now() + lasts;
-    let mut all = JoinSet::new();
-    for _ in 0..tasks {
+async fn contend(redis: &Redis, name: &str, [tasks, lasts, hold_micros]: [u64; 3]) {
+    let end = Instant::now() + millis(lasts);
+    let tasks = (0..tasks).map(|_| {
         let lock = Lock::new(redis, name);
-        let (holds, longest) = (Arc::clone(&holds), Arc::clone(&longest));
-        all.spawn(async move {
+        async move {
+            let (mut holds, mut longest) = (0_u64, Duration::ZERO);
             while Instant::now() < end {
                 let asked = Instant::now();
                 let guard = lock.lock().await.expect("a lock");
-                let waited = u64::try_from(asked.elapsed().as_micros()).expect("a short wait");
-                longest.fetch_max(waited, Ordering::Relaxed);
-                holds.fetch_add(1, Ordering::Relaxed);
+                longest = longest.max(asked.elapsed());
+                holds += 1;
                 pause(hold_micros).await;
                 guard.release().await.expect("it was held");
             }
-        });
-    }
-    while all
-        .join_next()
-        .await
-        .transpose()
-        .expect("no panic")
-        .is_some()
-    {}
-    println!("holds {}", holds.load(Ordering::Relaxed));
-    println!("longest {}", longest.load(Ordering::Relaxed));
+            (holds, longest.as_micros())
+        }
+    });
+    let (holds, longest): (Vec<_>, Vec<_>) = in_tasks(tasks).await.into_iter().unzip();
+    println!("holds {}", holds.iter().sum::<u64>());
+    println!("longest {}", longest.iter().max().expect("a task"));
 }
 
-async fn saturate(redis: &Redis, name: &str, tasks: u64, lasts: Duration) {
-    let granted = Arc::new(AtomicU64::new(0));
-    let end = Instant::now() + lasts;
-    let mut all = JoinSet::new();
-    for _ in 0..tasks {
+async fn saturate(redis: &Redis, name: &str, [tasks, lasts]: [u64; 2]) {
+    let end = Instant::now() + millis(lasts);
+    let tasks = (0..tasks).map(|_| {
         let limiter = RateLimiter::new(redis, name);
-        let granted = Arc::clone(&granted);
-        all.spawn(async move {
+        async move {
+            let mut granted = 0;
             while let Some(left) = end.checked_duration_since(Instant::now()) {
-                if limiter.try_acquire_for(1, left).await.expect("an answer") {
-                    granted.fetch_add(1, Ordering::Relaxed);
-                }
+                let is_granted = limiter.try_acquire_for(1, left).await;
+                granted += u64::from(is_granted.expect("an answer"));
             }
-        });
-    }
-    while all
-        .join_next()
-        .await
-        .transpose()
-        .expect("no panic")
-        .is_some()
-    {}
-    println!("granted {}", granted.load(Ordering::Relaxed));
+            granted
+        }
+    });
+    println!("granted {}", in_tasks(tasks).await.iter().sum::<u64>());
 }
 
 /// To the microsecond, unlike the runtime's timer: as a thread of Java sleeps.
@@ -148,14 +107,4 @@ pub(crate) async fn pause(micros: u64) {
         let pause = move || std::thread::sleep(Duration::from_micros(micros));
         tokio::task::spawn_blocking(pause).await.expect("no panic");
     }
-}
-
-fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
-fn wait_for_line() {
-    std::io::stdin()
-        .read_line(&mut String::new())
-        .expect("a line");
 }
