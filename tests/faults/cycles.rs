@@ -1,26 +1,21 @@
 //! The way back, again and again: how long after the server accepts the first decision comes.
 //! `TIDEGATE_CYCLES` says how often; in the long form none may take longer than half a second.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use kit::Redis;
 use kit::proxy::{Mode, Proxy};
 use kit::random::Random;
-use tidegate::RedisStore;
+use kit::workers::from_env;
+use kit::{PATIENT, Redis, let_in, lock_out, millis, run};
+use redis::cmd;
 use tokio::time::{Instant, sleep};
 
 use crate::load::{Load, TIMEOUT};
-use crate::process::{has_loaded, slow_to_load};
-use crate::{run, words};
 
 /// What is promised, and is asked for where the machine has nothing else to do.
 const PROMISED: Duration = Duration::from_millis(500);
 const ON_A_BUSY_MACHINE: Duration = Duration::from_secs(5);
-
-fn cycles() -> usize {
-    let cycles = std::env::var("TIDEGATE_CYCLES");
-    cycles.map_or(3, |cycles| cycles.parse().expect("a number"))
-}
 
 /// Breaks it, waits until it is told, mends it, and waits for a decision; again and again.
 async fn recovers(
@@ -29,31 +24,25 @@ async fn recovers(
     mut break_it: impl AsyncFnMut(),
     mut mend_it: impl AsyncFnMut(),
 ) {
-    let store = RedisStore::connect(url).await.expect("a running server");
-    let store = store.timeout(TIMEOUT);
+    let store = kit::load::store(url).await.timeout(TIMEOUT);
     let (mut took, mut random) = (Vec::new(), Random::new(1));
-    for _ in 0..cycles() {
+    for _ in 0..from_env("TIDEGATE_CYCLES", 3) {
         let mut load = Load::start(&store);
         load.is_whole().await;
         let begun = Instant::now();
         break_it().await;
         while !load.failed_since(begun, |_| true) {
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "{name}: not told"
-            );
-            sleep(Duration::from_millis(1)).await;
+            assert!(begun.elapsed() < PATIENT, "{name}: not told");
+            sleep(millis(1)).await;
         }
         // At any moment between two attempts to connect.
-        sleep(Duration::from_millis(300 + random.below(200))).await;
+        sleep(millis(300 + random.below(200))).await;
         mend_it().await;
         let accepts = Instant::now();
         load.is_whole().await;
         load.stop().await;
-        let back = load
-            .answers()
-            .into_iter()
-            .find(|answer| answer.answered >= accepts && answer.allowed.is_ok());
+        let mut answers = load.answers().into_iter();
+        let back = answers.find(|answer| answer.answered >= accepts && answer.allowed.is_ok());
         took.push(back.expect("it is whole").answered - accepts);
     }
     took.sort();
@@ -71,7 +60,7 @@ async fn recovers(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed() {
-    let server = std::cell::RefCell::new(Redis::start());
+    let server = RefCell::new(Redis::start());
     let url = server.borrow().url.clone();
     let kill = async || server.borrow_mut().kill();
     let restart = async || server.borrow_mut().restart();
@@ -98,40 +87,44 @@ async fn black_hole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_password() {
     let server = Redis::start();
-    let lock = async || {
-        run(&server, "CONFIG SET requirepass s3cret");
-        let mut admin = server.connection_with_password("s3cret");
-        let kill = words("CLIENT KILL TYPE normal SKIPME yes").exec(&mut admin);
-        kill.expect("kills");
-    };
-    let unlock = async || {
-        let mut admin = server.connection_with_password("s3cret");
-        let mut set = words("CONFIG SET requirepass");
-        set.arg("").exec(&mut admin).expect("is set");
-    };
+    let admin = RefCell::new(None);
+    let lock = async || drop(admin.replace(Some(lock_out(&server))));
+    let unlock = async || let_in(admin.borrow_mut().as_mut().expect("locked"));
     recovers("wrong password", &server.url, lock, unlock).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_only() {
     let server = Redis::start();
-    let nobody = "redis://127.0.0.1:1";
-    let demote = async || server.follow(nobody);
+    let demote = async || server.follow("redis://127.0.0.1:1");
     let promote = async || run(&server, "REPLICAOF NO ONE");
     recovers("READONLY", &server.url, demote, promote).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loading() {
-    let server = slow_to_load();
+    // Its dump takes about a second to load.
+    let server = Redis::start_with(&[
+        "--key-load-delay",
+        "500",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    run(&server, "DEBUG POPULATE 2000");
     run(&server, "SAVE");
-    let server = std::cell::RefCell::new(server);
+    let server = RefCell::new(server);
     let url = server.borrow().url.clone();
     let restart = async || {
         let mut server = server.borrow_mut();
         server.kill();
         server.restart();
     };
-    let load = async || has_loaded(&url).await;
+    let load = async || {
+        let (started, mut connection) = (Instant::now(), server.borrow().connection());
+        while let Err(error) = cmd("PING").exec(&mut connection) {
+            assert!(started.elapsed() < PATIENT, "{error}");
+            sleep(millis(1)).await;
+        }
+    };
     recovers("LOADING", &url, restart, load).await;
 }

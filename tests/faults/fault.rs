@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kit::{PATIENT, SECOND, millis};
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind;
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::load::{Answer, Load, SHARED, TIMEOUT};
 
 /// What a busy machine may add to a time-out.
-const HICCUP: Duration = Duration::from_secs(1);
+const HICCUP: Duration = SECOND;
 /// How long a store may need to be back, on a busy machine.
 const BACK: Duration = Duration::from_secs(10);
 
@@ -31,12 +32,12 @@ pub(crate) struct Fault {
 impl Fault {
     /// A load on the server at this address, which is well.
     pub(crate) async fn at(name: &'static str, url: &str) -> Self {
-        let store = RedisStore::connect(url).await.expect("a running server");
+        let store = kit::load::store(url).await;
         let fault = Self::before(name, store);
         fault.load.is_whole().await;
         // A connection that breaks as soon as it was made is another fault: the next one is had
         // later.
-        sleep(Duration::from_millis(200)).await;
+        sleep(millis(200)).await;
         fault
     }
 
@@ -56,15 +57,16 @@ impl Fault {
         }
     }
 
-    /// What callers are to get, and what is waited for.
-    pub(crate) fn gives(mut self, kind: StoreErrorKind) -> Self {
-        self.told_by = Some(kind);
-        self
+    /// What callers are to get, and what is waited for: the first of these kinds. They may get the
+    /// others besides.
+    pub(crate) fn gives(mut self, kinds: &[StoreErrorKind]) -> Self {
+        self.told_by = Some(kinds[0]);
+        self.or(&kinds[1..])
     }
 
-    /// What they may get besides.
-    pub(crate) fn or(mut self, kind: StoreErrorKind) -> Self {
-        self.others.push(kind);
+    /// What they may get.
+    pub(crate) fn or(mut self, kinds: &[StoreErrorKind]) -> Self {
+        self.others = kinds.to_vec();
         self
     }
 
@@ -79,11 +81,11 @@ impl Fault {
         sleep(duration).await;
         let started = Instant::now();
         while !self.is_told() {
-            if started.elapsed() > Duration::from_secs(20) {
+            if started.elapsed() > PATIENT {
                 let (name, errors) = (self.name, self.load.errors());
                 panic!("{name}: not {:?}, but {errors:#?}", self.told_by);
             }
-            sleep(Duration::from_millis(1)).await;
+            sleep(millis(1)).await;
         }
     }
 
@@ -94,15 +96,16 @@ impl Fault {
     }
 
     /// From here on it counts.
-    pub(crate) fn begins(&mut self) {
+    pub(crate) fn begins(mut self) -> Self {
         self.begun = Instant::now();
+        self
     }
 
     /// The server accepts again, as of now: all has to be well by itself.
     pub(crate) async fn ends(mut self) {
         self.over = Instant::now();
         self.load.is_whole().await;
-        sleep(Duration::from_millis(50)).await;
+        sleep(millis(50)).await;
         self.load.stop().await;
         let answers = self.load.answers();
         let counted = self.load.counted(&self.store).await;
@@ -114,10 +117,8 @@ impl Fault {
         let in_it = answers.iter().filter(|answer| answer.answered > self.begun);
         let slowest = in_it.clone().map(|answer| answer.answered - answer.asked);
         let slowest = slowest.max().expect("somebody asked");
-        let back = in_it.clone().find(|answer| {
-            let after = answer.answered >= self.over;
-            after && answer.allowed.is_ok()
-        });
+        let is_back = |answer: &&Answer| answer.answered >= self.over && answer.allowed.is_ok();
+        let back = in_it.clone().find(is_back);
         let back = back.expect("it is back").answered - self.over;
 
         let mut kinds = BTreeMap::new();
@@ -172,9 +173,6 @@ impl Fault {
 /// refused and not another.
 fn may_have_charged(kind: StoreErrorKind, answer: &Answer) -> bool {
     let is_batch = answer.units.iter().all(|&units| units > 0);
-    let unknown = matches!(
-        kind,
-        StoreErrorKind::Timeout | StoreErrorKind::Unavailable | StoreErrorKind::Protocol
-    );
-    is_batch || unknown
+    use StoreErrorKind::{Protocol, Timeout, Unavailable};
+    is_batch || matches!(kind, Timeout | Unavailable | Protocol)
 }

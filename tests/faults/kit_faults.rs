@@ -14,12 +14,8 @@ const SHARED: &str = "CurrentLimiter:shared";
 /// `unsaved`: how often what was counted is lost with it.
 async fn lasts(name: &'static str, what: What, kinds: &[Kind], time: Duration, unsaved: u64) {
     let mut site = Site::start(what).await;
-    let fault = Fault::at(name, &site.url()).await.gives(kinds[0]);
-    let others = kinds[1..].iter();
-    let mut fault = others
-        .fold(fault, |fault, kind| fault.or(*kind))
-        .forgets(unsaved);
-    fault.begins();
+    let fault = Fault::at(name, &site.url()).await.gives(kinds);
+    let fault = fault.forgets(unsaved).begins();
     site.begin(&[SHARED.to_owned()]).await;
     fault.lasts(time).await;
     site.end().await;

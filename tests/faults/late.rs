@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use kit::Redis;
+use kit::workers::from_env;
+use kit::{Redis, SECOND, charged, in_tasks, millis, store_on};
 use redis::InfoDict;
-use tidegate::{Key, Quota, RedisStore, Rule, Store, Take};
-use tokio::task::JoinSet;
+use tidegate::{Key, RedisStore, Store, Take};
 use tokio::time::sleep;
 
 use crate::load::TIMEOUT;
-use crate::words;
 
 const CALLERS: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(25);
-const MAX: u32 = 100_000_000;
+const MAX: u64 = 100_000_000;
 /// When a take was asked for, which is its key: while the server answered, while it stood still,
 /// and around its going on, when a take may find it either way.
 const PHASES: [&str; 3] = ["before", "meanwhile", "after"];
@@ -30,8 +29,10 @@ struct Counts {
 }
 
 fn take(phase: usize) -> Take {
-    let rule = Rule::new("late", [Quota::per_day(MAX)]).expect("a valid rule");
-    Take::new(Arc::new(rule), Key::from(PHASES[phase]))
+    Take::new(
+        kit::rule("late", MAX, 24 * kit::HOUR),
+        Key::from(PHASES[phase]),
+    )
 }
 
 async fn calls(store: RedisStore, counts: Arc<Counts>) {
@@ -46,47 +47,38 @@ async fn calls(store: RedisStore, counts: Arc<Counts>) {
 }
 
 fn used_memory(server: &Redis) -> u64 {
-    let info = words("INFO memory").query(&mut server.connection());
-    let info: InfoDict = info.expect("an answer");
+    let info: InfoDict = server.run("INFO memory");
     info.get("used_memory").expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_up_is_not_charged() {
-    let seconds = std::env::var("TIDEGATE_HANG_SECONDS");
-    let seconds = seconds.map_or(1.5, |seconds| seconds.parse().expect("a number"));
+    let seconds = from_env("TIDEGATE_HANG_SECONDS", 1.5);
     let server = Redis::start();
-    let store = RedisStore::connect(&server.url).await;
-    let store = store.expect("a running server").timeout(TIMEOUT);
+    let store = store_on(&server).await.timeout(TIMEOUT);
     let counts = Arc::<Counts>::default();
-    let mut callers = JoinSet::new();
-    for _ in 0..CALLERS {
-        callers.spawn(calls(store.clone(), counts.clone()));
-    }
-    sleep(Duration::from_secs(1)).await;
+    let callers = (0..CALLERS).map(|_| calls(store.clone(), counts.clone()));
+    let callers = tokio::spawn(in_tasks(callers.collect::<Vec<_>>()));
+    sleep(SECOND).await;
     let memory = used_memory(&server);
 
     server.signal("STOP");
-    sleep(Duration::from_millis(20)).await;
+    sleep(millis(20)).await;
     counts.phase.store(1, Relaxed);
     sleep(Duration::from_secs_f64(seconds)).await;
     counts.phase.store(2, Relaxed);
     // What was asked for until now has been given up by then, on a busy machine, too.
-    sleep(TIMEOUT + Duration::from_secs(1)).await;
+    sleep(TIMEOUT + SECOND).await;
     server.signal("CONT");
-    sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     counts.is_over.store(true, Relaxed);
-    while let Some(caller) = callers.join_next().await {
-        caller.expect("no panic");
-    }
-    sleep(Duration::from_secs(1)).await;
+    callers.await.expect("no panic");
+    sleep(SECOND).await;
 
-    let patient = store.timeout(Duration::from_secs(20));
     for (phase, name) in PHASES.into_iter().enumerate() {
         let allowed = counts.allowed[phase].load(Relaxed);
         let failed = counts.failed[phase].load(Relaxed);
-        let left = patient.peek(&take(phase)).await.expect("a decision");
-        let counted = u64::from(MAX) - left.remaining();
+        let counted = charged(&store, &take(phase)).await;
         assert!(counted >= allowed, "{name}: {counted} of {allowed}");
         let late = counted - allowed;
         println!("late charges, asked for {name}: {late} ({allowed} allowed, {failed} failed)");
@@ -99,7 +91,7 @@ async fn what_was_given_up_is_not_charged() {
     assert!(counts.failed[1].load(Relaxed) > 0, "nobody gave up");
 
     if seconds >= 5.0 {
-        sleep(Duration::from_secs(10)).await;
+        sleep(10 * SECOND).await;
         let (before, after) = (memory as f64, used_memory(&server) as f64);
         println!("used_memory: {before} before, {after} after");
         assert!(after <= 1.05 * before, "{before} {after}");

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use kit::{HOUR, PATIENT, done, millis, rule};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
-use tokio::task::JoinSet;
+use tidegate::{Decision, Key, RedisStore, Store, Take};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// What the store waits at most.
@@ -47,25 +48,25 @@ struct Log {
 pub(crate) struct Load {
     log: Arc<Mutex<Log>>,
     is_over: Arc<AtomicBool>,
-    callers: JoinSet<()>,
+    callers: Vec<JoinHandle<()>>,
 }
 
 impl Load {
     pub(crate) fn start(store: &RedisStore) -> Self {
         let log = Arc::<Mutex<Log>>::default();
         let is_over = Arc::<AtomicBool>::default();
-        let mut callers = JoinSet::new();
-        for caller in 0..CALLERS {
+        let start = |caller| {
             let (store, log, is_over) = (store.clone(), log.clone(), is_over.clone());
-            callers.spawn(async move {
+            tokio::spawn(async move {
                 let mut turn = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     call(&store, caller, turn, &log).await;
                     sleep(PAUSE).await;
                     turn += 1;
                 }
-            });
-        }
+            })
+        };
+        let callers = (0..CALLERS).map(start).collect();
         Self {
             log,
             is_over,
@@ -102,42 +103,30 @@ impl Load {
         self.log().streaks = [0; CALLERS];
         let started = Instant::now();
         while self.log().streaks.iter().any(|&streak| streak < 5) {
-            if started.elapsed() > Duration::from_secs(20) {
-                panic!("not back: {:#?}", self.errors());
-            }
-            sleep(Duration::from_millis(1)).await;
+            let in_time = started.elapsed() < PATIENT;
+            assert!(in_time, "not back: {:#?}", self.errors());
+            sleep(millis(1)).await;
         }
     }
 
     /// Nobody calls any more, and all have their answers.
     pub(crate) async fn stop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        while let Some(caller) = self.callers.join_next().await {
-            caller.expect("no caller panics");
-        }
+        done(self.callers.drain(..)).await;
     }
 
     /// What is counted now, of the callers' own keys and of the shared one.
     pub(crate) async fn counted(&self, store: &RedisStore) -> [u64; 2] {
-        let store = store.clone().timeout(Duration::from_secs(20));
-        let count = async |take: Take| {
-            let left = store.peek(&take).await.expect("it is back").remaining();
-            take.quotas()[0].max() - left
-        };
         let mut own = 0;
         for caller in 0..CALLERS {
-            own += count(self::own(caller)).await;
+            own += kit::charged(store, &self::own(caller)).await;
         }
-        [own, count(shared()).await]
+        [own, kit::charged(store, &shared()).await]
     }
 }
 
 fn take(path: &str, max: u64, key: Key) -> Take {
-    let quota = Quota::new(Duration::from_secs(3600), max).expect("a valid quota");
-    Take::new(
-        Arc::new(Rule::new(path, [quota]).expect("a valid rule")),
-        key,
-    )
+    Take::new(rule(path, max, HOUR), key)
 }
 
 fn own(caller: usize) -> Take {
@@ -161,9 +150,7 @@ async fn call(store: &RedisStore, caller: usize, turn: usize, log: &Mutex<Log>) 
     let answered = Instant::now();
     let allowed = decisions.as_ref().map(|all| allowed(&takes, all));
     let allowed = allowed.map_err(|error| error.kind());
-    let mine = takes
-        .iter()
-        .zip(decisions.iter().flat_map(|all| all.iter()));
+    let mine = takes.iter().zip(decisions.iter().flatten());
     let strangers = mine.filter(|(take, decision)| !is_answer_to(take, decision));
     let strangers = strangers.count();
 

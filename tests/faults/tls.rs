@@ -3,20 +3,17 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use kit::Redis;
 use kit::proxy::Proxy;
+use kit::{Redis, run};
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
 use tidegate::RedisStore;
 use tidegate::redis::RedisAddress;
-use tidegate::store::StoreErrorKind as Kind;
+use tidegate::store::StoreErrorKind::{Timeout, Unavailable};
 
+use crate::WHILE;
 use crate::fault::Fault;
-use crate::words;
-
-const WHILE: Duration = Duration::from_millis(400);
 
 /// A server with a plain port and one for TLS.
 struct Server {
@@ -56,12 +53,12 @@ impl Server {
 
     /// From now on it shows this certificate to who comes.
     fn shows(&self, name: &str) {
-        let mut set = words("CONFIG SET");
-        for (setting, ending) in [("tls-cert-file", "crt"), ("tls-key-file", "key")] {
-            let file = self.folder.path().join(name).with_extension(ending);
-            set.arg(setting).arg(file.display().to_string());
-        }
-        set.exec(&mut self.redis.connection()).expect("is set");
+        let file = self.folder.path().join(name).display().to_string();
+        let set = "CONFIG SET tls-cert-file";
+        run(
+            &self.redis,
+            &format!("{set} {file}.crt tls-key-file {file}.key"),
+        );
     }
 
     /// A store that trusts the authority, and nobody else.
@@ -86,29 +83,19 @@ fn openssl(folder: &Path, arguments: &str) {
 const NEW_KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
 
 fn certify_authority(folder: &Path, name: &str) {
-    openssl(
-        folder,
-        &format!(
-            "req -x509 {NEW_KEY} -keyout {name}.key -out {name}.crt -days 10 -subj /CN={name}"
-        ),
-    );
+    let files = format!("-keyout {name}.key -out {name}.crt -days 10 -subj /CN={name}");
+    openssl(folder, &format!("req -x509 {NEW_KEY} {files}"));
 }
 
 /// A certificate by this authority for this host and so many days.
 fn certify(folder: &Path, name: &str, authority: &str, host: &str, days: &str) {
     let extensions = format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n");
     std::fs::write(folder.join("extensions"), extensions).expect("a file");
-    openssl(
-        folder,
-        &format!("req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}"),
-    );
-    openssl(
-        folder,
-        &format!(
-            "x509 -req -in {name}.csr -out {name}.crt -CA {authority}.crt -CAkey {authority}.key \
-             -CAcreateserial -extfile extensions -days {days}"
-        ),
-    );
+    let files = format!("-keyout {name}.key -out {name}.csr -subj /CN={name}");
+    openssl(folder, &format!("req {NEW_KEY} {files}"));
+    let by = format!("-CA {authority}.crt -CAkey {authority}.key -CAcreateserial");
+    let files = format!("-in {name}.csr -out {name}.crt -extfile extensions");
+    openssl(folder, &format!("x509 -req {files} {by} -days {days}"));
 }
 
 /// The server shows such a certificate, and then a good one.
@@ -117,31 +104,25 @@ async fn shown(name: &'static str, authority: &str, host: &str, days: &str) {
     certify(server.folder.path(), "bad", authority, host, days);
     server.shows("bad");
     let store = server.store(&server.tls_url);
-    let fault = Fault::before(name, store).gives(Kind::Unavailable);
+    let fault = Fault::before(name, store).gives(&[Unavailable]);
     fault.lasts(WHILE).await;
     server.shows("good");
     fault.ends().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_certificate() {
-    shown("TLS: expired", "authority", "IP:127.0.0.1", "-1").await;
+macro_rules! certificates {
+    ($($test:ident: $name:literal, $authority:literal, $host:literal, $days:literal;)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            shown($name, $authority, $host, $days).await;
+        })+
+    };
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_for_another_host() {
-    shown(
-        "TLS: another host's",
-        "authority",
-        "DNS:other.example",
-        "10",
-    )
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_by_an_unknown_authority() {
-    shown("TLS: unknown authority", "unknown", "IP:127.0.0.1", "10").await;
+certificates! {
+    an_expired_certificate: "TLS: expired", "authority", "IP:127.0.0.1", "-1";
+    a_certificate_for_another_host: "TLS: another host's", "authority", "DNS:other.example", "10";
+    a_certificate_by_an_unknown_authority: "TLS: unknown authority", "unknown", "IP:127.0.0.1", "10";
 }
 
 /// The server waits for the end of what it takes for a command, so the client gives up.
@@ -151,7 +132,7 @@ async fn a_plain_port_addressed_with_tls() {
     let proxy = Proxy::start(&server.redis.url).await;
     let store = server.store(&proxy.url.replace("redis", "rediss"));
     let fault = Fault::before("TLS: rediss:// on a plain port", store);
-    let fault = fault.gives(Kind::Timeout).or(Kind::Unavailable);
+    let fault = fault.gives(&[Timeout, Unavailable]);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.tls_url);
     fault.ends().await;
@@ -163,7 +144,7 @@ async fn a_tls_port_addressed_without() {
     let proxy = Proxy::start(&server.tls_url).await;
     let store = RedisStore::connect_lazy(&proxy.url).expect("a valid address");
     let fault = Fault::before("TLS: redis:// on a TLS port", store);
-    let fault = fault.gives(Kind::Unavailable);
+    let fault = fault.gives(&[Unavailable]);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.redis.url);
     fault.ends().await;
