@@ -48,6 +48,7 @@ faults! {
     too_few_replicas: "NOREPLICAS", What::TooFewReplicas, [ReadOnly];
     failed_dump: "MISCONF, a dump fails", What::FailedDump, [ReadOnly];
     no_memory: "maxmemory, noeviction", What::NoMemory, [OutOfMemory];
+    a_wrong_password: "wrong password", What::LockedOut, [Refused, Unavailable];
     forbidden_scripts: "ACL without EVALSHA", What::Commands("-evalsha"), [Refused];
     // What a script calls is checked as well.
     forbidden_command: "ACL without ZADD", What::Commands("-zadd"), [Refused];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kit::proxy::Proxy;
-use kit::{Redis, let_in, lock_out, millis, run};
+use kit::{Redis, millis, run};
 use redis::cmd;
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind::{OutOfMemory, ReadOnly, Refused, Timeout, Unavailable};
@@ -21,17 +21,6 @@ async fn killed_and_restarted_empty() {
     server.kill();
     fault.lasts(WHILE).await;
     server.restart();
-    fault.ends().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password() {
-    let server = Redis::start();
-    let fault = Fault::at("wrong password", &server.url).await;
-    let fault = fault.gives(&[Refused, Unavailable]).begins();
-    let mut admin = lock_out(&server);
-    fault.lasts(WHILE).await;
-    let_in(&mut admin);
     fault.ends().await;
 }
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codegen::Bytes;
-use tonic::codegen::http::{Request, Response as HttpResponse, StatusCode, Uri};
+use tonic::codegen::http::{Request, Response as HttpResponse, StatusCode};
 use tonic::service::{LayerExt, Routes};
 use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -101,6 +101,15 @@ async fn connect(address: SocketAddr) -> HealthClient<Channel> {
     connect_from("127.0.0.1", address).await
 }
 
+/// The status of a call that is not answered.
+async fn failed(client: &mut HealthClient<Channel>) -> Status {
+    status(client.check(request("")).await)
+}
+
+async fn answered(client: &mut HealthClient<Channel>) -> Response<HealthCheckResponse> {
+    client.check(request("")).await.expect("an answer")
+}
+
 async fn client_of(layer: RateLimitLayer) -> HealthClient<Channel> {
     connect(start(layer).await).await
 }
@@ -130,14 +139,12 @@ fn is_quota_exceeded(status: &Status) -> bool {
 #[tokio::test]
 async fn unary() {
     let mut client = client_of(one()).await;
-    let allowed = client.check(request("")).await.expect("an answer");
-    assert_eq!(
-        allowed.metadata().get("ratelimit").expect("a field"),
-        "\"health\";r=0;t=60"
-    );
+    let allowed = answered(&mut client).await;
+    let ratelimit = allowed.metadata().get("ratelimit").expect("a field");
+    assert_eq!(ratelimit, "\"health\";r=0;t=60");
     assert_eq!(allowed.into_inner(), serving());
 
-    let denied = status(client.check(request("")).await);
+    let denied = failed(&mut client).await;
     assert!(is_quota_exceeded(&denied), "{denied:?}");
     let retry_after: u64 = field(&denied, "retry-after").parse().expect("seconds");
     assert!((1..=60).contains(&retry_after));
@@ -151,11 +158,8 @@ async fn unary() {
 #[tokio::test]
 async fn server_stream() {
     let mut client = client_of(one()).await;
-    let mut messages = client
-        .watch(request(""))
-        .await
-        .expect("a stream")
-        .into_inner();
+    let messages = client.watch(request("")).await.expect("a stream");
+    let mut messages = messages.into_inner();
     for _ in 0..3 {
         let message = messages.message().await.expect("no error");
         assert_eq!(message, Some(serving()));
@@ -178,48 +182,39 @@ async fn all_codes() {
         (one().cost(|_| panic!("no cost")), Code::Internal),
     ] {
         let mut client = client_of(layer).await;
-        let failed = status(client.check(request("")).await);
+        let failed = failed(&mut client).await;
         assert_eq!(failed.code(), code, "{failed:?}");
         assert_eq!(status(client.watch(request("")).await).code(), code);
     }
     let mut client = client_of(undecided.on_error(FailOpen)).await;
-    client.check(request("")).await.expect("an answer");
+    answered(&mut client).await;
 }
 
 #[tokio::test]
 async fn a_status_of_the_handler_is_its_own() {
     let mut client = client_of(one()).await;
     let full = status(client.check(request("full")).await);
-    assert_eq!(
-        (full.code(), full.message()),
-        (Code::ResourceExhausted, "the disk is full")
-    );
+    assert_eq!(full.code(), Code::ResourceExhausted);
+    assert_eq!(full.message(), "the disk is full");
     assert!(field(&full, "retry-after").is_empty());
 }
 
 #[tokio::test]
 async fn a_callback_answers_with_a_status_of_tonic() {
     let later = async |_: Denied| Status::unavailable("later").into_http::<AxumBody>();
-    let denied = status(
-        client_of(none().degrade(later))
-            .await
-            .check(request(""))
-            .await,
-    );
-    assert_eq!(
-        (denied.code(), denied.message()),
-        (Code::Unavailable, "later")
-    );
+    let denied = failed(&mut client_of(none().degrade(later)).await).await;
+    let (code, message) = (denied.code(), denied.message());
+    assert_eq!((code, message), (Code::Unavailable, "later"));
 }
 
 /// Each address has its own limit.
 async fn has_limit_for_each_peer(address: SocketAddr) {
     for from in ["127.0.0.1", "127.0.0.2"] {
         let mut client = connect_from(from, address).await;
-        client.check(request("")).await.expect("an answer");
+        answered(&mut client).await;
         // A new connection is no new client.
         let mut client = connect_from(from, address).await;
-        assert!(is_quota_exceeded(&status(client.check(request("")).await)));
+        assert!(is_quota_exceeded(&failed(&mut client).await));
     }
 }
 
@@ -242,13 +237,10 @@ async fn one_service_alone() {
     let server = Server::builder().add_service(none().named_layer(service()));
     tokio::spawn(server.serve_with_incoming(incoming));
     let mut client = connect(address).await;
-    assert!(is_quota_exceeded(&status(client.check(request("")).await)));
+    assert!(is_quota_exceeded(&failed(&mut client).await));
 
     // What is not of this service is not limited.
-    let uri = format!("http://{address}/other.Service/Method")
-        .parse()
-        .expect("a url");
-    let other = post(uri, "application/grpc").await;
+    let other = post(address, "other.Service/Method", "application/grpc").await;
     assert_eq!(other.headers()["grpc-status"], "12");
 }
 
@@ -265,19 +257,14 @@ async fn an_axum_router() {
     tokio::spawn(async move { serve(listener, app).await });
 
     has_limit_for_each_peer(address).await;
-    let head = http_1(
-        address,
-        "GET /id HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
-    )
-    .await;
-    assert!(
-        head.starts_with("HTTP/1.1 429 Too Many Requests\r\n"),
-        "{head}"
-    );
-    assert!(
-        head.contains("\"violated-policies\":[\"health\"]"),
-        "{head}"
-    );
+    let request = "GET /id HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let head = http_1(address, request).await;
+    let expected = [
+        "HTTP/1.1 429 Too Many Requests\r\n",
+        "\"violated-policies\":[\"health\"]",
+    ];
+    assert!(head.starts_with(expected[0]), "{head}");
+    assert!(head.contains(expected[1]), "{head}");
 }
 
 /// Behind tonic's translation and in front of it.
@@ -286,18 +273,12 @@ async fn grpc_web() {
     let server = || Server::builder().accept_http1(true);
     let (incoming, behind) = listen().await;
     let mut translated = server().layer(GrpcWebLayer::new()).layer(one());
-    tokio::spawn(
-        translated
-            .add_service(service())
-            .serve_with_incoming(incoming),
-    );
+    let translated = translated.add_service(service());
+    tokio::spawn(translated.serve_with_incoming(incoming));
     let (incoming, in_front) = listen().await;
     let mut translated = server().layer(one()).layer(GrpcWebLayer::new());
-    tokio::spawn(
-        translated
-            .add_service(service())
-            .serve_with_incoming(incoming),
-    );
+    let translated = translated.add_service(service());
+    tokio::spawn(translated.serve_with_incoming(incoming));
     for address in [behind, in_front] {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let client = ServiceBuilder::new()
@@ -376,15 +357,11 @@ async fn bytes_of_grpc_web() {
 #[tokio::test]
 async fn head_over_http_2() {
     let address = start(none()).await;
-    let uri = format!("http://{address}/grpc.health.v1.Health/Check")
-        .parse()
-        .expect("a url");
-    let response = post(uri, "application/grpc+proto").await;
+    let path = "grpc.health.v1.Health/Check";
+    let response = post(address, path, "application/grpc+proto").await;
     assert_eq!(response.status(), StatusCode::OK);
-    let fields = response
-        .headers()
-        .iter()
-        .filter(|(name, _)| *name != "date");
+    let fields = response.headers().iter();
+    let fields = fields.filter(|(name, _)| *name != "date");
     let fields = fields.map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")));
     let fields: Vec<_> = fields.collect();
     assert_eq!(
@@ -404,9 +381,10 @@ async fn head_over_http_2() {
 }
 
 /// A POST over HTTP/2.
-async fn post(uri: Uri, content_type: &str) -> HttpResponse<Incoming> {
+async fn post(address: SocketAddr, path: &str, content_type: &str) -> HttpResponse<Incoming> {
     let mut client = Client::builder(TokioExecutor::new());
     let client = client.http2_only(true).build_http::<Empty<Bytes>>();
+    let uri = format!("http://{address}/{path}");
     let request = Request::post(uri).header("content-type", content_type);
     let request = request.body(Empty::new()).expect("a valid request");
     client.request(request).await.expect("an answer")

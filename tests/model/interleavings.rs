@@ -50,6 +50,25 @@ fn always(sets: usize, test: impl Fn(usize) + Copy + Send + Sync + 'static) {
     }
 }
 
+/// The same by each algorithm.
+fn often_by(
+    algorithms: impl IntoIterator<Item = Algorithm>,
+    test: impl Fn(usize, Algorithm) + Copy + Send + Sync + 'static,
+) {
+    for algorithm in algorithms {
+        often(move |set| test(set, algorithm));
+    }
+}
+
+fn always_by(
+    algorithms: impl IntoIterator<Item = Algorithm>,
+    test: impl Fn(usize, Algorithm) + Copy + Send + Sync + 'static,
+) {
+    for algorithm in algorithms {
+        always(1, move |set| test(set, algorithm));
+    }
+}
+
 /// A store, its clock, and a rule.
 #[derive(Clone)]
 struct Gate {
@@ -179,16 +198,16 @@ fn max_is_shared(set: usize, algorithm: Algorithm, max: usize, threads: usize) {
 /// Each unit is given to one thread.
 #[test]
 fn threads_share_the_max_of_a_key() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| max_is_shared(set, algorithm, 4, 3));
-    }
+    often_by(Algorithm::ALL, |set, algorithm| {
+        max_is_shared(set, algorithm, 4, 3)
+    });
 }
 
 #[test]
 fn two_threads_share_the_max_in_every_order() {
-    for algorithm in Algorithm::ALL {
-        always(1, move |set| max_is_shared(set, algorithm, 3, 2));
-    }
+    always_by(Algorithm::ALL, |set, algorithm| {
+        max_is_shared(set, algorithm, 3, 2)
+    });
 }
 
 /// Where nothing expires, the first keys stay, and all others are refused.
@@ -215,11 +234,9 @@ fn first_keys_stay(
 
 #[test]
 fn more_keys_than_allowed_are_never_kept() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| {
-            first_keys_stay(set, algorithm, 2, &[&["a", "b"], &["b", "c"], &["d", "a"]])
-        });
-    }
+    often_by(Algorithm::ALL, |set, algorithm| {
+        first_keys_stay(set, algorithm, 2, &[&["a", "b"], &["b", "c"], &["d", "a"]])
+    });
 }
 
 #[test]
@@ -251,27 +268,23 @@ fn keys_come_and_go(set: usize, algorithm: Algorithm) {
 
 #[test]
 fn keys_are_counted_while_they_expire() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| keys_come_and_go(set, algorithm));
-    }
+    often_by(Algorithm::ALL, keys_come_and_go);
 }
 
 /// Two threads find the same key over: it is dropped once, and charged once.
 #[test]
 fn a_key_is_dropped_once_in_every_order() {
-    for algorithm in Algorithm::ALL {
-        always(1, move |set| {
-            let gate = Gate::new(set, algorithm, 1, 1);
-            gate.charge(&["a"]);
-            gate.clock.set(2 * STEP);
-            let other = gate.charging(&["a"]);
-            let mut charges = gate.charge(&["a"]);
-            charges.extend(join([other]));
-            assert_eq!(charges.len(), 1, "{charges:?}");
-            gate.expect_held(&charges);
-            gate.expect_whole(1);
-        });
-    }
+    always_by(Algorithm::ALL, |set, algorithm| {
+        let gate = Gate::new(set, algorithm, 1, 1);
+        gate.charge(&["a"]);
+        gate.clock.set(2 * STEP);
+        let other = gate.charging(&["a"]);
+        let mut charges = gate.charge(&["a"]);
+        charges.extend(join([other]));
+        assert_eq!(charges.len(), 1, "{charges:?}");
+        gate.expect_held(&charges);
+        gate.expect_whole(1);
+    });
 }
 
 /// Nobody waits for ever while several look through all shards at once.
@@ -304,16 +317,15 @@ fn clock_goes_on(set: usize, algorithm: Algorithm, max: usize) {
 /// With a max of 1 it is law 1 for all of them.
 #[test]
 fn no_thread_takes_in_the_past() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| clock_goes_on(set, algorithm, 1));
-    }
+    often_by(Algorithm::ALL, |set, algorithm| {
+        clock_goes_on(set, algorithm, 1)
+    });
 }
 
 #[test]
 fn no_thread_takes_in_the_past_of_several() {
-    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
-        often(move |set| clock_goes_on(set, algorithm, 2));
-    }
+    let sliding = [Algorithm::SlidingLog, Algorithm::SlidingWindow];
+    often_by(sliding, |set, algorithm| clock_goes_on(set, algorithm, 2));
 }
 
 /// A refund that waited for a charge is not asked with an instant before it: that one would be
@@ -321,39 +333,31 @@ fn no_thread_takes_in_the_past_of_several() {
 #[test]
 fn no_thread_gives_back_in_the_past() {
     let exact = [Algorithm::SlidingLog, Algorithm::FixedWindow];
-    for algorithm in exact {
-        always(1, move |set| {
-            let gate = Gate::new(set, algorithm, 2, 10);
-            let refund = gate.refunding(gate.charge(&["a"])[0].clone());
-            gate.clock.set(STEP);
-            assert_eq!(gate.charge(&["a"]).len(), 1);
-            assert_eq!(refund.join().expect("no panic"), 1);
-        });
-    }
+    always_by(exact, |set, algorithm| {
+        let gate = Gate::new(set, algorithm, 2, 10);
+        let refund = gate.refunding(gate.charge(&["a"])[0].clone());
+        gate.clock.set(STEP);
+        assert_eq!(gate.charge(&["a"]).len(), 1);
+        assert_eq!(refund.join().expect("no panic"), 1);
+    });
 }
 
 /// Units that come back are given to somebody once.
 #[test]
 fn refunds_and_takes_do_not_lose_each_other() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| {
-            let gate = Gate::new(set, algorithm, 2, 10);
-            let charges = gate.charge(&["a", "a"]);
-            let refunds: Vec<_> = charges
-                .iter()
-                .map(|it| gate.refunding(it.clone()))
-                .collect();
-            let takes = [gate.charging(&["a", "a"]), gate.charging(&["a"])];
-            let taken = join(takes).len() as u64;
-            let given_back: u64 = refunds
-                .into_iter()
-                .map(|it| it.join().expect("no panic"))
-                .sum();
-            assert_eq!(given_back, 2);
-            let look = gate.ask("a", 0).expect("looking needs no room");
-            assert_eq!(look.remaining() + taken, given_back);
-        });
-    }
+    often_by(Algorithm::ALL, |set, algorithm| {
+        let gate = Gate::new(set, algorithm, 2, 10);
+        let charges = gate.charge(&["a", "a"]);
+        let refunds = charges.iter().map(|it| gate.refunding(it.clone()));
+        let refunds: Vec<_> = refunds.collect();
+        let takes = [gate.charging(&["a", "a"]), gate.charging(&["a"])];
+        let taken = join(takes).len() as u64;
+        let given_back = refunds.into_iter().map(|it| it.join().expect("no panic"));
+        let given_back: u64 = given_back.sum();
+        assert_eq!(given_back, 2);
+        let look = gate.ask("a", 0).expect("looking needs no room");
+        assert_eq!(look.remaining() + taken, given_back);
+    });
 }
 
 /// A refund whose key is dropped, and perhaps charged anew, takes nothing from the new charge.
@@ -375,9 +379,7 @@ fn refund_comes_late(set: usize, algorithm: Algorithm) {
 
 #[test]
 fn refunds_race_with_the_end_of_their_key() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| refund_comes_late(set, algorithm));
-    }
+    often_by(Algorithm::ALL, refund_comes_late);
 }
 
 /// There is room for one more key, whoever else drops the one that is over: nobody is refused.
@@ -393,20 +395,12 @@ fn room_is_found(set: usize, asked_besides: impl FnOnce(&Gate) + Send + 'static)
 
 #[test]
 fn a_new_key_finds_the_room_that_counting_made() {
-    often(|set| {
-        room_is_found(set, |gate| {
-            let _ = gate.store.len();
-        });
-    });
+    often(|set| room_is_found(set, |gate| _ = gate.store.len()));
 }
 
 #[test]
 fn a_new_key_finds_the_room_that_another_made() {
-    often(|set| {
-        room_is_found(set, |gate| {
-            gate.charge(&["d"]);
-        });
-    });
+    often(|set| room_is_found(set, |gate| _ = gate.charge(&["d"])));
 }
 
 /// Of one subject two keys, of the other two more. Threads take over both, in all pairs.
@@ -422,13 +416,9 @@ fn pairs_are_charged_whole(set: usize, algorithm: Algorithm, max_keys: usize) {
     let ask = move |[one, two]: [&str; 2], cost| {
         let key = |key: &str| Key::from(format!("{key}{set}"));
         let keys = [("one", key(one)), ("two", key(two))];
-        let take = Take::of_subjects(rule.clone(), keys)
-            .expect("both")
-            .with_cost(cost);
-        store
-            .take(&take)
-            .now_or_never()
-            .expect("memory answers at once")
+        let take = Take::of_subjects(rule.clone(), keys).expect("both");
+        let answer = store.take(&take.with_cost(cost)).now_or_never();
+        answer.expect("memory answers at once")
     };
     let threads = [[0, 3, 1], [2, 1, 0], [3, 0, 2]].map(|pairs| {
         let ask = ask.clone();
@@ -455,8 +445,10 @@ fn pairs_are_charged_whole(set: usize, algorithm: Algorithm, max_keys: usize) {
 
 #[test]
 fn takes_over_several_counts_are_charged_in_all_or_none() {
-    for algorithm in Algorithm::ALL {
-        often(move |set| pairs_are_charged_whole(set, algorithm, 10));
-        often(move |set| pairs_are_charged_whole(set, algorithm, 3));
-    }
+    often_by(Algorithm::ALL, |set, algorithm| {
+        pairs_are_charged_whole(set, algorithm, 10)
+    });
+    often_by(Algorithm::ALL, |set, algorithm| {
+        pairs_are_charged_whole(set, algorithm, 3)
+    });
 }

@@ -62,7 +62,8 @@ fn threads_share_a_store() {
 #[test]
 fn algorithms_take_over_from_each_other() {
     let quotas = [quota(2), quota(3)];
-    for (first, second) in pairs() {
+    let all = Algorithm::ALL;
+    for (first, second) in all.into_iter().flat_map(|first| all.map(|it| (first, it))) {
         let mut count = Count::default();
         for at in 0..3 {
             count.take(first, at * 2_000, &quotas[..1], 1);
@@ -74,13 +75,4 @@ fn algorithms_take_over_from_each_other() {
         assert!(count.take(second, 1_000_000, &quotas, 2).is_allowed());
         assert!(!count.take(second, 1_000_000, &quotas, 2).is_allowed());
     }
-}
-
-fn pairs() -> impl Iterator<Item = (Algorithm, Algorithm)> {
-    let all = Algorithm::ALL.into_iter();
-    all.flat_map(|first| {
-        Algorithm::ALL
-            .into_iter()
-            .map(move |second| (first, second))
-    })
 }

@@ -1,6 +1,5 @@
 //! A process of the fleet: its own connection, its own fallback, four rules.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +103,7 @@ impl Limit {
 /// Serves until it is dropped.
 pub(crate) struct App {
     pub(crate) address: String,
-    task: JoinHandle<io::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 impl App {

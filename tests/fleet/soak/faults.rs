@@ -5,21 +5,16 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use kit::proxy::{Mode, Proxy};
-use kit::{Redis, run};
+use kit::{Redis, millis, run};
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     Kill,
     Stop,
-    Pause,
-    PauseWrites,
-    BlackHole,
-    Delay,
-    Cut,
-    Reset,
-    Garbage,
-    LostReply,
-    HalfClosed,
+    /// `CLIENT PAUSE` of these.
+    Pause(&'static str),
+    /// On the way to the server.
+    OnTheWay(Mode),
     Refuse,
     ForgetScripts,
     ReadOnly,
@@ -27,18 +22,23 @@ pub(crate) enum Fault {
     Password,
 }
 
+const DELAY: Mode = Mode::Delay {
+    calls: millis(40),
+    replies: millis(40),
+};
+
 pub(crate) const FAULTS: [Fault; 16] = [
     Fault::Kill,
     Fault::Stop,
-    Fault::Pause,
-    Fault::PauseWrites,
-    Fault::BlackHole,
-    Fault::Delay,
-    Fault::Cut,
-    Fault::Reset,
-    Fault::Garbage,
-    Fault::LostReply,
-    Fault::HalfClosed,
+    Fault::Pause("ALL"),
+    Fault::Pause("WRITE"),
+    Fault::OnTheWay(Mode::BlackHole),
+    Fault::OnTheWay(DELAY),
+    Fault::OnTheWay(Mode::CutAfter(1_000)),
+    Fault::OnTheWay(Mode::Reset),
+    Fault::OnTheWay(Mode::Garbage(b"\x00nonsense\r\n")),
+    Fault::OnTheWay(Mode::LoseReplies(1)),
+    Fault::OnTheWay(Mode::HalfClosed),
     Fault::Refuse,
     Fault::ForgetScripts,
     Fault::ReadOnly,
@@ -67,19 +67,18 @@ impl Fault {
                 sleep(lasts).await;
                 server.signal("CONT");
             }
-            Self::Pause => pause(server, lasts, "ALL").await,
-            Self::PauseWrites => pause(server, lasts, "WRITE").await,
-            Self::BlackHole => on_the_way(proxy, Mode::BlackHole, lasts).await,
-            Self::Delay => {
-                let way = Duration::from_millis(40);
-                let (calls, replies) = (way, way);
-                on_the_way(proxy, Mode::Delay { calls, replies }, lasts).await;
+            Self::Pause(which) => {
+                run(
+                    server,
+                    &format!("CLIENT PAUSE {} {which}", lasts.as_millis()),
+                );
+                sleep(lasts).await;
             }
-            Self::Cut => on_the_way(proxy, Mode::CutAfter(1_000), lasts).await,
-            Self::Reset => on_the_way(proxy, Mode::Reset, lasts).await,
-            Self::Garbage => on_the_way(proxy, Mode::Garbage(b"\x00nonsense\r\n"), lasts).await,
-            Self::LostReply => on_the_way(proxy, Mode::LoseReplies(1), lasts).await,
-            Self::HalfClosed => on_the_way(proxy, Mode::HalfClosed, lasts).await,
+            Self::OnTheWay(mode) => {
+                proxy.all(mode);
+                sleep(lasts).await;
+                proxy.all(Mode::Pass);
+            }
             Self::Refuse => {
                 proxy.refuse().await;
                 proxy.present(Mode::Reset);
@@ -105,18 +104,4 @@ impl Fault {
             }
         }
     }
-}
-
-async fn on_the_way(proxy: &Proxy, mode: Mode, lasts: Duration) {
-    proxy.all(mode);
-    sleep(lasts).await;
-    proxy.all(Mode::Pass);
-}
-
-async fn pause(server: &Redis, lasts: Duration, which: &str) {
-    run(
-        server,
-        &format!("CLIENT PAUSE {} {which}", lasts.as_millis()),
-    );
-    sleep(lasts).await;
 }

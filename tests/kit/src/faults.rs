@@ -7,7 +7,7 @@ use redis::{Cmd, Connection, cmd};
 
 use crate::cluster::{Cluster, Plan};
 use crate::proxy::{Mode, Proxy};
-use crate::{PATIENT, Redis, millis, run};
+use crate::{PATIENT, Redis, let_in, lock_out, millis, run};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,6 +24,8 @@ pub enum Fault {
     Foreign(&'static str),
     /// The user may use no keys but those that have one of these patterns.
     Keys(&'static str),
+    /// The server wants a password from everybody.
+    LockedOut,
     /// The user may not call these commands, such as `-evalsha`.
     Commands(&'static str),
     /// The server forgets all scripts.
@@ -81,6 +83,8 @@ pub struct Site {
     moved: HashMap<usize, usize>,
     /// The keys that hold something else now.
     foreign: Vec<String>,
+    /// Who may still call the server that locks others out.
+    admin: Option<Connection>,
 }
 
 enum Servers {
@@ -107,6 +111,7 @@ impl Site {
             proxy: None,
             moved: HashMap::new(),
             foreign: Vec::new(),
+            admin: None,
         };
         match fault {
             Fault::Keys(_) | Fault::Commands(_) => {
@@ -179,6 +184,7 @@ impl Site {
             }
             Fault::ReadOnly => self.server().follow("redis://127.0.0.1:1"),
             Fault::Foreign(command) => self.put_aside(keys, command),
+            Fault::LockedOut => self.admin = Some(lock_out(self.server())),
             Fault::Keys(patterns) => self.run(&format!("ACL SETUSER caller resetkeys {patterns}")),
             Fault::Commands(rights) => self.run(&format!("ACL SETUSER caller {rights}")),
             Fault::ScriptsFlushed => self.run("SCRIPT FLUSH"),
@@ -206,6 +212,7 @@ impl Site {
             Fault::FailedDump => self.set_save(""),
             Fault::ReadOnly => self.run("REPLICAOF NO ONE"),
             Fault::Foreign(_) => self.put_back(),
+            Fault::LockedOut => let_in(&mut self.admin.take().expect("it has begun")),
             Fault::Keys(_) => self.run("ACL SETUSER caller ~*"),
             Fault::Commands(_) => self.run("ACL SETUSER caller +@all"),
             Fault::WritesPaused => self.run("CLIENT UNPAUSE"),
