@@ -1,7 +1,6 @@
 //! What a thousand requests cost that wait for one permit, and whose turn it is.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use futures_util::future::join_all;
-use kit::workers::{instructions, worker_command};
+use kit::workers::{instructions, start_worker};
 use kit::{Redis, millis, unix_micros};
 use tidegate::{Key, Limits};
 use tokio::time::{Instant, sleep};
@@ -85,21 +84,38 @@ async fn holders(process: &Process, max: u64) -> Vec<impl Sized> {
     held.into_iter().map(|it| it.expect("a permit")).collect()
 }
 
+/// Has so many wait while all permits are held, and then serves them: calls in a second until then,
+/// and calls for each grant.
+async fn play<T>(
+    redis: &Redis,
+    process: &Process,
+    max: u64,
+    waiters: usize,
+    others: impl Future<Output = T>,
+) -> (T, f64, f64) {
+    let held = holders(process, max).await;
+    let look = async {
+        process.all_wait(waiters).await;
+        let others = others.await;
+        // Messages of denials on their way.
+        sleep(millis(100)).await;
+        let rate = calls_a_second(redis).await;
+        drop(held);
+        (others, rate, redis.script_calls())
+    };
+    let ((others, rate, before), ()) = tokio::join!(look, process.wait(waiters));
+    (
+        others,
+        rate,
+        (redis.script_calls() - before) as f64 / WAITERS as f64,
+    )
+}
+
 async fn one_process(max: u64) {
     let _machine = MACHINE.lock().await;
     let redis = Redis::start();
     let process = Process::start(&redis.url, max).await;
-    let held = holders(&process, max).await;
-    let look = async {
-        process.all_wait(WAITERS).await;
-        // Messages of denials on their way.
-        sleep(millis(100)).await;
-        let rate = calls_a_second(&redis).await;
-        drop(held);
-        (rate, redis.script_calls())
-    };
-    let ((rate, before), ()) = tokio::join!(look, process.wait(WAITERS));
-    let each = (redis.script_calls() - before) as f64 / WAITERS as f64;
+    let ((), rate, each) = play(&redis, &process, max, WAITERS, async {}).await;
     println!("max {max}: {rate:.1} calls a second, {each:.2} for each grant");
     assert!(rate <= CALLS_A_SECOND, "{rate}");
     assert!(each <= CALLS_A_GRANT, "{each}");
@@ -144,48 +160,34 @@ async fn waiters_of_two_processes_make_progress() {
     let _machine = MACHINE.lock().await;
     let redis = Redis::start();
     let process = Process::start(&redis.url, 1).await;
-    let held = holders(&process, 1).await;
-    let mut command = worker_command(WORKER, &redis.url);
-    let worker = command.stdout(Stdio::piped()).spawn();
-    let mut worker = worker.expect("this test starts");
-    let output = BufReader::new(worker.stdout.take().expect("is piped"));
-    let mut lines = output.lines().map(|line| line.expect("text"));
-    let look = async {
-        let waits = tokio::task::spawn_blocking(move || {
+    // They begin when all permits are held.
+    let others = async {
+        let worker = start_worker(WORKER, &redis.url);
+        let started = tokio::task::spawn_blocking(move || {
+            let mut worker = worker;
+            let output = BufReader::new(worker.stdout.take().expect("is piped"));
+            let mut lines = output.lines().map(|line| line.expect("text"));
             assert!(lines.any(|line| line == "all wait"));
-            lines
+            (worker, lines)
         });
-        let lines = waits.await.expect("no panic");
-        process.all_wait(WAITERS / 2).await;
-        let rate = calls_a_second(&redis).await;
-        drop(held);
-        (lines, rate, redis.script_calls())
+        started.await.expect("no panic")
     };
-    let ((lines, rate, before), ()) = tokio::join!(look, process.wait(WAITERS / 2));
-    let theirs = tokio::task::spawn_blocking(move || {
+    let ((mut worker, lines), rate, _) = play(&redis, &process, 1, WAITERS / 2, others).await;
+    let theirs = tokio::task::spawn_blocking(|| {
         let served = lines.filter_map(|line| {
-            let line = line.strip_prefix("served ")?;
-            let (number, at) = line.split_once(' ')?;
-            Some((
-                number.parse().expect("a number"),
-                at.parse().expect("a time"),
-            ))
+            let (number, at) = line.strip_prefix("served ")?.split_once(' ')?;
+            number.parse().ok().zip(at.parse().ok())
         });
         served.collect::<Vec<(usize, u64)>>()
     });
     let theirs = theirs.await.expect("no panic");
     assert!(worker.wait().expect("our child").success());
     let ours = process.served();
-    let each = (redis.script_calls() - before) as f64 / WAITERS as f64;
     let last = |served: &[(usize, u64)]| served.last().expect("all").1;
     let first_over = last(&ours).min(last(&theirs));
     let until = |served: &[(usize, u64)]| served.iter().filter(|(_, at)| *at <= first_over).count();
-    println!(
-        "two processes: {rate:.1} calls a second, {each:.2} for each grant, {} and {} when the \
-         first one was over",
-        until(&ours),
-        until(&theirs)
-    );
+    let (ours_until, theirs_until) = (until(&ours), until(&theirs));
+    println!("two processes: {rate:.1} calls a second; {ours_until} and {theirs_until} at the end");
     for served in [&ours, &theirs] {
         assert_eq!(served.len(), WAITERS / 2);
         let numbers = served.iter().map(|(number, _)| *number).enumerate();

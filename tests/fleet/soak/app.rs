@@ -84,18 +84,16 @@ impl Limit {
 
     /// What holds for a charge of this limit.
     pub(crate) fn law(&self, by_fallback: bool) -> Law {
-        let (max, window) = (self.max, self.window);
         let share = if by_fallback { u64::from(PROCESSES) } else { 1 };
-        match self.algorithm {
-            Algorithm::Gcra => Law::Bucket {
-                burst: self.burst,
-                max,
-                window,
+        let is_bucket = self.algorithm == Algorithm::Gcra;
+        Law {
+            bound: if is_bucket {
+                self.burst
+            } else {
+                self.max / share
             },
-            _ => Law::Window {
-                max: usize::try_from(max / share).expect("small"),
-                window,
-            },
+            drains: is_bucket.then_some(self.max),
+            window: self.window.as_micros() as u64,
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use kit::unix_micros as now;
+use tokio::time::Instant;
+
 use kit::windows::{Spent, too_fast, too_full};
 
 /// What a client got.
@@ -28,15 +29,13 @@ pub(crate) struct Charge {
 
 /// What a count may hold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Law {
-    /// In every window.
-    Window { max: usize, window: Duration },
-    /// In every span: the burst, and what drains in it.
-    Bucket {
-        burst: u64,
-        max: u64,
-        window: Duration,
-    },
+pub(crate) struct Law {
+    /// In every window; of a bucket, in every span beside what drains in it.
+    pub(crate) bound: u64,
+    /// How much of a bucket drains in a window.
+    pub(crate) drains: Option<u64>,
+    /// In microseconds.
+    pub(crate) window: u64,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -56,13 +55,8 @@ impl Sums {
 
 impl fmt::Display for Sums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            sent,
-            allowed,
-            by_fallback,
-            denied,
-            failed,
-        } = self;
+        let Self { sent, denied, .. } = self;
+        let [allowed, by_fallback, failed] = [self.allowed, self.by_fallback, self.failed];
         write!(
             f,
             "{sent} | {allowed} | {by_fallback} | {denied} | {failed}"
@@ -75,9 +69,12 @@ pub(crate) struct Ledger {
     pub(crate) sums: Sums,
     pub(crate) violations: Vec<String>,
     pub(crate) windows_checked: u64,
+    /// How long an answer took at most since the last fault.
+    pub(crate) slowest: Duration,
+    pub(crate) last_from_redis: Option<Instant>,
     counts: HashMap<String, (Law, Vec<u64>)>,
     /// When data was lost, by the system's clock, which is the server's, too.
-    losses: Vec<u64>,
+    pub(crate) losses: Vec<u64>,
 }
 
 impl Ledger {
@@ -88,6 +85,9 @@ impl Ledger {
             Answer::Failed => self.sums.failed += 1,
             Answer::Allowed(charge) => {
                 self.sums.allowed += 1;
+                if !charge.is_fallback {
+                    self.last_from_redis = Some(Instant::now());
+                }
                 self.sums.by_fallback += u64::from(charge.is_fallback);
                 let count = self.counts.entry(charge.count);
                 count.or_insert((law, Vec::new())).1.push(charge.stamp);
@@ -95,21 +95,13 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn data_is_lost(&mut self) {
-        self.losses.push(now());
-    }
-
-    pub(crate) fn losses(&self) -> usize {
-        self.losses.len()
-    }
-
     /// Checks all that was charged, and forgets what no later window can hold.
     pub(crate) fn check(&mut self) {
         for (name, (law, stamps)) in &mut self.counts {
             stamps.sort_unstable();
             // A window that begins before a loss and ends behind it may hold what fits into two.
-            let epochs =
-                stamps.chunk_by(|a, b| !self.losses.iter().any(|loss| a < loss && loss <= b));
+            let is_lost = |a: &u64, b: &u64| self.losses.iter().any(|loss| a < loss && loss <= b);
+            let epochs = stamps.chunk_by(|a, b| !is_lost(a, b));
             for epoch in epochs {
                 self.windows_checked += epoch.len() as u64;
                 if let Some(excess) = law.broken_by(epoch) {
@@ -117,7 +109,7 @@ impl Ledger {
                 }
             }
             let newest = stamps.last().copied().unwrap_or_default();
-            let keep = micros(law.memory()) + 2_000_000;
+            let keep = law.memory() + 2_000_000;
             stamps.retain(|stamp| stamp + keep > newest);
         }
         self.counts.retain(|_, (_, stamps)| !stamps.is_empty());
@@ -125,41 +117,31 @@ impl Ledger {
 }
 
 impl Law {
-    fn memory(self) -> Duration {
-        match self {
-            Self::Window { window, .. } => window,
-            // When a full bucket has drained.
-            Self::Bucket { burst, max, window } => {
-                window * u32::try_from(burst.div_ceil(max) + 1).expect("small")
-            }
-        }
+    /// When a full bucket has drained.
+    fn memory(self) -> u64 {
+        self.window * self.drains.map_or(1, |max| self.bound.div_ceil(max) + 1)
     }
 
     fn broken_by(self, stamps: &[u64]) -> Option<String> {
-        let spent = |bound| -> Vec<Spent> {
-            let spent = stamps.iter().map(|stamp| Spent {
-                units: 1,
-                from: *stamp,
-                until: *stamp,
-                bound,
-            });
-            spent.collect()
-        };
-        match self {
-            Self::Window { max, window } => too_full(&spent(max as u64), micros(window)),
-            Self::Bucket { burst, max, window } => too_fast(&spent(burst), max, micros(window)),
+        let spent = stamps.iter().map(|stamp| Spent {
+            units: 1,
+            from: *stamp,
+            until: *stamp,
+            bound: self.bound,
+        });
+        let spent: Vec<_> = spent.collect();
+        match self.drains {
+            None => too_full(&spent, self.window),
+            Some(max) => too_fast(&spent, max, self.window),
         }
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).expect("short")
 }
 
 #[cfg(test)]
 mod tests {
+    use kit::unix_micros;
+
     use super::*;
-    use kit::SECOND;
 
     fn allowed(stamp: u64) -> Answer {
         Answer::Allowed(Charge {
@@ -178,33 +160,29 @@ mod tests {
         assert_eq!(ledger.violations.len(), violations, "{stamps:?}");
     }
 
-    const fn window(max: usize) -> Law {
-        Law::Window {
-            max,
-            window: SECOND,
+    const fn law(bound: u64, drains: Option<u64>) -> Law {
+        Law {
+            bound,
+            drains,
+            window: 1_000_000,
         }
     }
 
     #[test]
     fn the_ledger_sees_one_too_many() {
-        check(window(2), &[0, 500_000, 1_000_000], 0);
-        check(window(2), &[0, 999_999, 500_000], 1);
-        let law = Law::Bucket {
-            burst: 2,
-            max: 10,
-            window: SECOND,
-        };
-        check(law, &[0, 0, 100_000, 200_000], 0);
-        check(law, &[0, 0, 99_999], 1);
+        check(law(2, None), &[0, 500_000, 1_000_000], 0);
+        check(law(2, None), &[0, 999_999, 500_000], 1);
+        check(law(2, Some(10)), &[0, 0, 100_000, 200_000], 0);
+        check(law(2, Some(10)), &[0, 0, 99_999], 1);
     }
 
     #[test]
     fn a_loss_begins_anew() {
-        let now = now();
+        let now = unix_micros();
         let mut ledger = Ledger::default();
         for stamp in [now - 10, now + 10_000_000] {
-            ledger.enter(allowed(stamp), window(1));
-            ledger.data_is_lost();
+            ledger.enter(allowed(stamp), law(1, None));
+            ledger.losses.push(unix_micros());
         }
         ledger.check();
         assert_eq!(ledger.violations, Vec::<String>::new());

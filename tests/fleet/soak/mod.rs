@@ -12,16 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::client::Client;
 use app::{App, LIMITS, PROCESSES, TIMEOUT};
 use faults::FAULTS;
 use gauges::Gauges;
-use kit::Redis;
 use kit::proxy::Proxy;
 use kit::workers::from_env;
+use kit::{Redis, unix_micros};
 use ledger::{Answer, Charge, Ledger};
 
 const CLIENTS: u32 = 32;
@@ -30,10 +29,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 const LASTS: Duration = Duration::from_secs(2);
 
 /// What all clients share.
+#[derive(Default)]
 struct Shared {
     ledger: Mutex<Ledger>,
-    slowest: Mutex<Duration>,
-    last_from_redis: Mutex<Option<Instant>>,
     is_over: AtomicBool,
 }
 
@@ -65,16 +63,10 @@ async fn ask(number: u32, address: String, process: u32, pace: Duration, shared:
             503 => Answer::Failed,
             other => panic!("{other} {}", response.body),
         };
-        if let Answer::Allowed(charge) = &answer
-            && !charge.is_fallback
-        {
-            *shared.last_from_redis.lock().expect("nobody panics") = Some(Instant::now());
-        }
-        let mut slowest = shared.slowest.lock().expect("nobody panics");
-        *slowest = took.max(*slowest);
-        drop(slowest);
         let law = limit.law(matches!(&answer, Answer::Allowed(charge) if charge.is_fallback));
-        shared.ledger().enter(answer, law);
+        let mut ledger = shared.ledger();
+        ledger.slowest = took.max(ledger.slowest);
+        ledger.enter(answer, law);
     }
 }
 
@@ -99,19 +91,14 @@ async fn nothing_breaks_and_nothing_grows() {
     let mut server = Redis::start();
     let mut proxy = Proxy::start(&server.url).await;
     let apps = [App::start(&proxy.url).await, App::start(&proxy.url).await];
-    let shared = Arc::new(Shared {
-        ledger: Mutex::default(),
-        slowest: Mutex::default(),
-        last_from_redis: Mutex::default(),
-        is_over: AtomicBool::new(false),
-    });
+    let shared = Arc::new(Shared::default());
     let pace = Duration::from_secs(1) * CLIENTS / per_second;
-    let mut clients = JoinSet::new();
-    for number in 0..CLIENTS {
+    let clients = (0..CLIENTS).map(|number| {
         let process = number % PROCESSES;
         let address = apps[process as usize].address.clone();
-        clients.spawn(ask(number, address, process, pace, Arc::clone(&shared)));
-    }
+        tokio::spawn(ask(number, address, process, pace, Arc::clone(&shared)))
+    });
+    let clients: Vec<_> = clients.collect();
 
     println!(
         "| after | fault | sent | allowed | by fallback | denied | failed | slowest | from Redis \
@@ -127,16 +114,17 @@ async fn nothing_breaks_and_nothing_grows() {
         if started.elapsed() > Duration::from_secs(u64::from(seconds)) {
             break;
         }
-        gauges.push(Gauges::read(&mut server.connection()));
-        *shared.slowest.lock().expect("nobody panics") = Duration::ZERO;
-        let data_is_lost = || shared.ledger().data_is_lost();
-        fault
-            .play(LASTS, &mut server, &mut proxy, data_is_lost)
-            .await;
+        gauges.push(Gauges::read(&server));
+        shared.ledger().slowest = Duration::ZERO;
+        let data_is_lost = || shared.ledger().losses.push(unix_micros());
+        let played = fault.play(LASTS, &mut server, &mut proxy, data_is_lost);
+        played.await;
         let over = Instant::now();
         let is_back = || {
-            let last = *shared.last_from_redis.lock().expect("nobody panics");
-            last.is_some_and(|last| last > over)
+            shared
+                .ledger()
+                .last_from_redis
+                .is_some_and(|last| last > over)
         };
         sleep(Duration::from_secs(1)).await;
         while !is_back() && over.elapsed() < may_take {
@@ -146,15 +134,12 @@ async fn nothing_breaks_and_nothing_grows() {
         let mut ledger = shared.ledger();
         ledger.check();
         let (sums, now) = (&ledger.sums, gauges.last().expect("one was read"));
-        let slowest = *shared.slowest.lock().expect("nobody panics");
+        let slowest = ledger.slowest;
         println!(
             "| {:.0?} | {fault:?} | {sums} | {slowest:.1?} | {is_back} | {now} |",
             started.elapsed()
         );
-        assert!(
-            is_back,
-            "Redis does not decide again {took:?} after {fault:?}"
-        );
+        assert!(is_back, "no decision by Redis {took:?} after {fault:?}");
         assert_eq!(ledger.violations, Vec::<String>::new());
         // What a busy machine adds is not the store's.
         let may_add = Duration::from_secs(if seconds < 600 { 5 } else { 1 });
@@ -162,22 +147,14 @@ async fn nothing_breaks_and_nothing_grows() {
     }
 
     shared.is_over.store(true, Ordering::Relaxed);
-    while let Some(client) = clients.join_next().await {
-        client.expect("every answer was expected");
-    }
+    kit::done(clients).await;
     let mut ledger = shared.ledger();
     ledger.check();
     let sums = ledger.sums.clone();
-    println!(
-        "{sums:?}, {:.0} a second",
-        sums.sent as f64 / started.elapsed().as_secs_f64()
-    );
-    println!(
-        "{} charges checked, {} losses of data, {} violations",
-        ledger.windows_checked,
-        ledger.losses(),
-        ledger.violations.len()
-    );
+    let rate = sums.sent as f64 / started.elapsed().as_secs_f64();
+    println!("{sums:?}, {rate:.0} a second");
+    let (checked, losses) = (ledger.windows_checked, ledger.losses.len());
+    println!("{checked} charges checked, {losses} losses of data");
     assert_eq!(sums.answered(), sums.sent);
     assert_eq!(ledger.violations, Vec::<String>::new());
     // The first few fill what is allocated once.
@@ -185,9 +162,7 @@ async fn nothing_breaks_and_nothing_grows() {
     if quarter >= 4 {
         let early = Gauges::median(&gauges[quarter..2 * quarter]);
         let late = Gauges::median(&gauges[gauges.len() - quarter..]);
-        println!(
-            "medians of the second quarter: {early:?}\nmedians of the last quarter:   {late:?}"
-        );
+        println!("medians of the second quarter: {early}\nof the last quarter: {late}");
         late.assert_not_above(&early);
     }
 }

@@ -289,14 +289,9 @@ pub async fn far_server(round_trip: Duration) -> (Redis, Proxy, tidegate::Redis)
 /// Runs so many tasks at the same time, and returns what came of each.
 pub async fn crowd<F>(number: u64, task: impl Fn(u64) -> F) -> Vec<F::Output>
 where
-    F: Future<Output: Send> + Send + 'static,
+    F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let tasks: Vec<_> = (0..number).map(|at| tokio::spawn(task(at))).collect();
-    let mut ended = Vec::new();
-    for task in tasks {
-        ended.push(task.await.expect("no panic"));
-    }
-    ended
+    crate::in_tasks((0..number).map(task)).await
 }
 
 /// Law 4: nothing but these keys stays for ever.
