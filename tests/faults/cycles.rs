@@ -35,7 +35,7 @@ async fn recovers(name: &str, fault: Fault) {
         let accepts = Instant::now();
         load.is_whole().await;
         load.stop().await;
-        let mut answers = load.answers().into_iter();
+        let mut answers = load.log().answers.clone().into_iter();
         let back = answers.find(|answer| answer.answered >= accepts && answer.allowed.is_ok());
         took.push(back.expect("it is whole").answered - accepts);
     }
@@ -52,20 +52,11 @@ async fn recovers(name: &str, fault: Fault) {
     assert!(slowest <= most, "{name}: {slowest:?}");
 }
 
-macro_rules! outages {
-    ($($test:ident: $name:literal, $fault:ident;)+) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $test() {
-            recovers($name, Fault::$fault).await;
-        })+
-    };
-}
-
-outages! {
-    killed: "killed and restarted", Gone;
-    stopped: "SIGSTOP, SIGCONT", Stopped;
-    black_hole: "a black hole", Mute;
-    wrong_password: "wrong password", LockedOut;
-    read_only: "READONLY", ReadOnly;
-    loading: "LOADING", Loading;
+kit::cases! {
+    killed: recovers("killed and restarted", Fault::Gone);
+    stopped: recovers("SIGSTOP, SIGCONT", Fault::Stopped);
+    black_hole: recovers("a black hole", Fault::Mute);
+    wrong_password: recovers("wrong password", Fault::LockedOut);
+    read_only: recovers("READONLY", Fault::ReadOnly);
+    loading: recovers("LOADING", Fault::Loading);
 }

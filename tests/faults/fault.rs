@@ -81,10 +81,10 @@ impl Fault {
         sleep(duration).await;
         let started = Instant::now();
         while !self.is_told() {
-            if started.elapsed() > PATIENT {
-                let (name, errors) = (self.name, self.load.errors());
-                panic!("{name}: not {:?}, but {errors:#?}", self.told_by);
-            }
+            let (name, told_by) = (self.name, self.told_by);
+            let errors = self.load.log().errors.clone();
+            let in_time = started.elapsed() <= PATIENT;
+            assert!(in_time, "{name}: not {told_by:?}, but {errors:#?}");
             sleep(millis(1)).await;
         }
     }
@@ -107,7 +107,7 @@ impl Fault {
         self.load.is_whole().await;
         sleep(millis(50)).await;
         self.load.stop().await;
-        let answers = self.load.answers();
+        let answers = self.load.log().answers.clone();
         let counted = self.load.counted(&self.store).await;
         self.check(&answers, counted);
     }
@@ -127,7 +127,11 @@ impl Fault {
             // A busy machine is late at any time.
             let expected = self.told_by == Some(kind) || kind == StoreErrorKind::Timeout;
             let expected = expected || self.others.contains(&kind);
-            assert!(expected, "{name}: {kind:?} of {:#?}", self.load.errors());
+            assert!(
+                expected,
+                "{name}: {kind:?} of {:#?}",
+                &self.load.log().errors
+            );
         }
         let counts = self.counts(answers, counted);
         let kinds = kinds.iter().map(|(kind, times)| format!("{kind} {times}"));
@@ -137,7 +141,11 @@ impl Fault {
 
         assert!(slowest <= TIMEOUT + HICCUP, "{name}: {slowest:?}");
         assert!(back <= BACK, "{name}: {back:?}");
-        assert_eq!(self.load.strangers(), 0, "{name}: somebody else's answers");
+        assert_eq!(
+            self.load.log().strangers,
+            0,
+            "{name}: somebody else's answers"
+        );
     }
 
     /// What was allowed is counted, and nothing else but what nobody knows the end of.

@@ -35,14 +35,14 @@ pub(crate) struct Answer {
 }
 
 #[derive(Debug, Default)]
-struct Log {
-    answers: Vec<Answer>,
+pub(crate) struct Log {
+    pub(crate) answers: Vec<Answer>,
     /// Decisions in a row, of each caller.
     streaks: [usize; CALLERS],
     /// Answers that belong to somebody else.
-    strangers: usize,
+    pub(crate) strangers: usize,
     /// The latest failures in words, for who looks into a test that fails.
-    errors: BTreeMap<String, String>,
+    pub(crate) errors: BTreeMap<String, String>,
 }
 
 pub(crate) struct Load {
@@ -74,20 +74,8 @@ impl Load {
         }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().expect("no caller panics")
-    }
-
-    pub(crate) fn answers(&self) -> Vec<Answer> {
-        self.log().answers.clone()
-    }
-
-    pub(crate) fn errors(&self) -> BTreeMap<String, String> {
-        self.log().errors.clone()
-    }
-
-    pub(crate) fn strangers(&self) -> usize {
-        self.log().strangers
     }
 
     /// Whether somebody was told of such a failure since then.
@@ -104,7 +92,7 @@ impl Load {
         let started = Instant::now();
         while self.log().streaks.iter().any(|&streak| streak < 5) {
             let in_time = started.elapsed() < PATIENT;
-            assert!(in_time, "not back: {:#?}", self.errors());
+            assert!(in_time, "not back: {:#?}", self.log().errors);
             sleep(millis(1)).await;
         }
     }

@@ -55,6 +55,8 @@ async fn they_are(name: &'static str, mode: Mode, kind: Kind) {
     fault.ends().await;
 }
 
+const GARBAGE: Mode = Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+
 const fn slow(calls: u32, replies: u32) -> Mode {
     Mode::Delay {
         calls: TIMEOUT.saturating_mul(calls),
@@ -62,29 +64,20 @@ const fn slow(calls: u32, replies: u32) -> Mode {
     }
 }
 
-macro_rules! faults {
-    ($($test:ident: $how:ident, $name:literal, $mode:expr, $kind:expr;)+) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $test() {
-            $how($name, $mode, $kind).await;
-        })+
-    };
-}
-
-faults! {
+kit::cases! {
     one_connection_is_a_black_hole:
-        it_is, "a black hole, one connection", Mode::BlackHole, Timeout;
+        it_is("a black hole, one connection", Mode::BlackHole, Timeout);
     // What was sent meanwhile comes late.
-    held: all_are, "held up, then delivered late", Mode::Hold, Timeout;
-    slow_calls: all_are, "calls take twice the time-out", slow(2, 0), Timeout;
-    slow_replies: all_are, "replies take twice the time-out", slow(0, 2), Timeout;
+    held: all_are("held up, then delivered late", Mode::Hold, Timeout);
+    slow_calls: all_are("calls take twice the time-out", slow(2, 0), Timeout);
+    slow_replies: all_are("replies take twice the time-out", slow(0, 2), Timeout);
     cut_in_the_middle_of_a_reply:
-        it_is, "cut after 7 bytes of a reply", Mode::CutAfter(7), Unavailable;
-    reset: they_are, "reset, 5 times", Mode::Reset, Unavailable;
-    garbage: it_is, "garbage for a reply", Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Protocol;
-    half_closed: they_are, "half-closed, 5 times", Mode::HalfClosed, Unavailable;
+        it_is("cut after 7 bytes of a reply", Mode::CutAfter(7), Unavailable);
+    reset: they_are("reset, 5 times", Mode::Reset, Unavailable);
+    garbage: it_is("garbage for a reply", GARBAGE, Protocol);
+    half_closed: they_are("half-closed, 5 times", Mode::HalfClosed, Unavailable);
     // Those who wait behind it must not get each other's.
-    one_reply_is_lost: it_is, "one reply lost", Mode::LoseReplies(1), Protocol;
+    one_reply_is_lost: it_is("one reply lost", Mode::LoseReplies(1), Protocol);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

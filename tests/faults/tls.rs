@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use kit::proxy::Proxy;
-use kit::{Redis, run};
+use kit::{Redis, run, words};
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
 use tidegate::RedisStore;
@@ -14,6 +14,9 @@ use tidegate::store::StoreErrorKind::{Timeout, Unavailable};
 
 use crate::WHILE;
 use crate::fault::Fault;
+
+/// Where the server is.
+const HERE: &str = "IP:127.0.0.1";
 
 /// A server with a plain port and one for TLS.
 struct Server {
@@ -28,22 +31,14 @@ impl Server {
         for authority in ["authority", "unknown"] {
             certify_authority(folder.path(), authority);
         }
-        certify(folder.path(), "good", "authority", "IP:127.0.0.1", "10");
+        certify(folder.path(), "good", "authority", HERE, "10");
         let port = get_random_available_port().to_string();
         let file = |name| folder.path().join(name).display().to_string();
-        let (certificate, key) = (file("good.crt"), file("good.key"));
-        let redis = Redis::start_with(&[
-            "--tls-port",
-            &port,
-            "--tls-auth-clients",
-            "no",
-            "--tls-ca-cert-file",
-            &file("authority.crt"),
-            "--tls-cert-file",
-            &certificate,
-            "--tls-key-file",
-            &key,
-        ]);
+        let [authority, certificate, key] = ["authority.crt", "good.crt", "good.key"].map(file);
+        let redis = Redis::start_with(&words(&format!(
+            "--tls-port {port} --tls-auth-clients no --tls-ca-cert-file {authority} \
+             --tls-cert-file {certificate} --tls-key-file {key}"
+        )));
         Self {
             redis,
             tls_url: format!("rediss://127.0.0.1:{port}"),
@@ -110,19 +105,11 @@ async fn shown(name: &'static str, authority: &str, host: &str, days: &str) {
     fault.ends().await;
 }
 
-macro_rules! certificates {
-    ($($test:ident: $name:literal, $authority:literal, $host:literal, $days:literal;)+) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $test() {
-            shown($name, $authority, $host, $days).await;
-        })+
-    };
-}
-
-certificates! {
-    an_expired_certificate: "TLS: expired", "authority", "IP:127.0.0.1", "-1";
-    a_certificate_for_another_host: "TLS: another host's", "authority", "DNS:other.example", "10";
-    a_certificate_by_an_unknown_authority: "TLS: unknown authority", "unknown", "IP:127.0.0.1", "10";
+kit::cases! {
+    an_expired_certificate: shown("TLS: expired", "authority", HERE, "-1");
+    a_certificate_for_another_host:
+        shown("TLS: another host's", "authority", "DNS:other.example", "10");
+    a_certificate_by_an_unknown_authority: shown("TLS: unknown authority", "unknown", HERE, "10");
 }
 
 /// The server waits for the end of what it takes for a command, so the client gives up.

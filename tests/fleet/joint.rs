@@ -175,12 +175,8 @@ async fn no_subject_is_above_its_max(algorithm: Algorithm) {
     assert!(asked_for_much, "this test asked for too little");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_subject_is_above_its_max_in_logs() {
-    no_subject_is_above_its_max(Algorithm::SlidingLog).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_subject_is_above_its_max_in_fixed_windows() {
-    no_subject_is_above_its_max(Algorithm::FixedWindow).await;
+kit::cases! {
+    no_subject_is_above_its_max_in_logs: no_subject_is_above_its_max(Algorithm::SlidingLog);
+    no_subject_is_above_its_max_in_fixed_windows:
+        no_subject_is_above_its_max(Algorithm::FixedWindow);
 }

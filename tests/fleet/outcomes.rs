@@ -73,10 +73,7 @@ async fn failures_are_counted_exactly() {
         });
         let outputs = outputs(workers);
         let failures = sum(&outputs, "failures ");
-        let slowest = outputs
-            .iter()
-            .map(|output| number(output, "flushed "))
-            .max();
+        let slowest = outputs.iter().map(|it| number(it, "flushed ")).max();
         assert_eq!(sum(&outputs, "lost "), 0);
         let take = Take::new(refunding(algorithm).into(), Key::default());
         let charged = kit::charged(&store_on(&server).await, &take).await;

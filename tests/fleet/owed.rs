@@ -371,18 +371,9 @@ async fn what_is_used_is_charged(algorithm: Algorithm) {
     );
 }
 
-macro_rules! by_algorithm {
-    ($($test:ident: $algorithm:ident;)+) => {
-        $(#[tokio::test(flavor = "multi_thread")]
-        async fn $test() {
-            what_is_used_is_charged(Algorithm::$algorithm).await;
-        })+
-    };
-}
-
-by_algorithm! {
-    what_is_used_is_charged_in_logs: SlidingLog;
-    what_is_used_is_charged_in_windows: SlidingWindow;
-    what_is_used_is_charged_in_buckets: Gcra;
-    what_is_used_is_charged_in_fixed_windows: FixedWindow;
+kit::cases! {
+    what_is_used_is_charged_in_logs: what_is_used_is_charged(Algorithm::SlidingLog);
+    what_is_used_is_charged_in_windows: what_is_used_is_charged(Algorithm::SlidingWindow);
+    what_is_used_is_charged_in_buckets: what_is_used_is_charged(Algorithm::Gcra);
+    what_is_used_is_charged_in_fixed_windows: what_is_used_is_charged(Algorithm::FixedWindow);
 }

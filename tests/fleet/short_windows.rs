@@ -55,10 +55,8 @@ async fn ask(store: Arc<dyn Store>, run: u64, task: u64, until: Instant) -> Vec<
     while Instant::now() < until {
         let limit = random.below(takes.len() as u64);
         let cost = 1 + random.below(3);
-        let decision = match store
-            .take(&takes[limit as usize].clone().with_cost(cost))
-            .await
-        {
+        let take = takes[limit as usize].clone().with_cost(cost);
+        let decision = match store.take(&take).await {
             Ok(decision) => decision,
             Err(_) if is_hasty(run) => continue,
             Err(error) => panic!("{error}"),

@@ -109,20 +109,15 @@ async fn run(how: &str, store: Arc<dyn Store>, requests: u64, processes: u64) ->
             kit::done(asked.collect::<Vec<_>>())
         });
         for answers in join_all(keys).await {
-            let mut of_key = Duration::ZERO;
-            for answer in answers {
-                match answer.status {
-                    200 => {
-                        seen.served += 1;
-                        of_key = of_key.max(answer.after.saturating_sub(HOLD));
-                    }
-                    429 => {
-                        seen.denied += 1;
-                        of_key = of_key.max(answer.after);
-                    }
-                    other => panic!("{other}"),
-                }
-            }
+            let waited = answers.iter().map(|answer| match answer.status {
+                200 => answer.after.saturating_sub(HOLD),
+                429 => answer.after,
+                other => panic!("{other}"),
+            });
+            let of_key = waited.max().expect("somebody asked");
+            let served = answers.iter().filter(|answer| answer.status == 200).count() as u64;
+            seen.served += served;
+            seen.denied += answers.len() as u64 - served;
             let millis = u64::try_from(of_key.as_millis()).expect("short");
             seen.slowest = seen.slowest.max(millis);
             seen.waited += millis;

@@ -46,40 +46,6 @@ type Kept = BTreeMap<String, (String, i64)>;
 /// How often each listed difference was seen.
 type Seen = BTreeMap<&'static str, u64>;
 
-/// A Java process, and the times that its scripts are told.
-struct Redisson {
-    process: Process,
-    url: String,
-}
-
-impl Redisson {
-    fn start(server: &Redis) -> Self {
-        Self {
-            process: Process::start(Java, "serve", &server.url, ""),
-            url: server.url.clone(),
-        }
-    }
-
-    /// Makes a call: its answer, and the time by which it was decided, in microseconds.
-    fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> (String, u64) {
-        let monitor = Monitor::start(&self.url);
-        let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
-        let line = format!("1 {call} {name} {}", numbers.join(" "));
-        self.process.tell(line.trim_end());
-        let line = self.process.line(|line| line.starts_with("1\t"));
-        let (_, answer) = line.rsplit_once('\t').expect("an answer");
-        let mut time = None;
-        monitor.replay(&self.url, |at, in_script, words| {
-            // A script that the server does not know yet is sent twice: it runs the second time.
-            if !in_script && words.iter().any(|word| word == name.as_bytes()) {
-                let told = words.iter().rev().find_map(|word| told_time(word, at));
-                time = Some(told.unwrap_or(at));
-            }
-        });
-        (answer.to_owned(), time.expect("it was sent"))
-    }
-}
-
 /// A word that is a time in milliseconds, about when it was sent.
 fn told_time(word: &[u8], at: u64) -> Option<u64> {
     let millis: u64 = std::str::from_utf8(word).ok()?.parse().ok()?;
@@ -184,10 +150,9 @@ fn leave(kept: &mut Kept, name: &str, now: u64) -> bool {
     let [value, permits] = ["value", "permits"].map(|half| format!("{{{name}}}:{half}{end}"));
     let Some((members, _)) = kept.get_mut(&permits) else {
         // All that there is: as good as nothing.
-        return kept
-            .get(&value)
-            .is_some_and(|(left, _)| *left == format!("string {rate}"))
-            && kept.remove(&value).is_some();
+        let all = format!("string {rate}");
+        let is_all = kept.get(&value).is_some_and(|(left, _)| *left == all);
+        return is_all && kept.remove(&value).is_some();
     };
     let (mut gone, mut stay) = (0, vec!["zset".to_owned()]);
     for member in members.split(' ').skip(1) {
@@ -257,9 +222,8 @@ fn calls_of_a_lock() -> Vec<(&'static str, &'static str, Vec<u64>)> {
         forceUnlock forceUnlock unlock";
     let call = |text: &'static str| {
         let (call, numbers) = text.split_once(':').unwrap_or((text, ""));
-        let numbers = numbers
-            .split_terminator(':')
-            .map(|it| it.parse().expect("a number"));
+        let numbers = numbers.split_terminator(':');
+        let numbers = numbers.map(|it| it.parse().expect("a number"));
         (call, "l", numbers.collect())
     };
     calls.split_whitespace().map(call).collect()
@@ -269,7 +233,7 @@ fn calls_of_a_lock() -> Vec<(&'static str, &'static str, Vec<u64>)> {
 struct Pair {
     theirs: Redis,
     ours: Redis,
-    redisson: Redisson,
+    redisson: Process,
     calls: Calls,
     clock: ManualClock,
     seen: Seen,
@@ -278,7 +242,7 @@ struct Pair {
 impl Pair {
     async fn start() -> Self {
         let (theirs, ours) = (Redis::start(), Redis::start());
-        let redisson = Redisson::start(&theirs);
+        let redisson = Process::start(Java, "serve", &theirs.url, "");
         let redis = handle(&ours.url).await;
         let clock = ManualClock::default();
         Self {
@@ -291,9 +255,28 @@ impl Pair {
         }
     }
 
+    /// Makes a call of Redisson: its answer, and the time by which it was decided, in microseconds.
+    fn redisson(&mut self, call: &str, name: &str, numbers: &[u64]) -> (String, u64) {
+        let (url, mut time) = (&self.theirs.url, None);
+        let monitor = Monitor::start(url);
+        let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+        let line = format!("1 {call} {name} {}", numbers.join(" "));
+        self.redisson.tell(line.trim_end());
+        let line = self.redisson.line(|line| line.starts_with("1\t"));
+        let (_, answer) = line.rsplit_once('\t').expect("an answer");
+        monitor.replay(url, |at, in_script, words| {
+            // A script that the server does not know yet is sent twice: it runs the second time.
+            if !in_script && words.iter().any(|word| word == name.as_bytes()) {
+                let told = words.iter().rev().find_map(|word| told_time(word, at));
+                time = Some(told.unwrap_or(at));
+            }
+        });
+        (answer.to_owned(), time.expect("it was sent"))
+    }
+
     /// Makes a call on both, and compares their answers: the time by which it was decided.
     async fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> u64 {
-        let (answer, at) = self.redisson.call(call, name, numbers);
+        let (answer, at) = self.redisson(call, name, numbers);
         self.clock.set(at);
         let ours = self.calls.call(call, name, numbers).await;
         let ours = ours.unwrap_or_else(|error| panic!("{call}: {error}"));
@@ -337,12 +320,7 @@ async fn the_same_calls_leave_the_same() {
     pair.compare("expire", "all", &[30_000]).await;
     // A release gives back the grants, too, which Java's leaves in the set.
     pair.call("release", "all", &[3]).await;
-    let values = [&pair.theirs, &pair.ours].map(|server| {
-        server
-            .connection()
-            .get::<_, u64>("{all}:value")
-            .expect("a number")
-    });
+    let values = [&pair.theirs, &pair.ours].map(|server| server.run::<u64>("GET {all}:value"));
     assert_eq!(values, [6, 6]);
     println!("{} calls, alike but for", calls.len() + 4);
     for (what, count) in &pair.seen {

@@ -60,18 +60,15 @@ impl Contest {
     }
 
     fn print(&self, hold_micros: u64) {
-        println!(
-            "{} Rust {} Java, held {hold_micros:>4} us: {:>5} holds/s; \
-             Rust {:>3} % of its share, longest wait {:>7.1?}; \
-             Java {:>3} % of its share, longest wait {:>7.1?}",
-            self.rust.processes,
-            self.java.processes,
-            self.holds_per_second(),
-            self.share(self.rust),
-            self.rust.longest,
-            self.share(self.java),
-            self.java.longest,
-        );
+        let had = |of: Had| {
+            let (share, longest) = (self.share(of), of.longest);
+            format!(
+                "{} processes, {share:>3} % of their share, waits to {longest:.1?}",
+                of.processes
+            )
+        };
+        let (rust, java, holds) = (had(self.rust), had(self.java), self.holds_per_second());
+        println!("held {hold_micros:>4} us: {holds:>5} holds/s; Rust {rust}; Java {java}");
     }
 }
 

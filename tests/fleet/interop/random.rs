@@ -254,9 +254,8 @@ async fn calls_at_random() {
         };
         let start_all = |first, languages: &[Language]| -> Vec<_> {
             let seeds = (first..).zip(languages);
-            seeds
-                .map(|(seed, language)| start(seed, *language))
-                .collect()
+            let started = seeds.map(|(seed, language)| start(seed, *language));
+            started.collect()
         };
         let mut fleet = start_all(1, &[Java, Rust, Java, Rust]);
         let mut killed = start_all(11, &[Java, Rust]);
@@ -278,7 +277,7 @@ async fn calls_at_random() {
         for call in log {
             let is_number = call.result.parse::<u64>().is_ok();
             let result = if is_number {
-                "a number".to_owned()
+                "a number".into()
             } else {
                 call.result
             };
@@ -300,11 +299,8 @@ async fn calls_at_random() {
     violations.extend(seen.violations);
     let left = left_without_expiry(&server, &seen.clients);
     violations.extend(left.iter().map(|key| format!("stays: {key}")));
-    println!(
-        "{made} calls, {} holds as MONITOR shows them, {} violations",
-        seen.holds,
-        violations.len()
-    );
+    let (holds, broken) = (seen.holds, violations.len());
+    println!("{made} calls, {holds} holds as MONITOR shows them, {broken} violations");
     assert!(made >= operations, "{made}");
     let first: Vec<_> = violations.iter().take(20).collect();
     assert!(first.is_empty(), "{first:#?}");

@@ -25,21 +25,12 @@ pub(super) fn fleet() -> [Role; 4] {
 }
 
 impl Role {
-    const NAMES: [(Self, &str); 4] = [
-        (Self::Leases, "leases"),
-        (Self::Plain, "plain"),
-        (Self::WithoutLease, "without-lease"),
-        (Self::Above, "above"),
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        let of = Self::NAMES.iter().find(|(role, _)| *role == self);
-        of.expect("all have one").1
-    }
+    const ALL: [Self; 4] = [Self::Leases, Self::Plain, Self::WithoutLease, Self::Above];
 
     pub(super) fn named(name: &str) -> Self {
-        let of = Self::NAMES.iter().find(|(_, known)| *known == name);
-        of.expect("a role").0
+        let mut all = Self::ALL.into_iter();
+        all.find(|role| format!("{role:?}") == name)
+            .expect("a role")
     }
 
     /// The part of the fleet's demand, in percent.

@@ -30,11 +30,11 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn to_words(&self) -> String {
         let (window, lasts) = (self.window.as_millis(), self.lasts.as_millis());
-        let (file, role) = (self.file.display(), self.role.name());
+        let (file, role) = (self.file.display(), self.role);
         let Self {
             url, max, begin, ..
         } = self;
-        format!("{url} {file} {role} {window} {max} {begin} {lasts}")
+        format!("{url} {file} {role:?} {window} {max} {begin} {lasts}")
     }
 
     fn from_words(words: &[String]) -> Self {

@@ -106,9 +106,9 @@ async fn worker_serves() {
     });
     let mut all = Seen::default();
     for seen in in_tasks(clients).await {
-        all.iter_mut()
-            .zip(seen)
-            .for_each(|(all, seen)| *all += seen);
+        for (all, times) in all.iter_mut().zip(seen) {
+            *all += times;
+        }
     }
     // The server hears of clients that left, and a take without an answer is executed until then.
     sleep(SECOND + millis(500)).await;

@@ -73,9 +73,8 @@ impl Limit {
             _ => quota,
         };
         let rule = Rule::new(self.path, [quota]).expect("a valid rule");
-        let rule = rule
-            .with_algorithm(self.algorithm)
-            .with_on_error(self.on_error);
+        let rule = rule.with_algorithm(self.algorithm);
+        let rule = rule.with_on_error(self.on_error);
         match self.users {
             1 => rule,
             _ => rule.with_key(Header::new("x-user")),

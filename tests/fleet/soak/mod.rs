@@ -117,8 +117,9 @@ async fn nothing_breaks_and_nothing_grows() {
         gauges.push(Gauges::read(&server));
         shared.ledger().slowest = Duration::ZERO;
         let data_is_lost = || shared.ledger().losses.push(unix_micros());
-        let played = fault.play(LASTS, &mut server, &mut proxy, data_is_lost);
-        played.await;
+        fault
+            .play(LASTS, &mut server, &mut proxy, data_is_lost)
+            .await;
         let over = Instant::now();
         let is_back = || {
             shared
@@ -133,12 +134,9 @@ async fn nothing_breaks_and_nothing_grows() {
         let (is_back, took) = (is_back(), over.elapsed());
         let mut ledger = shared.ledger();
         ledger.check();
-        let (sums, now) = (&ledger.sums, gauges.last().expect("one was read"));
-        let slowest = ledger.slowest;
-        println!(
-            "| {:.0?} | {fault:?} | {sums} | {slowest:.1?} | {is_back} | {now} |",
-            started.elapsed()
-        );
+        let now = gauges.last().expect("one was read");
+        let (after, sums, slowest) = (started.elapsed(), &ledger.sums, ledger.slowest);
+        println!("| {after:.0?} | {fault:?} | {sums} | {slowest:.1?} | {is_back} | {now} |");
         assert!(is_back, "no decision by Redis {took:?} after {fault:?}");
         assert_eq!(ledger.violations, Vec::<String>::new());
         // What a busy machine adds is not the store's.

@@ -145,10 +145,8 @@ impl Monitor {
         let end = format!("end of {url}");
         let client = redis::Client::open(url).expect("a valid address");
         let mut connection = client.get_connection().expect("a running server");
-        redis::cmd("ECHO")
-            .arg(&end)
-            .exec(&mut connection)
-            .expect("an answer");
+        let echo = redis::cmd("ECHO").arg(&end).exec(&mut connection);
+        echo.expect("an answer");
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
             let line = line.expect("the end was echoed");
@@ -409,10 +407,8 @@ impl Book {
 
 /// From `+1795167694.123456 [0 lua] "ZADD" "key" ...`: when, whether by a script, and what.
 pub fn parse(line: &[u8]) -> (u64, bool, Vec<Vec<u8>>) {
-    let quote = line
-        .iter()
-        .position(|byte| *byte == b'"')
-        .expect("a command");
+    let quote = line.iter().position(|byte| *byte == b'"');
+    let quote = quote.expect("a command");
     let head = std::str::from_utf8(&line[1..quote]).expect("a time and a client");
     let (time, client) = head.split_once(' ').expect("a client");
     let time = time.replace('.', "").parse().expect("a time");
@@ -431,9 +427,8 @@ pub fn parse(line: &[u8]) -> (u64, bool, Vec<Vec<u8>>) {
             b'\\' => open.push(match bytes.next().expect("an escaped byte") {
                 b'x' => {
                     let mut digit = || char::from(bytes.next().expect("a digit")).to_digit(16);
-                    let (high, low) = (digit(), digit());
-                    u8::try_from(high.zip(low).map(|(a, b)| 16 * a + b).expect("digits"))
-                        .expect("a byte")
+                    let byte = digit().zip(digit()).map(|(high, low)| 16 * high + low);
+                    u8::try_from(byte.expect("digits")).expect("a byte")
                 }
                 b'n' => b'\n',
                 b'r' => b'\r',

@@ -99,9 +99,7 @@ impl Load {
 
     pub async fn stop(self) -> Report {
         self.is_over.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            task.await.expect("no panic");
-        }
+        crate::done(self.tasks).await;
         let mut answers = std::mem::take(&mut *self.answers.lock().expect("no panic"));
         answers.sort_by_key(|answer| answer.at);
         Report { answers }

@@ -41,3 +41,14 @@ pub fn still_runtime() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime")
 }
+
+/// Tests of one line each: their name, and what they call in a runtime of two threads.
+#[macro_export]
+macro_rules! cases {
+    ($($test:ident: $how:ident($($argument:expr),*);)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            $how($($argument),*).await;
+        })+
+    };
+}

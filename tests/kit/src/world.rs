@@ -172,12 +172,7 @@ pub fn let_in(admin: &mut redis::Connection) {
 ///
 /// If it is an error.
 pub fn query<T: redis::FromRedisValue>(server: &Redis, command: &str) -> T {
-    let mut words = command.split_whitespace();
-    let mut question = redis::cmd(words.next().expect("a command"));
-    let answer = question
-        .arg(words.collect::<Vec<_>>())
-        .query(&mut server.connection());
-    answer.unwrap_or_else(|error| panic!("{command}: {error}"))
+    server.run(command)
 }
 
 /// The names of the keys that fit a pattern.
@@ -187,11 +182,7 @@ pub fn keys(server: &Redis, pattern: &str) -> Vec<String> {
 
 /// How often the server has executed this command, also by scripts.
 pub fn calls(server: &Redis, command: &str) -> u64 {
-    let stats: redis::InfoDict = query(server, "INFO commandstats");
-    let stat: Option<String> = stats.get(&format!("cmdstat_{command}"));
-    let stat = stat.unwrap_or_default();
-    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
+    server.calls(&[command])
 }
 
 /// The words of a table of cases.
@@ -297,15 +288,10 @@ where
 /// Law 4: nothing but these keys stays for ever.
 pub fn check_expiries(server: &Redis, kept: &[&str]) {
     let mut connection = server.connection();
-    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut connection)
-        .expect("the keys");
+    let names: Vec<Vec<u8>> = server.run("KEYS *");
     for name in names {
-        let left: i64 = redis::cmd("PTTL")
-            .arg(&name)
-            .query(&mut connection)
-            .expect("a time");
+        let left = redis::cmd("PTTL").arg(&name).query(&mut connection);
+        let left: i64 = left.expect("a time");
         let name = String::from_utf8_lossy(&name);
         let is_kept = kept.contains(&&*name);
         assert!(is_kept || left != -1, "law 4: {name} stays for ever");
