@@ -1,12 +1,8 @@
 //! What one take allocates.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use allocation_counter::measure;
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, Take};
 
-use kit::store_on;
+use crate::prelude::*;
 
 /// As many takes as fit into one script call.
 const TAKES: usize = 64;

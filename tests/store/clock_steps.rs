@@ -3,16 +3,9 @@
 //!
 //! `tests/histories` checks the bounds on random histories of the pure algorithms.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::Redis;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
-
-use crate::ask;
-use kit::store_on;
 use kit::windows::{Grant, fullest_window};
+
+use crate::prelude::*;
 
 const MAX: u64 = 10;
 const WINDOW: Duration = Duration::from_secs(60);

@@ -1,16 +1,8 @@
 //! The public suite, on every store and every algorithm.
 
-use std::sync::Arc;
-use std::time::Duration;
+use tidegate::test_util::conformance;
 
-use kit::Redis;
-use tidegate::rule::Share;
-use tidegate::store::StoreFuture;
-use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{MemoryStore, Resilient, Store};
-
-use kit::store_on;
-use kit::stub::Stub;
+use crate::prelude::*;
 
 /// A store whose time the test moves, and what has to live as long as the store.
 struct Context {

@@ -1,17 +1,9 @@
 //! Who has gone is not charged: a script that runs too late does nothing.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use kit::proxy::Mode;
 
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Resilient, Rule, Store, Take};
-
-use crate::{ask, take};
-use kit::clocked::by;
-use kit::store_on;
-use kit::{HOUR, PATIENT, eventually, millis, run};
+use crate::prelude::*;
+use crate::take;
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
     Take::new(by(algorithm, path, 1_000, HOUR), Key::default())

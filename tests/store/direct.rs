@@ -1,17 +1,12 @@
 //! A lone take is sent by its own future. Nobody's answer depends on whether that future is polled.
 
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use futures_util::poll;
-use kit::Redis;
-use redis::cmd;
-use tidegate::store::StoreFuture;
-use tidegate::{Decision, Quota, RedisStore, Store, Take};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
-use crate::{ask, take};
-use kit::store_on;
+use crate::prelude::*;
+use crate::take;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

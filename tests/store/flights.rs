@@ -1,22 +1,9 @@
 //! Takes of many callers in one script call: in order, apart from each other, and not too many.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::Proxy;
 use proptest::prelude::*;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, StoreError, Take,
-};
 
-use crate::{ask, take};
-use kit::clocked::by;
-use kit::{HOUR, PATIENT, ask_all, is_allowed, millis, run, store_on};
-use tokio::time::sleep;
+use crate::prelude::*;
+use crate::take;
 
 /// Asks all of them before any answer can come: in a runtime of one thread they travel together.
 pub(crate) async fn together(

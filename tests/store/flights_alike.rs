@@ -2,22 +2,12 @@
 //! are mixed, the clock moves, and some keys hold something else.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
-use kit::Redis;
 use proptest::prelude::*;
-use redis::{Connection, cmd};
+use redis::Connection;
 use tidegate::algorithm::{AlgorithmConfig, Count};
-use tidegate::decision::Receipt;
-use tidegate::rule::Policy;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
-use kit::store_on;
+use crate::prelude::*;
 
 /// What a key holds before a history begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

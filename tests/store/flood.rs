@@ -5,15 +5,10 @@
 //! --nocapture flood::` sends that many keys by each algorithm, at three caps, and prints a table.
 
 use std::net::Ipv6Addr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use allocation_counter::measure;
-use futures_util::FutureExt;
-use kit::millis;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
+
+use crate::prelude::*;
 
 /// What a key may take, in bytes, and a store besides.
 const A_KEY: usize = 144;

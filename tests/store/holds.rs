@@ -1,15 +1,6 @@
 //! Keys that a partner's answer holds. `tests/histories` compares the memory store and the scripts.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::Redis;
-use redis::cmd;
-use tidegate::rule::Share;
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
-
-use kit::store_on;
-use kit::stub::Stub;
+use crate::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -16,6 +16,7 @@ mod holds;
 mod joint;
 mod memory;
 mod outage;
+mod prelude;
 mod redb;
 mod redis_keys;
 mod redis_url;

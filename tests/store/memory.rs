@@ -1,12 +1,7 @@
 //! What only the memory store promises: a bound on its keys, and tokio's clock.
 
-use std::time::Duration;
-
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Key, MemoryStore, Quota, Store, Take};
-
-use crate::{allowed, ask, take};
+use crate::prelude::*;
+use crate::take;
 
 fn of(template: &Take, key: usize) -> Take {
     Take::new(template.rule().clone(), Key::from(&*key.to_string()))

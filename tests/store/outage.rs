@@ -1,17 +1,10 @@
 //! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked. The faults one by
 //! one, each under load, are in `tests/faults`.
 
-use std::time::{Duration, Instant};
+use kit::Stopwatch;
 
-use kit::Redis;
-use kit::proxy::Proxy;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Quota, RedisStore, Store};
-
-use crate::{allowed, take};
-use kit::store_on;
-use kit::{Stopwatch, crowd, eventually, millis, run};
-use tokio::time::sleep;
+use crate::prelude::*;
+use crate::take;
 
 /// More than any scheduling hiccup that the kernel does not count, less than anybody's time-out.
 const HICCUP: Duration = millis(900);

@@ -3,18 +3,14 @@
 #[path = "../../examples/redb_store/store.rs"]
 mod store;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use redb::Database;
 use redb::backends::InMemoryBackend;
-use store::RedbStore;
 use tempfile::TempDir;
-use tidegate::decision::Source;
-use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{Algorithm, Quota, Store};
+use tidegate::test_util::conformance;
 
+use crate::prelude::*;
 use crate::take;
+use store::RedbStore;
 
 /// A database in memory: what the suite is about does not depend on the file.
 struct Context {

@@ -1,22 +1,10 @@
 //! What stands in Redis: names, expiry, size, and what becomes of values that are not ours.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::Redis;
-use redis::{Commands, cmd};
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
-
-use futures_util::future::join_all;
 use kit::limiter_oracle::parse;
+use redis::Commands;
 
-use crate::{allowed, ask, take};
-use kit::store_on;
-use kit::{eventually, millis, run};
-use tokio::time::sleep;
+use crate::prelude::*;
+use crate::take;
 
 /// A test of each of these laws for each algorithm.
 macro_rules! for_each_algorithm {

@@ -1,11 +1,9 @@
 //! Addresses, good and bad.
 
 use kit::process::Process;
-use kit::{PATIENT, Redis, eventually, run};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Quota, RedisStore};
 
-use crate::{ask, take};
+use crate::prelude::*;
+use crate::take;
 
 async fn error(url: &str) -> tidegate::StoreError {
     let connected = RedisStore::connect(url).await;

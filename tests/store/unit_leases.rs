@@ -1,23 +1,13 @@
 //! Units that processes take ahead: never more than the quota, and what is not used comes back.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::random::Random;
-use tidegate::decision::Source;
-use tidegate::rule::{RuleError, Share};
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
-use tokio::time::{Instant, sleep};
-
-use kit::clocked::remaining;
 use kit::owned_rule;
-use kit::store_on;
-use kit::stub::Stub;
-use kit::{SECOND, crowd, eventually, millis};
+use kit::random::Random;
+use tidegate::rule::RuleError;
+use tokio::time::Instant;
+
+use crate::prelude::*;
 
 const LEASE: Duration = millis(50);
 /// A fiftieth of the window.

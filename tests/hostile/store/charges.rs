@@ -15,8 +15,7 @@ use crate::prelude::*;
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_ask_for_one_charge() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let take = hourly(algorithm, "once", 10, 4);
         let (mine, other) = (clocked.charge(&take).await, clocked.charge(&take).await);
         let asking = (0..90).map(|at| {
@@ -28,7 +27,7 @@ async fn many_ask_for_one_charge() {
                 give_back(&mine).await
             })
         });
-        assert_eq!(joined(asking).await.iter().sum::<u64>(), 4, "{case}");
+        assert_eq!(done(asking).await.iter().sum::<u64>(), 4, "{case}");
         assert_eq!(clocked.remaining(&take).await, 6, "{case}");
         assert_eq!(give_back(&other).await, 4, "{case}");
         assert_eq!(clocked.remaining(&take).await, 10, "{case}");
@@ -38,8 +37,7 @@ async fn many_ask_for_one_charge() {
 /// What was charged a window ago gives nothing back, and takes nothing from who came later.
 #[tokio::test]
 async fn a_charge_whose_window_is_over() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let take = hourly(algorithm, "over", 6, 6);
         let early = clocked.charge(&take).await;
         // A sliding window gives units back by up to a sub-window late.
@@ -57,8 +55,7 @@ async fn a_charge_whose_window_is_over() {
 /// Two callers of one instant: what one gives back is its own, in every order.
 #[tokio::test]
 async fn neighbours_of_one_instant() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let look = hourly(algorithm, "instant", 30, 1);
         let costs = [5, 1, 7, 2, 9, 6];
         let mut charges = Vec::new();
@@ -82,8 +79,7 @@ async fn neighbours_of_one_instant() {
 /// A part of a take may be given back, and then the rest is kept.
 #[tokio::test]
 async fn a_part_is_given_back() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let of = |cost| hourly(algorithm, "part", 8, cost);
         let charge = clocked.charge(&of(5)).await;
         let back = refund(&clocked.store, &of(2), &charge.receipt()).await;
@@ -99,8 +95,7 @@ async fn a_part_is_given_back() {
 /// Receipts that no store gave take nothing from anybody, and harm nobody.
 #[tokio::test]
 async fn receipts_that_were_made_up() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let take = hourly(algorithm, "made-up", 8, 5);
         let charge = clocked.charge(&take).await;
         let (stamp, serial) = (charge.receipt().stamp(), charge.receipt().serial());
@@ -176,8 +171,7 @@ async fn taken_again_in_the_same_instant() {
 /// number that a store can write down.
 #[tokio::test]
 async fn the_largest_costs() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         for micros in [0, 1, 1_000] {
             let case = format!("{case} {micros} us");
             let rule = by(algorithm, "largest", Quota::MAX_UNITS, Quota::MAX_WINDOW);
@@ -231,7 +225,7 @@ async fn a_server_that_evicted_what_was_given_back() {
         assert_eq!(give_back(&mine).await, 2, "{algorithm:?}");
         let name = take.name(RedisStore::DEFAULT_PREFIX);
         let names = [name.clone(), format!("{{{name}}}:back")];
-        let exists = names.map(|name| life_of(&stores.server, &name) != -2);
+        let exists = names.map(|name| stores.server.life(&name) != -2);
         assert!(exists.contains(&true), "the page names these keys");
         run(&stores.server, &format!("DEL {name}"));
         for charge in [&mine, &other] {
@@ -245,8 +239,7 @@ async fn a_server_that_evicted_what_was_given_back() {
 /// A rule with other quotas goes on with its counts: an earlier charge is worth what it was.
 #[tokio::test]
 async fn a_rule_with_other_quotas() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         for max in [4, 5, 20] {
             let case = format!("{case} {max}");
             let early = by(algorithm, "other", 10, HOUR);
@@ -267,8 +260,7 @@ async fn a_rule_with_other_quotas() {
 /// A rule with another algorithm starts fresh: a charge of the earlier one returns nothing of it.
 #[tokio::test]
 async fn a_rule_with_another_algorithm() {
-    let stores = Stores::start().await;
-    for (case, clocked, early) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, early) in cases(&Stores::start().await, Algorithm::ALL) {
         for later in Algorithm::ALL.into_iter().filter(|later| *later != early) {
             let case = format!("{case} {later:?}");
             let of = |algorithm| take(&by(algorithm, "algo", 5, HOUR), &case).with_cost(5);
@@ -285,8 +277,7 @@ async fn a_rule_with_another_algorithm() {
 /// All rules are replaced while a handler runs: what it gives back goes where it was charged.
 #[tokio::test]
 async fn rules_that_are_replaced_under_a_handler() {
-    let stores = Stores::start().await;
-    for (case, clocked, later) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, later) in cases(&Stores::start().await, Algorithm::ALL) {
         let early = by(Algorithm::SlidingLog, "replaced", 5, HOUR);
         let later = by(later, "replaced", 7, HOUR);
         let rules = |rule: &Arc<Rule>| Rules::from_iter([Rule::clone(rule)]);
@@ -311,8 +302,7 @@ async fn rules_that_are_replaced_under_a_handler() {
 /// the handler from many tasks, and code outside of the layers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_layers_of_one_path() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let look = hourly(algorithm, "nested", 9, 1);
         let layer = || {
             let rule = Rule::clone(look.rule()).with_cost(3);
@@ -327,7 +317,7 @@ async fn nested_layers_of_one_path() {
                 let charges = Arc::clone(&charges);
                 tokio::spawn(async move { give_back_all(&charges).await })
             });
-            let back = joined(asking).await.iter().sum();
+            let back = done(asking).await.iter().sum();
             counted.fetch_add(back, Ordering::Relaxed);
         };
         let app = Router::new().route("/", get(handler).layer((layer(), layer(), layer())));
@@ -689,7 +679,7 @@ async fn refunds_of_one_key_split_no_calls_of_others() {
     let units: u64 = refunds.into_iter().map(|units| units.expect("units")).sum();
     assert_eq!(units, 1);
     // Two for each refund of the hot key and the take behind it.
-    let of_others = script_calls(&server) - 2 * REFUNDS;
+    let of_others = server.script_calls() - 2 * REFUNDS;
     assert!(of_others < 100, "{of_others} calls for {REFUNDS} takes");
 }
 
@@ -822,7 +812,7 @@ async fn no_window_holds_more_than_was_kept() {
                 })
             });
             let (mut kept, mut returned) = (Vec::new(), 0);
-            for (receipt, _, back) in joined(tasks).await.into_iter().flatten() {
+            for (receipt, _, back) in done(tasks).await.into_iter().flatten() {
                 let back = back.unwrap_or(0);
                 assert!(back <= receipt.units(), "{case}: {back} of {receipt:?}");
                 kept.push((receipt.stamp(), receipt.units() - back));
@@ -865,7 +855,7 @@ async fn clones_that_give_up() {
                     answer.map_or(0, |answer| answer.expect("an answer"))
                 })
             });
-            let back: u64 = joined(asking).await.iter().sum();
+            let back: u64 = done(asking).await.iter().sum();
             assert!(back <= 4, "{algorithm:?}: {back}");
             let left = remaining(&store, &take).await;
             assert_units(algorithm, left, if left == 0 { 0 } else { 4 });

@@ -1,13 +1,8 @@
 //! A denied flood through the layer, with Redis behind `Resilient`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use kit::{http, store_on};
 
-use kit::{Redis, SECOND, app, crowd, http, millis, rule, store_on, take};
-use tidegate::decision::Source;
-use tidegate::{RateLimitLayer, Resilient, Store};
-use tokio::time::sleep;
+use crate::prelude::*;
 
 /// Counts how often the machine is so late that denials grow old before they are asked about again.
 async fn stalls(server: &Redis, counted: Arc<AtomicU64>) {

@@ -89,7 +89,7 @@ fn everything(server: &Redis) -> Vec<(String, i64, Vec<u8>)> {
         let contents = redis::cmd("DUMP").arg(&key).query(&mut connection);
         (key, expires.expect("a time"), contents.expect("contents"))
     };
-    keys_of(server).into_iter().map(of).collect()
+    server.names().into_iter().map(of).collect()
 }
 
 /// Law 2, also while the clock is back: denied takes and looks change nothing at all.
@@ -184,7 +184,7 @@ async fn admit(
             u64::from(status == StatusCode::OK)
         })
     });
-    let all = joined(requests.collect::<Vec<_>>());
+    let all = done(requests.collect::<Vec<_>>());
     tokio::pin!(all);
     for at in 1.. {
         tokio::select! {

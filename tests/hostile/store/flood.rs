@@ -1,7 +1,6 @@
 //! Laws 6 and 13 under floods: slices of twenty thousand keys, ten thousand callers of one key,
 //! and more questions than may wait.
 
-use futures_util::FutureExt;
 use futures_util::future::poll_immediate;
 use kit::stalls::nothing_is_lost;
 
@@ -184,7 +183,7 @@ async fn keys_in_opposite_order() {
         let takes = [&forth, &back][at % 2].clone();
         tokio::spawn(async move { ask_all(&*store, &takes).await.expect("decisions").len() })
     });
-    assert_eq!(joined(callers).await, [300; 20]);
+    assert_eq!(done(callers).await, [300; 20]);
     for take in &forth {
         assert_eq!(charged(&store, take).await, 20);
     }

@@ -1,17 +1,10 @@
 //! A process that is slow is not a Redis that is slow: what Redis answered counts, however late
 //! this process reads it.
 
-use std::time::{Duration, Instant};
-
-use axum::Router;
-use futures_util::future::join_all;
-use kit::Redis;
 use kit::log::Log;
-use tidegate::decision::Source;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, RedisStore, Resilient, Store};
-use tokio::task::yield_now;
+
+use crate::prelude::*;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 const REQUESTS: usize = 20;

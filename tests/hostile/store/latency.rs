@@ -152,7 +152,7 @@ async fn busy_callers_far_away() {
                 lost
             })
         });
-        joined(callers).await.into_iter().flatten().collect()
+        done(callers).await.into_iter().flatten().collect()
     })
     .await;
 }
@@ -172,7 +172,7 @@ async fn strangers_at_odd_times_far_away() {
                 answer.err().map(|error| Lost::since(began, error))
             })
         });
-        joined(callers).await.into_iter().flatten().collect()
+        done(callers).await.into_iter().flatten().collect()
     })
     .await;
 }

@@ -47,9 +47,9 @@ fn polled_once(store: &impl Store, take: &Take) -> Pending {
 
 /// The same, once the server has executed it.
 async fn executed_once(server: &Redis, store: &impl Store, take: &Take) -> Pending {
-    let before = script_calls(server);
+    let before = server.script_calls();
     let pending = polled_once(store, take);
-    let is_executed = async || script_calls(server) > before;
+    let is_executed = async || server.script_calls() > before;
     eventually("the take is executed", is_executed).await;
     pending
 }

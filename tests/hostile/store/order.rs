@@ -1,7 +1,6 @@
 //! The answers equal those of asking one after another in order of arrival (and law 8): a memory
 //! store with the same clock is asked one after another, and has to say the same.
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use kit::try_run;
 

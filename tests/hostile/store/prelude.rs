@@ -1,22 +1,25 @@
 //! What most tests of this binary use: names of the crate and of the kit, servers with a store, and
 //! questions that are answered or panic.
 
-pub(crate) use std::sync::Arc;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::{Arc, Mutex};
 pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use axum::Router;
 pub(crate) use axum::routing::get;
+pub(crate) use futures_util::FutureExt;
 pub(crate) use futures_util::future::join_all;
 pub(crate) use http::StatusCode;
 pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, take_of};
+pub(crate) use kit::cluster::{Cluster, Plan};
 pub(crate) use kit::distant::{Distant, Fate};
 pub(crate) use kit::proxy::{Mode, Proxy};
 pub(crate) use kit::random::Random;
 pub(crate) use kit::stub::Stub;
 pub(crate) use kit::{
-    Allowed, HOUR, PATIENT, Redis, TIMEOUT, ask_all, behind, charged, connect, eventually,
-    is_allowed, millis, rule, run, take,
+    Allowed, COUNTING, HOUR, PATIENT, Redis, SECOND, TIMEOUT, app, ask_all, behind, charged,
+    check_expiries, connect, crowd, done, eventually, is_allowed, millis, quota, rule, run,
+    runtime, still_runtime, take, within,
 };
 pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
 pub(crate) use tidegate::key::Everyone;
@@ -106,15 +109,6 @@ pub(crate) fn come_back(inner: &Distant) {
     inner.refunds_are(Fate::Answered);
 }
 
-/// Waits until it is so, and no longer than this, while other tasks go on.
-pub(crate) async fn within(bound: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = tokio::time::Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
-        sleep(millis(2)).await;
-    }
-}
-
 /// Tasks that go on until this is dropped.
 pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
     tasks: impl IntoIterator<Item = F>,
@@ -142,9 +136,6 @@ pub(crate) const LEASED: [Algorithm; 3] = [
     Algorithm::SlidingWindow,
     Algorithm::FixedWindow,
 ];
-
-/// Those that keep units as they are until a window has passed.
-pub(crate) const COUNTING: [Algorithm; 3] = LEASED;
 
 /// A rule of one quota with leases.
 pub(crate) fn leased(
@@ -176,18 +167,6 @@ pub(crate) fn leased_log(path: &str, max: u64, window: Duration, lease: Duration
 
 pub(crate) async fn decide(store: &(impl Store + ?Sized), take: &Take) -> Decision {
     store.take(take).await.expect("a decision")
-}
-
-pub(crate) fn of_one_thread() -> Runtime {
-    let mut builder = Builder::new_current_thread();
-    builder.enable_all().build().expect("a runtime")
-}
-
-/// A runtime that a thread of its own drives.
-pub(crate) fn of_a_worker() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let builder = builder.worker_threads(1).enable_all();
-    builder.build().expect("a runtime")
 }
 
 /// A take of a rule of one quota an hour, and of no key.
@@ -275,37 +254,4 @@ pub(crate) async fn answered<F: Future<Output = Result<T, StoreError>>, T>(
         }
         sleep(millis(5)).await;
     }
-}
-
-/// The script calls that the server has executed.
-pub(crate) fn script_calls(server: &Redis) -> u64 {
-    let stats = redis::cmd("INFO").arg("commandstats").to_owned();
-    let stats: redis::InfoDict = stats.query(&mut server.connection()).expect("statistics");
-    let line: Option<String> = stats.get("cmdstat_evalsha");
-    let calls = line.as_ref().and_then(|line| {
-        let calls = line.split(',').find_map(|pair| pair.strip_prefix("calls="));
-        calls?.parse().ok()
-    });
-    calls.unwrap_or(0)
-}
-
-/// What tasks return that are begun before any of them ends.
-pub(crate) async fn joined<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
-    let tasks: Vec<_> = tasks.into_iter().collect();
-    let ended = join_all(tasks).await.into_iter();
-    ended.map(|task| task.expect("no panic")).collect()
-}
-
-/// The names of all keys in Redis, sorted.
-pub(crate) fn keys_of(server: &Redis) -> Vec<String> {
-    let names = redis::cmd("KEYS").arg("*").query(&mut server.connection());
-    let mut names: Vec<String> = names.expect("names");
-    names.sort();
-    names
-}
-
-/// What is left of the life of a key, in milliseconds; -1 without an end, -2 without a key.
-pub(crate) fn life_of(server: &Redis, name: &str) -> i64 {
-    let life = redis::cmd("PTTL").arg(name).query(&mut server.connection());
-    life.expect("a time")
 }

@@ -1,7 +1,5 @@
 //! `Store::reset`: it forgets one key, all of it, and nothing else, whatever goes on meanwhile.
 
-use kit::cluster::{Cluster, Plan};
-
 use crate::charges::in_the_order_of_arrival;
 use crate::prelude::*;
 
@@ -11,8 +9,7 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// algorithms keep what they have, and earlier receipts are worth nothing.
 #[tokio::test]
 async fn one_key_and_nothing_else() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let store = &clocked.store;
         let key = |name: &str| Key::from(algorithm.name()).with(name);
         let rule = by(algorithm, "reset", 5, HOUR);
@@ -207,7 +204,7 @@ async fn odd_names() {
     }
     // Empty counts that resets leave expire soon.
     let began = Instant::now();
-    while !keys_of(&stores.server).is_empty() {
+    while !stores.server.names().is_empty() {
         let is_right = began.elapsed() < Duration::from_secs(5);
         assert!(is_right, "something is left");
         sleep(millis(20)).await;
@@ -217,8 +214,7 @@ async fn odd_names() {
 /// A prefix with a stray brace: a reset forgets the key or says that it cannot, and takes go on.
 #[tokio::test]
 async fn a_prefix_with_a_stray_brace() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let rule = with_prefix(algorithm, "stray", Some("a}b:"));
         let take = take(&rule, "key").with_cost(2);
         clocked.charge(&take).await;
@@ -237,8 +233,7 @@ async fn a_prefix_with_a_stray_brace() {
 async fn resets_while_takes_are_in_flight() {
     const MAX: u64 = 25;
     const RESETS: u64 = 50;
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let look = hourly(algorithm, "in flight", MAX, 1);
         let ends = Arc::new(AtomicBool::new(false));
         let tasks = (0..6).map(|at| {
@@ -267,7 +262,7 @@ async fn resets_while_takes_are_in_flight() {
             sleep(millis(1)).await;
         }
         ends.store(true, Ordering::Relaxed);
-        let kept: u64 = joined(tasks).await.iter().sum();
+        let kept: u64 = done(tasks).await.iter().sum();
         assert!(kept <= MAX * (RESETS + 1), "{case}: {kept}");
         assert!(kept >= MAX * 2, "{case}: {kept}");
         reset(&clocked.store, &look).await;
@@ -386,13 +381,13 @@ async fn nothing_is_left_behind() {
             }
             reset(&clocked.store, &take).await;
             let name = take.name(RedisStore::DEFAULT_PREFIX);
-            let life = life_of(server, &name);
+            let life = server.life(&name);
             let expected = if used == 0 { -2..=-2 } else { 1..=2_000 };
             assert!(expected.contains(&life), "{case}: {life}");
             clocked.remaining(&take).await;
-            assert_eq!(keys_of(server).len(), usize::from(used > 0), "{case}");
+            assert_eq!(server.names().len(), usize::from(used > 0), "{case}");
             run(server, &format!("DEL {name}"));
-            assert_eq!(keys_of(server).len(), 0, "{case}");
+            assert_eq!(server.names().len(), 0, "{case}");
         }
         // A full memory store has room again.
         let other = take(&rule, "other");
@@ -551,8 +546,7 @@ async fn a_cluster() {
 /// Rules of several quotas are forgotten as a whole.
 #[tokio::test]
 async fn several_quotas() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let quotas = [Quota::per_minute(5), Quota::per_hour(8), Quota::per_day(9)];
         let rule = Rule::new("several", quotas).expect("valid");
         let rule = Arc::new(rule.with_algorithm(algorithm));

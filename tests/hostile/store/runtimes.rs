@@ -5,11 +5,11 @@ use crate::prelude::*;
 /// A runtime that only uses the store ends with takes under way: the others lose nothing.
 #[test]
 fn a_guest_runtime_ends() {
-    let home = of_a_worker();
+    let home = runtime();
     let (_server, _proxy, store) = home.block_on(far_within(millis(10), millis(500)));
     let rule = rule("guests", 1_000_000, HOUR);
     for round in 0..20_u64 {
-        let guest = of_a_worker();
+        let guest = runtime();
         for key in 0..200 {
             let (store, take) = (store.clone(), take(&rule, key));
             guest.spawn(async move { store.take(&take).await });
@@ -35,7 +35,7 @@ fn a_guest_runtime_ends() {
 /// The runtime that the store was made in ends: guests get an answer or an error, in time.
 #[test]
 fn the_home_runtime_ends() {
-    let (home, guest, server) = (of_a_worker(), of_a_worker(), Redis::start());
+    let (home, guest, server) = (runtime(), runtime(), Redis::start());
     let store = home.block_on(connect(&server.url, millis(200)));
     let rule = rule("orphans", 1_000_000, HOUR);
     let pending = {

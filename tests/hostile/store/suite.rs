@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
 
-use futures_util::FutureExt;
 use tidegate::algorithm::Count;
 use tidegate::decision::QuotaState;
 use tidegate::test_util::conformance;

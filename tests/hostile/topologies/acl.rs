@@ -3,27 +3,23 @@
 mod topologies;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
 use axum::routing::get;
-use http::Request;
-use kit::Redis as Server;
-use redis::{Connection, FromRedisValue, Value, cmd};
+use kit::clocked::by;
+use kit::http::status;
+use kit::{MINUTE, per_hour, rule, take, within, words};
+use redis::{Connection, FromRedisValue, Value};
 use tidegate::key::Everyone;
-use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
-use tidegate::lock::Lock;
+use tidegate::limiter::{Generation, LimiterBackend};
 use tidegate::rule::{Policy, Subject};
-use tidegate::store::{OperatorKey, OperatorKind, Report, StoreErrorKind};
+use tidegate::store::{OperatorKey, OperatorKind, Report};
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, Limits, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
-use tower::ServiceExt;
+use tidegate::{Limits, Resilient};
+
+use crate::prelude::*;
 
 const PAGE: &str = include_str!("../../../docs/security.md");
-/// More than any call takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The words of the line for this user, behind `ACL`.
 fn line(user: &str) -> Vec<String> {
@@ -62,6 +58,17 @@ fn refused(admin: &mut Connection) -> BTreeSet<String> {
     objects.filter(|object| object != "info").collect()
 }
 
+/// Waits until it has refused this, and no longer than the bound.
+async fn until_refused(admin: &mut Connection, command: &str, bound: Duration, what: &str) {
+    within(bound, what, async || refused(admin).contains(command)).await;
+}
+
+/// A line without one of its words.
+fn without(line: &[String], left_out: &str) -> Vec<String> {
+    let words = line.iter().filter(|word| *word != left_out);
+    words.cloned().collect()
+}
+
 fn with_user(url: &str, user: &str) -> String {
     url.replace("//", &format!("//{user}:PASSWORD@"))
 }
@@ -70,7 +77,7 @@ fn url(server: &Server, user: &str) -> String {
     with_user(&server.url, user)
 }
 
-type Broken = Box<dyn std::error::Error>;
+type Broken = Box<dyn Error>;
 
 /// A law that does not hold here.
 macro_rules! ensure {
@@ -89,31 +96,26 @@ async fn use_takes(server: &Server) -> Result<(), Broken> {
 /// The same under the name of a service.
 async fn use_takes_of_a_service(server: &Server) -> Result<(), Broken> {
     let url = url(server, "shop");
-    let store = Resilient::redis(url.as_str(), "shop")?.timeout(PATIENCE);
+    let store = Resilient::redis(url.as_str(), "shop")?.timeout(PATIENT);
     let store = store.connect().await?;
     for prefix in [None, Some("own:")] {
-        let mut rule = Rule::new("p", [Quota::per_hour(3)])?;
-        if let Some(prefix) = prefix {
-            rule = rule.with_prefix(prefix);
-        }
-        let take = Take::new(Arc::new(rule), Key::from("a"));
+        let rule = per_hour("p", 3);
+        let rule = prefix
+            .into_iter()
+            .fold(rule, |rule, it| rule.with_prefix(it));
+        let take = take(&Arc::new(rule), "a");
         let receipt = store.take(&take).await?.receipt();
-        ensure!(
-            store
-                .refund(&take, &receipt.ok_or("it was charged")?)
-                .await?
-                == 1
-        );
+        let receipt = receipt.ok_or("it was charged")?;
+        ensure!(store.refund(&take, &receipt).await? == 1);
         store.reset(&take).await?;
     }
-    let store = RedisStore::connect(&url)
-        .await?
-        .prefix("shop:CurrentLimiter:");
-    takes_on(store.timeout(PATIENCE), &mut server.connection()).await
+    let store = RedisStore::connect(&url).await?.timeout(PATIENT);
+    let store = store.prefix("shop:CurrentLimiter:");
+    takes_on(store, &mut server.connection()).await
 }
 
 async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
-    let store = RedisStore::connect(url).await?.timeout(PATIENCE);
+    let store = RedisStore::connect(url).await?.timeout(PATIENT);
     takes_on(store, admin).await
 }
 
@@ -130,18 +132,17 @@ async fn take_turns(store: &RedisStore) -> Result<(), Broken> {
     ];
     for rule in rules {
         let path = rule.path().to_owned();
-        let rule = rule.with_permit_lease(Duration::from_secs(1))?;
+        let rule = rule.with_permit_lease(SECOND)?;
         let limits = Limits::new([rule]).store(store.clone());
         // A third of the lease passes meanwhile.
-        let handler = get(async || tokio::time::sleep(Duration::from_millis(500)).await);
-        let handler = handler.layer(limits.layer(&path).wait(PATIENCE));
+        let handler = get(async || sleep(millis(500)).await);
+        let handler = handler.layer(limits.layer(&path).wait(PATIENT));
         let app = Router::new().route("/", handler);
-        let ask = || app.clone().oneshot(Request::new(Body::empty()));
-        let (one, other) = tokio::join!(ask(), ask());
-        ensure!(one?.status().is_success() && other?.status().is_success());
+        let (one, other) = tokio::join!(status(&app, "/"), status(&app, "/"));
+        ensure!(one.is_success() && other.is_success());
     }
     // The subscriber tells the server that nobody listens any more.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     Ok(())
 }
 
@@ -182,15 +183,14 @@ async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broke
     talk(&store).await?;
     take_turns(&store).await?;
     let rule = Rule::new("partner", [Quota::per_hour(3)])?.with_outgoing()?;
-    let take = Take::new(Arc::new(rule), Key::from("a"));
-    store.hold(&take, PATIENCE).await?;
-    ensure!(store.take(&take).await?.is_on_hold());
-    ensure!(store.reset(&take).await? && store.take(&take).await?.is_allowed());
+    let outgoing = take(&Arc::new(rule), "a");
+    store.hold(&outgoing, PATIENT).await?;
+    ensure!(store.take(&outgoing).await?.is_on_hold());
+    ensure!(store.reset(&outgoing).await? && store.take(&outgoing).await?.is_allowed());
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
     for algorithm in Algorithm::ALL {
-        let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.with_algorithm(algorithm);
-        let take = Take::new(Arc::new(rule), Key::from("a"));
+        let take = take(&by(algorithm, algorithm.name(), 3, HOUR), "a");
         for at in 0..5 {
             ensure!(store.take(&take).await?.is_allowed() == (at < 3));
         }
@@ -201,29 +201,16 @@ async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broke
     for from in Algorithm::ALL {
         for to in Algorithm::ALL {
             let path = format!("{}-{}", from.name(), to.name());
-            let rule = |algorithm| {
-                let rule = Rule::new(&path, [Quota::per_second(10)])?;
-                Ok::<_, Broken>(Take::new(
-                    Arc::new(rule.with_algorithm(algorithm)),
-                    Key::default(),
-                ))
-            };
-            let (old, new) = (rule(from)?, rule(to)?);
+            let rule = |algorithm| by(algorithm, &path, 10, SECOND);
+            let [old, new] = [from, to].map(|it| Take::new(rule(it), Key::default()));
             let mut receipts = Vec::new();
             for _ in 0..3 {
                 clock.set(clock.now() + 2_000);
                 receipts.extend(store.take(&old).await?.receipt());
             }
             ensure!(store.refund(&old, &receipts[1]).await? == 1);
-            store
-                .reset(&Take::new(Arc::clone(old.rule()), Key::from("nobody")))
-                .await?;
-            let batch = [
-                new.clone(),
-                new.clone(),
-                new.clone().with_cost(100),
-                new.clone().with_cost(0),
-            ];
+            store.reset(&take(old.rule(), "nobody")).await?;
+            let batch = [1, 1, 100, 0].map(|cost| new.clone().with_cost(cost));
             let decisions = kit::ask_all(&store, &batch).await?;
             ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
             let receipt = decisions[0].receipt().ok_or("it was charged")?;
@@ -234,10 +221,8 @@ async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broke
                 ensure!(store.take(&new).await?.is_allowed());
             }
             // An earlier rule's window is longer.
-            let hour = Rule::new(&path, [Quota::per_hour(90)])?.with_algorithm(to);
-            store
-                .take(&Take::new(Arc::new(hour), Key::default()))
-                .await?;
+            let hour = Take::new(by(to, &path, 90, HOUR), Key::default());
+            store.take(&hour).await?;
             clock.set(clock.now() + 2_000_000);
             for _ in 0..2 {
                 ensure!(store.take(&new).await?.is_allowed());
@@ -256,25 +241,23 @@ async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broke
 async fn use_primitives(server: &Server) -> Result<(), Broken> {
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
-    let redis = Redis::connect(&url(server, "primitives"))
-        .await?
-        .timeout(PATIENCE);
-    let second = Duration::from_secs(1);
+    let redis = Redis::connect(&url(server, "primitives")).await?;
+    let redis = redis.timeout(PATIENT);
     // By the server's own clock.
     for generation in [Generation::First, Generation::Second, Generation::Third] {
-        let limiter =
-            RateLimiter::new(&redis, format!("app:{generation:?}")).generation(generation);
+        let limiter = RateLimiter::new(&redis, format!("app:{generation:?}"));
+        let limiter = limiter.generation(generation);
         ensure!(!limiter.exists().await?);
-        limiter.set_rate(Rate::overall(3, 60 * second)?).await?;
+        limiter.set_rate(Rate::overall(3, MINUTE)?).await?;
         ensure!(limiter.try_acquire(2).await? && !limiter.try_acquire(2).await?);
         ensure!(limiter.available_permits().await? == 1 && limiter.stored_rate().await?.is_some());
-        ensure!(limiter.expire(60 * second).await? && limiter.delete().await?);
+        ensure!(limiter.expire(MINUTE).await? && limiter.delete().await?);
     }
     cmd("SCRIPT").arg("FLUSH").exec(&mut server.connection())?;
     let by_hand = || LimiterBackend::redis_with_clock(&redis, clock.clone());
     for (name, rate) in [
-        ("app:all", Rate::overall(5, 10 * second)?),
-        ("app:each", Rate::per_client(5, 10 * second)?),
+        ("app:all", Rate::overall(5, 10 * SECOND)?),
+        ("app:each", Rate::per_client(5, 10 * SECOND)?),
     ] {
         let limiter = RateLimiter::new(by_hand(), name).shared_with_redisson();
         ensure!(limiter.try_set_rate(rate).await?);
@@ -285,7 +268,7 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
         // One has left.
         ensure!(limiter.try_acquire(1).await?);
         ensure!(limiter.release(1).await? == 1);
-        let kept = rate.with_keep_alive(100 * second)?;
+        let kept = rate.with_keep_alive(100 * SECOND)?;
         ensure!(limiter.clone().rate(kept).try_acquire(1).await?);
         ensure!(limiter.try_acquire(1).await?);
         limiter.set_rate(rate).await?;
@@ -293,7 +276,7 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
     }
     stand_in_line(server, &clock).await?;
     let limiter = RateLimiter::new(by_hand(), "app:two").generation(Generation::Third);
-    ensure!(limiter.try_set_rate(Rate::overall(5, 10 * second)?).await?);
+    ensure!(limiter.try_set_rate(Rate::overall(5, 10 * SECOND)?).await?);
     ensure!(limiter.try_acquire(1).await?);
     clock.set(clock.now() + 2_000_000);
     ensure!(limiter.try_acquire(2).await?);
@@ -305,58 +288,52 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
 
 /// Processes wait for permits one behind the other, and leave.
 async fn stand_in_line(server: &Server, clock: &ManualClock) -> Result<(), Broken> {
-    let second = Duration::from_secs(1);
     let mut waiting = Vec::new();
     for others in 0..3 {
         let redis = Redis::connect(&url(server, "primitives")).await?;
-        let on = LimiterBackend::redis_with_clock(&redis.timeout(PATIENCE), clock.clone());
+        let on = LimiterBackend::redis_with_clock(&redis.timeout(PATIENT), clock.clone());
         let limiter = RateLimiter::new(on, "app:line").fair();
-        limiter.try_set_rate(Rate::overall(5, 10 * second)?).await?;
+        limiter.try_set_rate(Rate::overall(5, 10 * SECOND)?).await?;
         waiting.push(tokio::spawn(async move {
-            limiter.try_acquire_for(5, 60 * second).await
+            limiter.try_acquire_for(5, MINUTE).await
         }));
         let began = Instant::now();
         let mut number = cmd("ZCARD");
         number.arg("{app:line}:waiting");
         while number.query::<usize>(&mut server.connection())? < others {
-            ensure!(began.elapsed() < second || !waiting[others].is_finished());
-            ensure!(began.elapsed() < PATIENCE);
-            tokio::time::sleep(second / 100).await;
+            ensure!(began.elapsed() < SECOND || !waiting[others].is_finished());
+            ensure!(began.elapsed() < PATIENT);
+            sleep(SECOND / 100).await;
         }
     }
     for one in &waiting {
         one.abort();
     }
     // Their places are given up in the background.
-    tokio::time::sleep(second / 5).await;
+    sleep(SECOND / 5).await;
     Ok(())
 }
 
 async fn use_locks(redis: &Redis) -> Result<(), Broken> {
     let lock = Lock::new(redis, "app:report").lease(Duration::from_secs(30));
     let guard = lock.lock().await?;
-    ensure!(
-        lock.try_lock().await?.is_none()
-            && lock.is_locked().await?
-            && lock.remaining().await?.is_some()
-    );
-    let waiting = {
-        let lock = lock.clone();
-        tokio::spawn(async move { lock.try_lock_for(PATIENCE).await })
-    };
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    ensure!(lock.try_lock().await?.is_none() && lock.is_locked().await?);
+    ensure!(lock.remaining().await?.is_some());
+    let other = lock.clone();
+    let waiting = tokio::spawn(async move { other.try_lock_for(PATIENT).await });
+    sleep(millis(300)).await;
     guard.release().await?;
     let guard = waiting.await??.ok_or("it became free")?;
     ensure!(lock.force_unlock().await?);
     ensure!(guard.release().await.is_err());
 
     // A lease that is renewed while it is held.
-    let short = lock.lease(Duration::from_millis(300));
+    let short = lock.lease(millis(300));
     let guard = short.lock().await?;
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    sleep(millis(400)).await;
     drop(guard);
     // The subscriber tells the server that nobody listens any more.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     Ok(())
 }
 
@@ -374,26 +351,16 @@ macro_rules! check {
         for command in commands(&line).into_iter().filter(|name| *name != "mget") {
             cmd("FLUSHALL").exec(&mut admin).expect("empties it");
             let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
-            cmd("CLIENT")
-                .arg(&kill)
-                .exec(&mut admin)
-                .expect("ends what is left");
-            let without: Vec<_> = line
-                .iter()
-                .filter(|word| word.strip_prefix('+') != Some(command))
-                .collect();
-            acl::<()>(&mut admin, &without);
+            let killed = cmd("CLIENT").arg(&kill).exec(&mut admin);
+            killed.expect("ends what is left");
+            acl::<()>(&mut admin, &without(&line, &format!("+{command}")));
             acl::<()>(&mut admin, &["LOG", "RESET"]);
             let outcome = $exercise(&server).await;
-            let began = Instant::now();
-            while !refused(&mut admin).contains(command) {
-                let is_right = began.elapsed() < Duration::from_secs(5);
-                assert!(is_right, "nobody needs {command}: {outcome:?}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let what = format!("somebody needs {command}: {outcome:?}");
+            until_refused(&mut admin, command, 5 * SECOND, &what).await;
             // Whoever may not say what was counted must not be let through.
-            let is_tried_only =
-                ["script|load", "publish", "subscribe", "unsubscribe"].contains(&command);
+            let tried_only = words("script|load publish subscribe unsubscribe");
+            let is_tried_only = tried_only.contains(&command);
             let is_right = $user != "takes" || is_tried_only || outcome.is_err();
             assert!(is_right, "takes work without {command}");
         }
@@ -420,15 +387,11 @@ fn the_lines_name_what_the_scripts_call() {
         for folder in folders {
             for file in std::fs::read_dir(root.join(folder)).expect("a folder") {
                 let path = file.expect("a file").path();
-                let name = path
-                    .file_name()
-                    .expect("a name")
-                    .to_string_lossy()
-                    .into_owned();
+                let name = path.file_name().expect("a name").to_string_lossy();
                 if !path.is_file() || but.contains(&&*name) {
                     continue;
                 }
-                let text = std::fs::read_to_string(path).expect("text");
+                let text = std::fs::read_to_string(&path).expect("text");
                 for call in text.split("call('").skip(1) {
                     let name = call.split('\'').next().unwrap_or_default();
                     called.insert(name.to_ascii_lowercase());
@@ -439,18 +402,15 @@ fn the_lines_name_what_the_scripts_call() {
     };
     let named = |user: &str, besides: &[&str]| {
         let line = line(user);
-        let commands = commands(&line)
+        let mut commands = commands(&line);
+        commands.retain(|name| !besides.contains(name));
+        commands
             .into_iter()
-            .filter(|name| !besides.contains(name));
-        commands.map(str::to_owned).collect::<BTreeSet<_>>()
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
     };
     let scripts = ["eval", "evalsha", "script|load"];
-    let of_primitives = [
-        "permits.lua",
-        "permits_wait.lua",
-        "give_way.lua",
-        "lock.lua",
-    ];
+    let of_primitives = words("permits.lua permits_wait.lua give_way.lua lock.lua");
     let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
     assert_eq!(
         named("takes", &besides),
@@ -476,49 +436,28 @@ async fn other_keys_are_refused() {
     for user in ["takes", "primitives"] {
         acl::<()>(&mut admin, &line(user));
     }
-    let store = RedisStore::connect(&url(&server, "takes"))
-        .await
-        .expect("it may")
-        .timeout(PATIENCE);
-    let rule = Arc::new(Rule::new("p", [Quota::per_hour(3)]).expect("a valid rule"));
+    let store = RedisStore::connect(&url(&server, "takes")).await;
+    let store = store.expect("it may").timeout(PATIENT);
     for algorithm in Algorithm::ALL {
-        let rule = Arc::new(
-            Rule::clone(&rule)
-                .with_algorithm(algorithm)
-                .with_prefix("Sessions:"),
-        );
+        let rule = per_hour("p", 3).with_algorithm(algorithm);
+        let rule = Arc::new(rule.with_prefix("Sessions:"));
         let error = store.take(&Take::new(rule, Key::default())).await;
         let seen = error.expect_err("it may not").kind();
         assert_eq!(seen, StoreErrorKind::Refused);
     }
-    let take = Take::new(rule, Key::default());
-    let receipt = store
-        .take(&take)
-        .await
-        .expect("it may")
-        .receipt()
-        .expect("it was charged");
+    let take = Take::new(rule("p", 3, HOUR), Key::default());
+    let taken = store.take(&take).await.expect("it may");
+    let receipt = taken.receipt().expect("it was charged");
     let other = store.clone().prefix("Sessions:");
     let error = other.refund(&take, &receipt).await.expect_err("it may not");
     assert_eq!(error.kind(), StoreErrorKind::Refused);
 
-    let redis = Redis::connect(&url(&server, "primitives"))
-        .await
-        .expect("it may")
-        .timeout(PATIENCE);
-    let error = RateLimiter::new(&redis, "theirs")
-        .try_acquire(1)
-        .await
-        .expect_err("it may not");
+    let redis = handle(&url(&server, "primitives")).await;
+    let theirs = RateLimiter::new(&redis, "theirs");
+    let error = theirs.try_acquire(1).await.expect_err("it may not");
     assert!(format!("{error:?}").contains("Refused"), "{error:?}");
-    let error = Lock::new(&redis, "theirs")
-        .try_lock()
-        .await
-        .expect_err("it may not");
+    let theirs = Lock::new(&redis, "theirs");
+    let error = theirs.try_lock().await.expect_err("it may not");
     assert!(format!("{error:?}").contains("Refused"), "{error:?}");
-    let keys: Vec<String> = cmd("KEYS")
-        .arg("*")
-        .query(&mut admin)
-        .expect("an administrator may");
-    assert_eq!(keys, ["CurrentLimiter:p"]);
+    assert_eq!(server.names(), ["CurrentLimiter:p"]);
 }

@@ -1,17 +1,13 @@
 //! Certificates that make no sense: an error that says so, and never repeats what it was given.
 
-use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use kit::Redis;
+use kit::{rule, take, words};
 use redis_test::utils::get_random_available_port;
 use tidegate::redis::RedisAddress;
-use tidegate::store::StoreErrorKind;
-use tidegate::{RedisStore, Store, StoreError};
 
-use kit::{HOUR, PATIENT, rule, take};
+use crate::prelude::*;
 
 /// An error as the log may show it, with its causes.
 fn text(error: &StoreError) -> String {
@@ -26,10 +22,8 @@ fn text(error: &StoreError) -> String {
 
 /// Nothing of the secret: no line of it, and none of its bytes as a list.
 fn assert_hides(text: &str, secret: &[u8]) {
-    for line in String::from_utf8_lossy(secret)
-        .lines()
-        .filter(|line| line.len() >= 8)
-    {
+    let secret_text = String::from_utf8_lossy(secret);
+    for line in secret_text.lines().filter(|line| line.len() >= 8) {
         assert!(!text.contains(line), "{line:?} in {text}");
     }
     if let [one, two, three, four, ..] = secret {
@@ -40,9 +34,7 @@ fn assert_hides(text: &str, secret: &[u8]) {
 
 fn openssl(folder: &Path, arguments: &str) {
     let mut command = Command::new("openssl");
-    command
-        .current_dir(folder)
-        .args(arguments.split_whitespace());
+    command.current_dir(folder).args(words(arguments));
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(status.expect("openssl").success(), "{arguments}");
 }
@@ -58,34 +50,18 @@ impl Pem {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
         for name in ["authority", "unknown"] {
-            openssl(
-                at,
-                &format!(
-                    "req -x509 {NEW_KEY} -keyout {name}.key -out {name}.crt -days 10 -subj /CN={name}"
-                ),
-            );
+            let files = format!("-keyout {name}.key -out {name}.crt -subj /CN={name}");
+            openssl(at, &format!("req -x509 {NEW_KEY} {files} -days 10"));
         }
-        std::fs::write(
-            at.join("extensions"),
-            "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
-        )
-        .expect("a file");
-        for (name, by) in [
-            ("good", "authority"),
-            ("client", "authority"),
-            ("other", "unknown"),
-        ] {
-            openssl(
-                at,
-                &format!("req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}"),
-            );
-            openssl(
-                at,
-                &format!(
-                    "x509 -req -in {name}.csr -out {name}.crt -CA {by}.crt -CAkey {by}.key \
-                     -CAcreateserial -extfile extensions -days 10"
-                ),
-            );
+        let extensions = "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n";
+        std::fs::write(at.join("extensions"), extensions).expect("a file");
+        let authorities = ["authority", "authority", "unknown"];
+        for (name, by) in ["good", "client", "other"].into_iter().zip(authorities) {
+            let files = format!("-keyout {name}.key -out {name}.csr -subj /CN={name}");
+            openssl(at, &format!("req {NEW_KEY} {files}"));
+            let files = format!("-in {name}.csr -out {name}.crt -CA {by}.crt -CAkey {by}.key");
+            let rest = "-CAcreateserial -extfile extensions -days 10";
+            openssl(at, &format!("x509 -req {files} {rest}"));
         }
         Self { folder }
     }
@@ -99,21 +75,23 @@ impl Pem {
     }
 
     /// A server that shows its certificate, and wants to see its client's.
-    fn server(&self) -> (Redis, String) {
+    fn server(&self) -> (Server, String) {
         let port = get_random_available_port().to_string();
-        let server = Redis::start_with(&[
-            "--tls-port",
-            &port,
-            "--tls-auth-clients",
-            "yes",
-            "--tls-ca-cert-file",
-            &self.path("authority.crt"),
-            "--tls-cert-file",
-            &self.path("good.crt"),
-            "--tls-key-file",
-            &self.path("good.key"),
-        ]);
+        let [authority, good, key] =
+            ["authority.crt", "good.crt", "good.key"].map(|name| self.path(name));
+        let arguments = format!(
+            "--tls-port {port} --tls-auth-clients yes --tls-ca-cert-file {authority} \
+             --tls-cert-file {good} --tls-key-file {key}"
+        );
+        let server = Server::start_with(&words(&arguments));
         (server, format!("rediss://127.0.0.1:{port}"))
+    }
+
+    /// An address of a server whose certificate is to be by this authority.
+    fn address(&self, url: &str, authority: &str) -> RedisAddress {
+        let address = RedisAddress::from_url(url).expect("an address");
+        let address = address.authority(self.read(authority));
+        address.expect("a certificate")
     }
 }
 
@@ -123,6 +101,9 @@ fn no_certificates(pem: &Pem) -> Vec<(&'static str, Vec<u8>)> {
     let key = pem.read("authority.key");
     let cut = certificate[..certificate.len() / 2].to_vec();
     let shouted = String::from_utf8_lossy(&certificate).replace("CERTIFICATE", "CERTIFICATF");
+    let around = |text| {
+        format!("-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n").into_bytes()
+    };
     vec![
         ("nothing", Vec::new()),
         ("blanks", b" \n\n\t".to_vec()),
@@ -132,20 +113,9 @@ fn no_certificates(pem: &Pem) -> Vec<(&'static str, Vec<u8>)> {
         ("a key", key),
         ("cut off", cut),
         ("another label", shouted.into_bytes()),
-        (
-            "no contents",
-            b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".to_vec(),
-        ),
-        (
-            "contents that are none",
-            b"-----BEGIN CERTIFICATE-----\nc2VjcmV0LWh1bnRlcjI=\n-----END CERTIFICATE-----\n"
-                .to_vec(),
-        ),
-        (
-            "contents that cannot be",
-            b"-----BEGIN CERTIFICATE-----\n!!secret!!hunter2!!\n-----END CERTIFICATE-----\n"
-                .to_vec(),
-        ),
+        ("no contents", around("")),
+        ("contents that are none", around("c2VjcmV0LWh1bnRlcjI=\n")),
+        ("contents that cannot be", around("!!secret!!hunter2!!\n")),
     ]
 }
 
@@ -167,8 +137,11 @@ async fn authorities_that_are_none() {
                 RedisStore::connect_lazy(address).expect_err(name)
             }
         };
-        let seen = error.kind();
-        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
+        assert_eq!(
+            error.kind(),
+            StoreErrorKind::Configuration,
+            "{name}: {error}"
+        );
         assert_hides(&text(&error), &text_of);
     }
 }
@@ -221,16 +194,15 @@ async fn client_certificates_that_are_none() {
                 }
             }
         };
-        let seen = error.kind();
-        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
+        assert_eq!(
+            error.kind(),
+            StoreErrorKind::Configuration,
+            "{name}: {error}"
+        );
         assert_hides(&text(&error), &key);
         assert_hides(&text(&error), &certificate);
     }
-    let is_right = accepted.is_empty();
-    assert!(
-        is_right,
-        "taken for a certificate and its key: {accepted:?}"
-    );
+    assert_eq!(accepted, [""; 0], "taken for a certificate and its key");
 }
 
 /// A server of another authority, a client without or with a stranger's certificate: an error in
@@ -240,10 +212,7 @@ async fn strangers() {
     let pem = Pem::new();
     let (_server, url) = pem.server();
     let address = |authority: &str, client: Option<&str>| {
-        let address = RedisAddress::from_url(&url).expect("an address");
-        let address = address
-            .authority(pem.read(authority))
-            .expect("a certificate");
+        let address = pem.address(&url, authority);
         match client {
             None => address,
             Some(name) => {
@@ -265,20 +234,12 @@ async fn strangers() {
     ] {
         let began = Instant::now();
         let error = RedisStore::connect(address(authority, client)).await;
-        let error = error.expect_err("strangers");
-        let took = began.elapsed();
-        let is_right = took < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2);
-        assert!(is_right, "{took:?}");
+        let (error, took) = (error.expect_err("strangers"), began.elapsed());
+        assert!(took < RedisStore::CONNECT_TIMEOUT + 2 * SECOND, "{took:?}");
         let text = text(&error);
         println!("{authority} {client:?}: {error:?}");
         assert!(!error.to_string().is_empty());
-        for name in [
-            "authority.crt",
-            "unknown.crt",
-            "client.crt",
-            "client.key",
-            "other.key",
-        ] {
+        for name in words("authority.crt unknown.crt client.crt client.key other.key") {
             assert_hides(&text, &pem.read(name));
         }
     }
@@ -289,10 +250,7 @@ async fn strangers() {
 async fn a_key_of_another_certificate() {
     let pem = Pem::new();
     let (_server, url) = pem.server();
-    let address = RedisAddress::from_url(&url).expect("an address");
-    let address = address
-        .authority(pem.read("authority.crt"))
-        .expect("a certificate");
+    let address = pem.address(&url, "authority.crt");
     let (certificate, key) = (pem.read("client.crt"), pem.read("other.key"));
     let error = match address.client_certificate(&certificate, &key) {
         Err(error) => error,
@@ -309,10 +267,7 @@ async fn a_client_certificate_that_is_never_shown() {
     let pem = Pem::new();
     let (server, url) = pem.server();
     kit::run(&server, "CONFIG SET tls-auth-clients optional");
-    let address = RedisAddress::from_url(&url).expect("an address");
-    let address = address
-        .authority(pem.read("authority.crt"))
-        .expect("a certificate");
+    let address = pem.address(&url, "authority.crt");
     let key = pem.read("client.key");
     let connected = match address.client_certificate("not a certificate", &key) {
         Err(error) => {
@@ -321,9 +276,7 @@ async fn a_client_certificate_that_is_never_shown() {
         }
         Ok(address) => RedisStore::connect(address).await,
     };
-    let error = connected
-        .map(|_| ())
-        .expect_err("it connected without a certificate");
+    let error = connected.expect_err("it connected without a certificate");
     println!("{error:?}");
     assert_hides(&text(&error), &key);
 }

@@ -1,14 +1,9 @@
 //! Law 13 in a cluster: one node that hangs, or a slot that moves, costs no other key anything.
 
-use std::time::{Duration, Instant};
-
 use futures_util::future::join_all;
-use kit::cluster::{Cluster, Plan};
-use tidegate::{RedisStore, Store, Take};
-use tokio::time::sleep;
+use kit::{charged, rule, take};
 
-use kit::stalls::{Lost, Stalls};
-use kit::{HOUR, PATIENT, charged, is_allowed, millis, rule, take};
+use crate::prelude::*;
 
 async fn connect(cluster: &Cluster) -> RedisStore {
     let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
@@ -41,10 +36,8 @@ async fn one_node_hangs() {
         let store = store
             .clone()
             .timeout(millis([1, 50, 5_000][at as usize % 3]));
-        let (one, mixed) = (
-            dead[at as usize % 20].clone(),
-            [&dead[..], &alive[..]].concat(),
-        );
+        let one = dead[at as usize % 20].clone();
+        let mixed = [&dead[..], &alive[..]].concat();
         tokio::spawn(async move {
             loop {
                 let answer = match at % 2 {
@@ -99,10 +92,8 @@ async fn a_slot_moves_key_by_key() {
     let takes: Vec<_> = (0..KEYS).map(|key| take(&rule, key)).collect();
     let mut asked = 0;
     let mut ask = async || {
-        let singles = takes
-            .iter()
-            .flat_map(|take| [take, take])
-            .map(|take| store.take(take));
+        let twice = takes.iter().flat_map(|take| [take, take]);
+        let singles = twice.map(|take| store.take(take));
         let (singles, slice) = tokio::join!(join_all(singles), kit::ask_all(&store, &takes));
         for answer in &singles {
             assert!(is_allowed(answer), "{answer:?}");

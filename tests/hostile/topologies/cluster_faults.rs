@@ -1,13 +1,8 @@
 //! Nodes of a cluster that die, hang and come back.
 
 use kit::load::{Load, Report, TIMEOUT, allowed, store, take, until};
-use std::time::{Duration, Instant};
 
-use kit::cluster::{Cluster, Plan};
-use kit::{PATIENT, SECOND, millis};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Redis, RedisStore, Store};
-use tokio::time::sleep;
+use crate::prelude::*;
 
 const MAX: u64 = 1_000_000;
 

@@ -1,10 +1,8 @@
 //! Connecting takes its whole time where nobody answers, and where a certificate is not trusted.
 
-use std::time::{Duration, Instant};
+use kit::{rule, take, words};
 
-use kit::{HOUR, PATIENT, Redis, is_allowed, rule, take};
-use tidegate::store::StoreErrorKind;
-use tidegate::{RedisStore, Store};
+use crate::prelude::*;
 
 async fn error(url: &str) -> tidegate::StoreError {
     let connected = RedisStore::connect(url).await;
@@ -14,9 +12,8 @@ async fn error(url: &str) -> tidegate::StoreError {
 /// A server that takes the connection and says nothing.
 #[tokio::test]
 async fn connecting_is_bounded() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port");
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let silent = silent.expect("a free port");
     let url = format!("redis://{}", silent.local_addr().expect("an address"));
     let started = Instant::now();
     let error = error(&url).await;
@@ -27,12 +24,10 @@ async fn connecting_is_bounded() {
 /// A `rediss://` address must not be taken for a plain one.
 #[tokio::test]
 async fn tls_is_not_plain() {
-    let server = Redis::start();
+    let server = Server::start();
     let error = error(&server.url.replace("redis://", "rediss://")).await;
-    assert!(matches!(
-        error.kind(),
-        StoreErrorKind::Unavailable | StoreErrorKind::Timeout
-    ));
+    let kinds = [StoreErrorKind::Unavailable, StoreErrorKind::Timeout];
+    assert!(kinds.contains(&error.kind()), "{error}");
 }
 
 /// A certificate that the system trusts is good, and another is not.
@@ -51,12 +46,10 @@ mod tls {
     /// Connects from a process of its own, since what a process trusts is in its environment.
     fn connects(url: &str, trusted: Option<&Path>) -> bool {
         let mut worker = Command::new(std::env::current_exe().expect("this test"));
+        worker.args(words(
+            "--exact connecting::tls::worker_takes --include-ignored",
+        ));
         worker
-            .args([
-                "--exact",
-                "connecting::tls::worker_takes",
-                "--include-ignored",
-            ])
             .env(URL, url)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -89,16 +82,8 @@ mod tls {
             tls_params: None,
         };
         let spawn = |command: &mut Command| command.spawn().expect("redis-server starts");
-        let certificates = Some(certificates);
-        let _server = RedisServer::new_with_addr_tls_modules_and_spawner(
-            addr,
-            None,
-            certificates,
-            false,
-            None,
-            &[],
-            spawn,
-        );
+        let start = RedisServer::new_with_addr_tls_modules_and_spawner;
+        let _server = start(addr, None, Some(certificates), false, None, &[], spawn);
         let url = format!("rediss://127.0.0.1:{port}");
         let started = Instant::now();
         while !connects(&url, Some(&trusted)) {

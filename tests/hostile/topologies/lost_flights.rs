@@ -9,19 +9,11 @@ mod refusals;
 mod topologies;
 mod waiters;
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
 use futures_util::{StreamExt, stream};
-use kit::Redis as Server;
-use kit::proxy::{Extra, FaultTrace, FlightFault, Part, Spot};
-use tokio::time::sleep;
+use kit::proxy::FaultTrace;
 
+use crate::prelude::*;
 use callers::{Kind, PAUSE, Trouble, World};
-use kit::millis;
-use kit::stalls::{Lost, Stalls};
 
 /// Of all callers of a world.
 const TIMEOUT: Duration = millis(200);
@@ -57,6 +49,25 @@ struct Record {
     trouble: Option<Trouble>,
 }
 
+impl Record {
+    fn is_wrong(&self) -> bool {
+        matches!(self.trouble, Some(Trouble::Wrong(_)))
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.trouble, Some(Trouble::Failed(_)))
+    }
+
+    /// To ask whether the machine is to blame.
+    fn lost(&self) -> Lost {
+        Lost {
+            asked: self.asked,
+            answered: self.answered,
+            why: String::new(),
+        }
+    }
+}
+
 /// Callers that ask over and over.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -81,14 +92,12 @@ impl Load {
     }
 
     fn start(world: &Arc<World>, callers: Vec<(Kind, u64)>, turns: Vec<Vec<(Kind, u64)>>) -> Self {
-        let (stop, records) = (
-            Arc::<AtomicBool>::default(),
-            Arc::<Mutex<Vec<_>>>::default(),
-        );
+        let stop = Arc::<AtomicBool>::default();
+        let records = Arc::<Mutex<Vec<_>>>::default();
         let mut tasks = tokio::task::JoinSet::new();
         for turn in turns {
-            let (world, stop, records) =
-                (Arc::clone(world), Arc::clone(&stop), Arc::clone(&records));
+            let (stop, records) = (Arc::clone(&stop), Arc::clone(&records));
+            let world = Arc::clone(world);
             tasks.spawn(async move {
                 for round in next_rounds(&world) {
                     for &(kind, caller) in &turn {
@@ -229,21 +238,10 @@ fn judge(
     (hit, deadline): (Instant, Instant),
     silent: Option<(Kind, u64)>,
 ) -> Result<Vec<Instant>, String> {
-    let is_wrong = |one: &&Record| matches!(one.trouble, Some(Trouble::Wrong(_)));
-    let wrong: Vec<_> = records.iter().filter(is_wrong).collect();
-    let failed: Vec<_> = records
-        .iter()
-        .filter(|one| matches!(one.trouble, Some(Trouble::Failed(_))))
-        .collect();
-    let late = failed.iter().copied().filter(|one| {
-        let lost = Lost {
-            asked: one.asked,
-            answered: one.answered,
-            why: String::new(),
-        };
-        one.asked > deadline && !stalls.excuse(&lost, 2 * TIMEOUT)
-    });
-    let late: Vec<_> = late.collect();
+    let wrong: Vec<_> = records.iter().filter(|one| one.is_wrong()).collect();
+    let failed: Vec<_> = records.iter().filter(|one| one.has_failed()).collect();
+    let mut late = failed.clone();
+    late.retain(|one| one.asked > deadline && !stalls.excuse(&one.lost(), 2 * TIMEOUT));
     if wrong.is_empty() && late.is_empty() && silent.is_none() {
         return Ok(failed.iter().map(|one| one.asked).collect());
     }
@@ -259,13 +257,13 @@ fn judge(
     for (what, records) in [("another's", &wrong), ("late", &late)] {
         for one in records.iter().take(3) {
             let after = one.answered.saturating_duration_since(hit);
-            let Record { kind, caller, .. } = one;
-            let trouble = &one.trouble;
-            write!(
-                report,
-                "\n  {what}: {kind:?} {caller} at {after:?}: {trouble:?}"
-            )
-            .expect("into a string");
+            let Record {
+                kind,
+                caller,
+                trouble,
+                ..
+            } = one;
+            report += &format!("\n  {what}: {kind:?} {caller} at {after:?}: {trouble:?}");
         }
     }
     Err(report)
@@ -320,10 +318,8 @@ async fn side_by_side(
                 attack(&world, load(&world, kinds), fault, stalls).await
             };
             let report = unless_late(&format!("{group}-{at}"), play).await;
-            reports.push(match report {
-                Ok(report) => Ok(format!("{kinds:?}: {report}")),
-                Err(report) => Err(format!("{kinds:?}: {report}")),
-            });
+            let of_kinds = |report| format!("{kinds:?}: {report}");
+            reports.push(report.map(of_kinds).map_err(of_kinds));
         }
         reports
     });
@@ -347,19 +343,12 @@ async fn unless_late(
 
 fn check(reports: Vec<Result<String, String>>) {
     let number = reports.len();
-    let mut broken = Vec::new();
-    for report in reports {
-        match report {
-            Ok(report) => println!("{report}"),
-            Err(report) => broken.push(report),
-        }
-    }
-    assert!(
-        broken.is_empty(),
-        "{} of {number}:\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    let reports = reports
+        .into_iter()
+        .map(|report| report.map(|it| println!("{it}")));
+    let broken: Vec<String> = reports.filter_map(Result::err).collect();
+    let (failed, text) = (broken.len(), broken.join("\n"));
+    assert!(broken.is_empty(), "{failed} of {number}:\n{text}");
 }
 
 const TAKES: [Kind; 6] = [
@@ -394,17 +383,10 @@ const GROUPS: [&[Kind]; 10] = [
     &[Kind::FreeLock, Kind::Plenty, Kind::Peek],
 ];
 
-const EXTRAS: [Extra; 6] = [
-    Extra::EarlierReply,
-    Extra::EarlierFlight,
-    Extra::Integer,
-    Extra::Nil,
-    Extra::Time,
-    Extra::Error,
-];
-
 fn extras(spot: Spot) -> [FlightFault; 6] {
-    EXTRAS.map(|extra| FlightFault::Add(extra, spot))
+    use Extra::{EarlierFlight, EarlierReply, Error, Integer, Nil, Time};
+    let extras = [EarlierReply, EarlierFlight, Integer, Nil, Time, Error];
+    extras.map(|extra| FlightFault::Add(extra, spot))
 }
 
 /// A test for each of these calls.

@@ -8,5 +8,6 @@ mod cluster_faults;
 mod connecting;
 mod giving_up;
 mod lost_flights;
+mod prelude;
 mod secrets;
 mod sentinel_faults;

@@ -1,13 +1,8 @@
 //! Failovers, and how they are followed.
 
-use kit::load::{Load, allowed, store, take, until};
-use std::time::Instant;
-use tidegate::Store;
+use kit::load::{Load, Report, allowed, store, take, until};
 
-use kit::sentinels::{NAME, Sentinels};
-use kit::{PATIENT, SECOND, millis};
-use tidegate::RedisStore;
-use tokio::time::sleep;
+use crate::prelude::*;
 
 const MAX: u64 = 1_000_000;
 
@@ -32,31 +27,41 @@ async fn counted(store: &RedisStore) -> u64 {
     MAX - decision.expect("a decision").remaining()
 }
 
+/// A store, the port of the master, and callers whose takes are decided.
+async fn loaded(redis: &Sentinels) -> (RedisStore, u16, Load) {
+    let store = store(redis.url()).await;
+    let load = Load::hasty(&store, &take("p", MAX), 8);
+    load.decided().await;
+    (store, redis.servers[0].port, load)
+}
+
+/// What callers heard, once they are decided again.
+async fn decided_in_time(load: Load) -> Report {
+    load.decided().await;
+    let report = load.stop().await;
+    report.assert_in_time();
+    report
+}
+
+/// How many were allowed and are counted still.
+async fn counts(report: &Report, store: &RedisStore) -> String {
+    let (allowed, counted) = (report.allowed(), counted(store).await);
+    let lost = allowed.saturating_sub(counted);
+    format!("{allowed} allowed, {counted} still counted: {lost} lost with the old master")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_is_replaced() {
     let mut redis = Sentinels::start();
-    let store = store(redis.url()).await;
-    let old = redis.servers[0].port;
-    let load = Load::hasty(&store, &take("p", MAX), 8);
-    load.decided().await;
+    let (store, old, load) = loaded(&redis).await;
     sleep(millis(300)).await;
     let fault = Instant::now();
     redis.servers[0].kill();
     new_master(&redis, old).await;
     let named = fault.elapsed();
-    load.decided().await;
-    let report = load.stop().await;
-    report.assert_in_time();
-    let (allowed_then, counted_now) = (report.allowed(), counted(&store).await);
-    let lost = allowed_then.saturating_sub(counted_now);
-    let counts = format!(
-        "{allowed_then} allowed, {counted_now} still counted: {lost} lost with the old master"
-    );
-    let fault_row = format!(
-        "kill -9 of the master; the new one is named after {} ms",
-        named.as_millis()
-    );
-    report.row(&fault_row, &counts, fault);
+    let report = decided_in_time(load).await;
+    let row = format!("kill -9 of the master; the new one is named after {named:?}");
+    report.row(&row, &counts(&report, &store).await, fault);
     assert!(!report.failures().is_empty());
     assert!(report.back_after(fault) < named + 3 * SECOND);
 
@@ -73,56 +78,36 @@ async fn a_dead_master_is_replaced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_on_command_is_followed_under_load() {
     let redis = Sentinels::start();
-    let store = store(redis.url()).await;
-    let old = redis.servers[0].port;
-    let load = Load::hasty(&store, &take("p", MAX), 8);
-    load.decided().await;
+    let (store, old, load) = loaded(&redis).await;
     let fault = Instant::now();
     redis.fail_over();
     new_master(&redis, old).await;
     let named = fault.elapsed();
     // The old master is made a replica some ten seconds later, and takes writes until then.
+    let clients = || redis.servers[1].run::<String>("CLIENT LIST TYPE normal");
     until("the new master is asked", || {
-        let clients: String = redis.servers[1].run("CLIENT LIST TYPE normal");
-        clients.contains("cmd=evalsha")
+        clients().contains("cmd=evalsha")
     })
     .await;
     let followed = fault.elapsed();
     assert!(followed < named + 5 * SECOND, "{followed:?}");
     until("the old master is a replica", || redis.is_settled()).await;
-    load.decided().await;
-    let report = load.stop().await;
-    report.assert_in_time();
-    let (allowed_then, counted_now) = (report.allowed(), counted(&store).await);
-    let lost = allowed_then.saturating_sub(counted_now);
-    let counts = format!("{allowed_then} allowed, {counted_now} still counted: {lost} lost");
-    let row = format!(
-        "SENTINEL FAILOVER; the new master is named after {} ms, and asked after {} ms",
-        named.as_millis(),
-        followed.as_millis()
-    );
-    report.row(&row, &counts, fault);
+    let report = decided_in_time(load).await;
+    let row = format!("SENTINEL FAILOVER; a new master after {named:?}, asked after {followed:?}");
+    report.row(&row, &counts(&report, &store).await, fault);
 }
 
 /// A machine that hangs, whose kernel still says that all has arrived.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_is_replaced() {
     let redis = Sentinels::start();
-    let store = store(redis.url()).await;
-    let old = redis.servers[0].port;
-    let load = Load::hasty(&store, &take("p", MAX), 8);
-    load.decided().await;
+    let (_store, old, load) = loaded(&redis).await;
     let fault = Instant::now();
     redis.servers[0].signal("STOP");
     new_master(&redis, old).await;
     let named = fault.elapsed();
-    load.decided().await;
-    let report = load.stop().await;
-    report.assert_in_time();
-    let row = format!(
-        "SIGSTOP of the master; the new one is named after {} ms",
-        named.as_millis()
-    );
+    let report = decided_in_time(load).await;
+    let row = format!("SIGSTOP of the master; the new one is named after {named:?}");
     report.row(&row, "as after a kill", fault);
     let failures = report.failures();
     assert!(failures.contains_key("Timeout"), "{failures:?}");
@@ -147,17 +132,9 @@ async fn dead_sentinels_are_missed_only_at_a_failover() {
     redis.servers[0].restart();
     redis.sentinels[1].restart();
     let back = Instant::now();
-    load.decided().await;
-    let report = load.stop().await;
-    report.assert_in_time();
-    println!(
-        "{NAME}: back {} ms after a sentinel is",
-        back.elapsed().as_millis()
-    );
-    report.row(
-        "all sentinels dead, then the master, then one of each is back",
-        "a new count: its data is lost",
-        fault,
-    );
+    let report = decided_in_time(load).await;
+    println!("{NAME}: back {:?} after a sentinel is", back.elapsed());
+    let row = "all sentinels dead, then the master, then one of each is back";
+    report.row(row, "a new count: its data is lost", fault);
     assert!(back.elapsed() < PATIENT);
 }

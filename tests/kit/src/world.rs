@@ -332,6 +332,15 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// The same, and no longer than this, by the clock of tokio.
+pub async fn within(bound: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < bound, "not within {bound:?}: {what}");
+        tokio::time::sleep(millis(2)).await;
+    }
+}
+
 /// Limits in one store, and an app in front of them with a route for each rule: what most tests of
 /// the layer are about.
 #[derive(Debug, Clone)]

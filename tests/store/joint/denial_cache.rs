@@ -1,18 +1,8 @@
 //! Cached denials of takes over several counts.
 
-use std::sync::Arc;
-use std::time::Duration;
+use kit::stub::travel;
 
-use kit::Redis;
-use tidegate::decision::Source;
-use tidegate::rule::{Policy, Quotas};
-use tidegate::{Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
-use tokio::time::sleep;
-
-use super::{joint, subject, take};
-use crate::ask;
-use kit::store_on;
-use kit::stub::{Stub, travel};
+use super::*;
 
 fn is_cached(decision: &Decision) -> bool {
     assert!(!decision.is_allowed(), "{decision:?}");

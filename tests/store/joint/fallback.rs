@@ -1,14 +1,6 @@
 //! Takes over several counts while their store is away.
 
-use std::sync::Arc;
-
-use tidegate::decision::Source;
-use tidegate::rule::{Policy, Quotas};
-use tidegate::{Quota, Resilient, Rule, Store, Take};
-
-use super::{joint, requests, subject, take};
-use crate::ask;
-use kit::stub::Stub;
+use super::*;
 
 /// A quarter of each quota.
 fn store() -> Resilient<Stub> {

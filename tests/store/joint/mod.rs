@@ -4,11 +4,7 @@ mod denial_cache;
 mod fallback;
 mod refunds;
 
-use std::sync::Arc;
-
-use tidegate::key::Everyone;
-use tidegate::rule::{Policy, Subject};
-use tidegate::{Key, Quota, Rule, Take};
+use crate::prelude::*;
 
 fn subject(name: &str, max: u32) -> Subject {
     Subject::new(name, Everyone).limit(Quota::per_hour(max))

@@ -1,14 +1,8 @@
 //! What is given back of a charge over several counts.
 
-use std::sync::Arc;
-
-use kit::Redis;
 use tidegate::store::Charge;
-use tidegate::{MemoryStore, Resilient, Rule, Store, Take};
 
-use super::{joint, requests, subject, take};
-use crate::ask;
-use kit::store_on;
+use super::*;
 
 /// 1,000 tokens and 5 requests of a user, and 3 requests of everyone.
 fn rule(path: &str) -> Arc<Rule> {

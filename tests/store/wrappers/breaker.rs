@@ -1,15 +1,12 @@
 //! When a breaker opens, what it answers then, and how it looks after the store.
 
 use std::error::Error;
-use std::time::Duration;
 
-use futures_util::future::poll_immediate;
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{MemoryStore, Quota, Resilient, Rule, Store, StoreError};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, kind, refunds, take, take_of};
+use super::*;
 
 /// A breaker that has just opened, around a store that does this.
 pub(crate) async fn open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {

@@ -1,16 +1,11 @@
 //! The breaker's task: whose it is, when it ends, and what happens without it.
 
-use std::time::Instant;
-
-use tidegate::Resilient;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::runtime::{Builder, Handle};
-use tokio::time::sleep;
 
 use super::breaker::open;
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
-use kit::millis;
+use super::*;
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()

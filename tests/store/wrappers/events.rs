@@ -1,16 +1,12 @@
 //! What the log is told: each change once, whatever the number of requests.
 
-use std::sync::Arc;
-
 use kit::log::Log;
 use kit::{app, http};
-use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Header, RateLimitLayer, Resilient, Store};
-use tokio::time::sleep;
+use tidegate::{Header, RateLimitLayer};
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, SECOND, ask, quota, rule, take};
+use super::*;
 
 /// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its
 /// end.

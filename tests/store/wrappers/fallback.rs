@@ -1,15 +1,9 @@
 //! A share of each quota while the store is gone.
 
-use std::sync::Arc;
-
-use tidegate::decision::{Source, Verdict};
-use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, SECOND, allowed, ask, charge, quota, refunds, rule, take_from, take_of};
+use super::*;
 
 /// A fallback whose own time stands still.
 fn fallback(flaky: &FlakyStore, share: Share) -> (Resilient<FlakyStore>, ManualClock) {

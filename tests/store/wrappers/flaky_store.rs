@@ -1,14 +1,8 @@
 //! A store that fails in every way that a store may, and counts what it is asked.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use tidegate::decision::Receipt;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Decision, MemoryStore, Store, StoreError, Take};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+
+use crate::prelude::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {

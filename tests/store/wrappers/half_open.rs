@@ -1,18 +1,12 @@
 //! One request finds out whether the store works again, and nothing it does leaves the breaker
 //! stuck.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use futures_util::future::poll_immediate;
-use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Resilient, Store};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use super::breaker::open;
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, refunds, take};
+use super::*;
 
 /// A breaker whose next request is the one that finds out.
 async fn half_open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {

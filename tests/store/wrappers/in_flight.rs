@@ -1,14 +1,7 @@
 //! A bound on what is under way.
 
-use std::time::Duration;
-
-use futures_util::future::{join_all, poll_immediate};
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
-use tidegate::{MemoryStore, Resilient, Store};
-
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_much_is_shed_at_once() {

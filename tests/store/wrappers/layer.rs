@@ -1,26 +1,18 @@
 //! What becomes of requests: each rule's policy, and the error callbacks.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use kit::{app, http};
 use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
-use tidegate::decision::Source;
 use tidegate::key::KeyError;
-use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{
-    ErrorCallbackChain, FailOpen, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer, Recovery,
-    Resilient, Store, StoreError,
-};
+use tidegate::{ErrorCallbackChain, FailOpen, Failed, Limits, PeerIp, RateLimitLayer, Recovery};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, SECOND, quota, rule};
-use kit::{app, http};
+use super::*;
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {

@@ -14,15 +14,9 @@ mod outage;
 mod resilient;
 mod timeout;
 
-use std::sync::Arc;
-use std::time::Duration;
+use kit::quota;
 
-use kit::{SECOND, quota};
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
-
-use crate::{allowed, ask};
+use crate::prelude::*;
 use flaky_store::FlakyStore;
 
 const MILLISECOND: Duration = Duration::from_millis(1);

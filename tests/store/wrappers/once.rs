@@ -1,15 +1,8 @@
 //! Each wrapper asks the store inside exactly once for each question, and again only for the next.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use tidegate::store::StoreErrorKind as Kind;
 
-use tidegate::decision::Receipt;
-use tidegate::rule::Share;
-use tidegate::store::{StoreErrorKind as Kind, StoreFuture};
-use tidegate::{Resilient, Store, StoreError};
-
-use super::{SECOND, take};
-use kit::stub::Stub;
+use super::*;
 
 /// How the store inside answers.
 #[derive(Debug, Clone, Copy)]

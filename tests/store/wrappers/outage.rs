@@ -1,16 +1,8 @@
 //! Real servers that hang, die, take no writes and come back.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kit::{PATIENT, Redis, run};
-use tidegate::decision::Source;
-use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Decision, RedisStore, Resilient, Store, StoreError};
-use tokio::time::sleep;
 
-use super::{MILLISECOND, SECOND, ask, refunds, take, take_from};
+use super::*;
 
 async fn store(server: &Redis, timeout: Duration) -> Arc<dyn Store> {
     let store = RedisStore::connect(&server.url).await;

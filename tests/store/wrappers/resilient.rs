@@ -1,16 +1,10 @@
 //! All of them together.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use tidegate::decision::Source;
-use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{MemoryStore, Resilient, Store};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, refunds, take};
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_defaults() {

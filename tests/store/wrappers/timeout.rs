@@ -1,17 +1,9 @@
 //! One bound around everything.
 
-use std::time::Duration;
-
-use kit::Redis;
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
-use tidegate::{MemoryStore, Resilient, Store};
 use tokio::time::Instant;
 
 use super::flaky_store::Mode;
-use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, take};
-use kit::millis;
-use kit::store_on;
+use super::*;
 
 const BOUND: Duration = millis(20);
 

@@ -1,7 +1,5 @@
 //! The cache around a real server that is far away, is asked by others, and dies.
 
-use tokio::runtime::Runtime;
-
 use crate::prelude::*;
 
 const AGE: Duration = Duration::from_millis(100);
@@ -183,7 +181,7 @@ async fn many_caches_admit_the_quota() {
                     allowed
                 })
             });
-            joined(tasks).await.concat()
+            done(tasks).await.concat()
         }
     });
     let allowed = join_all(processes).await.concat();
@@ -215,7 +213,7 @@ async fn a_flood_changes_nothing() {
     }
     assert!(shortest < millis(1_200), "{shortest:?}");
     sleep(WINDOW.saturating_sub(allowed.elapsed()) + 3 * WINDOW).await;
-    let keys = keys_of(&server);
+    let keys = server.names();
     let is_gone = !keys.iter().any(|name| name.contains("flood"));
     assert!(is_gone, "law 4: {keys:?}");
 }

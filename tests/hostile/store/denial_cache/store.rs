@@ -1,9 +1,6 @@
 //! The cache alone, around stores in memory: paused time, odd stores, callers that leave.
 
-use std::sync::atomic::AtomicUsize;
-
 use allocation_counter::measure;
-use futures_util::FutureExt;
 use tidegate::decision::QuotaState;
 use tokio::time::advance;
 
@@ -121,7 +118,7 @@ async fn nobody_hears_of_another_key() {
             cached
         })
     });
-    let cached: u64 = joined(tasks).await.iter().sum();
+    let cached: u64 = done(tasks).await.iter().sum();
     assert!(cached > 1_000, "{cached}");
 }
 
@@ -328,7 +325,7 @@ async fn answers_from_before_a_refund() {
                 true => assert!(reset(&store, &take).await),
                 false => assert_eq!(refund(&store, &take, &receipt).await, 1),
             }
-            let before = joined(early).await;
+            let before = done(early).await;
             let mut allowed = before.iter().filter(|answer| is_allowed(answer)).count();
             inner.set_ways(0, 0);
             allowed += usize::from(decide(&store, &take).await.is_allowed());
@@ -383,7 +380,7 @@ async fn ten_thousand_tasks_of_one_key() {
             }
         })
     });
-    joined(tasks).await;
+    done(tasks).await;
     let asked = inner.asked() - asked;
     assert!(asked <= 20, "{asked} questions in 1.3 s");
 }

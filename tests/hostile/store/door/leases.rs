@@ -1,8 +1,7 @@
 //! A rule's lease through the whole door: never beyond max, never more than one's own, and nothing
 //! is lost when parts are made anew.
 
-use super::{check, units, until_leased, use_up};
-use crate::prelude::*;
+use super::*;
 
 const LEASE: Duration = millis(60);
 /// Longer than leases hold units.
@@ -60,7 +59,7 @@ async fn a_line_that_is_cut_and_comes_back() {
     let (mut by_store, mut all, mut by_lease) = (Vec::new(), Vec::new(), 0);
     for process in processes {
         let mut by_fallback = Vec::new();
-        for (at, decision) in joined(process).await.into_iter().flatten() {
+        for (at, decision) in done(process).await.into_iter().flatten() {
             if !decision.is_allowed() {
                 continue;
             }

@@ -9,3 +9,4 @@ mod settings;
 
 use super::unit_leases::fleet::check;
 use super::unit_leases::{units, until_leased, use_up};
+use crate::prelude::*;

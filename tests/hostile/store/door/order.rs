@@ -1,11 +1,9 @@
 //! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
 //! that are asked for without a wait.
 
-use kit::app;
 use kit::http::status;
 
-use super::until_leased;
-use crate::prelude::*;
+use super::*;
 
 const LEASE: Duration = millis(60);
 

@@ -1,10 +1,8 @@
 //! Stores that panic within a door: the caller pays, and nobody else (law 13).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 
-use super::until_leased;
-use crate::prelude::*;
+use super::*;
 
 /// What becomes of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

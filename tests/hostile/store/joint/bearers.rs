@@ -1,7 +1,6 @@
 //! Keys that a client makes up: a request that its address denies leaves nothing behind.
 
-use super::{left, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 const BEARERS: usize = 25_000;
 
@@ -15,7 +14,7 @@ async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
             let first = store.take(&tuple(&rule, user, "address")).await;
             assert!(first.expect("a decision").is_allowed());
         }
-        let before = keys_of(&server);
+        let before = server.names();
         let names: Vec<_> = (0..BEARERS).map(|at| format!("bearer-{at}")).collect();
         for names in names.chunks(1_000) {
             let takes = names.iter().map(|name| tuple(&rule, name, "address"));
@@ -27,7 +26,7 @@ async fn bearers_that_an_address_denies_leave_no_key_on_redis() {
                 assert_eq!(denies, [&"address"], "{algorithm:?}");
             }
         }
-        assert_eq!(keys_of(&server), before, "{algorithm:?}");
+        assert_eq!(server.names(), before, "{algorithm:?}");
         // GCRA drains as time passes; the others have lost exactly two.
         let left = left(&store, &tuple(&rule, "bearer-7", "other")).await;
         assert_eq!(left[..2], [5, 2], "{algorithm:?}");
@@ -81,7 +80,7 @@ async fn denied_by_everyone_users_keep_their_quota() {
             }
         }
     }
-    let number = keys_of(&server).len();
+    let number = server.names().len();
     // Those of the helper's first take, and three of each algorithm.
-    assert!(number <= 1 + 3 * 4, "{:?}", keys_of(&server));
+    assert!(number <= 1 + 3 * 4, "{:?}", server.names());
 }

@@ -1,8 +1,7 @@
 //! Many tuples that share counts, in the same flights: the answers are those of asking one after
 //! another, and whatever happens on the way, all subjects are charged alike.
 
-use super::{MINUTE, costing, joint, left, named, quota, subject, take, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 fn shown(decision: &Decision) -> String {
     let states = decision.quotas().iter();
@@ -130,7 +129,7 @@ async fn aborted_callers_are_charged_in_all_subjects_or_in_none() {
                 u64::from(decision.is_some())
             })
         });
-        let admitted: u64 = joined(tasks).await.iter().sum();
+        let admitted: u64 = done(tasks).await.iter().sum();
         sleep(millis(200)).await;
         let [user, address, everyone] = charged(&patient, &rule).await;
         assert_eq!([user, address], [everyone; 2], "{algorithm:?}");
@@ -199,7 +198,7 @@ async fn two_processes_share_each_subject() {
                 allowed
             })
         });
-        let allowed = joined(tasks).await.concat();
+        let allowed = done(tasks).await.concat();
         assert_eq!(allowed.len(), 300, "{algorithm:?}");
         let ways = [("user", USERS, 30, 0), ("address", ADDRESSES, 70, 1)];
         for (name, number, max, place) in ways {

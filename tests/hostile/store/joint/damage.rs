@@ -1,10 +1,7 @@
 //! Law 10 over several counts: what is damaged under one of them heals or is a typed error, and in
 //! an error nothing is charged. Law 4: every key expires.
 
-use kit::check_expiries;
-
-use super::{costing, left, named, subject, tuple};
-use crate::prelude::*;
+use super::*;
 
 #[tokio::test]
 async fn damaged_values_under_one_count() {
@@ -34,10 +31,10 @@ async fn damaged_values_under_one_count() {
                 };
                 run(&server, &write);
                 let story = format!("{algorithm:?}, {write}");
-                let before = keys_of(&server);
+                let before = server.names();
                 let answer = store.take(&take).await;
                 if answer.is_err() {
-                    assert_eq!(keys_of(&server), before, "{story}");
+                    assert_eq!(server.names(), before, "{story}");
                 }
                 let charged = u64::from(answer.as_ref().is_ok_and(|it| it.is_allowed()));
                 // The others have been charged, or not, all alike.

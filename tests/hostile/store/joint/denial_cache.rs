@@ -1,8 +1,7 @@
 //! The cache of denials knows whole tuples: a denial of one never answers another, and what frees a
 //! shared count ends the denials of all that share it.
 
-use super::{joint, left, subject, take, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 async fn stores(server: &Redis) -> [Arc<dyn Store>; 2] {
     let redis = Resilient::bare(connect(&server.url, PATIENT).await);
@@ -171,7 +170,7 @@ async fn refunds_amid_a_flood_of_denials() {
                     }
                 })
             });
-            joined(tasks).await;
+            done(tasks).await;
             for user in 0..3 {
                 let take = tuple(&rule, &format!("u{user}"), "x");
                 let decision = decide(&store, &take).await;

@@ -3,13 +3,11 @@
 
 use tidegate::rule::RuleError;
 
-use super::{costing, left, named, quota, subject, take, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 #[tokio::test]
 async fn costs_of_nothing_and_of_too_much() {
-    let stores = Stores::start().await;
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let user = subject("user", 10).limit(costing(3, 1));
         let subjects = [user, subject("address", 20), subject("everyone", 5)];
         let take = tuple(&named(algorithm, subjects), "u", "a");
@@ -39,8 +37,7 @@ async fn costs_of_nothing_and_of_too_much() {
 
 #[tokio::test]
 async fn a_cost_of_its_own_above_max_is_never() {
-    let stores = Stores::start().await;
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let rule = named(
             algorithm,
             [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
@@ -57,8 +54,7 @@ async fn a_cost_of_its_own_above_max_is_never() {
 
 #[tokio::test]
 async fn a_max_of_nothing_denies_all() {
-    let stores = Stores::start().await;
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
         for user in ["u", "v"] {
             let take = tuple(&rule, user, "a");

@@ -3,8 +3,7 @@
 
 use tidegate::rule::OnError;
 
-use super::{left, named, quota, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 async fn gone(processes: u32) -> Arc<dyn Store> {
     let (mut server, store) = near().await;

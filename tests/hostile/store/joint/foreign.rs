@@ -1,7 +1,6 @@
 //! A key of one subject that holds another type: the requests that name it fail, and only they.
 
-use super::{left, three, tuple};
-use crate::prelude::*;
+use super::*;
 
 /// What writes a foreign value, for each type that the algorithm does not use.
 fn foreign(algorithm: Algorithm, name: &str) -> Vec<String> {
@@ -39,7 +38,7 @@ async fn a_foreign_value_fails_its_own_requests_only() {
             for command in foreign(algorithm, &name) {
                 run(&server, "FLUSHDB");
                 run(&server, &command);
-                let before = keys_of(&server);
+                let before = server.names();
                 let fine = |at| tuple(&rule, &format!("u{at}"), "fine-address");
                 let takes = (0..60).flat_map(|at| {
                     let bad = (at % 7 == 3).then(|| (bad.clone(), true));
@@ -57,7 +56,7 @@ async fn a_foreign_value_fails_its_own_requests_only() {
                     }
                 }
                 if place == 2 {
-                    assert_eq!(keys_of(&server), before, "{algorithm:?}, {command}");
+                    assert_eq!(server.names(), before, "{algorithm:?}, {command}");
                     continue;
                 }
                 let left = left(&store, &fine(5)).await;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{costing, joint, quota, subject};
-use crate::prelude::*;
+use super::*;
 
 const PATHS: [&str; 10] = [
     "a", "a:b", "{a}", "a}", "a}:b", "a~1", "~", "a b", "ü:b", "{a}:b",

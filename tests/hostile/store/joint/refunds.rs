@@ -1,12 +1,10 @@
 //! Refunds and settlements over several counts, in all stores and under all algorithms.
 
-use super::{costing, left, named, quota, subject, take, tuple};
-use crate::prelude::*;
+use super::*;
 
 /// Asks with takes of tokens and requests of a user, tokens of an address, requests of everyone.
 async fn each(test: impl AsyncFn(&Clocked, &str, Take)) {
-    let stores = Stores::start().await;
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let subjects = [
             subject("user", 1_000).limit(costing(10, 1)),
             subject("address", 2_000),
@@ -117,8 +115,7 @@ async fn windows_of_different_lengths() {
 /// What is given back through one tuple is free for others that share the count.
 #[tokio::test]
 async fn a_refund_through_one_tuple_frees_another() {
-    let stores = Stores::start().await;
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let subjects = [subject("user", 5), subject("address", 2)];
         let rule = named(algorithm, subjects);
         let of = |user: &str| super::take(&rule, &[("user", user), ("address", "x")]);

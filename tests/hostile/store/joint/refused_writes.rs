@@ -1,13 +1,6 @@
 //! A server or a store that has no room for a second count: nothing is charged in the first.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Store};
-
-use super::{left, take, three, tuple};
-use kit::{PATIENT, connect, run};
+use super::*;
 
 /// The user of the connection may not touch the keys of one subject.
 #[tokio::test]

@@ -1,8 +1,7 @@
 //! Law 3 over several counts: a denied take is allowed when its retry-after is over, and denied one
 //! microsecond earlier.
 
-use super::{costing, joint, quota, take};
-use crate::prelude::*;
+use super::*;
 
 /// Of some subjects, at a cost.
 fn random_take(random: &mut Random, rule: &std::sync::Arc<tidegate::Rule>) -> Take {

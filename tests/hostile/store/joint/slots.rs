@@ -1,8 +1,7 @@
 //! In a cluster all keys that a take and its refund touch lie in one slot, whatever the names of the
 //! service, the rule, the subject and the key contain.
 
-use super::{costing, joint, quota};
-use crate::prelude::*;
+use super::*;
 
 /// What a cluster hashes of a key.
 fn tag(name: &str) -> &str {
@@ -42,7 +41,7 @@ async fn all_keys_of_a_take_share_a_slot() {
                     let receipt = receipt_of(&store, &take).await;
                     let some = take.clone().with_cost(2);
                     refund(&store, &some, &receipt).await;
-                    let keys = keys_of(&server);
+                    let keys = server.names();
                     let tags: Vec<_> = keys.iter().map(|name| tag(name)).collect();
                     let are_alike = tags.iter().all(|it| *it == tags[0]);
                     assert!(are_alike, "{prefix}, {path}, {key}: {keys:?}");

@@ -1,10 +1,7 @@
 //! Threads that ask one memory store about tuples in all orders: no deadlock, and no count that
 //! disagrees with what was admitted.
 
-use futures_util::FutureExt;
-
-use super::{joint, left, quota};
-use crate::prelude::*;
+use super::*;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const HOUR: u64 = 3_600_000;

@@ -1,7 +1,5 @@
 //! Lone takes that a cluster redirects, and whose callers have left or do not poll by then.
 
-use kit::cluster::{Cluster, Plan};
-
 use super::*;
 
 async fn connect(cluster: &Cluster) -> RedisStore {

@@ -12,16 +12,16 @@ use super::*;
 fn several_stores_and_runtimes() {
     const MAX: u64 = 700;
     let server = Redis::start();
-    let main = of_one_thread();
+    let main = still_runtime();
     for algorithm in Algorithm::ALL {
         // So long that a unit of GCRA takes a day to come back.
         let rule = by(algorithm, "exact", MAX, 24 * HOUR * MAX as u32);
-        let home = of_a_worker();
+        let home = runtime();
         let shared = home.block_on(connect(&server.url, PATIENT));
         let callers = (0..6).map(|at| {
             let (url, rule, shared) = (server.url.clone(), Arc::clone(&rule), shared.clone());
             std::thread::spawn(move || {
-                of_one_thread().block_on(async {
+                still_runtime().block_on(async {
                     let store = match at % 2 {
                         0 => shared,
                         _ => connect(&url, PATIENT).await,
@@ -73,7 +73,7 @@ async fn short_windows() {
             allowed
         })
     });
-    let allowed = joined(callers).await.concat();
+    let allowed = done(callers).await.concat();
     assert!(allowed.len() > 100, "{}", allowed.len());
     check_windows(&allowed, 40, WINDOW);
 }
@@ -114,7 +114,7 @@ async fn alone_and_in_a_crowd() {
             told
         })
     });
-    let mut told = joined(tasks).await.concat();
+    let mut told = done(tasks).await.concat();
     told.sort_unstable();
     let each: Vec<_> = (1..=told.len() as u64).collect();
     assert_eq!(told, each, "each unit of the hot key is told once");
@@ -151,7 +151,7 @@ async fn many_that_are_awaited_together() {
 #[test]
 fn tens_of_thousands_that_leave() {
     const ROUNDS: u64 = 10_000;
-    let runtime = of_one_thread();
+    let runtime = still_runtime();
     let (_server, proxy, store) = runtime.block_on(far(millis(2)));
     let mut bystander = Bystander::new("bystander");
     let steady = runtime.block_on(Steady::watch(&proxy));

@@ -2,7 +2,6 @@
 //! is polled when, and in whatever way each of them travels.
 
 use std::pin::pin;
-use std::sync::Mutex;
 
 use super::*;
 
@@ -138,7 +137,7 @@ async fn asked_from_several_threads() {
             told
         })
     });
-    let told = joined(tasks).await.concat();
+    let told = done(tasks).await.concat();
     let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
     let first = told.iter().find(|(place, spent)| place != spent);
     assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());

@@ -20,7 +20,7 @@ fn far_from(home: &Runtime, round_trip: u64) -> (Redis, Proxy, RedisStore) {
 #[test]
 fn a_guest_ends_with_a_take_under_way() {
     const ROUNDS: u64 = 40;
-    let home = of_a_worker();
+    let home = runtime();
     let (_server, proxy, store) = far_from(&home, 6);
     let steady = home.block_on(Steady::watch(&proxy));
     let guests = take(&rule("guest", MAX, HOUR), "x");
@@ -28,9 +28,9 @@ fn a_guest_ends_with_a_take_under_way() {
     for round in 0..ROUNDS {
         let (is_driven, patience) = (round % 2 == 0, Duration::from_micros(round * 200));
         let guest = if is_driven {
-            of_a_worker()
+            runtime()
         } else {
-            of_one_thread()
+            still_runtime()
         };
         let asked = ask(&guest, &store, &guests);
         if is_driven {
@@ -52,12 +52,12 @@ fn a_guest_ends_with_a_take_under_way() {
 /// others go on, and it finds its answer when it looks again.
 #[test]
 fn a_guest_that_is_not_driven() {
-    let home = of_a_worker();
+    let home = runtime();
     let (_server, proxy, store) = far_from(&home, 4);
     let steady = home.block_on(Steady::watch(&proxy));
     let mine = take(&rule("guest", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
-    let guest = of_one_thread();
+    let guest = still_runtime();
     for round in 1..=15 {
         let mut pending = ask(&guest, &store, &mine);
         guest.block_on(async { poll_and_keep(&mut pending) });
@@ -73,10 +73,10 @@ fn a_guest_that_is_not_driven() {
 /// A future is polled in one runtime and awaited in another, while the first one is still there.
 #[test]
 fn a_future_that_changes_its_runtime() {
-    let home = of_a_worker();
+    let home = runtime();
     let (_server, _proxy, store) = far_from(&home, 4);
     let mine = take(&rule("moves", MAX, HOUR), "x");
-    let guests = [of_one_thread(), of_a_worker(), of_one_thread()];
+    let guests = [still_runtime(), runtime(), still_runtime()];
     for round in 0..30 {
         let mut pending = ask(&home, &store, &mine);
         for guest in &guests[..round % 3] {
@@ -97,13 +97,13 @@ fn a_future_that_changes_its_runtime() {
 /// an answer, an error, or what tokio's timers do in such a case; whoever asks after that is fine.
 #[test]
 fn a_future_that_outlives_its_runtime() {
-    let home = of_a_worker();
+    let home = runtime();
     let (_server, _proxy, store) = far_from(&home, 4);
     let mine = take(&rule("outlives", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     let (mut answers, mut panics) = (0, 0);
     for round in 0..4 {
-        let guest = of_one_thread();
+        let guest = still_runtime();
         let mut pending = ask(&guest, &store, &mine);
         guest.block_on(async { poll_and_keep(&mut pending) });
         drop(guest);
@@ -128,7 +128,7 @@ fn a_future_that_outlives_its_runtime() {
 /// is well once it is driven again.
 #[test]
 fn a_home_that_is_not_driven() {
-    let (home, guest, server) = (of_one_thread(), of_a_worker(), Redis::start());
+    let (home, guest, server) = (still_runtime(), runtime(), Redis::start());
     let store = home.block_on(connect(&server.url, millis(300)));
     let mut bystander = Bystander::new("bystander");
     for _ in 0..3 {
@@ -146,7 +146,7 @@ fn a_home_that_is_not_driven() {
 #[test]
 fn the_home_ends_with_a_take_under_way() {
     for wait in [0, 3, 12] {
-        let (home, network, guest) = (of_a_worker(), of_a_worker(), of_a_worker());
+        let (home, network, guest) = (runtime(), runtime(), runtime());
         let server = Redis::start();
         let proxy = network.block_on(behind(&server, millis(8)));
         let store = home.block_on(connect(&proxy.url, PATIENT));

@@ -1,6 +1,5 @@
 //! Futures of lone takes that go from task to task, and wakers that do what wakers may do.
 
-use std::sync::Mutex;
 use std::task::Wake;
 
 use tokio::runtime::Handle;

@@ -1,7 +1,6 @@
 //! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
 //! outs around the store.
 
-use kit::app;
 use kit::http::status;
 use tidegate::metrics::DecisionOutcome;
 

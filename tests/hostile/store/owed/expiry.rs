@@ -1,14 +1,11 @@
 //! Law 4: every key expires, also one that owes, and not before all of it has left.
 
-use kit::check_expiries;
-
-use super::{rule, take};
-use crate::prelude::*;
+use super::*;
 
 /// How long the keys of a server live.
 fn life(server: &Redis) -> Vec<Duration> {
-    let lives = keys_of(server).into_iter();
-    let lives = lives.map(|name| life_of(server, &name));
+    let lives = server.names().into_iter();
+    let lives = lives.map(|name| server.life(&name));
     // It may have expired meanwhile.
     let lives = lives.filter_map(|left| {
         assert_ne!(left, -1, "law 4: it stays for ever");

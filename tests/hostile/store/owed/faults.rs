@@ -3,8 +3,7 @@
 
 use futures_util::future::join;
 
-use super::{rule, take, used};
-use crate::prelude::*;
+use super::*;
 
 async fn redis(url: &str, timeout: Duration) -> Arc<dyn Store> {
     Arc::new(connect(url, timeout).await)
@@ -68,7 +67,7 @@ async fn a_key_of_another_type() {
     for algorithm in Algorithm::ALL {
         let rule = rule(algorithm, "type", &[(10, HOUR)], 100);
         let broken = charge(&store, &take(&rule, "broken", 1)).await;
-        let names = keys_of(&server);
+        let names = server.names();
         let good = charge(&store, &take(&rule, "good", 1)).await;
         for name in &names {
             run(&server, &format!("DEL {name}"));
@@ -105,7 +104,7 @@ async fn a_damaged_value() {
             let rule = rule(algorithm, "damage", &[(10, HOUR)], 100);
             let one = charge(&store, &take(&rule, "x", 1)).await;
             let mut connection = server.connection();
-            let names = keys_of(&server);
+            let names = server.names();
             if names.iter().all(|name| type_of(&server, name) == "string") {
                 for name in &names {
                     let mut set = redis::cmd("SET");

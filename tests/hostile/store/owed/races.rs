@@ -2,8 +2,7 @@
 
 use futures_util::future::join;
 
-use super::{rule, take, used};
-use crate::prelude::*;
+use super::*;
 
 /// Plain and in wrappers, behind a line of a few milliseconds, and in memory.
 async fn stores(url: &str) -> Vec<(&'static str, Arc<dyn Store>)> {
@@ -96,7 +95,7 @@ async fn a_thousand_of_one_key() {
                     counted
                 })
             });
-            let counted: u64 = joined(tasks).await.iter().sum();
+            let counted: u64 = kit::done(tasks).await.iter().sum();
             let case = format!("{name} {algorithm:?}");
             assert_eq!(used(&store, &rule, "x").await, counted, "{case}");
             assert!(counted <= 7_000, "{case}: {counted}");

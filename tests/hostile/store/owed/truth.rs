@@ -1,7 +1,6 @@
 //! Retry-after is true after a settlement, to the microsecond, and all stores charge alike.
 
-use super::{rule, take};
-use crate::prelude::*;
+use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
@@ -80,8 +79,7 @@ async fn takes_are_denied_until_the_microsecond() {
 /// Reset-after is true, too: then all is there again, and not a microsecond earlier.
 #[tokio::test]
 async fn all_is_there_again_when_it_was_said() {
-    let stores = Stores::start().await;
-    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (_, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         for beyond in [3, 14, 400] {
             let case = format!("{} {algorithm:?} {beyond}", clocked.name);
             let rule = rule(algorithm, "again", &[(10, SECOND)], 200);
@@ -281,8 +279,7 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
 /// Whatever became of the reservation, what was used beyond is charged, as much as of any other.
 #[tokio::test]
 async fn whatever_became_of_the_reservation() {
-    let stores = Stores::start().await;
-    for (_, clocked, algorithm) in cases(&stores, COUNTING) {
+    for (_, clocked, algorithm) in cases(&Stores::start().await, COUNTING) {
         for fate in ["counts", "expired", "reset", "long gone"] {
             let case = format!("{} {algorithm:?} {fate}", clocked.name);
             let rule = rule(algorithm, "fate", &[(10, SECOND)], None);
@@ -312,8 +309,7 @@ async fn whatever_became_of_the_reservation() {
 /// Refunded first, it is not settled; settled first, it is not refunded; clones are one charge.
 #[tokio::test]
 async fn whatever_comes_first_counts() {
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, COUNTING) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, COUNTING) {
         let rule = rule(algorithm, "first", &[(10, HOUR)], None);
         let one = take(&rule, "x", 4);
         let charge = clocked.charge(&one).await;
@@ -341,8 +337,7 @@ async fn whatever_comes_first_counts() {
 /// Refunds beside a debt give back their own units, and what is told afterwards is true.
 #[tokio::test]
 async fn refunds_beside_a_debt() {
-    let stores = Stores::start().await;
-    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (_, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let case = format!("{} {algorithm:?} {order:?}", clocked.name);
             let rule = rule(algorithm, "beside", &[(10, Duration::from_secs(100))], 40);

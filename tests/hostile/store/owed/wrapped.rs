@@ -1,11 +1,6 @@
 //! Wrappers pass a settlement on, to whom it concerns, and forget what it makes untrue.
 
-use std::sync::Mutex;
-
-use kit::quota;
-
-use super::{far_away, rule, take, used};
-use crate::prelude::*;
+use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -97,7 +92,7 @@ async fn denials_that_race_with_a_settlement() {
         let asked: Vec<_> = asked.collect();
         sleep(millis(round % 8)).await;
         assert_eq!(settle(&charge, 210).await.charged, 200);
-        assert!(!joined(asked).await.contains(&true), "round {round}");
+        assert!(!done(asked).await.contains(&true), "round {round}");
         let truth = decide(&plain, &one).await.retry_after().expect("it owes");
         let told = decide(&cached, &one).await.retry_after().expect("it owes");
         let is_true = told + Duration::from_secs(5) > truth;
@@ -228,7 +223,7 @@ async fn leases_hand_out_what_was_charged() {
             sleep(millis(round * 3)).await;
             let settled = settle(&charge, 5_000).await;
             let case = format!("{algorithm:?} {round}: {settled:?}");
-            admitted += joined(others).await.iter().sum::<u64>();
+            admitted += done(others).await.iter().sum::<u64>();
             assert_eq!(settled.charged + settled.forgiven, 4_999, "{case}");
             // Leases that are under way come back by their own time.
             sleep(millis(150)).await;
@@ -270,7 +265,7 @@ async fn settlements_among_leases() {
                 (units, by_lease)
             })
         });
-        let of_tasks = joined(tasks).await;
+        let of_tasks = done(tasks).await;
         let units: u64 = of_tasks.iter().map(|task| task.0).sum();
         let by_lease: u64 = of_tasks.iter().map(|task| task.1).sum();
         sleep(millis(200)).await;
@@ -444,8 +439,7 @@ async fn a_store_that_cannot() {
 #[tokio::test]
 async fn each_count_is_charged_what_fits() {
     const MICRO: Duration = Duration::from_micros(1);
-    let stores = Stores::start().await;
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let minute = |max| Policy::from(quota(max, MINUTE));
         let user = Subject::new("user", Everyone).limit(minute(10));
         let subjects = [

@@ -1,8 +1,7 @@
 //! Refunds and resets of leased units (law 15): once, only what still counts, by whomever; and what
 //! becomes of a lease when its rule changes.
 
-use super::{units, until_leased};
-use crate::prelude::*;
+use super::*;
 
 const LEASE: Duration = millis(60);
 const MAX: u64 = 10_000;

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use allocation_counter::measure;
 use tidegate::decision::QuotaState;
 
-use super::{by_lease, units, until_leased};
-use crate::prelude::*;
+use super::*;
 
 const LEASE: Duration = millis(40);
 
@@ -171,7 +170,7 @@ async fn ten_thousand_tasks() {
             allowed
         })
     });
-    let mut allowed: u64 = joined(tasks).await.iter().sum();
+    let mut allowed: u64 = done(tasks).await.iter().sum();
     assert!(allowed <= 15_000, "law 1: {allowed}");
     // What leases hold comes back when they end.
     for _ in 0..15 {
@@ -198,7 +197,7 @@ fn generous() -> Stub {
 /// A hundred thousand keys, each once: one question each, nothing taken ahead, bounded memory.
 #[test]
 fn keys_that_are_asked_for_once() {
-    let runtime = of_one_thread();
+    let runtime = still_runtime();
     let store = Resilient::bare(generous());
     let shared = leased(Algorithm::SlidingLog, "once", 1_000_000, HOUR, millis(50));
     let ask = |keys: std::ops::Range<u32>, times: u32| {

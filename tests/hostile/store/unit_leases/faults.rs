@@ -1,7 +1,6 @@
 //! Leases of units of a real server that is killed, stopped, far away, or loses replies.
 
-use super::{units, until_leased};
-use crate::prelude::*;
+use super::*;
 
 /// What a busy machine takes to wake up.
 const SLACK: Duration = Duration::from_millis(400);
@@ -100,9 +99,9 @@ async fn nothing_stays() {
     const WINDOW: Duration = Duration::from_secs(2);
     let (server, raw) = near().await;
     let expiries = || -> Vec<i64> {
-        let names = keys_of(&server).into_iter();
+        let names = server.names().into_iter();
         let names = names.filter(|name| name.contains("stays"));
-        names.map(|name| life_of(&server, &name)).collect()
+        names.map(|name| server.life(&name)).collect()
     };
     let of = |algorithm: Algorithm| {
         let path = format!("stays-{}", algorithm.name());
@@ -236,7 +235,7 @@ pub(super) async fn work(
             allowed
         })
     });
-    joined(tasks).await.concat()
+    done(tasks).await.concat()
 }
 
 /// Law 1 while the server stands still now and then, for longer and shorter than a lease.
@@ -261,7 +260,7 @@ async fn the_server_stands_still_now_and_then() {
         sleep(millis(90)).await;
         pause += 17;
     }
-    let mut allowed = joined(processes).await.concat();
+    let mut allowed = done(processes).await.concat();
     shift.check();
     super::fleet::check(&mut allowed, MAX, WINDOW);
 }

@@ -3,8 +3,7 @@
 use kit::workers::{instructions, start_worker};
 
 use super::faults::{Shift, work};
-use super::{units, until_leased};
-use crate::prelude::*;
+use super::*;
 
 /// Whatever was asked for and answered within one window was used within it.
 pub(crate) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
@@ -52,7 +51,7 @@ impl Fleet {
             let (one, shift) = (take(rule, "x"), shift.clone());
             tokio::spawn(work(store, one, 8, millis(5), shift))
         });
-        let mut allowed = joined(processes).await.concat();
+        let mut allowed = done(processes).await.concat();
         shift.check();
         check(&mut allowed, self.max, self.window);
     }
@@ -150,7 +149,7 @@ async fn fixed_windows() {
         ends.push((before + reset_after, Instant::now() + reset_after));
         sleep(millis(40)).await;
     }
-    let allowed = joined(processes).await.concat();
+    let allowed = done(processes).await.concat();
     shift.check();
     // Each window certainly spans from its end's latest, less the window, to its end's earliest.
     for (earliest, latest) in ends {
@@ -238,7 +237,7 @@ async fn weights_to_the_last_unit() {
                 used
             }));
         }
-        let used: u64 = joined(processes).await.iter().sum();
+        let used: u64 = done(processes).await.iter().sum();
         assert_eq!(used, 5_000, "{algorithm:?}: law 1 and 14");
         assert_eq!(charged(&raw, &take(&rule, "x")).await, 5_000);
     }

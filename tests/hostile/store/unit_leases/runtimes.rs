@@ -1,9 +1,6 @@
 //! Leases and runtimes: none, one without timers, one that ends, several.
 
-use futures_util::FutureExt;
-
-use super::until_leased;
-use crate::prelude::*;
+use super::*;
 
 /// Outside of a runtime, takes are answered all the same, and the quota is kept.
 #[test]
@@ -52,10 +49,10 @@ fn a_runtime_ends_while_leases_are_held() {
         let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
         let store = Resilient::bare(inner);
         let one = leased_log("ends", MAX, HOUR, millis(80));
-        let home = of_a_worker();
+        let home = runtime();
         let mut used = 0;
         for round in 0..6_u64 {
-            let guest = of_a_worker();
+            let guest = runtime();
             let (mine, asked) = (store.clone(), one.clone());
             used += guest.block_on(async move {
                 let mut used = until_leased(&mine, &asked).await.len() as u64;
@@ -105,7 +102,7 @@ fn several_runtimes_at_once() {
     let threads = (0..4).map(|_| {
         let (store, one) = (store.clone(), one.clone());
         std::thread::spawn(move || {
-            of_one_thread().block_on(async {
+            still_runtime().block_on(async {
                 let tasks = (0..16).map(|_| async {
                     let (mut allowed, mut denied) = (0_u64, 0);
                     while denied < 40 {

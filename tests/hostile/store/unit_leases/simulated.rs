@@ -3,18 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use kit::random::Random;
-use tidegate::decision::{Receipt, Source};
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
-use tokio::time::{advance, timeout};
+use tokio::time::advance;
 
-use super::LEASED;
-use kit::distant::{Distant, Fate};
-use kit::{HOUR, millis};
+use super::*;
 
 #[derive(Debug, Clone, Copy)]
 struct Fleet {

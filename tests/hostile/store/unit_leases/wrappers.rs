@@ -3,8 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{by_lease, units, until_leased, use_up};
-use crate::prelude::*;
+use super::*;
 
 const LEASE: Duration = millis(60);
 

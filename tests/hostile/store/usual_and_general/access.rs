@@ -1,8 +1,7 @@
 //! Users who may not call one of the commands that the scripts of takes call: what was allowed is
 //! charged, nothing stays without its expiry, and all is well once the right is there.
 
-use super::{START, check_expiries, owned, rule, take};
-use crate::prelude::*;
+use super::*;
 
 /// Those of `docs/security.md` that a script calls.
 const COMMANDS: &str = "time get mget set del pexpire zadd zcard zcount zrange zrangebyscore zrem \
@@ -94,7 +93,7 @@ async fn all_is_well(store: &RedisStore, clock: &ManualClock, story: &str) {
 /// From the beginning, and after takes with all rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_one_command() {
-    joined([false, true].map(|is_lost_later| tokio::spawn(without_each(is_lost_later)))).await;
+    done([false, true].map(|is_lost_later| tokio::spawn(without_each(is_lost_later)))).await;
 }
 
 async fn without_each(is_lost_later: bool) {

@@ -4,8 +4,7 @@
 
 use redis::{Commands, Connection};
 
-use super::{START, names, owned, rule, take};
-use crate::prelude::*;
+use super::*;
 
 const MAX: u64 = 3;
 /// In milliseconds.
@@ -202,5 +201,5 @@ async fn each_place(algorithm: Algorithm) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_each_algorithm() {
-    joined(Algorithm::ALL.map(|algorithm| tokio::spawn(each_place(algorithm)))).await;
+    done(Algorithm::ALL.map(|algorithm| tokio::spawn(each_place(algorithm)))).await;
 }

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{START, names, owned, take};
-use crate::prelude::*;
+use super::*;
 
 const WINDOWS: [u64; 9] = [
     1,
@@ -74,7 +73,7 @@ async fn histories(algorithm: Algorithm) {
             let decision = decide(&store, &asked).await;
             let story = format!("{algorithm:?}, {history}, step {step}: {of:?}, {decision:?}");
             let [own, back] = names(&asked);
-            let (left, of_back) = (life_of(&server, &own), life_of(&server, &back));
+            let (left, of_back) = (server.life(&own), server.life(&back));
             // Nothing that counts is there, unless the test took so long that it went.
             let has_expired = began.elapsed() > Duration::from_millis(900);
             if let Some(receipt) = decision.receipt() {

@@ -1,8 +1,7 @@
 //! Calls of many keys, of which one is of another type, comes too late, or is evicted; and scripts
 //! that the server forgets meanwhile. Each key is charged what its callers were told.
 
-use super::{check_expiries, contents, names, owned, rule, take};
-use crate::prelude::*;
+use super::*;
 
 /// In milliseconds: nothing leaves it, and nothing drains.
 const MONTH: u64 = 30 * 86_400_000;

@@ -63,7 +63,7 @@ struct Content {
 
 fn contents(server: &Redis) -> Vec<Content> {
     let mut connection = server.connection();
-    let contents = keys_of(server).into_iter().map(|name| {
+    let contents = server.names().into_iter().map(|name| {
         let expires = redis::cmd("PEXPIRETIME").arg(&name).query(&mut connection);
         let dump = redis::cmd("DUMP").arg(&name).query(&mut connection);
         Content {
@@ -78,9 +78,9 @@ fn contents(server: &Redis) -> Vec<Content> {
 
 /// Law 4: each key of a limiter has an expiry, of so many milliseconds at most.
 fn check_expiries(server: &Redis, longest: i64, story: &str) {
-    let names = keys_of(server).into_iter();
+    let names = server.names().into_iter();
     for name in names.filter(|it| it.trim_start_matches('{').starts_with("CurrentLimiter:")) {
-        let left = life_of(server, &name);
+        let left = server.life(&name);
         let is_right = left == -2 || (0..=longest).contains(&left);
         assert!(is_right, "{story}: {name} lives for {left} of {longest} ms");
     }

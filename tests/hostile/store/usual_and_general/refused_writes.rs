@@ -1,14 +1,7 @@
 //! Servers that write nothing: whoever would have been charged is told so, all others are answered,
 //! and nothing is written, whether a key is usual or not and however often it is asked about.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Store};
-
-use super::{START, check_expiries, rule, take};
-use kit::{PATIENT, charged, connect, run};
+use super::*;
 
 const MINUTE: u64 = 60_000;
 

@@ -3,8 +3,7 @@
 
 use tidegate::algorithm::{AlgorithmConfig, Count};
 
-use super::{START, owned, quota, quotas, take};
-use crate::prelude::*;
+use super::*;
 
 /// A rule with a quota that counts for all: only two counters of earlier quotas are kept.
 fn bounded(algorithm: Algorithm) -> Arc<Rule> {

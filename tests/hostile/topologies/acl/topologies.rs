@@ -1,31 +1,19 @@
 //! The same in a cluster and behind a sentinel: what the lines need besides.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 
-use super::{PATIENCE, acl, all_takes, block, commands, line, refused, with_user};
+use super::*;
 
 /// What the user gets besides: the line that begins with this permission.
 fn addition(user: &str, permission: &str) -> Vec<String> {
     block(&format!("ACL SETUSER {user} {permission}"))
 }
 
-/// A line without one of its words.
-fn without(line: &[String], left_out: &str) -> Vec<String> {
-    let words = line.iter().filter(|word| *word != left_out);
-    words.cloned().collect()
-}
-
 /// One take of a path.
 async fn take(store: &RedisStore, path: &str) -> Result<bool, StoreError> {
-    let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
-    let take = Take::new(Arc::new(rule), Key::default());
+    let take = Take::new(rule(path, 1_000, HOUR), Key::default());
     Ok(store.take(&take).await?.is_allowed())
 }
 
@@ -49,7 +37,7 @@ async fn takes_in_a_cluster() {
     let all = all_takes(&url, &mut cluster.nodes[0].connection()).await;
     all.expect("the lines are enough");
     let store = RedisStore::connect(&url).await.expect("it may");
-    let store = store.timeout(PATIENCE);
+    let store = store.timeout(PATIENT);
     assert!(take(&store, "moving").await.expect("it may"));
     for node in &cluster.nodes {
         assert_eq!(refused(&mut node.connection()), BTreeSet::new());
@@ -59,7 +47,7 @@ async fn takes_in_a_cluster() {
         on_all(&line);
         on_all(&without(&besides, &format!("+{command}")));
         let outcome = match RedisStore::connect(&url).await {
-            Ok(store) => take(&store.timeout(PATIENCE), "moving").await,
+            Ok(store) => take(&store.timeout(PATIENT), "moving").await,
             Err(error) => Err(error),
         };
         let error = outcome.expect_err("nobody needs it");
@@ -89,7 +77,7 @@ async fn takes_behind_a_sentinel() {
     acl::<()>(&mut on_server, &["LOG", "RESET"]);
     let all = all_takes(&url, &mut on_server).await;
     all.expect("the lines are enough");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(millis(300)).await;
     assert_eq!(refused(&mut on_server), BTreeSet::new());
     assert_eq!(refused(&mut on_sentinel), BTreeSet::new());
 
@@ -98,10 +86,7 @@ async fn takes_behind_a_sentinel() {
         acl::<()>(&mut on_sentinel, &without(&of_sentinel, word));
         acl::<()>(&mut on_sentinel, &["LOG", "RESET"]);
         let _connected = RedisStore::connect(&url).await;
-        let began = Instant::now();
-        while !refused(&mut on_sentinel).contains(&word[1..]) {
-            assert!(began.elapsed() < PATIENCE, "nobody needs {word}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let what = format!("somebody needs {word}");
+        until_refused(&mut on_sentinel, &word[1..], PATIENT, &what).await;
     }
 }

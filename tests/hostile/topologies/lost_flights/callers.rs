@@ -1,21 +1,12 @@
 //! Callers of all kinds, each of whom recognises an answer that is another caller's.
 
-use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::proxy::Proxy;
+use kit::{rule, take};
 use redis::aio::MultiplexedConnection;
-use tidegate::limiter::{Rate, RateLimiter};
-use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
-
-use tidegate::{Decision, Redis, RedisStore, Rule, Store, Take};
+use tidegate::Decision;
+use tidegate::lock::{LockGuard, Owner};
 use tokio::sync::OnceCell;
 
-use super::TIMEOUT;
-use kit::{HOUR, PATIENT, handle, rule, take};
+use super::*;
 
 /// One kind of question. Callers of one kind have different numbers, and hear different answers.
 #[derive(Debug, Clone, Copy, PartialEq)]

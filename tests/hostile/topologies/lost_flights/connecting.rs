@@ -1,17 +1,8 @@
 //! Any one flight since the connection began, whatever it is for: introductions, scripts, the first
 //! questions.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::proxy::{Extra, FlightFault, Mode, Part, Proxy, Spot};
-use tidegate::Redis;
-use tokio::time::sleep;
-
-use super::callers::{Kind, Trouble, World};
-use super::{Load, Record};
-use kit::millis;
+use super::callers::{Kind, World};
+use super::*;
 
 /// Until everybody is answered: the first attempt to connect may take its whole time-out.
 const BOUND: Duration = Duration::from_secs(8);
@@ -51,8 +42,7 @@ async fn recovers(world: &World, load: Load, case: &str) {
     let trace = world.proxies[0].fault_trace();
     let case = format!("{case} with {} commands", trace.commands);
     println!("{case}: {took:?}, {} connections", world.accepted());
-    let is_wrong = |one: &&Record| matches!(one.trouble, Some(Trouble::Wrong(_)));
-    let wrong = records.iter().find(is_wrong);
+    let wrong = records.iter().find(|one| one.is_wrong());
     assert!(wrong.is_none(), "{case}: {wrong:?}");
     assert!(took < BOUND, "{case}: {took:?}");
 }
@@ -76,14 +66,9 @@ async fn a_second_link_that_is_broken() {
     any_flight_of_a_second_link(FlightFault::Add(Extra::EarlierReply, Spot::Before)).await;
 }
 
-#[tokio::test]
-async fn any_flight_is_lost() {
-    any_flight(FlightFault::Lose(Part::All)).await;
-}
-
-#[tokio::test]
-async fn half_of_any_flight_is_lost() {
-    any_flight(FlightFault::Lose(Part::FirstHalf)).await;
+tests! {
+    any_flight_is_lost: any_flight(FlightFault::Lose(Part::All));
+    half_of_any_flight_is_lost: any_flight(FlightFault::Lose(Part::FirstHalf));
 }
 
 #[tokio::test]
@@ -99,11 +84,7 @@ async fn connections_that_break_as_a_whole() {
     let server = Server::start();
     let world = Arc::new(World::new(&server, "world").await);
     let proxy = &world.proxies[0];
-    let delay = Mode::Delay {
-        calls: millis(1),
-        replies: millis(1),
-    };
-    proxy.all(delay);
+    proxy.delay(millis(1), millis(1));
     let load = Load::of_many(&world, &Kind::ALL, 2);
     load.all_answered(Instant::now()).await;
     for round in 0..12 {
@@ -112,8 +93,7 @@ async fn connections_that_break_as_a_whole() {
         load.all_answered(Instant::now()).await;
     }
     let records = load.end().await;
-    let is_wrong = |one: &&Record| matches!(one.trouble, Some(Trouble::Wrong(_)));
-    let wrong: Vec<_> = records.iter().filter(is_wrong).collect();
+    let wrong: Vec<_> = records.iter().filter(|one| one.is_wrong()).collect();
     let failed = records.iter().filter(|one| one.trouble.is_some()).count();
     println!("{failed} of {} failed", records.len());
     assert!(wrong.is_empty(), "{wrong:?}");

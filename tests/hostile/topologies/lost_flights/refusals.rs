@@ -1,17 +1,8 @@
 //! Errors of the server instead of answers: whoever is refused hears so, and nobody else loses an
 //! answer or the connection.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::proxy::{FlightFault, Part};
-use tokio::time::sleep;
-
-use super::callers::{Kind, Trouble, World};
-use super::{GROUPS, Load, Record, SLACK, TIMEOUT, all_at_once, in_groups, tests};
-use kit::stalls::{Lost, Stalls};
-use kit::{millis, run};
+use super::callers::{Kind, World};
+use super::*;
 
 const LOADING: &str = "-LOADING Redis is loading the dataset in memory";
 const NOPERM: &str = "-NOPERM User gate has no permissions to run the 'evalsha' command";
@@ -42,18 +33,15 @@ async fn limited(server: &Server, commands: &str) -> World {
 /// What went wrong that is not the machine's fault.
 fn unexcused<'a>(records: &'a [Record], stalls: &Stalls) -> Vec<&'a Record> {
     let unexcused = records.iter().filter(|one| {
-        let lost = Lost {
-            asked: one.asked,
-            answered: one.answered,
-            why: String::new(),
-        };
-        match one.trouble {
-            None => false,
-            Some(Trouble::Wrong(_)) => true,
-            Some(Trouble::Failed(_)) => !stalls.excuse(&lost, 2 * TIMEOUT),
-        }
+        one.is_wrong() || one.has_failed() && !stalls.excuse(&one.lost(), 2 * TIMEOUT)
     });
     unexcused.collect()
+}
+
+fn assert_all_answered(records: &[Record], stalls: &Stalls) {
+    let failed = unexcused(records, stalls);
+    let number = failed.len();
+    assert!(number == 0, "{number}: {:?}", &failed[..number.min(3)]);
 }
 
 /// Law 13: forbidden keys of all kinds, over and over, beside allowed ones on the same connection.
@@ -70,16 +58,8 @@ async fn forbidden_keys_beside_allowed_ones() {
     sleep(Duration::from_secs(2)).await;
     let (allowed, refused) = (allowed.end().await, refused.end().await);
     let connections = open.accepted() - accepted;
-    let failed = unexcused(&allowed, &stalls);
-    let number = failed.len();
-    assert!(
-        failed.is_empty(),
-        "{number}: {:?}",
-        &failed[..number.min(3)]
-    );
-    let heard = refused
-        .iter()
-        .filter(|one| !matches!(one.trouble, Some(Trouble::Failed(_))));
+    assert_all_answered(&allowed, &stalls);
+    let heard = refused.iter().filter(|one| !one.has_failed());
     let heard: Vec<_> = heard.take(3).collect();
     assert!(heard.is_empty(), "it is forbidden: {heard:?}");
     let is_right = connections == 0 || stalls.longest().is_some();
@@ -104,10 +84,9 @@ async fn forbidden_for_a_while(command: &str) -> Result<(), String> {
     load.all_answered(deadline).await;
     let connections = world.accepted() - accepted;
     let records = load.end().await;
-    let broken = unexcused(&records, &stalls)
-        .into_iter()
-        .filter(|one| matches!(one.trouble, Some(Trouble::Wrong(_))) || one.asked > deadline);
-    let broken: Vec<_> = broken.take(3).collect();
+    let mut broken = unexcused(&records, &stalls);
+    broken.retain(|one| one.is_wrong() || one.asked > deadline);
+    broken.truncate(3);
     let failed = records.iter().filter(|one| one.trouble.is_some()).count();
     println!("{command}: {failed} of {} failed", records.len());
     if !broken.is_empty() {
@@ -143,13 +122,7 @@ async fn scripts_that_are_forgotten() {
     }
     let connections = world.accepted() - accepted;
     let records = load.end().await;
-    let failed = unexcused(&records, &stalls);
-    let number = failed.len();
-    assert!(
-        failed.is_empty(),
-        "{number}: {:?}",
-        &failed[..number.min(3)]
-    );
+    assert_all_answered(&records, &stalls);
     let is_right = connections == 0 || stalls.longest().is_some();
     assert!(is_right, "{connections} connections");
 }

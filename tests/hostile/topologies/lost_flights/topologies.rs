@@ -1,19 +1,9 @@
 //! The same in a cluster and behind sentinels: there are more questions there that can be lost.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kit::cluster::{Cluster, Plan};
-use kit::proxy::{Extra, FlightFault, Part, Proxy, Spot};
-use kit::sentinels::{NAME, Sentinels};
-use tidegate::RedisStore;
-use tidegate::Store;
-use tokio::time::sleep;
+use kit::{MINUTE, eventually, rule, take, within};
 
 use super::callers::{Kind, World};
-use super::{ADDITIONS, LOSSES, Load, TIMEOUT, attack, check};
-use kit::stalls::Stalls;
-use kit::{HOUR, is_allowed, millis, rule, take};
+use super::*;
 
 /// Those that ask no process beside.
 const KINDS: [Kind; 12] = [
@@ -31,6 +21,21 @@ const KINDS: [Kind; 12] = [
     Kind::Holds,
 ];
 
+fn addresses(proxies: &[Proxy]) -> Vec<String> {
+    let addresses = proxies
+        .iter()
+        .map(|proxy| proxy.url.trim_start_matches("redis://"));
+    addresses.map(str::to_owned).collect()
+}
+
+/// Allows this take in the end, and tells how many of the proxies have hit something meanwhile.
+async fn decides(store: &RedisStore, take: &Take, proxies: &[Proxy], case: &str) {
+    let began = Instant::now();
+    eventually(case, async || is_allowed(&store.take(take).await)).await;
+    let hit = proxies.iter().filter(|it| it.fault_trace().hit.is_some());
+    println!("{case} hit {}: {:?}", hit.count(), began.elapsed());
+}
+
 /// Proxies before all nodes, and the URL that leads through them. The nodes name the proxies'
 /// ports as their own.
 async fn proxied(cluster: &Cluster) -> (Vec<Proxy>, String) {
@@ -41,24 +46,15 @@ async fn proxied(cluster: &Cluster) -> (Vec<Proxy>, String) {
         node.run::<()>(&format!("CONFIG SET cluster-announce-port {port}"));
         proxies.push(proxy);
     }
-    let ports: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
-    let is_known = || {
+    let addresses = addresses(&proxies);
+    let is_known = async || {
         let mut nodes = cluster.nodes.iter();
         nodes.all(|node| {
             let known: String = node.run("CLUSTER NODES");
-            let mut ports = ports.iter();
-            ports.all(|url| known.contains(url.trim_start_matches("redis://")))
+            addresses.iter().all(|address| known.contains(address))
         })
     };
-    let began = Instant::now();
-    while !is_known() {
-        assert!(began.elapsed() < Duration::from_secs(60), "all know all");
-        sleep(millis(20)).await;
-    }
-    let addresses: Vec<_> = ports
-        .iter()
-        .map(|url| url.trim_start_matches("redis://"))
-        .collect();
+    within(MINUTE, "all know all", is_known).await;
     let url = format!("redis-cluster://{}", addresses.join(","));
     (proxies, url)
 }
@@ -121,30 +117,10 @@ async fn a_question_to_sentinels() {
     for sentinel in &sentinels.sentinels {
         proxies.push(Proxy::start_with_flights(&sentinel.url()).await);
     }
-    let addresses = proxies.iter().map(|proxy| {
-        let address = proxy.url.trim_start_matches("redis://");
-        address.to_owned()
-    });
-    let url = format!(
-        "redis-sentinel://{}/{NAME}",
-        addresses.collect::<Vec<_>>().join(",")
-    );
+    let url = format!("redis-sentinel://{}/{NAME}", addresses(&proxies).join(","));
     let take = take(&rule("master", 1_000_000, HOUR), "a");
     let decides = async |store: &RedisStore, case: &str| {
-        let began = Instant::now();
-        while !is_allowed(&store.take(&take).await) {
-            let after = began.elapsed();
-            assert!(after < Duration::from_secs(20), "{case}: {after:?}");
-            sleep(millis(5)).await;
-        }
-        let hit = proxies
-            .iter()
-            .filter(|proxy| proxy.fault_trace().hit.is_some());
-        println!(
-            "{case} hit {} sentinels: {:?}",
-            hit.count(),
-            began.elapsed()
-        );
+        decides(store, &take, &proxies, case).await;
     };
     let faults = [
         FlightFault::Lose(Part::All),
@@ -174,11 +150,8 @@ async fn a_question_to_sentinels() {
         let old = sentinels.master();
         break_all(fault, "SENTINEL");
         sentinels.fail_over();
-        let began = Instant::now();
-        while sentinels.master() == old || !sentinels.is_settled() {
-            assert!(began.elapsed() < Duration::from_secs(60), "a new master");
-            sleep(millis(20)).await;
-        }
+        let is_new = async || sentinels.master() != old && sentinels.is_settled();
+        within(MINUTE, "a new master", is_new).await;
         decides(&store, &format!("{fault:?} and a failover")).await;
     }
 }

@@ -2,8 +2,6 @@
 
 use super::delayed::Delayed;
 use super::*;
-use kit::{SECOND, millis};
-use tidegate::Resilient;
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_told_until_it_is_over() {

@@ -1,11 +1,8 @@
 //! What the cache costs: bytes, allocations, and what a flood of keys does to others.
 
 use allocation_counter::measure;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Resilient};
 
 use super::*;
-use kit::{SECOND, millis};
 
 /// A cache around a store whose time stands still, and a rule that never admits a second take.
 fn cached(max_keys: usize) -> (Resilient<MemoryStore>, Arc<Rule>) {

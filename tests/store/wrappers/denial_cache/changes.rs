@@ -1,12 +1,9 @@
 //! Refunds, resets and changed rules: of this process, which are seen at once, and of others.
 
-use tidegate::{MemoryStore, Resilient};
 use tokio::time::advance;
 
 use super::delayed::Delayed;
 use super::*;
-use kit::{SECOND, millis};
-use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn an_own_refund_and_an_own_reset_are_seen_at_once() {

@@ -1,11 +1,6 @@
 //! A store a round trip away.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use tidegate::MemoryStore;
-
-use kit::stub::Stub;
+use crate::prelude::*;
 
 /// Decides after the time of the way there, and is heard after that of the way back. Clones are the
 /// same store.

@@ -1,18 +1,11 @@
 //! Random histories: the verdict of every cached denial is the store's own, at that instant.
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
 use kit::random::config;
 use proptest::prelude::*;
-use tidegate::rule::Policy;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep_until};
 
 use super::delayed::Delayed;
 use super::*;
-use kit::millis;
-use kit::stub::Stub;
 
 fn quota_of(window: u64) -> impl Strategy<Value = Quota> {
     let max = prop_oneof![4 => 1..8_u64, 1 => Just(0_u64)];

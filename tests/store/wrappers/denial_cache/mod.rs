@@ -7,14 +7,8 @@ mod delayed;
 mod history;
 mod questions;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::decision::Source;
-use tidegate::{Decision, Key, Quota, Rule, Store, Take};
-
 use super::flaky_store::{FlakyStore, Mode};
-use super::{MILLISECOND, SECOND, ask, at_once, charge, quota, refunds, rule, take_from, take_of};
+use super::*;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 

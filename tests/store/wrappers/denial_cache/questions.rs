@@ -1,15 +1,10 @@
 //! When the store is asked again, and by how many.
 
-use futures_util::future::join_all;
-use tidegate::Resilient;
-use tidegate::rule::Share;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::advance;
 
 use super::delayed::Delayed;
 use super::*;
-use kit::{SECOND, millis};
-use tokio::time::sleep;
 
 const MAX_AGE: Duration = millis(100);
 /// When one caller asks again.
