@@ -15,14 +15,8 @@ impl Context {
     /// Some day in 2027, and not at the beginning of a millisecond.
     const START: u64 = 1_800_000_000_000_777;
 
-    fn clock() -> ManualClock {
-        let clock = ManualClock::default();
-        clock.set(Self::START);
-        clock
-    }
-
     async fn memory() -> Self {
-        let clock = Self::clock();
+        let clock = clock_at(Self::START);
         Self {
             store: Arc::new(MemoryStore::new().clock(clock.clone())),
             clock,
@@ -31,7 +25,7 @@ impl Context {
     }
 
     async fn redis() -> Self {
-        let clock = Self::clock();
+        let clock = clock_at(Self::START);
         let server = Redis::start();
         Self {
             store: Arc::new(store_on(&server).await.clock(clock.clone())),
@@ -43,10 +37,9 @@ impl Context {
     /// Memory that does not answer at once, with all stores around it that there are.
     async fn wrapped() -> Self {
         let memory = Self::memory().await;
-        let wrapped = Resilient::new(later(memory.store))
-            .timeout(60 * SECOND)
-            .clock(memory.clock.clone())
-            .fallback(Share::of_processes(2));
+        let wrapped = Resilient::new(later(memory.store)).timeout(60 * SECOND);
+        let wrapped = wrapped.clock(memory.clock.clone());
+        let wrapped = wrapped.fallback(Share::of_processes(2));
         Self {
             store: wrapped.build(),
             ..memory
@@ -72,7 +65,7 @@ impl Context {
 
     /// The whole share of a store that never answers.
     async fn fallback() -> Self {
-        let clock = Self::clock();
+        let clock = clock_at(Self::START);
         let fallback = Resilient::bare(Stub::down()).fallback(Share::of_processes(1));
         Self {
             store: Arc::new(fallback.fallback_store(MemoryStore::new().clock(clock.clone()))),
@@ -93,34 +86,33 @@ impl conformance::Context for Context {
     }
 }
 
+/// Asks when it has waited for its turn.
+fn next<T: Send + 'static>(
+    ask: impl FnOnce() -> StoreFuture<T> + Send + 'static,
+) -> StoreFuture<T> {
+    StoreFuture::boxed(async {
+        tokio::task::yield_now().await;
+        ask().await
+    })
+}
+
 /// Has to be waited for.
 fn later(store: Arc<dyn Store>) -> Stub {
     let [takes, refunds, resets] = [0; 3].map(|_| Arc::clone(&store));
     Stub::around(store)
         .take_fn(move |_, take| {
             let (store, take) = (Arc::clone(&takes), take.clone());
-            StoreFuture::boxed(async move {
-                tokio::task::yield_now().await;
-                store.take(&take).await
-            })
+            next(move || store.take(&take))
         })
         .refund_fn(move |_, take, receipt| {
             let (store, take, receipt) = (Arc::clone(&refunds), take.clone(), receipt.clone());
-            StoreFuture::boxed(async move {
-                tokio::task::yield_now().await;
-                store.refund(&take, &receipt).await
-            })
+            next(move || store.refund(&take, &receipt))
         })
         .reset_fn(move |_, take| {
             let (store, take) = (Arc::clone(&resets), take.clone());
-            StoreFuture::boxed(async move {
-                tokio::task::yield_now().await;
-                store.reset(&take).await
-            })
+            next(move || store.reset(&take))
         })
 }
-
-const SECOND: Duration = Duration::from_secs(1);
 
 macro_rules! stamp {
     ($($algorithm:ident, $name:ident;)+) => {

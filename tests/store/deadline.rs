@@ -19,38 +19,28 @@ async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
 /// Takes that were given up while the server stood still are not charged when it goes on.
 #[tokio::test]
 async fn late_takes_charge_nothing() {
-    let server = Redis::start();
-    let patient = store_on(&server).await;
+    let (server, patient) = started().await;
     let store = patient.clone().timeout(millis(100));
     // One that is charged, and a fresh one; several quotas, and batches.
     let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
-    let two = Take::new(
-        Arc::new(two.with_algorithm(Algorithm::Gcra)),
-        Key::default(),
-    );
-    let mut takes: Vec<_> = Algorithm::ALL
-        .iter()
-        .flat_map(|algorithm| {
-            let name = format!("{algorithm:?}");
-            [
-                take_by(*algorithm, &name),
-                take_by(*algorithm, &format!("fresh {name}")),
-            ]
-        })
-        .collect();
-    takes.push(two.clone());
-    takes.extend(vec![two; 5]);
+    let two = Arc::new(two.with_algorithm(Algorithm::Gcra));
+    let two = Take::new(two, Key::default());
+    let mut takes = vec![two; 6];
+    for algorithm in Algorithm::ALL {
+        takes.push(take_by(algorithm, &format!("{algorithm:?}")));
+        takes.push(take_by(algorithm, &format!("fresh {algorithm:?}")));
+    }
     let is_known = |take: &&Take| !take.rule().path().starts_with("fresh");
     for take in takes.iter().filter(is_known) {
         ask(&patient, take).await;
     }
     let mut before = Vec::new();
     for take in &takes {
-        before.push(kit::clocked::remaining(&patient, take).await);
+        before.push(remaining(&patient, take).await);
     }
 
     run(&server, "CLIENT PAUSE 600");
-    let each = futures_util::future::join_all(takes.iter().map(|take| store.take(take))).await;
+    let each = join_all(takes.iter().map(|take| store.take(take))).await;
     for answer in each {
         let error = answer.expect_err("no decision");
         assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -143,12 +133,7 @@ async fn edited_replies_are_noticed() {
 async fn the_longest_timeouts_decide() {
     let server = Redis::start();
     let years = |number: u64| Duration::from_secs(number * 365 * 24 * 60 * 60);
-    for timeout in [
-        years(2),
-        years(400),
-        Duration::from_millis(u64::MAX),
-        Duration::MAX,
-    ] {
+    for timeout in [years(2), years(400), millis(u64::MAX), Duration::MAX] {
         let store = store_on(&server).await.timeout(timeout);
         let take = take("p", &[Quota::per_hour(100)]);
         assert!(ask(&store, &take).await.is_allowed(), "{timeout:?}");
@@ -177,9 +162,8 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
         Arc::new(Resilient::bare(guarded).timeout(short)),
         Resilient::new(hasty).timeout(PATIENT).build(),
     ];
-    let takes: Vec<_> = (0..stores.len())
-        .map(|at| take(&format!("p{at}"), &[Quota::per_hour(1_000)]))
-        .collect();
+    let of = |at| take(&format!("p{at}"), &[Quota::per_hour(1_000)]);
+    let takes: Vec<_> = (0..stores.len()).map(of).collect();
     // The first take of a connection learns what the server's clock shows.
     for take in &takes {
         ask(&*patient, take).await;
@@ -188,7 +172,7 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
     let began = Instant::now();
     let asked = stores.iter().zip(&takes);
     let answers = asked.map(|(store, take)| store.take(take));
-    for answer in futures_util::future::join_all(answers).await {
+    for answer in join_all(answers).await {
         let error = answer.expect_err("no decision");
         assert_eq!(error.kind(), StoreErrorKind::Timeout);
         let text = error.to_string();

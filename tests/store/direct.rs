@@ -16,11 +16,7 @@ fn of(path: &str) -> Take {
 
 /// The numbers of the store's connections, by the server.
 fn connections(server: &Redis) -> Vec<String> {
-    let mut connection = server.connection();
-    let list: String = cmd("CLIENT")
-        .arg("LIST")
-        .query(&mut connection)
-        .expect("a list");
+    let list: String = server.run("CLIENT LIST");
     let of_store = list.lines().filter(|line| line.contains("resp=3"));
     let id = |line: &str| line.split(' ').next().expect("an id").to_owned();
     of_store.map(id).collect()
@@ -44,8 +40,7 @@ async fn sent(store: &RedisStore, take: &Take) -> Pin<Box<StoreFuture<Decision>>
 /// the connection stays the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_stops_polling_delays_nobody() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     assert_eq!(remaining(&store, &of("first")).await, 99);
     let before = connections(&server);
     assert_eq!(before.len(), 1, "{before:?}");
@@ -67,8 +62,7 @@ async fn a_caller_that_stops_polling_delays_nobody() {
 /// The same for one that is alone from the beginning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_is_not_read_is_no_silence() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     let before = connections(&server);
     for _ in 0..3 {
         let stopped = sent(&store, &of("stopped")).await;
@@ -83,12 +77,10 @@ async fn a_reply_that_is_not_read_is_no_silence() {
 /// its bound on flights are as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_leave_nothing_behind() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     assert_eq!(remaining(&store, &of("first")).await, 99);
-    let tasks = tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks();
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let tasks = metrics.num_alive_tasks();
     let before = connections(&server);
     for _ in 0..500 {
         let left = take("left", &[Quota::per_hour(1_000_000)]);
@@ -102,15 +94,13 @@ async fn callers_that_leave_leave_nothing_behind() {
         at_once.push(began.elapsed());
     }
     assert_eq!(connections(&server), before);
-    let metrics = tokio::runtime::Handle::current().metrics();
     assert_eq!(metrics.num_alive_tasks(), tasks);
 }
 
 /// One that is never polled is never sent, and holds up nobody.
 #[tokio::test]
 async fn what_is_never_polled_is_never_sent() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (_server, store) = started().await;
     let never = store.take(&of("never"));
     for at in 0..20 {
         assert_eq!(remaining(&store, &of("other")).await, 99 - at);
@@ -125,8 +115,7 @@ async fn what_is_never_polled_is_never_sent() {
 /// Takes and refunds of one key, by one caller, with and without other callers beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_order_of_asking_is_kept() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (_server, store) = started().await;
     let take = take("p", &[Quota::per_hour(1)]);
     for round in 0..300 {
         let decision = ask(&store, &take).await;
@@ -135,9 +124,7 @@ async fn the_order_of_asking_is_kept() {
         let refund = store.refund(&take, &receipt);
         let again = store.take(&take);
         let beside = (round % 3 == 0).then(|| store.take(&take));
-        let again = timeout(Duration::from_secs(10), again)
-            .await
-            .expect("an answer");
+        let again = timeout(10 * SECOND, again).await.expect("an answer");
         let again = again.expect("a decision");
         assert!(again.is_allowed(), "the refund comes first");
         assert_eq!(refund.await.expect("an answer"), 1);
@@ -153,8 +140,7 @@ async fn the_order_of_asking_is_kept() {
 /// callers ask and leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_do_not_flood_a_server_that_hangs() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     assert_eq!(remaining(&store, &of("first")).await, 99);
     server.signal("STOP");
     let asked = take("p", &[Quota::per_hour(1_000)]);

@@ -20,8 +20,7 @@ fn users(number: usize) -> Vec<Take> {
 
 /// How many script calls so many takes need that are asked at once.
 async fn calls_for(takes: &[Take]) -> u64 {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     let before = server.script_calls();
     for answer in together(&store, takes).await {
         assert!(answer.expect("a decision").is_allowed());
@@ -91,8 +90,7 @@ async fn refunds_share_a_call() {
 #[tokio::test]
 async fn a_queue_has_an_end() {
     const MAX_QUEUED: usize = 16_384;
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (_server, store) = started().await;
     let takes = users(MAX_QUEUED + 100);
     let answers = together(&store, &takes).await;
     let (decided, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
@@ -171,9 +169,8 @@ async fn a_forbidden_key_is_its_own_askers_error() {
     let url = server.url.replace("//", "//gate:s3cret@");
     let store = RedisStore::connect(&url).await.expect("it may");
     let store = store.timeout(PATIENT);
-    let mut takes: Vec<_> = (0..20)
-        .map(|at| take(&format!("mine{at}"), &[Quota::per_hour(5)]))
-        .collect();
+    let mine = |at| take(&format!("mine{at}"), &[Quota::per_hour(5)]);
+    let mut takes: Vec<_> = (0..20).map(mine).collect();
     takes.insert(7, take("foreign", &[Quota::per_hour(5)]));
     for (answer, take) in together(&store, &takes).await.into_iter().zip(&takes) {
         match take.rule().path() {
@@ -189,13 +186,11 @@ async fn a_forbidden_key_is_its_own_askers_error() {
 /// A key that holds something else is an error for those who ask about it.
 #[tokio::test]
 async fn a_foreign_value_is_its_own_askers_error() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (server, store) = started().await;
     for algorithm in Algorithm::ALL {
         let rule = |at| by(algorithm, &format!("p{at}"), 5, HOUR);
-        let takes: Vec<_> = (0..10)
-            .map(|at| Take::new(rule(at), Key::default()))
-            .collect();
+        let takes = (0..10).map(|at| Take::new(rule(at), Key::default()));
+        let takes: Vec<_> = takes.collect();
         assert!(ask(&store, &takes[3]).await.is_allowed());
         let [name] = &server.run::<Vec<String>>("KEYS CurrentLimiter:p3*")[..] else {
             panic!("one key")
@@ -225,8 +220,7 @@ fn history() -> impl Strategy<Value = Vec<(usize, usize, u64)>> {
 #[test]
 fn flights_keep_the_order() {
     let server = Redis::start();
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().build().expect("a runtime");
+    let runtime = still_runtime();
     let rules = Algorithm::ALL.into_iter().enumerate();
     let rules: Vec<_> = rules
         .map(|(at, algorithm)| {
@@ -239,8 +233,7 @@ fn flights_keep_the_order() {
     let mut runner = proptest::test_runner::TestRunner::new(kit::random::config(256));
     let outcome = runner.run(&history(), |history| {
         run(&server, "FLUSHDB");
-        let clock = ManualClock::default();
-        clock.set(1_000_000_000_000_000);
+        let clock = clock_at(1_000_000_000_000_000);
         let memory = MemoryStore::new().clock(clock.clone());
         let store = store.clone().clock(clock);
         let takes = history.into_iter().map(|(rule, user, cost)| {

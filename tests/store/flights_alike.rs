@@ -161,8 +161,7 @@ async fn play(
     for (key, before) in history.keys.iter().enumerate() {
         prepare(connection, algorithm, &name(key), *before);
     }
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
+    let clock = clock_at(1_800_000_000_000_000);
     let store = store.clone().clock(clock.clone());
     let mut counts: HashMap<usize, Count> = HashMap::new();
     let mut receipts: Vec<(usize, Receipt)> = Vec::new();
@@ -234,8 +233,7 @@ const MAX_REAL_TIME: Duration = Duration::from_secs(1);
 
 fn flights_decide_alike(algorithm: Algorithm) {
     let server = Redis::start();
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().build().expect("a runtime");
+    let runtime = still_runtime();
     let store = runtime.block_on(store_on(&server));
     let config = ProptestConfig {
         max_shrink_iters: 2_000,
@@ -248,22 +246,18 @@ fn flights_decide_alike(algorithm: Algorithm) {
     outcome.expect("the same answers");
 }
 
-#[test]
-fn flights_of_sliding_logs_decide_alike() {
-    flights_decide_alike(Algorithm::SlidingLog);
+macro_rules! flights_decide_alike {
+    ($($name:ident $algorithm:ident,)+) => {
+        $(#[test]
+        fn $name() {
+            flights_decide_alike(Algorithm::$algorithm);
+        })+
+    };
 }
 
-#[test]
-fn flights_of_sliding_windows_decide_alike() {
-    flights_decide_alike(Algorithm::SlidingWindow);
-}
-
-#[test]
-fn flights_of_gcras_decide_alike() {
-    flights_decide_alike(Algorithm::Gcra);
-}
-
-#[test]
-fn flights_of_fixed_windows_decide_alike() {
-    flights_decide_alike(Algorithm::FixedWindow);
-}
+flights_decide_alike!(
+    flights_of_sliding_logs_decide_alike SlidingLog,
+    flights_of_sliding_windows_decide_alike SlidingWindow,
+    flights_of_gcras_decide_alike Gcra,
+    flights_of_fixed_windows_decide_alike FixedWindow,
+);

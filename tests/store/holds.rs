@@ -2,35 +2,24 @@
 
 use crate::prelude::*;
 
-const HOUR: Duration = Duration::from_secs(3_600);
-
-fn outgoing(path: &str, algorithm: Algorithm, quotas: &[Quota]) -> Arc<Rule> {
-    let rule = Rule::new(path, quotas.to_vec()).expect("valid");
-    let rule = rule.with_algorithm(algorithm).with_outgoing();
-    Arc::new(rule.expect("one subject"))
+/// A take of a rule whose keys a partner's answer may hold.
+fn outgoing(algorithm: Algorithm) -> Take {
+    let rule = Rule::clone(&by(algorithm, "p", 1_000, HOUR)).with_outgoing();
+    Take::new(Arc::new(rule.expect("one subject")), Key::from("us"))
 }
 
-fn connection(server: &Redis) -> redis::Connection {
-    let client = redis::Client::open(&*server.url).expect("an address");
-    client.get_connection().expect("a running server")
+async fn hold(store: &dyn Store, take: &Take) -> Duration {
+    store.hold(take, HOUR).await.expect("an answer")
 }
 
 /// A hold is a key of its own, with an expiry; one that nobody here wrote holds nothing.
 #[tokio::test]
 async fn its_key() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let take = Take::new(
-        outgoing("p", Algorithm::SlidingLog, &[Quota::per_hour(1_000)]),
-        Key::from("us"),
-    );
-    store.hold(&take, HOUR).await.expect("an answer");
-    assert!(store.take(&take).await.expect("decides").is_on_hold());
-    let mut server_side = connection(&server);
-    let names: Vec<String> = cmd("KEYS")
-        .arg("*~until")
-        .query(&mut server_side)
-        .expect("a list");
+    let (server, store) = started().await;
+    let take = outgoing(Algorithm::SlidingLog);
+    hold(&store, &take).await;
+    assert!(ask(&store, &take).await.is_on_hold());
+    let names = kit::keys(&server, "*~until");
     let [name] = &names[..] else {
         panic!("{names:?}")
     };
@@ -38,75 +27,53 @@ async fn its_key() {
         name.starts_with('{') && name.ends_with("p:us}~until"),
         "{name}"
     );
-    let left: i64 = cmd("PTTL")
-        .arg(name)
-        .query(&mut server_side)
-        .expect("a time");
+    let left = server.life(name);
     assert!((3_500_000..=3_602_000).contains(&left), "{left}");
 
     for foreign in ["", "x", "-1", "nan", "inf", "9e99", "1e300", "0"] {
-        let () = cmd("SET")
+        let set = cmd("SET")
             .arg(name)
             .arg(foreign)
-            .query(&mut server_side)
-            .expect("set");
-        assert!(
-            store.take(&take).await.expect("decides").is_allowed(),
-            "{foreign:?}"
-        );
-        assert_eq!(
-            store.hold(&take, HOUR).await.expect("an answer"),
-            HOUR,
-            "{foreign:?}"
-        );
+            .exec(&mut server.connection());
+        set.expect("set");
+        assert!(ask(&store, &take).await.is_allowed(), "{foreign:?}");
+        assert_eq!(hold(&store, &take).await, HOUR, "{foreign:?}");
         assert!(store.reset(&take).await.expect("an answer"), "{foreign:?}");
     }
-    let () = cmd("RPUSH")
-        .arg(name)
-        .arg("x")
-        .query(&mut server_side)
-        .expect("pushed");
-    assert!(store.take(&take).await.expect("decides").is_allowed());
-    assert_eq!(store.hold(&take, HOUR).await.expect("an answer"), HOUR);
-    assert!(store.take(&take).await.expect("decides").is_on_hold());
+    run(&server, &format!("RPUSH {name} x"));
+    assert!(ask(&store, &take).await.is_allowed());
+    assert_eq!(hold(&store, &take).await, HOUR);
+    assert!(ask(&store, &take).await.is_on_hold());
 }
 
 /// While the store fails, the fallback of the process that heard it obeys.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_obeys() {
     let away = Stub::answering(MemoryStore::new(), |_| {
-        let error = tidegate::StoreError::new(tidegate::store::StoreErrorKind::Unavailable, "away");
-        Some(tidegate::store::StoreFuture::ready(Err(error)))
+        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
+        Some(StoreFuture::ready(Err(error)))
     });
     let store = Resilient::bare(away).fallback(Share::of_processes(2));
-    let take = Take::new(
-        outgoing("p", Algorithm::Gcra, &[Quota::per_hour(1_000)]),
-        Key::from("us"),
-    );
-    assert!(store.take(&take).await.expect("decides").is_allowed());
+    let take = outgoing(Algorithm::Gcra);
+    assert!(ask(&store, &take).await.is_allowed());
     drop(store.hold(&take, HOUR).await);
-    let held = store.take(&take).await.expect("decides");
+    let held = ask(&store, &take).await;
     assert!(held.is_on_hold(), "{held:?}");
     drop(store.reset(&take).await);
-    assert!(store.take(&take).await.expect("decides").is_allowed());
+    assert!(ask(&store, &take).await.is_allowed());
 }
 
 /// A reset ends a hold also while a reload says that the rule is not outgoing.
 #[tokio::test]
 async fn a_reset_ends_it_under_any_rule() {
-    let server = Redis::start();
-    let (memory, redis) = (MemoryStore::new(), store_on(&server).await);
-    let quota = [Quota::per_hour(1_000)];
-    let take = |rule: Arc<Rule>| Take::new(rule, Key::from("us"));
-    let obeys = take(outgoing("p", Algorithm::Gcra, &quota));
-    let plain = Rule::new("p", quota).expect("valid");
-    let plain = take(Arc::new(plain.with_algorithm(Algorithm::Gcra)));
-    let stores: [&dyn Store; 2] = [&memory, &redis];
-    for store in stores {
-        store.hold(&obeys, HOUR).await.expect("an answer");
-        assert!(store.take(&plain).await.expect("decides").is_allowed());
-        assert!(store.take(&obeys).await.expect("decides").is_on_hold());
+    let (_server, redis) = started().await;
+    let obeys = outgoing(Algorithm::Gcra);
+    let plain = Take::new(by(Algorithm::Gcra, "p", 1_000, HOUR), Key::from("us"));
+    for store in [&MemoryStore::new() as &dyn Store, &redis] {
+        hold(store, &obeys).await;
+        assert!(ask(store, &plain).await.is_allowed());
+        assert!(ask(store, &obeys).await.is_on_hold());
         assert!(store.reset(&plain).await.expect("an answer"));
-        assert!(store.take(&obeys).await.expect("decides").is_allowed());
+        assert!(ask(store, &obeys).await.is_allowed());
     }
 }

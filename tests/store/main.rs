@@ -25,11 +25,7 @@ mod unit_leases;
 mod usual_case;
 mod wrappers;
 
-use std::sync::Arc;
-
-use futures_util::future::{TryJoinAll, try_join_all};
-use tidegate::store::StoreFuture;
-use tidegate::{Decision, Key, Quota, Rule, Store, Take};
+use prelude::*;
 
 /// A take of 1 by nobody in particular.
 fn take(path: &str, quotas: &[Quota]) -> Take {
@@ -37,13 +33,15 @@ fn take(path: &str, quotas: &[Quota]) -> Take {
     Take::new(Arc::new(rule), Key::default())
 }
 
-async fn ask(store: &dyn Store, take: &Take) -> Decision {
-    store.take(take).await.expect("a decision")
+/// A server, and a patient store on it.
+async fn started() -> (Redis, RedisStore) {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    (server, store)
 }
 
-/// Asks all of them before any answer can come, in this order.
-fn ask_all(store: &dyn Store, takes: &[Take]) -> TryJoinAll<StoreFuture<Decision>> {
-    try_join_all(takes.iter().map(|take| store.take(take)))
+async fn ask(store: &dyn Store, take: &Take) -> Decision {
+    store.take(take).await.expect("a decision")
 }
 
 /// How many of this many takes are allowed, asked one after the other.

@@ -42,9 +42,7 @@ async fn a_stopped_server_costs_the_timeout() {
 #[tokio::test]
 async fn the_default_timeout_is_50_ms() {
     let server = Redis::start();
-    let store = RedisStore::connect(&server.url)
-        .await
-        .expect("a running server");
+    let store = RedisStore::connect(&server.url).await.expect("it runs");
     server.signal("STOP");
     let error = store.take(&take("p", &[Quota::per_minute(5)])).await;
     let error = error.expect_err("no decision").to_string();
@@ -97,9 +95,7 @@ async fn a_killed_server_fails_fast_and_comes_back() {
 async fn reconnecting_is_paced() {
     let (replica, master) = (Redis::start(), Redis::start());
     let proxy = Proxy::start(&replica.url).await;
-    let store = RedisStore::connect(&proxy.url)
-        .await
-        .expect("a running server");
+    let store = RedisStore::connect(&proxy.url).await.expect("it runs");
     replica.follow(&master.url);
     let started = Instant::now();
     while started.elapsed() < millis(1_200) {
@@ -118,8 +114,7 @@ async fn reconnecting_is_paced() {
 /// Law 9: futures that are dropped leave no task behind, and the connection goes on.
 #[tokio::test]
 async fn dropped_takes_leak_nothing() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
+    let (_server, store) = started().await;
     is_back(&store).await;
     let metrics = tokio::runtime::Handle::current().metrics();
     let tasks = metrics.num_alive_tasks();
@@ -127,8 +122,7 @@ async fn dropped_takes_leak_nothing() {
     for round in 0..2_000_u32 {
         let mut taking = std::pin::pin!(store.take(&take));
         for _ in 0..round % 4 {
-            let polled = futures_util::poll!(taking.as_mut());
-            if polled.is_ready() {
+            if futures_util::poll!(taking.as_mut()).is_ready() {
                 break;
             }
             tokio::task::yield_now().await;

@@ -7,11 +7,12 @@ pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use futures_util::FutureExt;
 pub(crate) use futures_util::future::{join_all, poll_immediate};
-pub(crate) use kit::clocked::{by, remaining};
+pub(crate) use kit::clocked::{by, clock_at, remaining};
 pub(crate) use kit::proxy::Proxy;
 pub(crate) use kit::stub::Stub;
 pub(crate) use kit::{
-    HOUR, PATIENT, Redis, SECOND, ask_all, crowd, eventually, is_allowed, millis, run, store_on,
+    HOUR, PATIENT, Redis, SECOND, ask_all, crowd, done, eventually, is_allowed, millis, run,
+    still_runtime, store_on,
 };
 pub(crate) use redis::cmd;
 pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
@@ -25,4 +26,4 @@ pub(crate) use tidegate::{
 };
 pub(crate) use tokio::time::{sleep, timeout};
 
-pub(crate) use crate::{allowed, ask};
+pub(crate) use crate::{allowed, ask, started};

@@ -12,6 +12,8 @@ use crate::prelude::*;
 use crate::take;
 use store::RedbStore;
 
+const START: u64 = 1_800_000_000_000_777;
+
 /// A database in memory: what the suite is about does not depend on the file.
 struct Context {
     store: Arc<dyn Store>,
@@ -20,18 +22,12 @@ struct Context {
 
 impl Context {
     fn new() -> Self {
-        let clock = clock();
+        let clock = clock_at(START);
         let database = Database::builder().create_with_backend(InMemoryBackend::new());
         let store = RedbStore::over(database.expect("a database"), "redb in memory");
         let store = Arc::new(by(store, &clock));
         Self { store, clock }
     }
-}
-
-fn clock() -> ManualClock {
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
-    clock
 }
 
 fn by(store: RedbStore, clock: &ManualClock) -> RedbStore {
@@ -73,7 +69,7 @@ keeps_the_laws!(
 
 #[tokio::test]
 async fn counts_survive_a_restart_and_expire() {
-    let (clock, folder) = (clock(), TempDir::new().expect("a folder"));
+    let (clock, folder) = (clock_at(START), TempDir::new().expect("a folder"));
     let take = take("p", &[Quota::per_minute(3)]);
     let receipt = {
         let store = open(&folder, &clock);
@@ -82,7 +78,7 @@ async fn counts_survive_a_restart_and_expire() {
         decision.receipt().expect("it was charged")
     };
     let store = open(&folder, &clock);
-    let left = async || kit::clocked::remaining(&store, &take).await;
+    let left = async || remaining(&store, &take).await;
     assert_eq!(left().await, 1);
     assert_eq!(store.refund(&take, &receipt).await.expect("answered"), 1);
     assert_eq!(left().await, 2);

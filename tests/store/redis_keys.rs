@@ -1,6 +1,7 @@
 //! What stands in Redis: names, expiry, size, and what becomes of values that are not ours.
 
 use kit::limiter_oracle::parse;
+use kit::{calls, words};
 use redis::Commands;
 
 use crate::prelude::*;
@@ -75,12 +76,6 @@ async fn by_hand() -> (Redis, RedisStore, ManualClock) {
     (server, store, clock)
 }
 
-async fn started() -> (Redis, RedisStore) {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    (server, store)
-}
-
 /// Charges a take of 1.
 async fn charged(store: &RedisStore, take: &Take) -> Receipt {
     ask(store, take).await.receipt().expect("it was charged")
@@ -103,41 +98,19 @@ fn quota(max: u64, window: u64) -> Quota {
     kit::quota(max, millis(window))
 }
 
-/// Calls of each command so far, as the server counts them.
-fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
-    let stats: redis::InfoDict = cmd("INFO")
-        .arg("commandstats")
-        .query(connection)
-        .expect("stats");
-    let stat = stats
-        .get::<String>(&format!("cmdstat_{command}"))
-        .unwrap_or_default();
-    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 async fn one_script_call_for_a_take(algorithm: Algorithm) {
     let (server, store) = started().await;
-    let mut connection = server.connection();
     // The first take of a store asks what the server's clock shows.
     ask(&store, &take_by(algorithm, "first", &[quota(1, 10_000)])).await;
-    let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut connection);
-    reset.expect("resets");
+    run(&server, "CONFIG RESETSTAT");
     let quotas = [quota(5, 10_000), quota(50, 60_000)];
     let take = take_by(algorithm, "p", &quotas);
     assert_eq!(allowed(&store, &take, 20).await, 5);
-    let all = crate::ask_all(&store, &vec![take; 30]).await;
+    let all = ask_all(&store, &vec![take; 30]).await;
     all.expect("decisions");
-    assert_eq!(calls(&mut connection, "evalsha"), 21);
-    for command in [
-        "eval",
-        "script|load",
-        "time|",
-        "multi",
-        "client|setinfo",
-        "hello",
-    ] {
-        assert_eq!(calls(&mut connection, command), 0, "{command}");
+    assert_eq!(calls(&server, "evalsha"), 21);
+    for command in words("eval script|load time| multi client|setinfo hello") {
+        assert_eq!(calls(&server, command), 0, "{command}");
     }
 }
 
@@ -157,16 +130,9 @@ async fn names_are_prefix_path_and_key() {
     ] {
         ask(store, &take).await;
     }
-    let names = server.names();
-    assert_eq!(
-        names,
-        [
-            "CurrentLimiter:getId",
-            "CurrentLimiter:getId:%7Bx%7D:a%20b",
-            "ours:getId",
-            "own:getId",
-        ]
-    );
+    let limiter = "CurrentLimiter:getId CurrentLimiter:getId:%7Bx%7D:a%20b";
+    let expected = [words(limiter), words("ours:getId own:getId")].concat();
+    assert_eq!(server.names(), expected);
 }
 
 /// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it
@@ -356,11 +322,11 @@ fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &
 async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
     let store = store_on(&server).await.timeout(Duration::from_secs(30));
-    let mut monitor = std::process::Command::new("redis-cli")
+    let mut monitor = std::process::Command::new("redis-cli");
+    monitor
         .args(["-u", &server.url, "MONITOR"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("redis-cli starts");
+        .stdout(std::process::Stdio::piped());
+    let mut monitor = monitor.spawn().expect("redis-cli starts");
     let lines = std::io::BufReader::new(monitor.stdout.take().expect("is piped"));
     let mut lines = std::io::BufRead::lines(lines).map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("OK"));
@@ -397,9 +363,8 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         let bytes = unescaped(asked_bytes);
         let deadline = bytes.strip_prefix(&question[..]).expect("the question");
         assert_eq!(deadline.len(), 7, "{asked}");
-        deadline
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        let bytes = deadline.iter().map(|byte| u64::from(*byte));
+        bytes.fold(0, |sum, byte| sum << 8 | byte)
     };
     let asked = call();
     let time_left = deadline(&asked) - receipt.stamp();
@@ -430,8 +395,7 @@ fn unescaped(shown: &str) -> Vec<u8> {
 async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
     let server = Redis::start();
     let mut connection = server.connection();
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_000);
+    let clock = clock_at(1_800_000_000_000_000);
     let redis: &dyn Store = &store_on(&server).await.clock(clock.clone());
     let memory: &dyn Store = &tidegate::MemoryStore::new().clock(clock.clone());
     let key = key_by(algorithm, "p");
@@ -499,18 +463,11 @@ async fn a_key_without_its_oldest_entry_still_expires() {
 async fn thousands_at_once() {
     let (server, store) = started().await;
     let take = take("p", &[quota(9_000, 60_000), quota(20_000, 3_600_000)]);
-    let decisions = crate::ask_all(&store, &vec![take; 12_000]).await;
+    let decisions = ask_all(&store, &vec![take; 12_000]).await;
     let decisions = decisions.expect("decisions");
-    let allowed = decisions
-        .iter()
-        .filter(|decision| decision.is_allowed())
-        .count();
+    let allowed = decisions.iter().filter(|it| it.is_allowed()).count();
     assert_eq!((decisions.len(), allowed), (12_000, 9_000));
-    let slowest: Vec<Vec<redis::Value>> = cmd("SLOWLOG")
-        .arg("GET")
-        .arg(100)
-        .query(&mut server.connection())
-        .expect("the log");
+    let slowest: Vec<Vec<redis::Value>> = server.run("SLOWLOG GET 100");
     for entry in slowest {
         let micros: u64 = redis::from_redis_value(entry[2].clone()).expect("microseconds");
         let is_right = micros < 500_000;
@@ -596,7 +553,7 @@ async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
         assert!(ask(&store, &take).await.is_allowed());
         run(&server, "SCRIPT FLUSH");
         let batch = [take.clone(), other.clone(), take.clone()];
-        let decisions = crate::ask_all(&store, &batch).await.expect("decisions");
+        let decisions = ask_all(&store, &batch).await.expect("decisions");
         assert!(decisions.iter().all(tidegate::Decision::is_allowed));
     }
     assert_eq!(look(&store, &take).await.remaining(), 50 - 9);

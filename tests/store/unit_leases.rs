@@ -325,9 +325,8 @@ async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
 /// A fallback's units are this process's alone: to hold them for the fleet would be a lie.
 #[tokio::test(start_paused = true)]
 async fn what_a_fallback_admits_is_not_leased() {
-    let leases = Resilient::bare(Stub::down())
-        .fallback(Share::of_processes(1))
-        .tokio_clock();
+    let leases = Resilient::bare(Stub::down()).fallback(Share::of_processes(1));
+    let leases = leases.tokio_clock();
     let rule = rule(10_000, Algorithm::SlidingLog);
     for _ in 0..500 {
         let decision = ask(&leases, &rule).await;
@@ -371,8 +370,7 @@ async fn a_lease_that_a_fallback_answers_is_not_held() {
 /// On a real server, with threads: everything that was charged was granted or given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_redis() {
-    let server = Redis::start();
-    let redis = store_on(&server).await;
+    let (_server, redis) = started().await;
     let rule = owned_rule("feed", 1_000_000, 600 * SECOND).with_lease(LEASE);
     let rule = Arc::new(rule.expect("leases"));
     let counts = crowd(3, |_| {
@@ -414,9 +412,8 @@ fn rules_with_leases() {
     let seen = rule().with_lease(Duration::ZERO).expect("none").lease();
     assert_eq!(seen, None);
 
-    let fixed = rule()
-        .with_algorithm(Algorithm::FixedWindow)
-        .with_lease(LEASE);
+    let fixed = rule().with_algorithm(Algorithm::FixedWindow);
+    let fixed = fixed.with_lease(LEASE);
     assert_eq!(fixed.expect("leases").quotas()[0].window(), SECOND);
     let gcra = rule().with_algorithm(Algorithm::Gcra).with_lease(LEASE);
     assert_eq!(gcra.expect_err("none"), RuleError::NoLeases("gcra"));

@@ -10,7 +10,7 @@ pub(crate) use axum::routing::get;
 pub(crate) use futures_util::FutureExt;
 pub(crate) use futures_util::future::join_all;
 pub(crate) use http::StatusCode;
-pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, take_of};
+pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, clock_at, take_of};
 pub(crate) use kit::cluster::{Cluster, Plan};
 pub(crate) use kit::distant::{Distant, Fate};
 pub(crate) use kit::proxy::{Mode, Proxy};
@@ -36,13 +36,6 @@ pub(crate) use tokio::time::{sleep, timeout};
 
 /// In microseconds, near the real time: Redis does not expire what is alive by a manual clock.
 pub(crate) const NOW: u64 = 1_800_000_000_000_777;
-
-/// A clock that a test moves; it stands at this time.
-pub(crate) fn clock_at(micros: u64) -> ManualClock {
-    let clock = ManualClock::default();
-    clock.set(micros);
-    clock
-}
 
 /// All of these stores under these algorithms, and what to call each case.
 pub(crate) fn cases<const N: usize>(

@@ -41,6 +41,13 @@ impl Clocked {
     }
 }
 
+/// A clock that a test moves; it stands at this time.
+pub fn clock_at(micros: u64) -> ManualClock {
+    let clock = ManualClock::default();
+    clock.set(micros);
+    clock
+}
+
 pub async fn remaining(store: &dyn Store, take: &Take) -> u64 {
     store.peek(take).await.expect("a decision").remaining()
 }

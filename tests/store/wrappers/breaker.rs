@@ -2,19 +2,14 @@
 
 use std::error::Error;
 
-use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::Instant;
 
-use super::flaky_store::Mode;
 use super::*;
 
 /// A breaker that has just opened, around a store that does this.
 pub(crate) async fn open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {
-    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = Resilient::bare(flaky.clone()).failures(3);
-    for _ in 0..3 {
-        assert_eq!(kind(&store).await, Kind::Timeout);
-    }
+    let (store, flaky) = around(Mode::Fails(Kind::Timeout), |it| it.failures(3));
+    fails(&store, 3, Kind::Timeout).await;
     assert_eq!(flaky.asked(), 3);
     flaky.set(mode);
     (store, flaky)
@@ -22,20 +17,14 @@ pub(crate) async fn open(mode: Mode) -> (Resilient<FlakyStore>, FlakyStore) {
 
 #[tokio::test(start_paused = true)]
 async fn ten_failures_in_a_row_open_it() {
-    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = Resilient::bare(flaky.clone()).failures(10);
-    for _ in 0..10 {
-        assert_eq!(kind(&store).await, Kind::Timeout);
-    }
+    let (store, flaky) = around(Mode::Fails(Kind::Timeout), |it| it.failures(10));
+    fails(&store, 10, Kind::Timeout).await;
     let began = Instant::now();
     for _ in 0..1_000 {
         let error = failure(&store).await;
         assert_eq!(error.kind(), Kind::Unavailable);
-        let seen = error.to_string();
-        assert_eq!(
-            seen,
-            "the circuit breaker of flaky is open: the store is broken"
-        );
+        let text = "the circuit breaker of flaky is open: the store is broken";
+        assert_eq!(error.to_string(), text);
         let source = error.source().and_then(|source| source.downcast_ref());
         let source: &StoreError = source.expect("what opened it");
         assert_eq!(source.kind(), Kind::Timeout);
@@ -67,8 +56,7 @@ async fn one_dead_key_does_not_hold_it_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_without_end_is_one_of_a_day() {
-    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
-    let store = Resilient::bare(flaky.clone()).failures(1);
+    let (store, flaky) = around(Mode::Fails(Kind::Timeout), |it| it.failures(1));
     let store = store.probe_every(Duration::MAX);
     assert_eq!(kind(&store).await, Kind::Timeout);
     flaky.set(Mode::Works);
@@ -80,28 +68,15 @@ async fn a_pause_without_end_is_one_of_a_day() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
-    let opening = [
-        Kind::Timeout,
-        Kind::Unavailable,
-        Kind::ReadOnly,
-        Kind::OutOfMemory,
-        Kind::Protocol,
-    ];
-    let others = [
-        Kind::WrongType,
-        Kind::Refused,
-        Kind::Full,
-        Kind::Configuration,
-        Kind::Overloaded,
-    ];
-    for (kinds, opens) in [(&opening[..], true), (&others, false)] {
+    use Kind::{Configuration, Full, OutOfMemory, Overloaded, Protocol, ReadOnly, Refused};
+    use Kind::{Timeout, Unavailable, WrongType};
+    let opening = [Timeout, Unavailable, ReadOnly, OutOfMemory, Protocol];
+    let others = [WrongType, Refused, Full, Configuration, Overloaded];
+    for (kinds, opens) in [(opening, true), (others, false)] {
         for kind in kinds {
-            for mode in [Mode::Fails(*kind), Mode::FailsAtOnce(*kind)] {
-                let flaky = FlakyStore::new(mode);
-                let store = Resilient::bare(flaky).failures(3);
-                for _ in 0..3 {
-                    assert_eq!(failure(&store).await.kind(), *kind);
-                }
+            for mode in [Mode::Fails(kind), Mode::FailsAtOnce(kind)] {
+                let store = Resilient::bare(FlakyStore::new(mode)).failures(3);
+                fails(&store, 3, kind).await;
                 let is_open = failure(&store).await.to_string().contains("breaker");
                 assert_eq!(is_open, opens, "{mode:?}");
             }
@@ -111,12 +86,10 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).failures(3);
+    let (store, flaky) = around(Mode::Works, |it| it.failures(3));
     let fail_twice = async || {
         flaky.set(Mode::Fails(Kind::Timeout));
-        assert_eq!(kind(&store).await, Kind::Timeout);
-        assert_eq!(kind(&store).await, Kind::Timeout);
+        fails(&store, 2, Kind::Timeout).await;
         flaky.set(Mode::Works);
     };
     for _ in 0..10 {
@@ -133,8 +106,7 @@ async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
 /// Also those that come before a future is polled.
 #[tokio::test(start_paused = true)]
 async fn answers_at_once_are_counted() {
-    let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::OutOfMemory));
-    let store = Resilient::bare(flaky.clone()).failures(3);
+    let (store, flaky) = around(Mode::FailsAtOnce(Kind::OutOfMemory), |it| it.failures(3));
     for _ in 0..3 {
         let answer = at_once(&store, &take()).expect("at once");
         assert_eq!(answer.expect_err("fails").kind(), Kind::OutOfMemory);
@@ -204,8 +176,7 @@ async fn a_wrong_key_is_an_answer() {
 /// What was asked before it opened, or before it closed, changes nothing after it.
 #[tokio::test(start_paused = true)]
 async fn late_answers_change_nothing() {
-    let flaky = FlakyStore::new(Mode::Holds);
-    let store = Resilient::bare(flaky.clone()).failures(3);
+    let (store, flaky) = around(Mode::Holds, |it| it.failures(3));
     let one = take();
     let mut early = Box::pin(store.take(&one));
     assert!(poll_immediate(&mut early).await.is_none());
@@ -215,9 +186,7 @@ async fn late_answers_change_nothing() {
         assert!(poll_immediate(late).await.is_none());
     }
     flaky.set(Mode::Fails(Kind::Timeout));
-    for _ in 0..3 {
-        assert_eq!(kind(&store).await, Kind::Timeout);
-    }
+    fails(&store, 3, Kind::Timeout).await;
     flaky.let_go(1);
     assert!(early.await.is_ok(), "it is decided, only late");
     assert_eq!(kind(&store).await, Kind::Unavailable, "still open");
@@ -239,13 +208,12 @@ async fn open_answers_take_no_time() {
     let store = Resilient::bare(flaky).failures(1);
     assert_eq!(kind(&store).await, Kind::Timeout);
     let take = take();
-    let mut times: Vec<_> = (0..100_000)
-        .map(|_| {
-            let began = std::time::Instant::now();
-            assert!(at_once(&store, &take).is_some_and(|answer| answer.is_err()));
-            began.elapsed()
-        })
-        .collect();
+    let times = (0..100_000).map(|_| {
+        let began = std::time::Instant::now();
+        assert!(at_once(&store, &take).is_some_and(|answer| answer.is_err()));
+        began.elapsed()
+    });
+    let mut times: Vec<_> = times.collect();
     times.sort_unstable();
     let (median, p99) = (times[50_000], times[99_000]);
     println!("open: median {median:?}, p99 {p99:?}");

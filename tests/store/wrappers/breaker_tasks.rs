@@ -1,10 +1,8 @@
 //! The breaker's task: whose it is, when it ends, and what happens without it.
 
-use tidegate::store::StoreErrorKind as Kind;
 use tokio::runtime::{Builder, Handle};
 
 use super::breaker::open;
-use super::flaky_store::Mode;
 use super::*;
 
 fn tasks() -> usize {
@@ -82,9 +80,8 @@ fn it_outlives_the_runtime_that_it_opened_in() {
 fn without_a_runtime_a_request_finds_out() {
     let pause = millis(500);
     let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = Resilient::bare(flaky.clone())
-        .failures(2)
-        .probe_every(pause);
+    let store = Resilient::bare(flaky.clone()).failures(2);
+    let store = store.probe_every(pause);
     let kind = || {
         let answer = at_once(&store, &take()).expect("at once");
         answer.err().map(|error| error.kind())

@@ -2,11 +2,22 @@
 
 use kit::log::Log;
 use kit::{app, http};
-use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Header, RateLimitLayer};
 
-use super::flaky_store::Mode;
 use super::*;
+
+/// A fallback around it that has half of everything.
+fn shared(flaky: &FlakyStore) -> Resilient<FlakyStore> {
+    Resilient::new(flaky.clone()).fallback(Share::of_processes(2))
+}
+
+/// Asks a hundred times a second.
+async fn ask_often(store: &dyn Store, times: usize) {
+    for _ in 0..times {
+        ask(store, &take()).await;
+        sleep(SECOND / 100).await;
+    }
+}
 
 /// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its
 /// end.
@@ -14,33 +25,26 @@ use super::*;
 async fn an_outage_is_told_once_and_its_end_too() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::new(flaky.clone())
-        .fallback(Share::of_processes(2))
-        .build();
+    let store = shared(&flaky).build();
     ask(&store, &take()).await;
     assert!(log.lines().is_empty());
     for _ in 0..2 {
         flaky.set(Mode::Fails(Kind::Timeout));
-        for _ in 0..500 {
-            ask(&store, &take()).await;
-            sleep(SECOND / 100).await;
-        }
+        ask_often(&store, 500).await;
         let [fallback, open] = &*log.lines() else {
             panic!("not two lines");
         };
-        for (text, line) in [
+        let lines = [
             ("the fallback decides", fallback),
             ("breaker is open", open),
-        ] {
+        ];
+        for (text, line) in lines {
             let is_told = line.contains("WARN") && line.contains(text);
             assert!(is_told && line.contains("the store is broken"), "{line}");
             assert!(line.contains("store=\"flaky\""), "{line}");
         }
         flaky.set(Mode::Works);
-        for _ in 0..500 {
-            ask(&store, &take()).await;
-            sleep(SECOND / 100).await;
-        }
+        ask_often(&store, 500).await;
         let [closed, decides] = &*log.lines() else {
             panic!("not two lines");
         };
@@ -84,13 +88,8 @@ async fn a_cached_denial_is_no_recovery() {
 async fn trials_are_not_told() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Writes(Kind::ReadOnly));
-    let store = Resilient::new(flaky)
-        .fallback(Share::of_processes(2))
-        .build();
-    for _ in 0..1_000 {
-        ask(&store, &take()).await;
-        sleep(SECOND / 100).await;
-    }
+    let store = shared(&flaky).build();
+    ask_often(&store, 1_000).await;
     assert_eq!(log.lines().len(), 2);
 }
 
@@ -99,10 +98,7 @@ async fn trials_are_not_told() {
 async fn ups_and_downs_are_told_once_a_second() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::new(flaky.clone())
-        .failures(1)
-        .fallback(Share::of_processes(2));
-    let store = store.build();
+    let store = shared(&flaky).failures(1).build();
     let began = std::time::Instant::now();
     for _ in 0..200 {
         flaky.set(Mode::Fails(Kind::Timeout));

@@ -1,21 +1,13 @@
 //! A share of each quota while the store is gone.
 
-use tidegate::store::StoreErrorKind as Kind;
-
-use super::flaky_store::Mode;
 use super::*;
 
 /// A fallback whose own time stands still.
 fn fallback(flaky: &FlakyStore, share: Share) -> (Resilient<FlakyStore>, ManualClock) {
-    let clock = ManualClock::default();
-    clock.set(1_000_000_000_777);
+    let clock = clock_at(1_000_000_000_777);
     let local = MemoryStore::new().clock(clock.clone());
-    (
-        Resilient::bare(flaky.clone())
-            .fallback(share)
-            .fallback_store(local),
-        clock,
-    )
+    let store = Resilient::bare(flaky.clone()).fallback(share);
+    (store.fallback_store(local), clock)
 }
 
 fn gone() -> FlakyStore {
@@ -81,10 +73,8 @@ async fn never_above_the_share_in_any_window() {
         for (max, cost, most, thirds) in cases {
             let flaky = gone();
             let (store, clock) = fallback(&flaky, share);
-            let rule = rule(quota(max, 10 * SECOND))
-                .with_cost(cost)
-                .with_algorithm(algorithm);
-            let take = take_of(rule);
+            let rule = rule(quota(max, 10 * SECOND)).with_cost(cost);
+            let take = take_of(rule.with_algorithm(algorithm));
             let window = thirds * 10_000_000 / 30;
             let mut admitted: Vec<u64> = Vec::new();
             for step in 0..600_u64 {
@@ -103,11 +93,9 @@ async fn never_above_the_share_in_any_window() {
             let number = admitted.len() as u64;
             assert!(number >= expected * 3 / 4, "{number} of {expected}");
             for end in &admitted {
-                let inside = admitted
-                    .iter()
-                    .filter(|at| *at <= end && *at + window > *end);
-                let is_right = inside.count() as u64 * cost <= most;
-                assert!(is_right, "{max} {cost} {algorithm:?}");
+                let is_inside = |at: &&u64| *at <= end && *at + window > *end;
+                let inside = admitted.iter().filter(is_inside).count() as u64;
+                assert!(inside * cost <= most, "{max} {cost} {algorithm:?}");
             }
         }
     }
@@ -175,11 +163,9 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     let flaky = gone();
     let (store, _) = fallback(&flaky, Share::of_processes(1));
     let take = take_from(10, 60 * SECOND);
-    let here = ask(&store, &take.clone().with_cost(4)).await.receipt();
-    let here = here.expect("charged here");
+    let here = charge(&store, &take.clone().with_cost(4)).await;
     flaky.set(Mode::Works);
-    let there = ask(&store, &take.clone().with_cost(5)).await.receipt();
-    let there = there.expect("charged there");
+    let there = charge(&store, &take.clone().with_cost(5)).await;
     let look = take.clone().with_cost(0);
 
     let whole = take.clone().with_cost(10);
@@ -204,11 +190,10 @@ async fn a_reset_forgets_here_and_inside() {
         let inner = FlakyStore::new(Mode::Works);
         let store: Arc<dyn Store> = match resilient {
             false => Arc::new(fallback(&inner, Share::of_processes(1)).0),
-            true => Resilient::new(inner.clone())
-                .fallback(Share::of_processes(1))
-                .denial_cache(None)
-                .failures(None)
-                .build(),
+            true => {
+                let store = Resilient::new(inner.clone()).fallback(Share::of_processes(1));
+                store.denial_cache(None).failures(None).build()
+            }
         };
         let take = take_from(3, 60 * SECOND);
         assert_eq!(allowed(&*store, &take, 5).await, 3);
@@ -227,10 +212,8 @@ async fn a_reset_forgets_here_and_inside() {
 
 #[tokio::test]
 async fn its_memory_is_bounded() {
-    let flaky = gone();
-    let store = Resilient::bare(flaky)
-        .fallback(Share::of_processes(1))
-        .fallback_keys(2);
+    let store = Resilient::bare(gone()).fallback(Share::of_processes(1));
+    let store = store.fallback_keys(2);
     let rule = Arc::new(rule(quota(10, 60 * SECOND)));
     let full = Some(Kind::Full);
     for (name, expected) in [("a", None), ("b", None), ("c", full), ("a", None)] {

@@ -1,11 +1,9 @@
 //! One request finds out whether the store works again, and nothing it does leaves the breaker
 //! stuck.
 
-use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::Instant;
 
 use super::breaker::open;
-use super::flaky_store::Mode;
 use super::*;
 
 /// A breaker whose next request is the one that finds out.
@@ -29,9 +27,7 @@ async fn one_goes_through_and_closes_it() {
     }
     flaky.let_go(11);
     assert!(trial.await.is_ok());
-    for _ in 0..10 {
-        assert!(ask(&store, &take()).await.is_allowed());
-    }
+    assert_eq!(allowed(&store, &take(), 10).await, 10);
     assert_eq!(flaky.asked(), 11);
 }
 
@@ -81,8 +77,7 @@ async fn one_that_is_dropped_makes_room_for_another() {
 /// A question of another generation that is dropped frees no trial but its own.
 #[tokio::test(start_paused = true)]
 async fn an_earlier_one_that_is_dropped_changes_nothing() {
-    let flaky = FlakyStore::new(Mode::Holds);
-    let store = Resilient::bare(flaky.clone()).failures(1);
+    let (store, flaky) = around(Mode::Holds, |it| it.failures(1));
     let one = take();
     let early = store.take(&one);
     flaky.set(Mode::Fails(Kind::Timeout));
@@ -161,10 +156,7 @@ async fn exactly_one_of_500_goes_through() {
     }
     let most = most(began);
     flaky.let_go(most);
-    let mut decided = 0;
-    for task in tasks {
-        decided += usize::from(task.await.expect("no panic"));
-    }
+    let decided = done(tasks).await.into_iter().filter(|is_ok| *is_ok).count();
     assert!((1..=most).contains(&decided), "{decided} of {most}");
     assert_eq!(flaky.asked(), decided);
     flaky.set(Mode::Works);

@@ -1,12 +1,10 @@
 //! A bound on what is under way.
 
-use super::flaky_store::Mode;
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_much_is_shed_at_once() {
-    let flaky = FlakyStore::new(Mode::Slow(SECOND));
-    let store = Resilient::bare(flaky.clone()).in_flight(3);
+    let (store, flaky) = around(Mode::Slow(SECOND), |it| it.in_flight(3));
     let began = tokio::time::Instant::now();
     let answers = (0..10).map(|_| async {
         let take = take();
@@ -34,8 +32,7 @@ async fn what_is_too_much_is_shed_at_once() {
 /// too.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_permit_back() {
-    let flaky = FlakyStore::new(Mode::Hangs);
-    let store = Resilient::bare(flaky.clone()).in_flight(3);
+    let (store, flaky) = around(Mode::Hangs, |it| it.in_flight(3));
     let one = take();
     let receipt = Receipt::new(1, 1, 1);
     for round in 0..99 {
@@ -73,8 +70,7 @@ async fn a_dropped_future_gives_its_permit_back() {
 async fn a_first_question_needs_a_permit() {
     let receipt = Receipt::new(1, 1, 1);
     for mode in [Mode::Memory, Mode::Works] {
-        let flaky = FlakyStore::new(mode);
-        let store = Resilient::bare(flaky.clone()).in_flight(0);
+        let (store, flaky) = around(mode, |it| it.in_flight(0));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
         let refund = store.refund(&take(), &receipt).await;
         let refused = refund.expect_err("it needs one, too").kind();
@@ -93,8 +89,7 @@ async fn a_first_question_needs_a_permit() {
 /// Those who wait for their turn must not keep out those who come.
 #[tokio::test(start_paused = true)]
 async fn a_repeat_never_needs_a_permit() {
-    let flaky = FlakyStore::new(Mode::Hangs);
-    let store = Resilient::bare(flaky.clone()).in_flight(1);
+    let (store, flaky) = around(Mode::Hangs, |it| it.in_flight(1));
     let again = take().repeat();
     let first = store.take(&take());
     let repeats: Vec<_> = (0..10).map(|_| store.take(&again)).collect();
@@ -110,8 +105,7 @@ async fn a_repeat_never_needs_a_permit() {
 /// Clones are the same door.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_bound_on_many_threads() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).in_flight(8);
+    let (store, flaky) = around(Mode::Works, |it| it.in_flight(8));
     let tasks = (0..64).map(|_| {
         let (store, flaky) = (store.clone(), flaky.clone());
         tokio::spawn(async move {
@@ -124,8 +118,6 @@ async fn never_more_than_the_bound_on_many_threads() {
             }
         })
     });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.expect("no panic");
-    }
+    done(tasks).await;
     assert_eq!(store.under_way(), 0);
 }

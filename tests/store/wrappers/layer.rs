@@ -7,21 +7,16 @@ use http_body_util::BodyExt;
 use kit::{app, http};
 use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
 use tidegate::key::KeyError;
-use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{ErrorCallbackChain, FailOpen, Failed, Limits, PeerIp, RateLimitLayer, Recovery};
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::flaky_store::Mode;
 use super::*;
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {
     let local = MemoryStore::new().tokio_clock();
-    Arc::new(
-        Resilient::bare(FlakyStore::new(mode))
-            .fallback(Share::of_processes(2))
-            .fallback_store(local),
-    )
+    let store = Resilient::bare(FlakyStore::new(mode)).fallback(Share::of_processes(2));
+    Arc::new(store.fallback_store(local))
 }
 
 /// A layer that lets one through.
@@ -67,12 +62,10 @@ async fn a_rule_says_what_becomes_of_it() {
         rules.proceed = { max-count = 2, window = "1m", on-error = "proceed" }
     "#;
     for mode in GONE {
+        let bare = Arc::new(FlakyStore::new(mode));
         for (store, expected) in [
             (half(mode), [200, 429, 200, 429, 503, 503, 200, 200]),
-            (
-                Arc::new(FlakyStore::new(mode)),
-                [503, 503, 503, 503, 503, 503, 200, 200],
-            ),
+            (bare, [503, 503, 503, 503, 503, 503, 200, 200]),
         ] {
             let limits = Limits::from_toml(toml).expect("valid").store(store);
             let mut answers = Vec::new();
@@ -227,9 +220,8 @@ async fn every_failure_has_a_kind() {
     assert_eq!(text(&app(keyed.on_error(say))).await, "Key(Server)");
 
     let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(std::fmt::Error) });
-    let inner = RateLimitLayer::new("p", SECOND, 1)
-        .on_error(say)
-        .layer(broken);
+    let inner = RateLimitLayer::new("p", SECOND, 1).on_error(say);
+    let inner = inner.layer(broken);
     let response = inner.oneshot(Request::new(Body::empty())).await;
     let body = response.expect("answered").into_body().collect().await;
     assert_eq!(body.expect("a whole body").to_bytes(), "Inner");

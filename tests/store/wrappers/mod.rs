@@ -16,8 +16,10 @@ mod timeout;
 
 use kit::quota;
 
+use tidegate::store::StoreErrorKind as Kind;
+
 use crate::prelude::*;
-use flaky_store::FlakyStore;
+use flaky_store::{FlakyStore, Mode};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -63,4 +65,17 @@ async fn failure(store: &dyn Store) -> StoreError {
 
 async fn kind(store: &dyn Store) -> StoreErrorKind {
     failure(store).await.kind()
+}
+
+/// It fails so often in a row, and for this reason.
+async fn fails(store: &dyn Store, times: usize, reason: Kind) {
+    for _ in 0..times {
+        assert_eq!(kind(store).await, reason);
+    }
+}
+
+/// A wrapper that does only this around a store of this mode, and that store.
+fn around<T>(mode: Mode, wrap: impl FnOnce(Resilient<FlakyStore>) -> T) -> (T, FlakyStore) {
+    let flaky = FlakyStore::new(mode);
+    (wrap(Resilient::bare(flaky.clone())), flaky)
 }

@@ -1,7 +1,5 @@
 //! Each wrapper asks the store inside exactly once for each question, and again only for the next.
 
-use tidegate::store::StoreErrorKind as Kind;
-
 use super::*;
 
 /// How the store inside answers.
@@ -75,25 +73,24 @@ fn counting(answer: Answer) -> (Stub, Calls) {
     (store, calls)
 }
 
+/// A wrapper that does one thing.
+fn alone(store: Stub, set: impl FnOnce(Resilient<Stub>) -> Resilient<Stub>) -> Arc<dyn Store> {
+    Arc::new(set(Resilient::bare(store)))
+}
+
 type Wrap = fn(Stub) -> Arc<dyn Store>;
 
 /// Each wrapper alone, and all of them.
 const WRAPPERS: [(&str, Wrap); 7] = [
     ("Arc", |store| Arc::new(Arc::new(store))),
-    ("Timeout", |store| {
-        Arc::new(Resilient::bare(store).timeout(SECOND))
+    ("Timeout", |it| alone(it, |it| it.timeout(SECOND))),
+    ("InFlight", |it| alone(it, |it| it.in_flight(1))),
+    ("CircuitBreaker", |it| alone(it, |it| it.failures(10))),
+    ("DenialCache", |it| {
+        alone(it, |it| it.denial_cache(SECOND / 10))
     }),
-    ("InFlight", |store| {
-        Arc::new(Resilient::bare(store).in_flight(1))
-    }),
-    ("CircuitBreaker", |store| {
-        Arc::new(Resilient::bare(store).failures(10))
-    }),
-    ("DenialCache", |store| {
-        Arc::new(Resilient::bare(store).denial_cache(SECOND / 10))
-    }),
-    ("Fallback", |store| {
-        Arc::new(Resilient::bare(store).fallback(Share::of_processes(2)))
+    ("Fallback", |it| {
+        alone(it, |it| it.fallback(Share::of_processes(2)))
     }),
     ("Resilient", |store| {
         let store = Resilient::new(store).timeout(SECOND).in_flight(1);

@@ -1,15 +1,12 @@
 //! Real servers that hang, die, take no writes and come back.
 
-use tidegate::store::StoreErrorKind as Kind;
-
 use super::*;
 
 async fn store(server: &Redis, timeout: Duration) -> Arc<dyn Store> {
     let store = RedisStore::connect(&server.url).await;
     let store = store.expect("a running server").timeout(timeout);
-    Resilient::new(store)
-        .fallback(Share::of_processes(4))
-        .build()
+    let store = Resilient::new(store).fallback(Share::of_processes(4));
+    store.build()
 }
 
 /// Asks until this is so.
@@ -31,9 +28,8 @@ fn is_from_redis(decision: &Decision) -> bool {
 
 fn failed_as(kind: Kind) -> impl Fn(&Decision) -> bool {
     move |decision| {
-        decision
-            .failure()
-            .is_some_and(|failure| failure.kind() == kind)
+        let failure = decision.failure();
+        failure.is_some_and(|failure| failure.kind() == kind)
     }
 }
 
@@ -76,11 +72,9 @@ async fn a_server_that_hangs() {
         times.push(began.elapsed());
     }
     times.sort_unstable();
-    println!(
-        "hung and open: p99 {:?}, slowest {:?}",
-        times[1_980], times[1_999]
-    );
-    assert!(times[1_980] < 50 * MILLISECOND, "{:?}", times[1_980]);
+    let (p99, slowest) = (times[1_980], times[1_999]);
+    println!("hung and open: p99 {p99:?}, slowest {slowest:?}");
+    assert!(p99 < 50 * MILLISECOND, "{p99:?}");
     server.signal("CONT");
     println!("back after {:?}", until(&*store, is_from_redis).await);
 }

@@ -1,9 +1,7 @@
 //! All of them together.
 
-use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::Instant;
 
-use super::flaky_store::Mode;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -12,17 +10,13 @@ async fn the_defaults() {
     let store = Resilient::new(flaky.clone()).build();
     let asked = take();
     let answers = join_all((0..1_500).map(|_| store.take(&asked))).await;
-    let kinds: Vec<_> = answers
-        .into_iter()
-        .filter_map(|answer| answer.err().map(|error| error.kind()))
-        .collect();
+    let errors = answers.into_iter().filter_map(Result::err);
+    let kinds: Vec<_> = errors.map(|error| error.kind()).collect();
     assert_eq!(kinds, [Kind::Overloaded; 1_500 - 1_024]);
     assert!(ask(&store, &take()).await.failure().is_none());
 
     flaky.set(Mode::Fails(Kind::Timeout));
-    for _ in 0..10 {
-        assert_eq!(kind(&store).await, Kind::Timeout);
-    }
+    fails(&store, 10, Kind::Timeout).await;
     assert_eq!(kind(&store).await, Kind::Unavailable);
     assert!(!store.capabilities().has_fallback);
     assert_eq!(store.name(), "flaky");
@@ -51,8 +45,7 @@ async fn each_part_can_be_set_and_switched_off() {
     }
 
     let store = bare.failures(2).probe_every(SECOND).build();
-    assert_eq!(kind(&store).await, Kind::ReadOnly);
-    assert_eq!(kind(&store).await, Kind::ReadOnly);
+    fails(&store, 2, Kind::ReadOnly).await;
     flaky.looked();
     sleep(10 * SECOND).await;
     assert!((8..=10).contains(&flaky.looked()));
@@ -63,10 +56,8 @@ async fn each_part_can_be_set_and_switched_off() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_from_end_to_end() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::new(flaky.clone())
-        .timeout(50 * MILLISECOND)
-        .fallback(Share::of_processes(2))
-        .build();
+    let store = Resilient::new(flaky.clone()).timeout(50 * MILLISECOND);
+    let store = store.fallback(Share::of_processes(2)).build();
     let ask = async || {
         let began = Instant::now();
         let decision = ask(&store, &take()).await;
@@ -102,34 +93,28 @@ async fn memory_stays_memory() {
 
 /// Two services that share a Redis and have rules of the same name.
 mod on_redis {
-    use std::sync::Arc;
-
-    use kit::{PATIENT, Redis as Server};
-    use tidegate::{Key, Quota, RedisStore, Rule, Take};
-
     use super::*;
 
     fn take_of(path: &str, prefix: Option<&str>) -> Take {
-        let rule = Rule::new(path, [Quota::per_hour(2)]).expect("valid");
-        let rule = match prefix {
-            Some(prefix) => rule.with_prefix(prefix),
-            None => rule,
-        };
+        let rule = kit::per_hour(path, 2);
+        let rule = prefix
+            .into_iter()
+            .fold(rule, |rule, it| rule.with_prefix(it));
         Take::new(Arc::new(rule), Key::from("alice"))
     }
 
     async fn remaining(store: &impl Store, take: &Take) -> u64 {
-        store.take(take).await.expect("a decision").remaining()
+        ask(store, take).await.remaining()
     }
 
-    async fn connected(server: &Server) -> Resilient<RedisStore> {
+    async fn connected(server: &Redis) -> Resilient<RedisStore> {
         let store = Resilient::redis(server.url.as_str(), "shop").expect("an address");
         store.timeout(PATIENT).connect().await.expect("a server")
     }
 
     #[tokio::test]
     async fn services_count_apart_and_give_back_their_own() {
-        let server = Server::start();
+        let server = Redis::start();
         let of = |service| {
             let store = Resilient::redis(server.url.as_str(), service).expect("an address");
             store.timeout(20 * SECOND)
@@ -139,8 +124,7 @@ mod on_redis {
         assert_eq!(remaining(&shop, &login).await, 1);
         assert_eq!(remaining(&shop, &own).await, 1);
         assert_eq!(remaining(&blog, &login).await, 1);
-        let decision = blog.take(&login).await.expect("a decision");
-        let receipt = decision.receipt().expect("it was charged");
+        let receipt = charge(&blog, &login).await;
         assert_eq!(refunds(&blog, &login, &receipt).await, 1);
         let keys = [
             "blog:CurrentLimiter:login:alice",
@@ -156,7 +140,7 @@ mod on_redis {
     /// A setter after the first use, and a clone that is used before.
     #[tokio::test]
     async fn it_is_a_store_that_still_takes_setters() {
-        let mut server = Server::start();
+        let mut server = Redis::start();
         let store = connected(&server).await;
         assert_eq!(remaining(&store, &take_of("login", None)).await, 1);
         let both = store.clone().processes(2);
@@ -172,7 +156,7 @@ mod on_redis {
     /// A time-out that is longer than a `RedisStore`'s default is one, too.
     #[tokio::test]
     async fn its_time_out_may_be_longer_than_the_default() {
-        let server = Server::start();
+        let server = Redis::start();
         let store = connected(&server).await;
         let take = take_of("login", None);
         assert_eq!(remaining(&store, &take).await, 1);
@@ -214,7 +198,7 @@ mod on_redis {
     /// It starts without a server. `connect` fails instead.
     #[tokio::test]
     async fn a_service_starts_without_its_redis() {
-        let mut server = Server::start();
+        let mut server = Redis::start();
         server.kill();
         let store = Resilient::redis(server.url.as_str(), "shop").expect("an address");
         let store = store.processes(2);

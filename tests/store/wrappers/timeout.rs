@@ -2,15 +2,13 @@
 
 use tokio::time::Instant;
 
-use super::flaky_store::Mode;
 use super::*;
 
 const BOUND: Duration = millis(20);
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_comes_in_time_or_not_at_all() {
-    let flaky = FlakyStore::new(Mode::Hangs);
-    let store = Resilient::bare(flaky.clone()).timeout(BOUND);
+    let (store, flaky) = around(Mode::Hangs, |it| it.timeout(BOUND));
     let began = Instant::now();
     let error = failure(&store).await;
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -32,8 +30,7 @@ async fn an_answer_comes_in_time_or_not_at_all() {
 /// A process that comes to the deadline late gives its lateness back, once the time-out in all.
 #[tokio::test(start_paused = true)]
 async fn who_comes_late_waits_longer() {
-    let flaky = FlakyStore::new(Mode::Hangs);
-    let store = Resilient::bare(flaky.clone()).timeout(BOUND);
+    let (store, flaky) = around(Mode::Hangs, |it| it.timeout(BOUND));
     for (late, more) in [(8 * MILLISECOND, 8 * MILLISECOND), (SECOND, BOUND)] {
         let sleeps = || async {
             tokio::task::yield_now().await;

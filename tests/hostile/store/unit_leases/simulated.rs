@@ -111,8 +111,7 @@ impl Fleet {
     }
 
     fn start(&self) -> World {
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_000);
+        let clock = clock_at(1_800_000_000_000_000);
         let memory = Arc::new(MemoryStore::new().clock(clock.clone()));
         let processes = (0..4).map(|at| {
             let network = Distant::new(Arc::clone(&memory)).ways(1, 1);

@@ -20,8 +20,7 @@ async fn no_memory_is_left_and_keys_count_no_longer() {
         .iter()
         .enumerate()
         {
-            let clock = ManualClock::default();
-            clock.set(START);
+            let clock = clock_at(START);
             let store = store.clone().clock(clock.clone());
             let rule = rule(algorithm, &format!("old{number}"), of);
             let keys: Vec<_> = (0..100).map(|key| key.to_string()).collect();

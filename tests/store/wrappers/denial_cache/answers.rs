@@ -5,8 +5,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_told_until_it_is_over() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(Duration::MAX));
     let take = take_from(3, 10 * SECOND).with_cost(2);
     let denied = deny(&store, &take).await;
     assert_eq!((denied.source(), flaky.asked()), (Source::Local, 2));
@@ -55,8 +54,7 @@ async fn the_round_trip_is_on_the_callers_side() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_same_question_is_answered() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(millis(100));
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(millis(100)));
     let rule = Arc::new(rule(quota(10, 600 * SECOND)));
     let of = |key: &str| Take::new(Arc::clone(&rule), Key::from(key));
     let take = of("alice").with_cost(4);
@@ -87,8 +85,7 @@ async fn only_the_same_question_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn never_is_told_again() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(Duration::MAX));
     let take = take_from(3, SECOND).with_cost(4);
     let never = deny(&store, &take).await;
     tokio::time::advance(3_600 * SECOND).await;

@@ -6,13 +6,10 @@ use super::*;
 
 /// A cache around a store whose time stands still, and a rule that never admits a second take.
 fn cached(max_keys: usize) -> (Resilient<MemoryStore>, Arc<Rule>) {
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
+    let clock = clock_at(1_800_000_000_000_777);
     let memory = MemoryStore::with_max_keys(1_000_000).clock(clock.clone());
-    let store = Resilient::bare(memory)
-        .denial_cache(millis(100))
-        .denial_cache_keys(max_keys)
-        .clock(clock);
+    let store = Resilient::bare(memory).denial_cache(millis(100));
+    let store = store.denial_cache_keys(max_keys).clock(clock);
     (store, Arc::new(rule(quota(0, 600 * SECOND))))
 }
 

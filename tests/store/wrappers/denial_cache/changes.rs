@@ -7,8 +7,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(Duration::MAX);
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(Duration::MAX));
     let take = scarce();
     let other_cost = take.clone().with_cost(2);
     let changed = take_of(Rule::clone(take.rule()));
@@ -25,10 +24,8 @@ async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
         }
         assert!(!ask(&store, &take).await.is_allowed());
         assert!(is_cached(&ask(&store, &take).await));
-        store
-            .reset(&Take::new(Arc::clone(changed.rule()), take.key().clone()))
-            .await
-            .expect("answers");
+        let changed = Take::new(Arc::clone(changed.rule()), take.key().clone());
+        store.reset(&changed).await.expect("answers");
         advance(MICROSECOND).await;
     }
     assert!(ask(&store, &take).await.is_allowed());
@@ -83,8 +80,7 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
 /// A refund that nobody waits for is over, too.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_refund_ends() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(millis(100));
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(millis(100)));
     let take = scarce();
     let receipt = charge(&store, &take).await;
     flaky.set(Mode::Hangs);

@@ -73,8 +73,7 @@ struct Twins {
 
 impl Twins {
     fn new(max_age: Duration) -> Self {
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_777);
+        let clock = clock_at(1_800_000_000_000_777);
         let inner = MemoryStore::new().clock(clock.clone());
         let cached = Resilient::bare(inner).denial_cache(max_age);
         Self {
@@ -130,9 +129,8 @@ impl Twins {
                 }
                 Step::Reset => {
                     for store in [&self.cached as &dyn Store, &self.bare] {
-                        let reset = store
-                            .reset(&Take::new(Arc::clone(&rules[0]), Key::default()))
-                            .now_or_never();
+                        let of_rule = Take::new(Arc::clone(&rules[0]), Key::default());
+                        let reset = store.reset(&of_rule).now_or_never();
                         reset.expect("memory").expect("answers");
                     }
                     self.clock.set(now + 1);
@@ -226,10 +224,8 @@ impl Fleet {
         let ways = [call.there, call.back].map(Duration::from_micros);
         self.delayed.set(ways[0], ways[1]);
         let (What::Take(cost) | What::TakeAndRefund(cost)) = call.what else {
-            let reset = self
-                .store
-                .reset(&Take::new(Arc::clone(&self.rule), Key::default()))
-                .await;
+            let of_rule = Take::new(Arc::clone(&self.rule), Key::default());
+            let reset = self.store.reset(&of_rule).await;
             reset.expect("answers");
             return Ok(0);
         };

@@ -7,7 +7,6 @@ mod delayed;
 mod history;
 mod questions;
 
-use super::flaky_store::{FlakyStore, Mode};
 use super::*;
 
 const MICROSECOND: Duration = Duration::from_micros(1);

@@ -1,6 +1,5 @@
 //! When the store is asked again, and by how many.
 
-use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::advance;
 
 use super::delayed::Delayed;
@@ -12,8 +11,7 @@ const DUE: Duration = millis(75);
 
 /// A cache with a denial, and the store inside, whose takes from now on are held.
 async fn denied(take: &Take) -> (Resilient<FlakyStore>, FlakyStore) {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::bare(flaky.clone()).denial_cache(MAX_AGE);
+    let (store, flaky) = around(Mode::Works, |it| it.denial_cache(MAX_AGE));
     deny(&store, take).await;
     flaky.asked();
     flaky.set(Mode::Holds);
@@ -144,16 +142,14 @@ async fn it_can_be_switched_off() {
             assert_eq!(ask(store, &take).await.source(), Source::Local);
         }
         assert_eq!(flaky.asked(), 5);
-        let reset = store
-            .reset(&Take::new(Arc::clone(take.rule()), Key::from("nobody")))
-            .await;
+        let nobody = Take::new(Arc::clone(take.rule()), Key::from("nobody"));
+        let reset = store.reset(&nobody).await;
         reset.expect("an answer");
         flaky.asked();
     }
     for keys in [1, 3, 8, 9] {
-        let store = Resilient::bare(flaky.clone())
-            .denial_cache(MAX_AGE)
-            .denial_cache_keys(keys);
+        let store = Resilient::bare(flaky.clone()).denial_cache(MAX_AGE);
+        let store = store.denial_cache_keys(keys);
         deny(&store, &take).await;
         assert!(is_cached(&ask(&store, &take).await));
     }
@@ -163,9 +159,8 @@ async fn it_can_be_switched_off() {
 #[tokio::test(start_paused = true)]
 async fn resilient_asks_every_75_milliseconds() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::new(flaky.clone())
-        .fallback(Share::of_processes(1))
-        .build();
+    let store = Resilient::new(flaky.clone()).fallback(Share::of_processes(1));
+    let store = store.build();
     let take = scarce();
     deny(&store, &take).await;
     flaky.asked();
