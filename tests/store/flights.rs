@@ -162,10 +162,8 @@ async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
 #[tokio::test]
 async fn a_forbidden_key_is_its_own_askers_error() {
     let server = Redis::start();
-    run(
-        &server,
-        "ACL SETUSER gate on >s3cret +@all ~CurrentLimiter:mine*",
-    );
+    let user = "ACL SETUSER gate on >s3cret +@all ~CurrentLimiter:mine*";
+    run(&server, user);
     let url = server.url.replace("//", "//gate:s3cret@");
     let store = RedisStore::connect(&url).await.expect("it may");
     let store = store.timeout(PATIENT);

@@ -23,10 +23,8 @@ async fn its_key() {
     let [name] = &names[..] else {
         panic!("{names:?}")
     };
-    assert!(
-        name.starts_with('{') && name.ends_with("p:us}~until"),
-        "{name}"
-    );
+    let is_right = name.starts_with('{') && name.ends_with("p:us}~until");
+    assert!(is_right, "{name}");
     let left = server.life(name);
     assert!((3_500_000..=3_602_000).contains(&left), "{left}");
 

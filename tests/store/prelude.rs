@@ -12,7 +12,7 @@ pub(crate) use kit::proxy::Proxy;
 pub(crate) use kit::stub::Stub;
 pub(crate) use kit::{
     HOUR, PATIENT, Redis, SECOND, ask_all, crowd, done, eventually, is_allowed, millis, run,
-    still_runtime, store_on,
+    spawn_each, still_runtime, store_on,
 };
 pub(crate) use redis::cmd;
 pub(crate) use tidegate::decision::{Receipt, Source, Verdict};

@@ -18,14 +18,11 @@ async fn many_ask_for_one_charge() {
     for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let take = hourly(algorithm, "once", 10, 4);
         let (mine, other) = (clocked.charge(&take).await, clocked.charge(&take).await);
-        let asking = (0..90).map(|at| {
-            let mine = mine.clone();
-            tokio::spawn(async move {
-                if at % 3 == 0 {
-                    yield_now().await;
-                }
-                give_back(&mine).await
-            })
+        let asking = spawn_each(0..90, mine.clone(), |at, mine| async move {
+            if at % 3 == 0 {
+                yield_now().await;
+            }
+            give_back(&mine).await
         });
         assert_eq!(done(asking).await.iter().sum::<u64>(), 4, "{case}");
         assert_eq!(clocked.remaining(&take).await, 6, "{case}");
@@ -422,6 +419,12 @@ async fn decided_by(store: &dyn Store, take: &Take, source: Source) -> Decision 
     }
 }
 
+/// A server far away, and a store that callers share.
+async fn shared_far() -> (Redis, Proxy, Arc<dyn Store>) {
+    let (server, proxy, store) = far(millis(10)).await;
+    (server, proxy, Arc::new(store))
+}
+
 /// A take of another key that no test uses up.
 fn any_other() -> Take {
     hourly(Algorithm::SlidingLog, "other", 1_000_000, 1)
@@ -513,8 +516,7 @@ async fn a_lost_answer_to_a_refund() {
 /// Refunds that are dropped at any moment have happened or not; asking again does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refunds_that_are_dropped() {
-    let (_server, _proxy, store) = far(millis(10)).await;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let (_server, _proxy, store) = shared_far().await;
     for algorithm in Algorithm::ALL {
         let take = hourly(algorithm, "dropped", 200, 2);
         let charges = join_all((0..100).map(|_| charge(&store, &take))).await;
@@ -720,9 +722,8 @@ async fn one_of_two_stores_does_not_answer() {
     let layer =
         |path, store: &Arc<dyn Store>| RateLimitLayer::new(path, HOUR, 5).store(Arc::clone(store));
     let app = kit::app(layer("inner", &near));
-    let app = app
-        .layer(layer("middle", &away))
-        .layer(layer("outer", &near));
+    let app = app.layer(layer("middle", &away));
+    let app = app.layer(layer("outer", &near));
     let response = send(&app, "/").await;
     let charges = Charges::from_extensions(response.extensions());
     assert_eq!(charges.len(), 3);
@@ -840,20 +841,16 @@ async fn no_window_holds_more_than_was_kept() {
 /// are given back once, or not at all if the one that asked first gave up before it was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clones_that_give_up() {
-    let (_server, _proxy, store) = far(millis(10)).await;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let (_server, _proxy, store) = shared_far().await;
     for algorithm in Algorithm::ALL {
         let take = hourly(algorithm, "clones", 8, 4);
         for round in 0..10 {
             let (mine, other) = (charge(&store, &take).await, charge(&store, &take).await);
-            let asking = (0..20_u64).map(|at| {
-                let mine = mine.clone();
-                tokio::spawn(async move {
-                    let patience = if at == round { PATIENT } else { millis(at) };
-                    let answer = timeout(patience, mine.refund()).await;
-                    assert!(at != round || answer.is_ok(), "the patient one");
-                    answer.map_or(0, |answer| answer.expect("an answer"))
-                })
+            let asking = spawn_each(0..20_u64, mine.clone(), |at, mine| async move {
+                let patience = if at == round { PATIENT } else { millis(at) };
+                let answer = timeout(patience, mine.refund()).await;
+                assert!(at != round || answer.is_ok(), "the patient one");
+                answer.map_or(0, |answer| answer.expect("an answer"))
             });
             let back: u64 = done(asking).await.iter().sum();
             assert!(back <= 4, "{algorithm:?}: {back}");

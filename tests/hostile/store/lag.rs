@@ -80,17 +80,13 @@ async fn a_blocked_process_lets_redis_decide(
     assert_eq!(admitted, requests.min(MAX as usize), "{counted:?}");
     assert_eq!(by(&counted, Source::Redis), requests as u64, "{counted:?}");
     assert!(counted.lagged > 0, "{counted:?}");
-    assert!(
-        counted.errors().all(|(_, number)| number == 0),
-        "{counted:?}"
-    );
+    let is_right = counted.errors().all(|(_, number)| number == 0);
+    assert!(is_right, "{counted:?}");
     assert_eq!(service.store.condition().is_breaker_open, Some(false));
     let mut warnings = log.lines();
     warnings.retain(|line| line.contains("WARN"));
-    assert!(
-        matches!(&*warnings, [line] if line.contains("lag: this process")),
-        "{warnings:?}"
-    );
+    let is_right = matches!(&*warnings, [line] if line.contains("lag: this process"));
+    assert!(is_right, "{warnings:?}");
 }
 
 #[tokio::test]

@@ -10,17 +10,17 @@ use crate::prelude::*;
 const CLIENTS: usize = 12;
 const DECISIONS: usize = 60;
 
-/// Clients that keep coming until this is dropped.
-fn clients<F: Future<Output = ()> + Send + 'static>(
+/// Clients that keep coming until this is dropped, each with a clone of what they share.
+fn clients<T: Clone + Send + 'static, F: Future<Output = ()> + Send + 'static>(
     number: usize,
-    client: impl Fn(usize) -> F + Send + Sync + 'static,
+    shared: &T,
+    client: impl Fn(T, usize) -> F + Clone + Send + 'static,
 ) -> JoinSet<()> {
-    let client = Arc::new(client);
     background((0..number).map(|at| {
-        let client = Arc::clone(&client);
+        let (client, shared) = (client.clone(), shared.clone());
         async move {
             loop {
-                client(at).await;
+                client(shared.clone(), at).await;
                 // What is refused at once must not keep the runtime busy.
                 sleep(Duration::from_micros(500)).await;
             }
@@ -56,7 +56,7 @@ async fn http_clients_that_abort() {
     let address = listener.local_addr().expect("an address");
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
     nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
-        let _clients = clients(CLIENTS, move |_| async move {
+        let _clients = clients(CLIENTS, &address, |address, _| async move {
             let mut client = TcpStream::connect(address).await.expect("is accepted");
             let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
             client.write_all(request).await.expect("is sent");
@@ -74,13 +74,9 @@ async fn wrapped_callers_that_abort() {
     let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
     let wrapped = Resilient::new(store).in_flight(24).build();
     nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
-        let hasty = Arc::clone(&wrapped);
-        let _clients = clients(CLIENTS, move |at| {
-            let hasty = Arc::clone(&hasty);
-            async move {
-                let mine = take(&hasty_rule(), at);
-                let _ = timeout(millis(8), hasty.take(&mine)).await;
-            }
+        let _clients = clients(CLIENTS, &wrapped, |hasty, at| async move {
+            let mine = take(&hasty_rule(), at);
+            let _ = timeout(millis(8), hasty.take(&mine)).await;
         });
         lost(&wrapped, DECISIONS).await
     })
@@ -94,14 +90,11 @@ async fn callers_with_hardly_any_time() {
     for hardly in [Duration::ZERO, Duration::from_micros(1), millis(1)] {
         nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
             let hasty = store.clone().timeout(hardly);
-            let _clients = clients(CLIENTS, move |at| {
-                let hasty = hasty.clone();
-                async move {
-                    let mine = take(&hasty_rule(), at);
-                    let answer = hasty.take(&mine).await;
-                    assert!(answer.is_err(), "no reply comes that early: {answer:?}");
-                    sleep(millis(2)).await;
-                }
+            let _clients = clients(CLIENTS, &hasty, |hasty, at| async move {
+                let mine = take(&hasty_rule(), at);
+                let answer = hasty.take(&mine).await;
+                assert!(answer.is_err(), "no reply comes that early: {answer:?}");
+                sleep(millis(2)).await;
             });
             lost(&store, DECISIONS / 2).await
         })
@@ -114,18 +107,13 @@ async fn callers_with_hardly_any_time() {
 async fn callers_that_drop_at_every_point() {
     let (_server, proxy, store) = far_within(millis(10), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(30), TIMEOUT, async || {
-        let hasty = store.clone();
-        let _clients = clients(CLIENTS, move |at| {
-            let hasty = hasty.clone();
-            async move {
-                let rule = hasty_rule();
-                let many = takes_of(&rule, 150);
-                drop(hasty.take(&many[0]));
-                for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
-                    let some = &many[at * 5..][..1 + micros as usize % 90];
-                    let all = kit::ask_all(&hasty, some);
-                    let _ = timeout(Duration::from_micros(micros), all).await;
-                }
+        let _clients = clients(CLIENTS, &store, |hasty, at| async move {
+            let many = takes_of(&hasty_rule(), 150);
+            drop(hasty.take(&many[0]));
+            for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
+                let some = &many[at * 5..][..1 + micros as usize % 90];
+                let all = kit::ask_all(&hasty, some);
+                let _ = timeout(Duration::from_micros(micros), all).await;
             }
         });
         lost(&store, DECISIONS).await
@@ -138,19 +126,16 @@ async fn callers_that_drop_at_every_point() {
 async fn busy_callers_far_away() {
     let (_server, proxy, store) = far_within(millis(30), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(36), TIMEOUT, async || {
-        let callers = (0..64).map(|caller| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let mine = take(&rule("busy", 1_000_000, HOUR), caller);
-                let mut lost = Vec::new();
-                for _ in 0..25 {
-                    let began = Instant::now();
-                    if let Err(error) = store.take(&mine).await {
-                        lost.push(Lost::since(began, error));
-                    }
+        let callers = spawn_each(0..64, store.clone(), |caller, store| async move {
+            let mine = take(&rule("busy", 1_000_000, HOUR), caller);
+            let mut lost = Vec::new();
+            for _ in 0..25 {
+                let began = Instant::now();
+                if let Err(error) = store.take(&mine).await {
+                    lost.push(Lost::since(began, error));
                 }
-                lost
-            })
+            }
+            lost
         });
         done(callers).await.into_iter().flatten().collect()
     })
@@ -162,15 +147,12 @@ async fn busy_callers_far_away() {
 async fn strangers_at_odd_times_far_away() {
     let (_server, proxy, store) = far_within(millis(30), TIMEOUT).await;
     nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
-        let callers = (0..600_u64).map(|caller| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                sleep(Duration::from_micros(caller * 2_711)).await;
-                let mine = take(&rule("odd", 1_000_000, HOUR), caller);
-                let began = Instant::now();
-                let answer = store.take(&mine).await;
-                answer.err().map(|error| Lost::since(began, error))
-            })
+        let callers = spawn_each(0..600_u64, store.clone(), |caller, store| async move {
+            sleep(Duration::from_micros(caller * 2_711)).await;
+            let mine = take(&rule("odd", 1_000_000, HOUR), caller);
+            let began = Instant::now();
+            let answer = store.take(&mine).await;
+            answer.err().map(|error| Lost::since(began, error))
         });
         done(callers).await.into_iter().flatten().collect()
     })
@@ -184,12 +166,9 @@ async fn a_broken_key_does_not_open_the_breaker() {
     kit::run(&server, "SET CurrentLimiter:broken:x nonsense");
     let wrapped = Resilient::new(store.timeout(PATIENT)).build();
     let broken = take(&rule("broken", 10, HOUR), "x");
-    let hasty = Arc::clone(&wrapped);
-    let _clients = clients(4, move |_| {
-        let (hasty, broken) = (Arc::clone(&hasty), broken.clone());
-        async move {
-            assert!(hasty.take(&broken).await.is_err());
-        }
+    let shared = (Arc::clone(&wrapped), broken);
+    let _clients = clients(4, &shared, |(hasty, broken), _| async move {
+        assert!(hasty.take(&broken).await.is_err());
     });
     let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
     for _ in 0..DECISIONS {
@@ -207,12 +186,9 @@ async fn a_hasty_store_on_the_same_handle() {
     let proxy = behind(&server, millis(150)).await;
     let redis = tidegate::Redis::connect(&*proxy.url).await.expect("runs");
     let [hasty, patient] = [10, 400].map(|it| RedisStore::of(&redis).timeout(millis(it)));
-    let _clients = clients(CLIENTS, move |at| {
-        let hasty = hasty.clone();
-        async move {
-            let mine = take(&hasty_rule(), at);
-            let _ = hasty.take(&mine).await;
-        }
+    let _clients = clients(CLIENTS, &hasty, |hasty, at| async move {
+        let mine = take(&hasty_rule(), at);
+        let _ = hasty.take(&mine).await;
     });
     nothing_is_lost(&proxy, millis(250), 8 * TIMEOUT, async || {
         lost(&patient, 10).await
@@ -224,12 +200,9 @@ async fn a_hasty_store_on_the_same_handle() {
 async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
     let (_server, proxy, store) = far_within(Duration::ZERO, 40 * TIMEOUT).await;
     let hasty = store.clone().timeout(millis(1));
-    let _clients = clients(hasty_callers, move |at| {
-        let hasty = hasty.clone();
-        async move {
-            let _ = hasty.take(&take(&hasty_rule(), at)).await;
-            sleep(millis(1)).await;
-        }
+    let _clients = clients(hasty_callers, &hasty, |hasty, at| async move {
+        let _ = hasty.take(&take(&hasty_rule(), at)).await;
+        sleep(millis(1)).await;
     });
     let (mut errors, mut worst) = (Vec::new(), Duration::ZERO);
     for silence in [110, 130, 160, 200, 300] {
@@ -238,14 +211,11 @@ async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> Str
             true => proxy.all(Mode::Hold),
             false => proxy.present(Mode::Hold),
         }
-        let takes = (0..40).map(|at| {
-            let store = store.clone();
-            async move {
-                sleep(millis(at * 4)).await;
-                let asked = Instant::now();
-                let answer = store.take(&take(&rule("calm", 1_000_000, HOUR), at)).await;
-                (answer, asked.elapsed())
-            }
+        let takes = (0..40).map(async |at| {
+            sleep(millis(at * 4)).await;
+            let asked = Instant::now();
+            let answer = store.take(&take(&rule("calm", 1_000_000, HOUR), at)).await;
+            (answer, asked.elapsed())
         });
         let ends = async {
             sleep(millis(silence)).await;

@@ -19,7 +19,7 @@ pub(crate) use kit::stub::Stub;
 pub(crate) use kit::{
     Allowed, COUNTING, HOUR, PATIENT, Redis, SECOND, TIMEOUT, app, ask_all, behind, charged,
     check_expiries, connect, crowd, done, eventually, is_allowed, millis, quota, rule, run,
-    runtime, still_runtime, take, within,
+    runtime, spawn_each, still_runtime, take, within,
 };
 pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
 pub(crate) use tidegate::key::Everyone;
@@ -43,13 +43,8 @@ pub(crate) fn cases<const N: usize>(
     algorithms: [Algorithm; N],
 ) -> impl Iterator<Item = (String, &Clocked, Algorithm)> {
     stores.all.iter().flat_map(move |clocked| {
-        let case = move |algorithm| {
-            (
-                format!("{} {algorithm:?}", clocked.name),
-                clocked,
-                algorithm,
-            )
-        };
+        let name = move |algorithm| format!("{} {algorithm:?}", clocked.name);
+        let case = move |algorithm| (name(algorithm), clocked, algorithm);
         algorithms.into_iter().map(case)
     })
 }

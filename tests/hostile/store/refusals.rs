@@ -5,10 +5,8 @@ use crate::prelude::*;
 /// A user who may not touch all keys.
 pub(crate) fn limited(server: &Redis) -> String {
     let keys = "~*:free:* ~*:free:*}:back ~*first*";
-    run(
-        server,
-        &format!("ACL SETUSER gate on >secret resetkeys {keys} +@all"),
-    );
+    let user = format!("ACL SETUSER gate on >secret resetkeys {keys} +@all");
+    run(server, &user);
     server.url.replace("//", "//gate:secret@")
 }
 
@@ -47,16 +45,14 @@ async fn a_forbidden_key_beside_a_bystander() {
     let server = Redis::start();
     let store = connect(&limited(&server), millis(300)).await;
     let (free, closed) = (rule("free", 100_000, HOUR), rule("closed", 1_000, HOUR));
-    let hammer = (0..8).map(|at| {
-        let (store, closed) = (store.clone(), take(&closed, at));
-        tokio::spawn(async move {
-            loop {
-                assert!(store.take(&closed).await.is_err());
-                sleep(Duration::from_micros(200)).await;
-            }
-        })
+    let each = (store.clone(), closed);
+    let hammer = spawn_each(0..8, each, |at, (store, closed)| async move {
+        let closed = take(&closed, at);
+        loop {
+            assert!(store.take(&closed).await.is_err());
+            sleep(Duration::from_micros(200)).await;
+        }
     });
-    let hammer: Vec<_> = hammer.collect();
     for _ in 0..300 {
         let answer = store.take(&take(&free, "x")).await;
         assert!(is_allowed(&answer), "{answer:?}");

@@ -152,12 +152,10 @@ impl Wrong {
                 ask(&take.clone().with_cost(decision.remaining()));
                 decision
             }
-            (Mistake::RetryAfterTooShort, Verdict::Denied { retry_after }) => {
-                denied(retry_after - MICRO)
+            (Mistake::RetryAfterTooShort, Verdict::Denied { retry_after: it }) => {
+                denied(it - MICRO)
             }
-            (Mistake::RetryAfterTooLong, Verdict::Denied { retry_after }) => {
-                denied(retry_after + MICRO)
-            }
+            (Mistake::RetryAfterTooLong, Verdict::Denied { retry_after: it }) => denied(it + MICRO),
             (Mistake::NeverIsLater, Verdict::Never) => denied(Duration::from_secs(1)),
             (Mistake::NoReceipts, _) => decision.with_receipt(None),
             (Mistake::ReceiptsOfOneUnit, _) => {
@@ -234,9 +232,10 @@ impl Store for Wrong {
                 }
                 found
             }
-            Mistake::OneKey => self
-                .inner
-                .reset(&Take::new(Arc::clone(take.rule()), Key::from("all"))),
+            Mistake::OneKey => {
+                let all = Take::new(Arc::clone(take.rule()), Key::from("all"));
+                self.inner.reset(&all)
+            }
             _ => self.inner.reset(take),
         }
     }
@@ -459,24 +458,14 @@ async fn own_stores_pass() {
 /// one that counts costs in 32 bits, and charges too little for the largest ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_stores_with_mistakes() {
-    let mut passed = Vec::new();
-    for mistake in [
-        OwnMistake::ForgetsTheRule,
-        OwnMistake::FreshQuotas,
-        OwnMistake::Milliseconds,
-        OwnMistake::ForgetsEarly,
-        OwnMistake::ForgetsNowAndThen,
-        OwnMistake::BelievesTheTake,
-        OwnMistake::MixesAlgorithms,
-        OwnMistake::NarrowCosts,
-    ] {
+    use OwnMistake::{BelievesTheTake, ForgetsEarly, ForgetsNowAndThen, ForgetsTheRule};
+    use OwnMistake::{FreshQuotas, Milliseconds, MixesAlgorithms, NarrowCosts};
+    let of_counts = [ForgetsTheRule, FreshQuotas, ForgetsEarly, ForgetsNowAndThen];
+    let others = [Milliseconds, BelievesTheTake, MixesAlgorithms, NarrowCosts];
+    for mistake in of_counts.into_iter().chain(others) {
         let noticed = noticed_own(mistake).await;
-        println!("{mistake:?}: {noticed:?}");
-        if noticed.is_empty() {
-            passed.push(mistake);
-        }
+        assert!(!noticed.is_empty(), "this passes: {mistake:?}");
     }
-    assert!(passed.is_empty(), "these pass: {passed:?}");
 }
 
 /// A store that drops a count to reset it gives back what is charged in the same instant with a

@@ -412,8 +412,9 @@ fn the_lines_name_what_the_scripts_call() {
     let scripts = ["eval", "evalsha", "script|load"];
     let of_primitives = words("permits.lua permits_wait.lua give_way.lua lock.lua");
     let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
+    let seen = named("takes", &besides);
     assert_eq!(
-        named("takes", &besides),
+        seen,
         called(&["", "include", "permits", "refund"], &of_primitives)
     );
 

@@ -137,11 +137,8 @@ async fn authorities_that_are_none() {
                 RedisStore::connect_lazy(address).expect_err(name)
             }
         };
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Configuration,
-            "{name}: {error}"
-        );
+        let seen = error.kind();
+        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
         assert_hides(&text(&error), &text_of);
     }
 }
@@ -194,11 +191,8 @@ async fn client_certificates_that_are_none() {
                 }
             }
         };
-        assert_eq!(
-            error.kind(),
-            StoreErrorKind::Configuration,
-            "{name}: {error}"
-        );
+        let seen = error.kind();
+        assert_eq!(seen, StoreErrorKind::Configuration, "{name}: {error}");
         assert_hides(&text(&error), &key);
         assert_hides(&text(&error), &certificate);
     }

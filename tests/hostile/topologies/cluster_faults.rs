@@ -1,10 +1,34 @@
 //! Nodes of a cluster that die, hang and come back.
 
 use kit::load::{Load, Report, TIMEOUT, allowed, store, take, until};
+use kit::process::Process;
 
 use crate::prelude::*;
 
 const MAX: u64 = 1_000_000;
+
+/// A cluster whose masters have a replica each, which soon takes over.
+fn with_replicas() -> Cluster {
+    Cluster::start(&Plan {
+        replicas: 1,
+        node_timeout: 2_000,
+        ..Plan::default()
+    })
+}
+
+/// A store, two loads, and when the fault begins.
+async fn begin(cluster: &Cluster, victim: usize) -> (RedisStore, (Load, Load), Instant) {
+    let store = store(cluster.url()).await;
+    let loads = loads(cluster, &store, victim).await;
+    (store, loads, Instant::now())
+}
+
+/// How long it takes until this load is decided.
+async fn until_decided(load: &Load) -> Duration {
+    let began = Instant::now();
+    load.decided().await;
+    began.elapsed()
+}
 
 /// A path whose count is kept by this master.
 fn path_of(cluster: &Cluster, master: usize) -> String {
@@ -31,10 +55,8 @@ async fn counted(store: &RedisStore, path: &str) -> u64 {
 
 /// Ends both loads and prints their rows. Those who asked the victim were answered in time.
 async fn end(loads: (Load, Load), row: &str, counts: &str, fault: Instant) -> (Report, Report) {
-    let hurt = loads
-        .0
-        .end(&format!("cluster: {row}: its slots"), counts, fault)
-        .await;
+    let row = format!("cluster: {row}: its slots");
+    let hurt = loads.0.end(&row, counts, fault).await;
     let unhurt = loads.1.stop().await;
     unhurt.row("the same: the other slots", "all", fault);
     (hurt, unhurt)
@@ -49,11 +71,7 @@ fn unharmed(report: &Report) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_is_replaced_by_its_replica() {
-    let mut cluster = Cluster::start(&Plan {
-        replicas: 1,
-        node_timeout: 2_000,
-        ..Plan::default()
-    });
+    let mut cluster = with_replicas();
     let (store, idle) = (store(cluster.url()).await, store(cluster.url()).await);
     let (hurt, unhurt) = loads(&cluster, &store, 0).await;
     let fault = Instant::now();
@@ -62,17 +80,9 @@ async fn a_dead_master_is_replaced_by_its_replica() {
     cluster.nodes[3].becomes("master").await;
     let promoted = fault.elapsed();
     hurt.decided().await;
-    let row = format!(
-        "kill -9 of a master, replica promoted after {} ms",
-        promoted.as_millis()
-    );
-    let (hurt, unhurt) = end(
-        (hurt, unhurt),
-        &row,
-        "charges that had not reached the replica are lost",
-        fault,
-    )
-    .await;
+    let row = format!("kill -9 of a master, replica promoted after {promoted:?}");
+    let counts = "charges that had not reached the replica are lost";
+    let (hurt, unhurt) = end((hurt, unhurt), &row, counts, fault).await;
     let failures = hurt.failures();
     let is_known = |kind: &String| kind == "Unavailable" || kind == "Timeout";
     assert!(failures.keys().all(is_known), "{failures:?}");
@@ -95,21 +105,14 @@ async fn a_dead_master_is_replaced_by_its_replica() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_master_without_a_replica_is_waited_for() {
     let mut cluster = Cluster::start(&Plan::default());
-    let store = store(cluster.url()).await;
-    let (hurt, unhurt) = loads(&cluster, &store, 1).await;
-    let fault = Instant::now();
+    let (_store, (hurt, unhurt), fault) = begin(&cluster, 1).await;
     cluster.nodes[1].kill();
     hurt.failed().await;
     sleep(SECOND).await;
     unhurt.decided().await;
     cluster.nodes[1].restart();
-    let back = Instant::now();
-    hurt.decided().await;
-    let back = back.elapsed();
-    let row = format!(
-        "a dead master without a replica, back {} ms after it is",
-        back.as_millis()
-    );
+    let back = until_decided(&hurt).await;
+    let row = format!("a dead master without a replica, back {back:?} after it is");
     let (hurt, unhurt) = end((hurt, unhurt), &row, "its data is lost", fault).await;
     assert!(hurt.failures().contains_key("Unavailable"));
     unharmed(&unhurt);
@@ -119,21 +122,14 @@ async fn a_dead_master_without_a_replica_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_holds_up_only_its_own_slots() {
     let cluster = Cluster::start(&Plan::default());
-    let store = store(cluster.url()).await;
-    let (hurt, unhurt) = loads(&cluster, &store, 1).await;
-    let fault = Instant::now();
+    let (store, (hurt, unhurt), fault) = begin(&cluster, 1).await;
     cluster.nodes[1].signal("STOP");
     hurt.failed().await;
     sleep(4 * SECOND).await;
     unhurt.decided().await;
     cluster.nodes[1].signal("CONT");
-    let back = Instant::now();
-    hurt.decided().await;
-    let back = back.elapsed();
-    let row = format!(
-        "SIGSTOP of a master, back {} ms after SIGCONT",
-        back.as_millis()
-    );
+    let back = until_decided(&hurt).await;
+    let row = format!("SIGSTOP of a master, back {back:?} after SIGCONT");
     let counts = "what was allowed, and at most one more of each task";
     let (hurt, unhurt) = end((hurt, unhurt), &row, counts, fault).await;
     let (allowed, counted) = (hurt.allowed(), counted(&store, &path_of(&cluster, 1)).await);
@@ -181,11 +177,8 @@ async fn share_of_the_others(
     }
     hurt.stop().await;
     for load in others {
-        let report = load.stop().await;
-        println!(
-            "cluster: {fault}: {:?} of the others fail",
-            report.failures()
-        );
+        let failures = load.stop().await.failures();
+        println!("cluster: {fault}: {failures:?} of the others fail");
     }
     assert!(best >= 0.8, "{best}");
 }
@@ -209,22 +202,13 @@ async fn a_mute_master_costs_the_others_no_decision() {
 /// And if it has a replica, that one is found, though the old connection does not break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_is_replaced_by_its_replica() {
-    let cluster = Cluster::start(&Plan {
-        replicas: 1,
-        node_timeout: 2_000,
-        ..Plan::default()
-    });
-    let store = store(cluster.url()).await;
-    let (hurt, unhurt) = loads(&cluster, &store, 0).await;
-    let fault = Instant::now();
+    let cluster = with_replicas();
+    let (_store, (hurt, unhurt), fault) = begin(&cluster, 0).await;
     cluster.nodes[0].signal("STOP");
     cluster.nodes[3].becomes("master").await;
     let promoted = fault.elapsed();
     hurt.decided().await;
-    let row = format!(
-        "SIGSTOP of a master, replica promoted after {} ms",
-        promoted.as_millis()
-    );
+    let row = format!("SIGSTOP of a master, replica promoted after {promoted:?}");
     end((hurt, unhurt), &row, "as after a kill", fault).await;
     cluster.nodes[0].signal("CONT");
 }
@@ -237,30 +221,24 @@ async fn a_cluster_that_is_down_is_told() {
         node_timeout: 2_000,
         ..Plan::default()
     });
-    let store = store(cluster.url()).await;
-    let (hurt, unhurt) = loads(&cluster, &store, 1).await;
-    let fault = Instant::now();
+    let (_store, (hurt, unhurt), fault) = begin(&cluster, 1).await;
     cluster.nodes[1].kill();
     unhurt.failed().await;
     let down = fault.elapsed();
     cluster.nodes[1].restart();
-    until("the cluster is well", || {
-        let mut nodes = cluster.nodes.iter();
-        nodes.all(|node| {
-            node.run::<String>("CLUSTER INFO")
-                .contains("cluster_state:ok")
-        })
-    })
-    .await;
+    let infos = || {
+        cluster
+            .nodes
+            .iter()
+            .map(|node| node.run::<String>("CLUSTER INFO"))
+    };
+    let is_well = || infos().all(|info| info.contains("cluster_state:ok"));
+    until("the cluster is well", is_well).await;
     let back = Instant::now();
     hurt.decided().await;
     unhurt.decided().await;
     let back = back.elapsed();
-    let row = format!(
-        "CLUSTERDOWN after {} ms, back {} ms after the cluster is",
-        down.as_millis(),
-        back.as_millis()
-    );
+    let row = format!("CLUSTERDOWN after {down:?}, back {back:?} after the cluster is");
     let (_, unhurt) = end((hurt, unhurt), &row, "its data is lost", fault).await;
     assert!(unhurt.failures().contains_key("Unavailable"));
     unhurt.assert_in_time();
@@ -270,24 +248,14 @@ async fn a_cluster_that_is_down_is_told() {
 #[tokio::test]
 async fn a_cluster_that_is_gone_comes_back() {
     let mut cluster = Cluster::start(&Plan::default());
-    let store = store(cluster.url()).await;
-    let (hurt, unhurt) = loads(&cluster, &store, 0).await;
-    let fault = Instant::now();
-    for node in &mut cluster.nodes {
-        node.kill();
-    }
+    let (_store, (hurt, unhurt), fault) = begin(&cluster, 0).await;
+    cluster.nodes.iter_mut().for_each(Process::kill);
     hurt.failed().await;
-    for node in &mut cluster.nodes {
-        node.restart();
-    }
+    cluster.nodes.iter_mut().for_each(Process::restart);
     hurt.decided().await;
     unhurt.decided().await;
-    hurt.end(
-        "cluster: all nodes killed and back",
-        "all data is lost",
-        fault,
-    )
-    .await;
+    let row = "cluster: all nodes killed and back";
+    hurt.end(row, "all data is lost", fault).await;
     unhurt.stop().await;
 }
 
@@ -297,9 +265,7 @@ async fn a_dropped_connection_leaves_no_task() {
     let cluster = Cluster::start(&Plan::default());
     let metrics = tokio::runtime::Handle::current().metrics();
     let tasks = metrics.num_alive_tasks();
-    let redis = Redis::connect(cluster.url())
-        .await
-        .expect("a running cluster");
+    let redis = Redis::connect(cluster.url()).await.expect("it runs");
     let store = RedisStore::of(&redis);
     assert_eq!(allowed(&store.timeout(PATIENT), &take("p", 3), 5).await, 3);
     assert!(metrics.num_alive_tasks() > tasks);
@@ -311,18 +277,14 @@ async fn a_dropped_connection_leaves_no_task() {
 #[tokio::test]
 async fn a_lazy_store_waits_for_its_cluster() {
     let mut cluster = Cluster::start(&Plan::default());
-    for node in &mut cluster.nodes {
-        node.kill();
-    }
+    cluster.nodes.iter_mut().for_each(Process::kill);
     let store = RedisStore::connect_lazy(cluster.url()).expect("a valid address");
     let store = store.timeout(TIMEOUT);
     sleep(millis(100)).await;
     let error = store.take(&take("p", 3)).await;
     let seen = error.expect_err("no cluster").kind();
     assert_eq!(seen, StoreErrorKind::Unavailable);
-    for node in &mut cluster.nodes {
-        node.restart();
-    }
+    cluster.nodes.iter_mut().for_each(Process::restart);
     let load = Load::hasty(&store, &take("p", MAX), 1);
     load.decided().await;
     load.stop().await;

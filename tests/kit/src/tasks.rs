@@ -29,6 +29,20 @@ where
     done(futures.into_iter().map(tokio::spawn)).await
 }
 
+/// A task for each of these, with a clone of the same things, all started here.
+pub fn spawn_each<I, T: Clone, F>(
+    items: impl IntoIterator<Item = I>,
+    with: T,
+    task: impl Fn(I, T) -> F,
+) -> Vec<JoinHandle<F::Output>>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let items = items.into_iter();
+    let tasks = items.map(|item| tokio::spawn(task(item, with.clone())));
+    tasks.collect()
+}
+
 /// A runtime with a thread of its own, which goes on while nobody blocks on it.
 pub fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();

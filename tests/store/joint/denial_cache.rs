@@ -11,21 +11,13 @@ fn is_cached(decision: &Decision) -> bool {
 
 /// One unit for each user, 100 for each address, 3 for everyone.
 fn rule() -> Arc<Rule> {
-    joint(
-        "api",
-        [
-            subject("user", 1),
-            subject("address", 100),
-            subject("everyone", 3),
-        ],
-    )
+    let subjects = [("user", 1), ("address", 100), ("everyone", 3)];
+    joint("api", subjects.map(|(name, max)| subject(name, max)))
 }
 
 fn whole(rule: &Arc<Rule>, user: &str, address: &str) -> Take {
-    take(
-        rule,
-        &[("user", user), ("address", address), ("everyone", "")],
-    )
+    let keys = [("user", user), ("address", address), ("everyone", "")];
+    take(rule, &keys)
 }
 
 /// Asks twice: the second answer is the cache's.
@@ -114,10 +106,8 @@ async fn what_frees_one_count_voids_all_tuples_with_it() {
         denied_and_cached(&*store, &erin).await;
         let all = super::take(&rule, &[("everyone", "")]);
         assert!(store.reset(&all).await.expect("an answer"));
-        assert!(
-            ask(&*store, &erin).await.is_allowed(),
-            "everyone begins anew"
-        );
+        let is_right = ask(&*store, &erin).await.is_allowed();
+        assert!(is_right, "everyone begins anew");
 
         // One count of a charge, by itself.
         denied_and_cached(&*store, &whole(&rule, "bob", "x")).await;

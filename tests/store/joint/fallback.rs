@@ -32,13 +32,8 @@ async fn a_share_is_by_each_quotas_own_cost() {
     // A quarter of 16 units is one request of 4, where a share by the cost of 10 would be more.
     assert_eq!(denying(&store, &of(&rule, "alice")).await, [""; 0]);
     assert_eq!(denying(&store, &of(&rule, "alice")).await, ["requests"]);
-    let roomy = joint(
-        "roomy",
-        [
-            subject("user", 100).limit(requests("requests", 400, 4)),
-            subject("everyone", 120),
-        ],
-    );
+    let user = subject("user", 100).limit(requests("requests", 400, 4));
+    let roomy = joint("roomy", [user, subject("everyone", 120)]);
     let roomy = Arc::new(Rule::clone(&roomy).with_cost(10));
     for user in ["alice", "alice", "bob"] {
         assert_eq!(denying(&store, &of(&roomy, user)).await, [""; 0]);

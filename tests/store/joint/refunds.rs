@@ -53,11 +53,8 @@ async fn a_settlement_leaves_requests_charged() {
         let third = charge(&store, &alice).await;
         assert_eq!(third.refund().await.expect("an answer"), 400);
         assert_eq!(left(&store, &alice).await, [700, 3, 9_700, 1]);
-        assert_eq!(
-            third.settle(0).await.expect("an answer").given_back,
-            0,
-            "only once"
-        );
+        let seen = third.settle(0).await.expect("an answer").given_back;
+        assert_eq!(seen, 0, "only once");
     }
 }
 
@@ -68,10 +65,8 @@ async fn requests_alone_are_given_back_in_units_of_the_cost() {
     for (i, store) in stores(&server).await.into_iter().enumerate() {
         let user = subject("user", 1_000);
         let everyone = super::Subject::new("everyone", super::Everyone);
-        let rule = joint(
-            &format!("alone{i}"),
-            [user, everyone.limit(requests("all", 5, 2))],
-        );
+        let everyone = everyone.limit(requests("all", 5, 2));
+        let rule = joint(&format!("alone{i}"), [user, everyone]);
         let rule = Arc::new(Rule::clone(&rule).with_cost(400));
         let all = take(&rule, &[("everyone", "")]);
         let first = charge(&store, &all).await;

@@ -136,18 +136,15 @@ async fn exactly_one_of_500_goes_through() {
     assert_eq!(flaky.asked(), 1);
     let began = std::time::Instant::now();
     let refused = Arc::new(AtomicUsize::new(0));
-    let tasks = (0..500).map(|_| {
-        let (store, refused) = (store.clone(), Arc::clone(&refused));
-        tokio::spawn(async move {
-            let answer = store.take(&take()).await;
-            if let Err(error) = &answer {
-                assert_eq!(error.kind(), Kind::Unavailable);
-                refused.fetch_add(1, Ordering::Relaxed);
-            }
-            answer.is_ok()
-        })
+    let each = (store.clone(), Arc::clone(&refused));
+    let tasks = spawn_each(0..500, each, |_, (store, refused)| async move {
+        let answer = store.take(&take()).await;
+        if let Err(error) = &answer {
+            assert_eq!(error.kind(), Kind::Unavailable);
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        answer.is_ok()
     });
-    let tasks: Vec<_> = tasks.collect();
     // On a machine that is busy for longer, another one gets its turn after a second, and so on.
     let most = |began: std::time::Instant| 1 + began.elapsed().as_secs() as usize;
     while refused.load(Ordering::Relaxed) < 500 - most(began) {

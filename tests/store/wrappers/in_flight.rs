@@ -19,8 +19,9 @@ async fn what_is_too_much_is_shed_at_once() {
     for (answer, took) in shed {
         let error = answer.expect_err("shed");
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+        let seen = error.to_string();
         assert_eq!(
-            error.to_string(),
+            seen,
             "flaky was not asked, it still has 3 questions to answer"
         );
         assert_eq!(took, Duration::ZERO);
@@ -106,17 +107,15 @@ async fn a_repeat_never_needs_a_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_bound_on_many_threads() {
     let (store, flaky) = around(Mode::Works, |it| it.in_flight(8));
-    let tasks = (0..64).map(|_| {
-        let (store, flaky) = (store.clone(), flaky.clone());
-        tokio::spawn(async move {
-            for _ in 0..200 {
-                let answer = store.take(&take()).await;
-                assert!(flaky.under_way() <= 8);
-                if let Err(error) = answer {
-                    assert_eq!(error.kind(), StoreErrorKind::Overloaded);
-                }
+    let each = (store.clone(), flaky);
+    let tasks = spawn_each(0..64, each, |_, (store, flaky)| async move {
+        for _ in 0..200 {
+            let answer = store.take(&take()).await;
+            assert!(flaky.under_way() <= 8);
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), StoreErrorKind::Overloaded);
             }
-        })
+        }
     });
     done(tasks).await;
     assert_eq!(store.under_way(), 0);

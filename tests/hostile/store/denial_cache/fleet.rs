@@ -167,19 +167,17 @@ async fn many_caches_admit_the_quota() {
         let (url, one) = (proxy.url.clone(), take(&shared, "x"));
         async move {
             let store = Arc::new(Resilient::bare(connect(&url, PATIENT).await).denial_cache(AGE));
-            let tasks = (0..8).map(|_| {
-                let (store, one) = (Arc::clone(&store), one.clone());
-                tokio::spawn(async move {
-                    let mut allowed = Vec::new();
-                    while Instant::now() < end {
-                        let asked = Instant::now();
-                        if is_allowed(&store.take(&one).await) {
-                            allowed.push(allowed_since(asked));
-                        }
-                        sleep(millis(1)).await;
+            let each = (Arc::clone(&store), one.clone());
+            let tasks = spawn_each(0..8, each, |_, (store, one)| async move {
+                let mut allowed = Vec::new();
+                while Instant::now() < end {
+                    let asked = Instant::now();
+                    if is_allowed(&store.take(&one).await) {
+                        allowed.push(allowed_since(asked));
                     }
-                    allowed
-                })
+                    sleep(millis(1)).await;
+                }
+                allowed
             });
             done(tasks).await.concat()
         }

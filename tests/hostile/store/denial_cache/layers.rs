@@ -39,18 +39,14 @@ async fn requests_that_wait_beside_a_flood() {
     let waits = app_with_refunds(layer().wait(Duration::from_secs(5)));
     let hurries = app_with_refunds(layer());
     let began = Instant::now();
-    let flood = (0..10).map(|_| {
-        let hurries = hurries.clone();
-        tokio::spawn(async move {
-            let mut allowed = 0_u64;
-            while began.elapsed() < millis(2_000) {
-                allowed += u64::from(send(&hurries, "/").await.status().is_success());
-                sleep(millis(1)).await;
-            }
-            allowed
-        })
+    let flood = spawn_each(0..10, hurries.clone(), |_, hurries| async move {
+        let mut allowed = 0_u64;
+        while began.elapsed() < millis(2_000) {
+            allowed += u64::from(send(&hurries, "/").await.status().is_success());
+            sleep(millis(1)).await;
+        }
+        allowed
     });
-    let flood: Vec<_> = flood.collect();
     sleep(millis(20)).await;
     let waiting = join_all((0..200).map(|_| send(&waits, "/"))).await;
     let took = began.elapsed();

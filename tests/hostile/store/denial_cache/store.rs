@@ -102,21 +102,19 @@ async fn nobody_hears_of_another_key() {
         let ahead = take(&shared, key).with_cost(10_000 - key);
         assert!(is_allowed(&store.take(&ahead).await));
     }
-    let tasks = (0..4).map(|task| {
-        let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
-        tokio::spawn(async move {
-            let (mut random, mut cached) = (Random::new(task), 0);
-            for _ in 0..20_000 {
-                // Few of the keys are asked for often.
-                let key = random.below(300).min(random.below(300));
-                let take = take(&shared, key).with_cost(key + 1 + random.below(3));
-                let told = decide(&store, &take).await;
-                assert!(!told.is_allowed());
-                assert_eq!(told.remaining(), key, "another key's denial");
-                cached += u64::from(told.source() == Source::Cache);
-            }
-            cached
-        })
+    let each = (Arc::clone(&store), Arc::clone(&shared));
+    let tasks = spawn_each(0..4, each, |task, (store, shared)| async move {
+        let (mut random, mut cached) = (Random::new(task), 0);
+        for _ in 0..20_000 {
+            // Few of the keys are asked for often.
+            let key = random.below(300).min(random.below(300));
+            let take = take(&shared, key).with_cost(key + 1 + random.below(3));
+            let told = decide(&store, &take).await;
+            assert!(!told.is_allowed());
+            assert_eq!(told.remaining(), key, "another key's denial");
+            cached += u64::from(told.source() == Source::Cache);
+        }
+        cached
     });
     let cached: u64 = done(tasks).await.iter().sum();
     assert!(cached > 1_000, "{cached}");
@@ -370,15 +368,13 @@ async fn ten_thousand_tasks_of_one_key() {
     exhaust(&*store, &one).await;
     inner.set_ways(2, 2);
     let asked = inner.asked();
-    let tasks = (0..10_000).map(|at: u64| {
-        let (store, one) = (Arc::clone(&store), one.clone());
-        tokio::spawn(async move {
-            for _ in 0..24 {
-                let answer = decide(&store, &one).await;
-                assert!(!answer.is_allowed());
-                sleep(millis(30 + at % 40)).await;
-            }
-        })
+    let each = (Arc::clone(&store), one.clone());
+    let tasks = spawn_each(0..10_000, each, |at: u64, (store, one)| async move {
+        for _ in 0..24 {
+            let answer = decide(&store, &one).await;
+            assert!(!answer.is_allowed());
+            sleep(millis(30 + at % 40)).await;
+        }
     });
     done(tasks).await;
     let asked = inner.asked() - asked;
@@ -448,9 +444,8 @@ async fn errors_pass() {
     let inner = Stub::answering(MemoryStore::new(), move |_| {
         let asked = asked.fetch_add(1, Ordering::Relaxed);
         let error = StoreError::new(StoreErrorKind::Refused, "not now");
-        asked
-            .is_multiple_of(2)
-            .then(|| StoreFuture::ready(Err(error)))
+        let is_even = asked.is_multiple_of(2);
+        is_even.then(|| StoreFuture::ready(Err(error)))
     });
     let store = Resilient::bare(inner).denial_cache(AGE);
     let one = take(&rule("errors", 2, HOUR), "x");

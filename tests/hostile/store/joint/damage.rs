@@ -10,10 +10,8 @@ async fn damaged_values_under_one_count() {
     let store = connect(&server.url, PATIENT).await.clock(clock);
     for algorithm in Algorithm::ALL {
         let user = subject("user", 10).limit(costing(10, 1));
-        let rule = named(
-            algorithm,
-            [user, subject("address", 10), subject("everyone", 10)],
-        );
+        let others = [subject("address", 10), subject("everyone", 10)];
+        let rule = named(algorithm, [user].into_iter().chain(others));
         let take = tuple(&rule, "u", "a");
         let long = "z".repeat(400);
         let values = match algorithm {

@@ -157,18 +157,16 @@ async fn refunds_amid_a_flood_of_denials() {
     for store in stores(&server).await {
         for algorithm in COUNTING {
             let rule = three(algorithm, algorithm.name(), [100, 3, 1_000]);
-            let tasks = (0..6).map(|task| {
-                let (store, rule) = (Arc::clone(&store), Arc::clone(&rule));
-                tokio::spawn(async move {
-                    for at in 0..150 {
-                        let take = tuple(&rule, &format!("u{}", (task + at) % 9), "x");
-                        let decision = decide(&store, &take).await;
-                        if let Some(receipt) = decision.receipt() {
-                            yield_now().await;
-                            refund(&store, &take, &receipt).await;
-                        }
+            let each = (Arc::clone(&store), Arc::clone(&rule));
+            let tasks = spawn_each(0..6, each, |task, (store, rule)| async move {
+                for at in 0..150 {
+                    let take = tuple(&rule, &format!("u{}", (task + at) % 9), "x");
+                    let decision = decide(&store, &take).await;
+                    if let Some(receipt) = decision.receipt() {
+                        yield_now().await;
+                        refund(&store, &take, &receipt).await;
                     }
-                })
+                }
             });
             done(tasks).await;
             for user in 0..3 {

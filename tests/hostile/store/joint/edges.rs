@@ -38,10 +38,8 @@ async fn costs_of_nothing_and_of_too_much() {
 #[tokio::test]
 async fn a_cost_of_its_own_above_max_is_never() {
     for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
-        let rule = named(
-            algorithm,
-            [subject("user", 10), subject("all", 10).limit(costing(3, 4))],
-        );
+        let all = subject("all", 10).limit(costing(3, 4));
+        let rule = named(algorithm, [subject("user", 10), all]);
         let both = take(&rule, &[("user", "u"), ("all", "")]);
         let never = decide(&store.store, &both).await;
         assert_eq!(never.verdict(), Verdict::Never, "{story}");
@@ -65,9 +63,8 @@ async fn a_max_of_nothing_denies_all() {
             assert_eq!(left(&store.store, &take).await, [10, 0, 10], "{story}");
         }
         // It is not asked where it is absent.
-        store
-            .charge(&take(&rule, &[("user", "u"), ("everyone", "")]))
-            .await;
+        let both = take(&rule, &[("user", "u"), ("everyone", "")]);
+        store.charge(&both).await;
     }
 }
 

@@ -46,11 +46,8 @@ fn joint(
 /// The subjects `user`, `address` and `everyone`, each with a max a minute.
 fn three(algorithm: Algorithm, path: &str, max: [u64; 3]) -> Arc<Rule> {
     let subjects = ["user", "address", "everyone"].into_iter().zip(max);
-    joint(
-        algorithm,
-        path,
-        subjects.map(|(name, max)| subject(name, max)),
-    )
+    let subjects = subjects.map(|(name, max)| subject(name, max));
+    joint(algorithm, path, subjects)
 }
 
 /// A rule whose path is the algorithm's name.

@@ -6,9 +6,10 @@ use super::*;
 #[tokio::test]
 async fn a_subject_that_the_access_list_forbids() {
     let server = Redis::start();
+    let keys = "~*:user:* ~*:everyone* ~*first*";
     run(
         &server,
-        "ACL SETUSER gate on >secret resetkeys ~*:user:* ~*:everyone* ~*first* +@all",
+        &format!("ACL SETUSER gate on >secret resetkeys {keys} +@all"),
     );
     let limited = server.url.replace("//", "//gate:secret@");
     let store = connect(&limited, PATIENT).await;

@@ -29,11 +29,8 @@ async fn run(store: &Clocked, algorithm: Algorithm, seed: u64) {
     let user = user.limit(costing(3 + random.below(4), 1 + random.below(3)));
     let address = own("address").limit(quota(max(&mut random), window(&mut random)));
     let all = own("everyone").limit(quota(max(&mut random) * 2, window(&mut random)));
-    let rule = joint(
-        algorithm,
-        &format!("{}-{seed}", algorithm.name()),
-        [user, address, all],
-    );
+    let path = format!("{}-{seed}", algorithm.name());
+    let rule = joint(algorithm, &path, [user, address, all]);
     let mut denials = 0;
     for step in 0..60 {
         let take = random_take(&mut random, &rule);

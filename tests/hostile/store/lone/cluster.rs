@@ -40,10 +40,8 @@ async fn a_slot_that_moves() {
     let store = connect(&cluster).await;
     let names = (0..6).map(|at| format!("bystander-{at}"));
     let mut bystanders: Vec<_> = names.map(|name| Bystander::new(&name)).collect();
-    for (round, has_moved) in (0..12)
-        .map(|it| (it, true))
-        .chain((0..9).map(|it| (it, false)))
-    {
+    let (moved, stayed) = ((0..12).map(|it| (it, true)), (0..9).map(|it| (it, false)));
+    for (round, has_moved) in moved.chain(stayed) {
         let path = format!("{{moved-{round}-{has_moved}}}");
         let mine = take(&rule(&path, MAX, HOUR), "x");
         let name = format!("CurrentLimiter:{path}:x");

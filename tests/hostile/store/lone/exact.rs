@@ -58,20 +58,18 @@ async fn short_windows() {
     const WINDOW: Duration = Duration::from_millis(200);
     let server = Redis::start();
     let rule = by(Algorithm::SlidingLog, "exact", 40, WINDOW);
-    let callers = (0..4_u64).map(|at| {
-        let (url, rule) = (server.url.clone(), Arc::clone(&rule));
-        tokio::spawn(async move {
-            let store = connect(&url, PATIENT).await;
-            let (mut allowed, began) = (Vec::new(), Instant::now());
-            while began.elapsed() < 8 * WINDOW {
-                let asked = Instant::now();
-                if is_allowed(&store.take(&take(&rule, "x")).await) {
-                    allowed.push(allowed_since(asked));
-                }
-                sleep(millis(at)).await;
+    let each = (server.url.clone(), Arc::clone(&rule));
+    let callers = spawn_each(0..4_u64, each, |at, (url, rule)| async move {
+        let store = connect(&url, PATIENT).await;
+        let (mut allowed, began) = (Vec::new(), Instant::now());
+        while began.elapsed() < 8 * WINDOW {
+            let asked = Instant::now();
+            if is_allowed(&store.take(&take(&rule, "x")).await) {
+                allowed.push(allowed_since(asked));
             }
-            allowed
-        })
+            sleep(millis(at)).await;
+        }
+        allowed
     });
     let allowed = done(callers).await.concat();
     assert!(allowed.len() > 100, "{}", allowed.len());
@@ -88,31 +86,29 @@ async fn alone_and_in_a_crowd() {
     let steady = Steady::watch(&proxy).await;
     let barrier = Arc::new(Barrier::new(TASKS as usize));
     let hot = take(&rule("hot", MAX, HOUR), "x");
-    let tasks = (0..TASKS).map(|at| {
-        let (store, barrier, hot) = (store.clone(), Arc::clone(&barrier), hot.clone());
-        tokio::spawn(async move {
-            let mut own = Bystander::with_cost(&format!("own-{at}"), at + 1);
-            let mut told = Vec::new();
-            for round in 0..ROUNDS {
-                barrier.wait().await;
-                let is_alone = round % 2 == 0;
-                if is_alone && round / 2 % TASKS != at {
-                    continue;
+    let each = (store.clone(), Arc::clone(&barrier), hot.clone());
+    let tasks = spawn_each(0..TASKS, each, |at, (store, barrier, hot)| async move {
+        let mut own = Bystander::with_cost(&format!("own-{at}"), at + 1);
+        let mut told = Vec::new();
+        for round in 0..ROUNDS {
+            barrier.wait().await;
+            let is_alone = round % 2 == 0;
+            if is_alone && round / 2 % TASKS != at {
+                continue;
+            }
+            match (round + at) % 3 {
+                0 => own.ask(&store).await,
+                1 => {
+                    let decision = decide(&store, &hot).await;
+                    told.push(MAX - decision.remaining());
                 }
-                match (round + at) % 3 {
-                    0 => own.ask(&store).await,
-                    1 => {
-                        let decision = decide(&store, &hot).await;
-                        told.push(MAX - decision.remaining());
-                    }
-                    _ => {
-                        let (decision, ()) = tokio::join!(store.take(&hot), own.ask(&store));
-                        told.push(MAX - decision.expect("a decision").remaining());
-                    }
+                _ => {
+                    let (decision, ()) = tokio::join!(store.take(&hot), own.ask(&store));
+                    told.push(MAX - decision.expect("a decision").remaining());
                 }
             }
-            told
-        })
+        }
+        told
     });
     let mut told = done(tasks).await.concat();
     told.sort_unstable();

@@ -118,24 +118,22 @@ async fn asked_from_several_threads() {
     let (_server, store) = near().await;
     let mine = take(&rule("ordered", MAX, HOUR), "x");
     let order = Arc::new(Mutex::new(0));
-    let tasks = (0..3_u64).map(|at| {
-        let (store, mine, order) = (store.clone(), mine.clone(), Arc::clone(&order));
-        tokio::spawn(async move {
-            let mut told = Vec::new();
-            for round in 0..ASKED {
-                let (place, pending) = {
-                    let mut order = order.lock().expect("no panic");
-                    *order += 1;
-                    (*order, store.take(&mine))
-                };
-                let decision = pending.await.expect("a decision");
-                told.push((place, MAX - decision.remaining()));
-                for _ in 0..(round as u64 * 7 + at) % 5 {
-                    yield_now().await;
-                }
+    let each = (store.clone(), mine.clone(), Arc::clone(&order));
+    let tasks = spawn_each(0..3_u64, each, |at, (store, mine, order)| async move {
+        let mut told = Vec::new();
+        for round in 0..ASKED {
+            let (place, pending) = {
+                let mut order = order.lock().expect("no panic");
+                *order += 1;
+                (*order, store.take(&mine))
+            };
+            let decision = pending.await.expect("a decision");
+            told.push((place, MAX - decision.remaining()));
+            for _ in 0..(round as u64 * 7 + at) % 5 {
+                yield_now().await;
             }
-            told
-        })
+        }
+        told
     });
     let told = done(tasks).await.concat();
     let overtaken = told.iter().filter(|(place, spent)| place != spent).count();

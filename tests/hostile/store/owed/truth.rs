@@ -2,7 +2,6 @@
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -52,10 +51,8 @@ async fn takes_are_denied_until_the_microsecond() {
     for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
         for (which, quotas) in QUOTAS.into_iter().enumerate() {
             let max = quotas.iter().map(|it| it.0).min().expect("quotas");
-            for (&(owe, (reserved, beyond)), cost) in debts
-                .iter()
-                .flat_map(|debt| [1, 3, max].map(|cost| (debt, cost)))
-            {
+            let with_costs = |debt| [1, 3, max].map(|cost| (debt, cost));
+            for (&(owe, (reserved, beyond)), cost) in debts.iter().flat_map(with_costs) {
                 let case = format!("{case} {quotas:?} {owe:?} {reserved}+{beyond}, {cost}");
                 let rule = rule(algorithm, &format!("truth{which}"), quotas, owe);
                 let one = take(&rule, &case, reserved);
@@ -107,9 +104,8 @@ async fn numbers_at_their_ends() {
     let quotas = [1, 5, MOST].map(|max| [millis(1), SECOND, 30 * DAY].map(|it| (max, it)));
     let debts = [0, 1, MOST, u64::MAX].map(|owe| [2, MOST + 7, u64::MAX].map(|it| (owe, it)));
     let (quotas, debts) = (quotas.concat(), debts.concat());
-    let all = quotas
-        .iter()
-        .flat_map(|quota| debts.iter().map(move |debt| (*quota, *debt)));
+    let with_debts = |quota| debts.iter().map(move |debt| (quota, *debt));
+    let all = quotas.into_iter().flat_map(with_debts);
     let all: Vec<_> = all.collect();
     for clocked in &stores.all {
         let (mut of_store, start) = (Vec::new(), clocked.clock.now());

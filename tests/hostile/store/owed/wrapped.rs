@@ -27,10 +27,8 @@ async fn leased_charge(store: &Arc<dyn Store>, one: &Take) -> (u64, Charge) {
         admitted += 1;
         if decision.source() == Source::Lease && admitted > 50 {
             let receipt = decision.receipt().expect("charged");
-            return (
-                admitted,
-                Charge::new(Arc::clone(store), one.clone(), receipt),
-            );
+            let charge = Charge::new(Arc::clone(store), one.clone(), receipt);
+            return (admitted, charge);
         }
         yield_now().await;
     }
@@ -82,14 +80,11 @@ async fn denials_that_race_with_a_settlement() {
         let rule = rule(Algorithm::Gcra, "race", &[(10, HOUR)], 1_000);
         let one = take(&rule, &format!("{round}"), 10);
         let charge = charge(&cached, &one).await;
-        let asked = (0..12_u64).map(|at| {
-            let (cached, one) = (Arc::clone(&cached), one.clone());
-            tokio::spawn(async move {
-                sleep(Duration::from_micros(at * 700)).await;
-                decide(&cached, &one).await.is_allowed()
-            })
+        let each = (Arc::clone(&cached), one.clone());
+        let asked = spawn_each(0..12_u64, each, |at, (cached, one)| async move {
+            sleep(Duration::from_micros(at * 700)).await;
+            decide(&cached, &one).await.is_allowed()
         });
-        let asked: Vec<_> = asked.collect();
         sleep(millis(round % 8)).await;
         assert_eq!(settle(&charge, 210).await.charged, 200);
         assert!(!done(asked).await.contains(&true), "round {round}");
@@ -208,18 +203,15 @@ async fn leases_hand_out_what_was_charged() {
             let key = format!("{round}");
             let one = take(&rule, &key, 1);
             let (mut admitted, charge) = leased_charge(&store, &one).await;
-            let others = (0..4).map(|_| {
-                let (store, one) = (Arc::clone(&store), one.clone());
-                tokio::spawn(async move {
-                    let mut admitted = 0;
-                    for _ in 0..60 {
-                        admitted += u64::from(decide(&store, &one).await.is_allowed());
-                        sleep(Duration::from_micros(100)).await;
-                    }
-                    admitted
-                })
+            let each = (Arc::clone(&store), one.clone());
+            let others = spawn_each(0..4, each, |_, (store, one)| async move {
+                let mut admitted = 0;
+                for _ in 0..60 {
+                    admitted += u64::from(decide(&store, &one).await.is_allowed());
+                    sleep(Duration::from_micros(100)).await;
+                }
+                admitted
             });
-            let others: Vec<_> = others.collect();
             sleep(millis(round * 3)).await;
             let settled = settle(&charge, 5_000).await;
             let case = format!("{algorithm:?} {round}: {settled:?}");
@@ -244,26 +236,24 @@ async fn settlements_among_leases() {
     let store = Resilient::bare(store).build();
     for algorithm in COUNTING {
         let rule = leasing(algorithm, "among", 1_000_000, 30, None);
-        let tasks = (0..6).map(|task| {
-            let (store, one) = (Arc::clone(&store), take(&rule, "x", 1));
-            tokio::spawn(async move {
-                let (mut units, mut by_lease) = (0, 0);
-                for at in 0..500 {
-                    let decision = decide(&store, &one).await;
-                    let receipt = decision.receipt().expect("there is room");
-                    by_lease += u64::from(decision.source() == Source::Lease);
-                    units += 1;
-                    if at % 60 == task * 10 {
-                        let charge = Charge::new(Arc::clone(&store), one.clone(), receipt);
-                        let used = [3, 0, 1][at as usize % 3];
-                        let settled = settle(&charge, used).await;
-                        assert_eq!(settled.charged, used.saturating_sub(1));
-                        units = units + settled.charged - settled.given_back;
-                    }
-                    yield_now().await;
+        let each = (Arc::clone(&store), take(&rule, "x", 1));
+        let tasks = spawn_each(0..6, each, |task, (store, one)| async move {
+            let (mut units, mut by_lease) = (0, 0);
+            for at in 0..500 {
+                let decision = decide(&store, &one).await;
+                let receipt = decision.receipt().expect("there is room");
+                by_lease += u64::from(decision.source() == Source::Lease);
+                units += 1;
+                if at % 60 == task * 10 {
+                    let charge = Charge::new(Arc::clone(&store), one.clone(), receipt);
+                    let used = [3, 0, 1][at as usize % 3];
+                    let settled = settle(&charge, used).await;
+                    assert_eq!(settled.charged, used.saturating_sub(1));
+                    units = units + settled.charged - settled.given_back;
                 }
-                (units, by_lease)
-            })
+                yield_now().await;
+            }
+            (units, by_lease)
         });
         let of_tasks = done(tasks).await;
         let units: u64 = of_tasks.iter().map(|task| task.0).sum();
@@ -340,16 +330,13 @@ async fn leases_of_the_flight_of_a_settlement() {
         let rule = leasing(Algorithm::FixedWindow, "flight", 2_000, 60, Some(300));
         let one = take(&rule, &format!("{round}"), 1);
         let (_, charge) = leased_charge(&store, &one).await;
-        let others = (0..4).map(|_| {
-            let (store, one) = (Arc::clone(&store), one.clone());
-            tokio::spawn(async move {
-                loop {
-                    decide(&store, &one).await;
-                    sleep(Duration::from_micros(100)).await;
-                }
-            })
+        let each = (Arc::clone(&store), one.clone());
+        let others = spawn_each(0..4, each, |_, (store, one)| async move {
+            loop {
+                decide(&store, &one).await;
+                sleep(Duration::from_micros(100)).await;
+            }
         });
-        let others: Vec<_> = others.collect();
         sleep(Duration::from_micros(700 * (round % 16))).await;
         let settled = settle(&charge, 5_000).await;
         assert!(settled.forgiven > 0, "it owes all that it may");
@@ -414,11 +401,8 @@ async fn a_store_that_cannot() {
     let wrapped = Resilient::new(Stub::that_cannot_owe()).fallback(Share::of_processes(1));
     for (name, store) in [("plain", plain), ("wrapped", wrapped.build())] {
         assert!(!store.capabilities().owes, "{name}");
-        let one = take(
-            &rule(Algorithm::SlidingLog, "lacks", &[(10, HOUR)], None),
-            "x",
-            3,
-        );
+        let lacks = rule(Algorithm::SlidingLog, "lacks", &[(10, HOUR)], None);
+        let one = take(&lacks, "x", 3);
         for _ in 0..20 {
             // So often that a breaker would open if these were failures of the store.
             let rejected = charge(&store, &one).await;

@@ -9,15 +9,19 @@ use super::*;
 
 const LEASE: Duration = millis(40);
 
+/// Each algorithm with leases, in each of these ways.
+fn each_with<T: Copy>(ways: &[T]) -> impl Iterator<Item = (Algorithm, T)> {
+    LEASED
+        .into_iter()
+        .flat_map(move |it| ways.iter().map(move |way| (it, *way)))
+}
+
 /// One process and the last units: every quota is admitted to the last unit, none beyond.
 #[tokio::test]
 async fn the_last_units_are_exact() {
     const MAXES: [u64; 10] = [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321];
     let ways = MAXES.map(|max| [1, 3].map(|cost| (max, cost))).concat();
-    for (algorithm, &(max, cost)) in LEASED
-        .into_iter()
-        .flat_map(|it| ways.iter().map(move |way| (it, way)))
-    {
+    for (algorithm, (max, cost)) in each_with(&ways) {
         let case = format!("{algorithm:?}, max {max}, cost {cost}");
         let (memory, store) = leasing_memory();
         let one = leased_take(algorithm, "last", max, HOUR, LEASE).with_cost(cost);
@@ -54,13 +58,8 @@ async fn the_last_units_are_exact() {
 #[tokio::test]
 async fn quotas_and_costs_at_their_ends() {
     const MAXES: [u64; 4] = [0, 1, 1_000, Quota::MAX_UNITS];
-    let ways = MAXES
-        .map(|max| [millis(1), HOUR].map(|window| (max, window)))
-        .concat();
-    for (algorithm, &(max, window)) in LEASED
-        .into_iter()
-        .flat_map(|it| ways.iter().map(move |way| (it, way)))
-    {
+    let ways = MAXES.map(|max| [(max, millis(1)), (max, HOUR)]).concat();
+    for (algorithm, (max, window)) in each_with(&ways) {
         let (_memory, store) = leasing_memory();
         let one = leased_take(algorithm, "ends", max, window, Duration::MAX);
         let mut used = 0_u64;
@@ -159,16 +158,14 @@ async fn ten_thousand_tasks() {
     let inner = Distant::new(Arc::clone(&memory)).ways(2, 2);
     let store = Arc::new(Resilient::bare(inner.clone()));
     let one = leased_log("tasks", 15_000, HOUR, millis(200));
-    let tasks = (0..10_000).map(|at| {
-        let (store, one) = (Arc::clone(&store), one.clone());
-        tokio::spawn(async move {
-            sleep(millis(at % 700)).await;
-            let mut allowed = 0;
-            for _ in 0..2 {
-                allowed += u64::from(is_allowed(&store.take(&one).await));
-            }
-            allowed
-        })
+    let each = (Arc::clone(&store), one.clone());
+    let tasks = spawn_each(0..10_000, each, |at, (store, one)| async move {
+        sleep(millis(at % 700)).await;
+        let mut allowed = 0;
+        for _ in 0..2 {
+            allowed += u64::from(is_allowed(&store.take(&one).await));
+        }
+        allowed
     });
     let mut allowed: u64 = done(tasks).await.iter().sum();
     assert!(allowed <= 15_000, "law 1: {allowed}");

@@ -217,23 +217,21 @@ pub(super) async fn work(
     pause: Duration,
     shift: Shift,
 ) -> Vec<Allowed> {
-    let tasks = (0..tasks).map(|_| {
-        let (store, one, shift) = (Arc::clone(&store), one.clone(), shift.clone());
-        tokio::spawn(async move {
-            let mut allowed = Vec::new();
-            while !shift.is_over() {
-                let asked = Instant::now();
-                if let Ok(decision) = store.take(&one).await
-                    && decision.is_allowed()
-                {
-                    allowed.push(allowed_since(asked));
-                    let by_lease = u64::from(decision.source() == Source::Lease);
-                    shift.by_lease.fetch_add(by_lease, Ordering::Relaxed);
-                }
-                sleep(pause).await;
+    let each = (Arc::clone(&store), one.clone(), shift.clone());
+    let tasks = spawn_each(0..tasks, each, |_, (store, one, shift)| async move {
+        let mut allowed = Vec::new();
+        while !shift.is_over() {
+            let asked = Instant::now();
+            if let Ok(decision) = store.take(&one).await
+                && decision.is_allowed()
+            {
+                allowed.push(allowed_since(asked));
+                let by_lease = u64::from(decision.source() == Source::Lease);
+                shift.by_lease.fetch_add(by_lease, Ordering::Relaxed);
             }
-            allowed
-        })
+            sleep(pause).await;
+        }
+        allowed
     });
     done(tasks).await.concat()
 }

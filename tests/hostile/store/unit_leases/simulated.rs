@@ -56,6 +56,14 @@ struct Outcome {
     unknown: u64,
 }
 
+impl Outcome {
+    fn uses_of(&self, key: &str) -> impl Iterator<Item = &Use> {
+        self.uses
+            .iter()
+            .filter(move |one| one.take.key() == &Key::from(key))
+    }
+}
+
 struct Process {
     store: Arc<dyn Store>,
     network: Distant,
@@ -79,8 +87,7 @@ fn record(
     let now = clock.now();
     let (at, reset_after) = match decision.source() {
         Source::Lease => {
-            let peek = memory.peek(take).poll_now();
-            let peek = peek.unwrap_or_else(|| unreachable!("memory is ready"));
+            let peek = memory.peek(take).poll_now().expect("memory is ready");
             let peek = peek.expect("there is room");
             (now, peek.quotas()[0].reset_after())
         }
@@ -220,10 +227,7 @@ impl Fleet {
     fn check(&self, world: &World) {
         let outcome = world.outcome.lock().expect("no panic");
         for key in ["hot", "warm"] {
-            let uses = outcome.uses.iter();
-            let uses: Vec<_> = uses
-                .filter(|one| one.take.key() == &Key::from(key))
-                .collect();
+            let uses: Vec<_> = outcome.uses_of(key).collect();
             for (max, window) in self.quotas {
                 match self.algorithm {
                     Algorithm::FixedWindow => check_fixed(self, &uses, *max),
@@ -244,8 +248,9 @@ fn check_sliding(fleet: &Fleet, uses: &[&Use], max: u64, window: u64) {
     let mut inside = 0;
     for (at, (added, gone)) in changes {
         inside = inside + added - gone;
+        let is_right = inside <= max;
         assert!(
-            inside <= max,
+            is_right,
             "law 1: {inside} of {max} in a window that ends at {at}: {fleet:?}"
         );
     }
@@ -257,8 +262,9 @@ fn check_fixed(fleet: &Fleet, uses: &[&Use], max: u64) {
         *windows.entry(one.window_end).or_default() += one.counts();
     }
     for (end, units) in windows {
+        let is_right = units <= max;
         assert!(
-            units <= max,
+            is_right,
             "law 1: {units} of {max} in the window that ends at {end}: {fleet:?}"
         );
     }
@@ -292,10 +298,8 @@ fn refund(random: &mut Random, world: &World) {
         match answer {
             Ok(units) => {
                 one.given_back += units;
-                assert!(
-                    one.given_back <= one.receipt.units(),
-                    "law 15: given back twice"
-                );
+                let is_right = one.given_back <= one.receipt.units();
+                assert!(is_right, "law 15: given back twice");
             }
             Err(_) => one.is_unclear = true,
         }
@@ -324,8 +328,6 @@ impl World {
         }
     }
 }
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn fleet(seed: u64, algorithm: Algorithm) -> Fleet {
     const ONE: &[&[(u64, Duration)]] = &[
@@ -403,36 +405,45 @@ async fn a_taker_without_a_lease_does_not_exceed_it() {
     simulate(fleets).await;
 }
 
-/// Over a window that does not end: once all leases have ended, the store counts exactly what was
-/// used and not refunded.
+/// What was used of a window that does not end and not refunded, and what the store counts once all
+/// leases have ended, for each key.
+async fn account(fleet: &Fleet, steps: usize) -> (Outcome, [(u64, u64); 2]) {
+    let world = fleet.run().await;
+    world.calm();
+    for _ in 0..steps {
+        world.step().await;
+    }
+    let outcome = world.end();
+    let mut counts = [(0, 0); 2];
+    for (count, key) in counts.iter_mut().zip(["hot", "warm"]) {
+        let take = Take::new(fleet.rule(true), Key::from(key));
+        let used = outcome.uses_of(key).map(Use::counts).sum();
+        *count = (used, spent(&world.memory, &take).await);
+    }
+    (outcome, counts)
+}
+
+fn fleet_with_refunds(seed: u64, algorithm: Algorithm, has_faults: bool) -> Fleet {
+    Fleet {
+        quotas: &[(30_000, HOUR)],
+        ticks: 1_500,
+        has_faults,
+        has_refunds: true,
+        ..fleet(seed, algorithm)
+    }
+}
+
+/// The store counts exactly what was used and not refunded.
 #[tokio::test(start_paused = true)]
 async fn the_account_is_balanced() {
     for seed in seeds(80) {
         for algorithm in LEASED {
-            let fleet = Fleet {
-                quotas: &[(30_000, HOUR)],
-                ticks: 1_500,
-                has_faults: false,
-                has_refunds: true,
-                ..fleet(seed, algorithm)
-            };
-            let world = fleet.run().await;
-            world.calm();
-            for _ in 0..200 {
-                world.step().await;
-            }
-            let outcome = world.end();
+            let fleet = fleet_with_refunds(seed, algorithm, false);
+            let (outcome, counts) = account(&fleet, 200).await;
             assert!(outcome.by_lease > 0);
             assert_eq!(outcome.unknown, 0);
-            for key in ["hot", "warm"] {
-                let take = Take::new(fleet.rule(true), Key::from(key));
-                let uses = outcome
-                    .uses
-                    .iter()
-                    .filter(|one| one.take.key() == take.key());
-                let used: u64 = uses.map(|one| one.counts()).sum();
-                let peek = world.memory.peek(&take).await.expect("a decision");
-                assert_eq!(30_000 - peek.remaining(), used, "{key}: {fleet:?}");
+            for (used, charged) in counts {
+                assert_eq!(charged, used, "{fleet:?}");
             }
         }
     }
@@ -444,32 +455,10 @@ async fn the_account_is_balanced() {
 async fn losses_make_it_stricter_only() {
     for seed in seeds(104) {
         for algorithm in LEASED {
-            let fleet = Fleet {
-                quotas: &[(30_000, HOUR)],
-                ticks: 1_500,
-                has_faults: true,
-                has_refunds: true,
-                ..fleet(seed, algorithm)
-            };
-            let world = fleet.run().await;
-            world.calm();
-            for _ in 0..300 {
-                world.step().await;
-            }
-            let outcome = world.end();
-            for key in ["hot", "warm"] {
-                let take = Take::new(fleet.rule(true), Key::from(key));
-                let uses = outcome
-                    .uses
-                    .iter()
-                    .filter(|one| one.take.key() == take.key());
-                let used: u64 = uses.map(|one| one.counts()).sum();
-                let peek = world.memory.peek(&take).await.expect("a decision");
-                let charged = 30_000 - peek.remaining();
-                assert!(
-                    charged >= used,
-                    "law 1: {charged} for {used}, {key}: {fleet:?}"
-                );
+            let fleet = fleet_with_refunds(seed, algorithm, true);
+            let (_, counts) = account(&fleet, 300).await;
+            for (used, charged) in counts {
+                assert!(charged >= used, "law 1: {charged} for {used}: {fleet:?}");
             }
         }
     }
@@ -494,12 +483,9 @@ async fn fields_are_not_optimistic() {
                     let take = Take::new(Arc::clone(&process.rule), Key::from("hot"));
                     let take = take.with_cost(1 + random.below(3));
                     let mut pending = process.store.take(&take);
-                    let answer = match pending.poll_now() {
-                        Some(answer) => answer,
-                        None => {
-                            tokio::spawn(pending);
-                            continue;
-                        }
+                    let Some(answer) = pending.poll_now() else {
+                        tokio::spawn(pending);
+                        continue;
                     };
                     let told = answer.expect("a decision");
                     if told.source() != Source::Lease {
@@ -512,8 +498,7 @@ async fn fields_are_not_optimistic() {
                         told.reset_after() + millis(1) >= held.reset_after() - fleet.lease,
                         "{algorithm:?}: {told:?}, store: {held:?}"
                     );
-                    let retry = told.retry_after();
-                    assert_eq!(retry, None);
+                    assert_eq!(told.retry_after(), None);
                     let receipt = told.receipt().expect("charged");
                     assert_eq!(receipt.units(), take.cost());
                 }

@@ -12,34 +12,26 @@ async fn no_memory_is_left_and_keys_count_no_longer() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     for algorithm in Algorithm::ALL {
-        for (number, of) in [
+        let rules = [
             &[(3, 1_000)][..],
             &[(3, 1_000), (9, 2_000)],
             &[(3, 1_000), (1, 1)],
-        ]
-        .iter()
-        .enumerate()
-        {
+        ];
+        for (number, of) in rules.iter().enumerate() {
             let clock = clock_at(START);
             let store = store.clone().clock(clock.clone());
             let rule = rule(algorithm, &format!("old{number}"), of);
             let keys: Vec<_> = (0..100).map(|key| key.to_string()).collect();
             for at in (0..keys.len()).step_by(3) {
                 for _ in 0..=at % 3 {
-                    let _ = store
-                        .take(&take(&rule, &keys[at]))
-                        .await
-                        .expect("a decision");
+                    decide(&store, &take(&rule, &keys[at])).await;
                     clock.set(clock.now() + 1_001);
                 }
             }
             clock.set(START + 3_000_000);
             // A key lives for a second at least after it has ceased to count.
             run(&server, "CONFIG SET maxmemory 1");
-            let takes: Vec<_> = keys
-                .iter()
-                .map(|key| take(&rule, key).with_cost(1))
-                .collect();
+            let takes: Vec<_> = keys.iter().map(|key| take(&rule, key)).collect();
             let answers = join_all(takes.iter().map(|take| store.take(take))).await;
             run(&server, "CONFIG SET maxmemory 0");
             for (take, answer) in takes.iter().zip(answers) {
@@ -77,10 +69,7 @@ async fn memory_that_runs_out() {
         let (mut errors, mut allowed) = (0, 0);
         for (wave, takes) in takes.chunks(900).enumerate() {
             if wave == 2 {
-                let info = redis::cmd("INFO")
-                    .arg("memory")
-                    .query(&mut server.connection());
-                let info: redis::InfoDict = info.expect("an answer");
+                let info: redis::InfoDict = server.run("INFO memory");
                 let used: u64 = info.get("used_memory").expect("a number");
                 run(&server, &format!("CONFIG SET maxmemory {}", used + 200_000));
             }
@@ -100,21 +89,14 @@ async fn memory_that_runs_out() {
         for at in 0..3_000 {
             counted += charged(&store, &take(&rules[at % 2], &at.to_string())).await;
         }
-        assert!(
-            errors > 0 && allowed > 0,
-            "{allowed} allowed, {errors} errors"
-        );
+        let is_right = errors > 0 && allowed > 0;
+        assert!(is_right, "{allowed} allowed, {errors} errors");
         // A bucket may have drained a bit.
         let drained = u64::from(algorithm == Algorithm::Gcra) * allowed;
         let bounds = allowed.saturating_sub(drained)..=allowed;
-        assert!(
-            bounds.contains(&counted),
-            "{algorithm:?}: {counted} of {allowed}"
-        );
-        check_expiries(
-            &server,
-            i64::try_from(150 * MINUTE).expect("small"),
-            "out of memory",
-        );
+        let is_right = bounds.contains(&counted);
+        assert!(is_right, "{algorithm:?}: {counted} of {allowed}");
+        let longest = i64::try_from(150 * MINUTE).expect("small");
+        check_expiries(&server, longest, "out of memory");
     }
 }

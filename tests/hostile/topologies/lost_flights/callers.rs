@@ -286,18 +286,16 @@ impl World {
             }
             Kind::Slice => {
                 let answers = kit::ask_all(&self.store, &self.owned).await?;
-                expect(answers.len() as u64 == KEYS, || {
-                    format!("{} answers", answers.len())
-                })?;
+                let what = || format!("{} answers", answers.len());
+                expect(answers.len() as u64 == KEYS, what)?;
                 let mut answers = answers.iter().enumerate();
                 answers.try_for_each(|(own, answer)| is_owned(own as u64, answer))
             }
             Kind::Peek => {
                 let answer = self.store.peek(&self.shown(at)).await?;
                 let spent = MAX - answer.remaining();
-                expect(spent == shown(at), || {
-                    format!("told {spent} of {}", shown(at))
-                })
+                let what = || format!("told {spent} of {}", shown(at));
+                expect(spent == shown(at), what)
             }
             Kind::SpentTake => {
                 let answer = self.store.take(&self.spent(at)).await?;
@@ -322,15 +320,13 @@ impl World {
                     return Err(Trouble::Wrong("denied, and there is plenty".into()));
                 };
                 let back = permit.release().await?;
-                expect(back == permits, || {
-                    format!("{back} came back, and not {permits}")
-                })
+                let what = || format!("{back} came back, and not {permits}");
+                expect(back == permits, what)
             }
             Kind::Available => {
                 let available = limiter("stock").available_permits().await?;
-                expect(available == stock(at), || {
-                    format!("{available} are free, and not {}", stock(at))
-                })
+                let what = || format!("{available} are free, and not {}", stock(at));
+                expect(available == stock(at), what)
             }
             Kind::RateOf => {
                 let rate = limiter("stock").stored_rate().await?;
@@ -340,9 +336,8 @@ impl World {
             Kind::Exists => {
                 let name = ["stock", "none"][at as usize % 2];
                 let exists = limiter(name).exists().await?;
-                expect(exists == at.is_multiple_of(2), || {
-                    format!("{name}: {exists}")
-                })
+                let what = || format!("{name}: {exists}");
+                expect(exists == at.is_multiple_of(2), what)
             }
             Kind::HeldLock => {
                 let held = Lock::new(&self.redis, &self.name("held", at));
@@ -367,9 +362,8 @@ impl World {
         let units = self.store.refund(&paid, &receipt).await?;
         // A call of several refunds that is refused is asked again, one refund at a time. Where a
         // proxy lies that it was refused, the second time finds nothing left to give back.
-        expect(units == cost || units == 0, || {
-            format!("{units} given back, and not {cost}")
-        })
+        let what = || format!("{units} given back, and not {cost}");
+        expect(units == cost || units == 0, what)
     }
 
     async fn reset(&self, at: u64, round: u64) -> Outcome {
@@ -377,12 +371,10 @@ impl World {
         let beside = self.store_beside();
         let charged = beside.take(&forgotten.clone().with_cost(9)).await;
         charged.expect("a decision");
-        let reset = self.store.reset(&forgotten);
-        reset.await?;
+        self.store.reset(&forgotten).await?;
         let left = beside.peek(&forgotten).await.expect("a decision");
-        expect(left.remaining() == MAX, || {
-            format!("not forgotten: {left:?}")
-        })
+        let what = || format!("not forgotten: {left:?}");
+        expect(left.remaining() == MAX, what)
     }
 
     async fn free_lock(&self, at: u64, round: u64) -> Outcome {

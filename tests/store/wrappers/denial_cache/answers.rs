@@ -90,10 +90,8 @@ async fn never_is_told_again() {
     let never = deny(&store, &take).await;
     tokio::time::advance(3_600 * SECOND).await;
     let again = ask(&store, &take).await;
-    assert_eq!(
-        (again.verdict(), again.retry_after()),
-        (never.verdict(), None)
-    );
+    let seen = (again.verdict(), again.retry_after());
+    assert_eq!(seen, (never.verdict(), None));
     assert!(is_cached(&again));
     assert_eq!(flaky.asked(), 1);
 }

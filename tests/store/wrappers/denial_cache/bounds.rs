@@ -68,12 +68,9 @@ fn a_flood_of_keys_is_bounded_and_leaves_the_others() {
         assert_eq!((questions, asked), (KEYS, 1));
         // The store inside keeps nothing of what it never charged.
         let most = max_keys as u64 * 300 + 64 * 1_024;
-        assert!(
-            allocated.bytes_max <= most,
-            "{} > {most}",
-            allocated.bytes_max
-        );
-        println!("{max_keys} denials: {} bytes at most", allocated.bytes_max);
+        let bytes = allocated.bytes_max;
+        assert!(bytes <= most, "{bytes} > {most}");
+        println!("{max_keys} denials: {bytes} bytes at most");
     }
 }
 
@@ -96,13 +93,8 @@ fn most_of_the_room_is_used() {
 fn threads_share_a_denial() {
     let store = Resilient::bare(MemoryStore::new()).denial_cache(Duration::MAX);
     let take = scarce();
-    assert_ne!(
-        at_once(&store, &take)
-            .expect("memory")
-            .expect("room")
-            .source(),
-        Source::Cache
-    );
+    let told = at_once(&store, &take).expect("memory").expect("room");
+    assert_ne!(told.source(), Source::Cache);
     source(&store, &take);
     std::thread::scope(|scope| {
         for _ in 0..4 {

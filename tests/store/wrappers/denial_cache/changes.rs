@@ -51,10 +51,8 @@ async fn a_denial_from_before_a_refund_is_not_remembered() {
             let delayed = delayed.clone();
             async move {
                 sleep(asked * MILLISECOND).await;
-                delayed.set(
-                    (decided - asked) * MILLISECOND,
-                    (heard - decided) * MILLISECOND,
-                );
+                let ways = [decided - asked, heard - decided].map(|it| it * MILLISECOND);
+                delayed.set(ways[0], ways[1]);
             }
         };
         let asks = async {
