@@ -8,13 +8,9 @@ use crate::prelude::*;
 const TAKES: usize = 64;
 
 fn takes(algorithm: Algorithm) -> Vec<Take> {
-    let quota = Quota::per_hour(1_000_000);
-    let rule = Rule::new("p", [quota]).expect("a valid rule");
-    let rule = Arc::new(rule.with_algorithm(algorithm));
-    let key = |at: usize| Key::from(&*format!("key {at}"));
-    (0..TAKES)
-        .map(|at| Take::new(Arc::clone(&rule), key(at)))
-        .collect()
+    let rule = by(algorithm, "p", 1_000_000, HOUR);
+    let takes = (0..TAKES).map(|at| kit::take(&rule, format!("key {at}")));
+    takes.collect()
 }
 
 /// A key that is known costs nothing.
@@ -45,13 +41,8 @@ fn an_allowed_take_on_memory_allocates_nothing() {
 /// does.
 #[test]
 fn an_allowed_take_on_redis_allocates_little() {
-    let server = kit::Redis::start();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime");
-    let store =
-        runtime.block_on(async { store_on(&server).await.timeout(Duration::from_secs(20)) });
+    let runtime = still_runtime();
+    let (_server, store) = runtime.block_on(started());
     for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
         let takes = takes(algorithm);
         let ask = |number: usize| {
@@ -67,9 +58,7 @@ fn an_allowed_take_on_redis_allocates_little() {
         (0..20).for_each(|_| ask(1));
         let many = measure(|| ask(TAKES)).count_total as f64 / TAKES as f64;
         let one = measure(|| ask(1)).count_total;
-        println!(
-            "redis, {algorithm:?}: {many:.2} allocations a take in a flight of {TAKES}, {one} alone"
-        );
+        println!("redis, {algorithm:?}: {many:.2} allocations a take of {TAKES}, {one} alone");
         assert!(many <= 4.0, "{algorithm:?}: {many}");
         assert!(one <= 60, "{algorithm:?}: {one}");
     }

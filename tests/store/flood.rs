@@ -138,13 +138,9 @@ fn keys_are_bounded_in_number_and_bytes() {
     for &cap in caps {
         for algorithm in Algorithm::ALL {
             let outcome = flood(algorithm, cap, keys);
-            let Outcome {
-                most_held,
-                refused,
-                peak,
-            } = outcome;
+            let (most_held, refused) = (outcome.most_held, outcome.refused);
             let empty = empty(cap);
-            let each = (peak - empty) as f64 / cap as f64;
+            let each = (outcome.peak - empty) as f64 / cap as f64;
             let name = algorithm.name();
             println!("| {name} | {cap} | {keys} | {most_held} | {refused} | {each:.1} | {empty} |");
         }
@@ -184,10 +180,10 @@ fn threads_share_the_room() {
         let measured = |thread| measure(|| flood(thread)).bytes_max;
         let threads = (0..THREADS).map(|thread| scope.spawn(move || measured(thread)));
         let threads: Vec<_> = threads.collect();
-        let peaks = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"));
-        peaks.sum::<u64>()
+        let threads = threads.into_iter();
+        threads
+            .map(|thread| thread.join().expect("no panic"))
+            .sum::<u64>()
     });
     // Each thread's own peak: all of them together were never above the sum. On a busy machine the
     // peaks come one after the other, and the sum is somewhat more than there ever was at once.

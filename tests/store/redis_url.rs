@@ -1,6 +1,7 @@
 //! Addresses, good and bad.
 
 use kit::process::Process;
+use kit::words;
 
 use crate::prelude::*;
 use crate::take;
@@ -32,12 +33,9 @@ async fn a_refused_connection_is_told_at_once() {
 /// A server that is still loading its data is waited for.
 #[tokio::test]
 async fn a_loading_server_is_waited_for() {
-    let mut server = Process::start(&[
-        "--enable-debug-command",
-        "yes",
-        "--loading-process-events-interval-bytes",
-        "1024",
-    ]);
+    let often = "--loading-process-events-interval-bytes 1024";
+    let arguments = format!("--enable-debug-command yes {often}");
+    let mut server = Process::start(&words(&arguments));
     server.run::<()>("DEBUG POPULATE 2000");
     server.run::<()>("SAVE");
     // 2,000 keys at half a millisecond each.
@@ -54,12 +52,8 @@ fn is_loading(error: redis::RedisError) -> bool {
 
 #[tokio::test]
 async fn nonsense_is_an_error() {
-    for url in [
-        "",
-        "127.0.0.1:6379",
-        "http://127.0.0.1",
-        "redis://127.0.0.1:port",
-    ] {
+    let urls = words("127.0.0.1:6379 http://127.0.0.1 redis://127.0.0.1:port");
+    for url in urls.into_iter().chain([""]) {
         let error = error(url).await;
         let kind = error.kind();
         assert_eq!(kind, StoreErrorKind::Configuration, "{url}: {error}");

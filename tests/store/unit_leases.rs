@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use kit::owned_rule;
 use kit::random::Random;
+use kit::{COUNTING as LEASED, owned_rule};
 use tidegate::rule::RuleError;
 use tokio::time::Instant;
 
@@ -32,13 +32,6 @@ fn remote(inner: Arc<dyn Store>, one_way: Duration) -> (Stub, Arc<AtomicU64>) {
     };
     (Stub::delayed(inner, ways), calls)
 }
-
-/// Those by which units are leased.
-const LEASED: [Algorithm; 3] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::FixedWindow,
-];
 
 /// A store on tokio's clock, and a process that leases units of it.
 fn leasing() -> (Arc<MemoryStore>, Resilient<Arc<MemoryStore>>) {

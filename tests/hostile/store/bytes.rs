@@ -1,8 +1,6 @@
 //! Bytes from outside: those of a count, and the names of keys. None of them does harm, and no two
 //! names are one.
 
-use std::collections::HashMap;
-
 use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
 
 use crate::prelude::*;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use http::{Request, Response};
-use kit::http::{send, text};
+use kit::http::text;
 use tidegate::FailOpen;
 use tidegate::rule::SharedRules;
 use tower::{Layer, ServiceExt, service_fn};

@@ -2,7 +2,7 @@
 //! this process reads it.
 
 use kit::log::Log;
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
+use tidegate::metrics::RuleSnapshot;
 
 use crate::prelude::*;
 

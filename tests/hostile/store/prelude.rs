@@ -1,6 +1,7 @@
 //! What most tests of this binary use: names of the crate and of the kit, servers with a store, and
 //! questions that are answered or panic.
 
+pub(crate) use std::collections::HashMap;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use std::sync::{Arc, Mutex};
 pub(crate) use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ pub(crate) use http::StatusCode;
 pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, clock_at, take_of};
 pub(crate) use kit::cluster::{Cluster, Plan};
 pub(crate) use kit::distant::{Distant, Fate};
+pub(crate) use kit::http::{send, status};
 pub(crate) use kit::proxy::{Mode, Proxy};
 pub(crate) use kit::random::Random;
 pub(crate) use kit::stub::Stub;
@@ -23,6 +25,7 @@ pub(crate) use kit::{
 };
 pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
 pub(crate) use tidegate::key::Everyone;
+pub(crate) use tidegate::metrics::DecisionOutcome;
 pub(crate) use tidegate::rule::{Policy, Share, Subject};
 pub(crate) use tidegate::store::{Charge, Charges, Settled, StoreErrorKind, StoreFuture};
 pub(crate) use tidegate::test_util::ManualClock;
@@ -119,11 +122,7 @@ pub(crate) fn leasing_memory() -> (Arc<MemoryStore>, Resilient<Arc<MemoryStore>>
 }
 
 /// The algorithms that have leases.
-pub(crate) const LEASED: [Algorithm; 3] = [
-    Algorithm::SlidingLog,
-    Algorithm::SlidingWindow,
-    Algorithm::FixedWindow,
-];
+pub(crate) const LEASED: [Algorithm; 3] = COUNTING;
 
 /// A rule of one quota with leases.
 pub(crate) fn leased(

@@ -5,6 +5,12 @@ use crate::prelude::*;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
+async fn give_nothing_back(charges: &[Charge], case: &str) {
+    for charge in charges {
+        assert_eq!(give_back(charge).await, 0, "{case}: {charge:?}");
+    }
+}
+
 /// One key is forgotten with all that was given back of it; other keys, other paths and other
 /// algorithms keep what they have, and earlier receipts are worth nothing.
 #[tokio::test]
@@ -14,10 +20,7 @@ async fn one_key_and_nothing_else() {
         let key = |name: &str| Key::from(algorithm.name()).with(name);
         let rule = by(algorithm, "reset", 5, HOUR);
         let mine = take_of(&rule, &key("mine"), 2);
-        let mut others = vec![
-            take_of(&rule, &key("other"), 2),
-            take_of(&rule, &key(""), 2),
-        ];
+        let mut others = ["other", ""].map(|it| take_of(&rule, &key(it), 2)).to_vec();
         for other in Algorithm::ALL {
             let path = ["reset", "reset2"][usize::from(other == algorithm)];
             others.push(take_of(&by(other, path, 5, HOUR), &key("mine"), 2));
@@ -29,14 +32,10 @@ async fn one_key_and_nothing_else() {
         assert_eq!(give_back(&early[0]).await, 2, "{case}");
         reset(store, &mine).await;
         assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
-        for charge in &early {
-            assert_eq!(give_back(charge).await, 0, "{case}");
-        }
+        give_nothing_back(&early, &case).await;
         clocked.advance(MICROSECOND);
         let late = clocked.charge(&take_of(&rule, mine.key(), 5)).await;
-        for charge in &early {
-            assert_eq!(give_back(charge).await, 0, "{case}");
-        }
+        give_nothing_back(&early, &case).await;
         assert_eq!(clocked.remaining(&mine).await, 0, "{case}");
         assert_eq!(give_back(&late).await, 5, "{case}");
         for other in &others {
@@ -79,9 +78,7 @@ async fn the_same_instant() {
                 clocked.advance(wait);
                 let before = clocked.remaining(&later).await;
                 let late = clocked.charge(&later).await;
-                for charge in &early {
-                    assert_eq!(give_back(charge).await, 0, "{case}, {wait:?} later");
-                }
+                give_nothing_back(&early, &format!("{case}, {wait:?} later")).await;
                 assert_eq!(clocked.remaining(&later).await, before - cost, "{case}");
                 if wait > Duration::ZERO {
                     assert_eq!(give_back(&late).await, cost, "{case}");
@@ -198,17 +195,11 @@ async fn odd_names() {
                 assert_eq!(clocked.remaining(next).await, 3, "{next:?} behind {take:?}");
             }
         }
-        for charge in &early {
-            assert_eq!(give_back(charge).await, 0, "{charge:?}");
-        }
+        give_nothing_back(&early, clocked.name).await;
     }
     // Empty counts that resets leave expire soon.
-    let began = Instant::now();
-    while !stores.server.names().is_empty() {
-        let is_right = began.elapsed() < Duration::from_secs(5);
-        assert!(is_right, "something is left");
-        sleep(millis(20)).await;
-    }
+    let is_empty = async || stores.server.names().is_empty();
+    within(5 * SECOND, "nothing is left", is_empty).await;
 }
 
 /// A prefix with a stray brace: a reset forgets the key or says that it cannot, and takes go on.
@@ -303,10 +294,8 @@ async fn values_of_a_wrong_type() {
                 let early = clocked.charge(&mine).await;
                 run(server, &format!("DEL {name}"));
                 run(server, &value);
-                let (reset, decision) = tokio::join!(
-                    clocked.store.reset(&mine),
-                    decide(&clocked.store, &neighbour)
-                );
+                let decides = decide(&clocked.store, &neighbour);
+                let (reset, decision) = tokio::join!(clocked.store.reset(&mine), decides);
                 assert!(decision.is_allowed(), "{case}");
                 if reset.is_err() {
                     assert_eq!(kind(&reset), Some(StoreErrorKind::WrongType), "{case}");
@@ -528,19 +517,15 @@ async fn a_cluster() {
         units(take, remaining(&store, take).await, 3);
     }
     reset_all(second).await;
-    for charge in &early {
-        assert_eq!(give_back(charge).await, 0, "{charge:?}");
-    }
-    let began = Instant::now();
-    loop {
-        let nodes = cluster.nodes.iter();
-        let left: Vec<(u16, Vec<String>)> = nodes.map(|it| (it.port, it.run("KEYS *"))).collect();
-        if left.iter().all(|(_, names)| names.is_empty()) {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(5), "{left:?}");
-        sleep(millis(20)).await;
-    }
+    give_nothing_back(&early, "cluster").await;
+    let is_empty = async || {
+        let mut names = cluster
+            .nodes
+            .iter()
+            .map(|it| it.run::<Vec<String>>("KEYS *"));
+        names.all(|names| names.is_empty())
+    };
+    within(5 * SECOND, "nothing is left", is_empty).await;
 }
 
 /// Rules of several quotas are forgotten as a whole.

@@ -93,9 +93,7 @@ async fn dropped_stores_close_their_connections() {
         let _ = timeout(Duration::from_micros(300), kit::ask_all(&store, &takes)).await;
     }
     let is_alone = async || {
-        let mut list = redis::cmd("CLIENT");
-        let list = list.arg("LIST").query(&mut server.connection());
-        let list: String = list.expect("a list");
+        let list: String = server.run("CLIENT LIST");
         // This look itself is one.
         list.lines().count() <= 1
     };

@@ -1,7 +1,6 @@
 //! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
 //! is right otherwise.
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 
 use tidegate::algorithm::Count;

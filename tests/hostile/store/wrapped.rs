@@ -1,7 +1,5 @@
 //! Wrappers and layers around each other keep what they promise.
 
-use kit::http::status;
-
 use crate::prelude::*;
 use crate::refusals::limited;
 

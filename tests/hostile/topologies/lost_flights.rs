@@ -351,24 +351,6 @@ fn check(reports: Vec<Result<String, String>>) {
     assert!(broken.is_empty(), "{failed} of {number}:\n{text}");
 }
 
-const TAKES: [Kind; 6] = [
-    Kind::Take,
-    Kind::Slice,
-    Kind::Peek,
-    Kind::SpentTake,
-    Kind::Refund,
-    Kind::Reset,
-];
-const LIMITERS: [Kind; 6] = [
-    Kind::UsedUp,
-    Kind::Plenty,
-    Kind::GiveBack,
-    Kind::Available,
-    Kind::RateOf,
-    Kind::Exists,
-];
-const LOCKS: [Kind; 4] = [Kind::HeldLock, Kind::FreeLock, Kind::Look, Kind::Holds];
-
 /// Few callers, whose flights look alike.
 const GROUPS: [&[Kind]; 10] = [
     &[Kind::UsedUp, Kind::Plenty],
@@ -401,15 +383,15 @@ macro_rules! tests {
 use tests;
 
 tests! {
-    a_flight_is_lost_under_callers_of_all_kinds: all_at_once(&Kind::ALL, 2, &LOSSES);
-    a_flight_is_lost_under_takes: all_at_once(&TAKES, 4, &LOSSES);
-    a_flight_is_lost_under_limiters: all_at_once(&LIMITERS, 4, &LOSSES);
-    a_flight_is_lost_under_locks: all_at_once(&LOCKS, 4, &LOSSES);
+    a_flight_is_lost_under_callers_of_all_kinds: all_at_once(&Kind::all(), 2, &LOSSES);
+    a_flight_is_lost_under_takes: all_at_once(&Kind::TAKES, 4, &LOSSES);
+    a_flight_is_lost_under_limiters: all_at_once(&Kind::LIMITERS, 4, &LOSSES);
+    a_flight_is_lost_under_locks: all_at_once(&Kind::LOCKS, 4, &LOSSES);
     a_flight_is_lost_under_few_callers: in_groups(&GROUPS, &LOSSES);
     a_reply_too_many_for_few_callers: in_groups(&GROUPS, &ADDITIONS);
-    a_flight_is_lost_under_a_caller_alone: one_by_one(&Kind::ALL, &LOSSES);
-    a_reply_too_many_before_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::Before));
-    a_reply_too_many_within_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::Within));
-    a_reply_too_many_after_a_flight: all_at_once(&Kind::ALL, 2, &extras(Spot::After));
-    a_reply_too_many_for_a_caller_alone: one_by_one(&Kind::ALL, &ADDITIONS);
+    a_flight_is_lost_under_a_caller_alone: one_by_one(&Kind::all(), &LOSSES);
+    a_reply_too_many_before_a_flight: all_at_once(&Kind::all(), 2, &extras(Spot::Before));
+    a_reply_too_many_within_a_flight: all_at_once(&Kind::all(), 2, &extras(Spot::Within));
+    a_reply_too_many_after_a_flight: all_at_once(&Kind::all(), 2, &extras(Spot::After));
+    a_reply_too_many_for_a_caller_alone: one_by_one(&Kind::all(), &ADDITIONS);
 }

@@ -1,8 +1,6 @@
 //! The cache in layers: charges, waiting requests, shadow rules, reloads.
 
-use kit::http::{send, status};
 use kit::{app_with_refunds, per_hour};
-use tidegate::metrics::DecisionOutcome;
 
 use crate::prelude::*;
 

@@ -1,8 +1,6 @@
 //! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
 //! that are asked for without a wait.
 
-use kit::http::status;
-
 use super::*;
 
 const LEASE: Duration = millis(60);

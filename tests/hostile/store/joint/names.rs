@@ -1,7 +1,5 @@
 //! Counts of different rules, subjects, costs and keys never share a name, whatever these contain.
 
-use std::collections::HashMap;
-
 use super::*;
 
 const PATHS: [&str; 10] = [

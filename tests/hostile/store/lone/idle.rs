@@ -1,7 +1,8 @@
 //! Callers that keep the future of a lone take and do not poll it: whatever becomes of their
 //! question, everybody else is answered.
 
-use tidegate::limiter::{Rate, RateLimiter};
+use kit::{LimiterCalls, LockCalls, frees};
+use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;
 
 use super::*;
@@ -37,16 +38,14 @@ async fn beside_locks_and_limiters() {
     let redis = kit::handle(&proxy.url).await;
     let store = RedisStore::of(&redis);
     let limiter = RateLimiter::new(&redis, "limiter");
-    let set = limiter.set_rate(Rate::overall(1_000, HOUR).expect("valid"));
-    set.await.expect("a rate");
+    limiter.sets(kit::overall(1_000, HOUR)).await;
     let lock = Lock::new(&redis, "lock");
     let mine = take(&rule("kept", MAX, HOUR), "x");
     for round in 1..=15 {
         let kept = polled_once(&store, &mine);
-        let (permit, guard) = tokio::join!(limiter.try_acquire(1), lock.try_lock());
-        assert!(permit.expect("an answer"));
-        let guard = guard.expect("an answer").expect("nobody else wants it");
-        guard.release().await.expect("it was held");
+        let (is_granted, guard) = tokio::join!(limiter.takes(1), lock.tries());
+        assert!(is_granted);
+        frees(guard.expect("nobody else wants it")).await;
         assert_eq!(spent_by(kept.await), round);
     }
 }

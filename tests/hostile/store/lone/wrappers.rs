@@ -1,9 +1,6 @@
 //! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
 //! outs around the store.
 
-use kit::http::status;
-use tidegate::metrics::DecisionOutcome;
-
 use super::*;
 
 /// A request of a rule with a candidate asks about both together: it waits for one round trip, and
@@ -30,10 +27,7 @@ async fn a_rule_with_a_candidate() {
     let counted = snapshot.rule("tried").expect("a layer uses it");
     let allowed = counted.decisions(DecisionOutcome::Allowed);
     assert_eq!(allowed, answered, "those who waited");
-    let mine = Take::new(
-        Arc::new(kit::per_hour("tried", MAX)),
-        tidegate::Key::default(),
-    );
+    let mine = Take::new(kit::rule("tried", MAX, HOUR), Key::default());
     let charged = charged(&store, &mine).await;
     assert!(charged > REQUESTS, "those who left, too: {charged}");
     assert!(charged <= 2 * REQUESTS, "none twice: {charged}");
@@ -72,18 +66,12 @@ async fn the_breaker_under_callers_that_leave() {
             assert!(store.take(&waits).await.is_err(), "it is dead");
         }
         server.restart();
-        let began = Instant::now();
-        loop {
+        let is_closed = async || {
             // Each probe's first request may be one that leaves.
-            let mut pending = Box::pin(store.take(&hasty));
-            let _ = futures_util::poll!(&mut pending);
-            drop(pending);
-            if store.take(&waits).await.is_ok() {
-                break;
-            }
-            assert!(began.elapsed() < PATIENT / 4, "the breaker stays open");
-            sleep(millis(2)).await;
-        }
+            drop(polled_once(&store, &hasty));
+            store.take(&waits).await.is_ok()
+        };
+        within(PATIENT / 4, "the breaker closes", is_closed).await;
     }
 }
 

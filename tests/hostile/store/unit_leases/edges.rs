@@ -1,7 +1,5 @@
 //! Costs and quotas at their ends, many keys, many tasks, callers that leave.
 
-use std::collections::HashMap;
-
 use allocation_counter::measure;
 use tidegate::decision::QuotaState;
 

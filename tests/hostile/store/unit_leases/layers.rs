@@ -1,9 +1,7 @@
 //! Leases in layers: two layers of one rule, charges, waiting requests, shadow rules, reloads.
 
 use kit::app_with_refunds;
-use kit::http::send;
 use tidegate::Headers;
-use tidegate::metrics::DecisionOutcome;
 
 use crate::prelude::*;
 

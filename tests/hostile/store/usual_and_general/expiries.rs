@@ -1,7 +1,5 @@
 //! Law 4: whatever is mixed on a key, it has an expiry, which covers what counts and not much more.
 
-use std::collections::HashMap;
-
 use super::*;
 
 const WINDOWS: [u64; 9] = [

@@ -54,14 +54,14 @@ fn names(take: &Take) -> [String; 2] {
 
 /// What stands under a key.
 #[derive(Debug, Clone, PartialEq)]
-struct Content {
+pub(crate) struct Content {
     name: String,
     /// When it expires, in milliseconds of the server's time; -1 for never.
     expires: i64,
     dump: Vec<u8>,
 }
 
-fn contents(server: &Redis) -> Vec<Content> {
+pub(crate) fn contents(server: &Redis) -> Vec<Content> {
     let mut connection = server.connection();
     let contents = server.names().into_iter().map(|name| {
         let expires = redis::cmd("PEXPIRETIME").arg(&name).query(&mut connection);

@@ -46,24 +46,22 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 16] = [
-        Self::Take,
-        Self::Slice,
-        Self::Peek,
-        Self::SpentTake,
-        Self::Refund,
-        Self::Reset,
-        Self::UsedUp,
-        Self::Plenty,
-        Self::GiveBack,
-        Self::Available,
-        Self::RateOf,
-        Self::Exists,
-        Self::HeldLock,
-        Self::FreeLock,
-        Self::Look,
-        Self::Holds,
-    ];
+    pub(super) const TAKES: [Self; 6] = {
+        use Kind::{Peek, Refund, Reset, Slice, SpentTake};
+        [Self::Take, Slice, Peek, SpentTake, Refund, Reset]
+    };
+    pub(super) const LIMITERS: [Self; 6] = {
+        use Kind::{Available, Exists, GiveBack, Plenty, RateOf, UsedUp};
+        [UsedUp, Plenty, GiveBack, Available, RateOf, Exists]
+    };
+    pub(super) const LOCKS: [Self; 4] = {
+        use Kind::{FreeLock, HeldLock, Holds, Look};
+        [HeldLock, FreeLock, Look, Holds]
+    };
+
+    pub(super) fn all() -> Vec<Self> {
+        [&Self::TAKES[..], &Self::LIMITERS, &Self::LOCKS].concat()
+    }
 }
 
 /// Why a question has no right answer.

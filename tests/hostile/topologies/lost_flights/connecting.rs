@@ -85,7 +85,7 @@ async fn connections_that_break_as_a_whole() {
     let world = Arc::new(World::new(&server, "world").await);
     let proxy = &world.proxies[0];
     proxy.delay(millis(1), millis(1));
-    let load = Load::of_many(&world, &Kind::ALL, 2);
+    let load = Load::of_many(&world, &Kind::all(), 2);
     load.all_answered(Instant::now()).await;
     for round in 0..12 {
         proxy.present([Mode::Reset, Mode::HalfClosed, Mode::BlackHole][round % 3]);

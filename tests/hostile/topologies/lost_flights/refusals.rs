@@ -17,7 +17,7 @@ const REFUSALS: [FlightFault; 6] = [
 ];
 
 tests! {
-    a_flight_is_refused_under_callers_of_all_kinds: all_at_once(&Kind::ALL, 2, &REFUSALS);
+    a_flight_is_refused_under_callers_of_all_kinds: all_at_once(&Kind::all(), 2, &REFUSALS);
     a_flight_is_refused_under_few_callers: in_groups(&GROUPS, &REFUSALS);
 }
 
@@ -51,10 +51,10 @@ async fn forbidden_keys_beside_allowed_ones() {
     let open = Arc::new(limited(&server, "+@all").await);
     let closed = Arc::new(open.labelled("closed").await);
     let stalls = Stalls::watch(&[&server.url], millis(60)).await;
-    let allowed = Load::of_many(&open, &Kind::ALL, 2);
+    let allowed = Load::of_many(&open, &Kind::all(), 2);
     allowed.all_answered(Instant::now()).await;
     let accepted = open.accepted();
-    let refused = Load::of_many(&closed, &Kind::ALL, 2);
+    let refused = Load::of_many(&closed, &Kind::all(), 2);
     sleep(Duration::from_secs(2)).await;
     let (allowed, refused) = (allowed.end().await, refused.end().await);
     let connections = open.accepted() - accepted;
@@ -73,7 +73,7 @@ async fn forbidden_for_a_while(command: &str) -> Result<(), String> {
     let server = Server::start();
     let world = Arc::new(limited(&server, "+@all").await);
     let stalls = Stalls::watch(&[&server.url], millis(60)).await;
-    let load = Load::of_many(&world, &Kind::ALL, 2);
+    let load = Load::of_many(&world, &Kind::all(), 2);
     load.all_answered(Instant::now()).await;
     let accepted = world.accepted();
     run(&server, &format!("ACL SETUSER gate -{command}"));
@@ -113,7 +113,7 @@ async fn scripts_that_are_forgotten() {
     let server = Server::start();
     let world = Arc::new(World::new(&server, "world").await);
     let stalls = Stalls::watch(&[&server.url], millis(60)).await;
-    let load = Load::of_many(&world, &Kind::ALL, 2);
+    let load = Load::of_many(&world, &Kind::all(), 2);
     load.all_answered(Instant::now()).await;
     let accepted = world.accepted();
     for _ in 0..20 {

@@ -5,21 +5,8 @@ use kit::{MINUTE, eventually, rule, take, within};
 use super::callers::{Kind, World};
 use super::*;
 
-/// Those that ask no process beside.
-const KINDS: [Kind; 12] = [
-    Kind::Take,
-    Kind::Slice,
-    Kind::Peek,
-    Kind::SpentTake,
-    Kind::UsedUp,
-    Kind::Plenty,
-    Kind::GiveBack,
-    Kind::Available,
-    Kind::RateOf,
-    Kind::HeldLock,
-    Kind::Look,
-    Kind::Holds,
-];
+/// Those that ask the other process as well, or want a lock of a name of its own each time.
+const OTHERS: [Kind; 4] = [Kind::Refund, Kind::Reset, Kind::Exists, Kind::FreeLock];
 
 fn addresses(proxies: &[Proxy]) -> Vec<String> {
     let addresses = proxies
@@ -67,9 +54,11 @@ async fn a_flight_of_a_node() {
     let world = World::over(proxies, &proxied, &proxied, "world").await;
     let world = Arc::new(world);
     let stalls = Stalls::watch(&[&url], millis(60)).await;
+    let mut kinds = Kind::all();
+    kinds.retain(|kind| !OTHERS.contains(kind));
     let mut reports = Vec::new();
     for fault in [LOSSES[0], LOSSES[1], LOSSES[4], ADDITIONS[0], ADDITIONS[2]] {
-        let load = Load::of_many(&world, &KINDS, 2);
+        let load = Load::of_many(&world, &kinds, 2);
         reports.push(attack(&world, load, fault, &stalls).await);
     }
     check(reports);

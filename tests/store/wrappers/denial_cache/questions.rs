@@ -109,11 +109,7 @@ async fn a_later_denial_replaces_an_earlier_one() {
         assert_eq!(after, Some(499 * SECOND));
         let told = ask(&store, &both).await;
         assert!(is_cached(&told));
-        let since_heard = if later_way_back == 1 {
-            7 * SECOND
-        } else {
-            Duration::ZERO
-        };
+        let since_heard = if later_way_back == 1 { 7 } else { 0 } * SECOND;
         assert_eq!(told.retry_after(), Some(499 * SECOND - since_heard));
     }
 }
@@ -121,17 +117,13 @@ async fn a_later_denial_replaces_an_earlier_one() {
 #[tokio::test(start_paused = true)]
 async fn it_can_be_switched_off() {
     let flaky = FlakyStore::new(Mode::Works);
+    let bare = || Resilient::bare(flaky.clone());
+    let new = || Resilient::new(flaky.clone());
     let off: [Arc<dyn Store>; 5] = [
-        Arc::new(Resilient::bare(flaky.clone()).denial_cache(Duration::ZERO)),
-        Arc::new(
-            Resilient::bare(flaky.clone())
-                .denial_cache(MAX_AGE)
-                .denial_cache_keys(0),
-        ),
-        Resilient::new(flaky.clone()).denial_cache(None).build(),
-        Resilient::new(flaky.clone())
-            .denial_cache(Duration::ZERO)
-            .build(),
+        bare().denial_cache(Duration::ZERO).build(),
+        bare().denial_cache(MAX_AGE).denial_cache_keys(0).build(),
+        new().denial_cache(None).build(),
+        new().denial_cache(Duration::ZERO).build(),
         Arc::new(flaky.clone()),
     ];
     let take = scarce();
