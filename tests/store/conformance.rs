@@ -1,58 +1,59 @@
 //! The public suite, on every store and every algorithm.
 
+use kit::clocked::Clocked;
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;
 
 /// A store whose time the test moves, and what has to live as long as the store.
 struct Context {
-    store: Arc<dyn Store>,
-    clock: ManualClock,
+    clocked: Clocked,
     _server: Option<Redis>,
 }
 
 impl Context {
-    /// Some day in 2027, and not at the beginning of a millisecond.
-    const START: u64 = 1_800_000_000_000_777;
+    fn new(make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
+        let (clocked, _server) = (Clocked::new("", make), None);
+        Self { clocked, _server }
+    }
+
+    /// This around the same store.
+    fn around(self, wrap: impl FnOnce(Arc<dyn Store>, ManualClock) -> Arc<dyn Store>) -> Self {
+        let Self { clocked, _server } = self;
+        let store = wrap(clocked.store, clocked.clock.clone());
+        let clocked = Clocked { store, ..clocked };
+        Self { clocked, _server }
+    }
 
     async fn memory() -> Self {
-        let clock = clock_at(Self::START);
-        Self {
-            store: Arc::new(MemoryStore::new().clock(clock.clone())),
-            clock,
-            _server: None,
-        }
+        Self::new(|clock| Arc::new(MemoryStore::new().clock(clock)))
     }
 
     async fn redis() -> Self {
-        let clock = clock_at(Self::START);
-        let server = Redis::start();
+        let (server, store) = started().await;
+        let of_redis = Self::new(|clock| Arc::new(store.clock(clock)));
         Self {
-            store: Arc::new(store_on(&server).await.clock(clock.clone())),
-            clock,
             _server: Some(server),
+            ..of_redis
         }
     }
 
     /// Memory that does not answer at once, with all stores around it that there are.
     async fn wrapped() -> Self {
-        let memory = Self::memory().await;
-        let wrapped = Resilient::new(later(memory.store)).timeout(60 * SECOND);
-        let wrapped = wrapped.clock(memory.clock.clone());
-        let wrapped = wrapped.fallback(Share::of_processes(2));
-        Self {
-            store: wrapped.build(),
-            ..memory
-        }
+        Self::memory().await.around(|store, clock| {
+            let wrapped = Resilient::new(later(store))
+                .timeout(60 * SECOND)
+                .clock(clock);
+            wrapped.fallback(Share::of_processes(2)).build()
+        })
     }
 
     /// The same store behind a cache whose denials never grow too old.
     fn cached(self) -> Self {
-        let cache = Resilient::bare(self.store).denial_cache(Duration::MAX);
-        Self {
-            store: Arc::new(cache.clock(self.clock.clone())),
-            ..self
-        }
+        self.around(|store, clock| {
+            let cache = Resilient::bare(store).denial_cache(Duration::MAX);
+            Arc::new(cache.clock(clock))
+        })
     }
 
     async fn cached_memory() -> Self {
@@ -65,24 +66,19 @@ impl Context {
 
     /// The whole share of a store that never answers.
     async fn fallback() -> Self {
-        let clock = clock_at(Self::START);
         let fallback = Resilient::bare(Stub::down()).fallback(Share::of_processes(1));
-        Self {
-            store: Arc::new(fallback.fallback_store(MemoryStore::new().clock(clock.clone()))),
-            clock,
-            _server: None,
-        }
+        let of_memory = |clock| fallback.fallback_store(MemoryStore::new().clock(clock));
+        Self::new(|clock| Arc::new(of_memory(clock)))
     }
 }
 
 impl conformance::Context for Context {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store)
+        Arc::clone(&self.clocked.store)
     }
 
     fn advance(&self, by: Duration) {
-        let micros = u64::try_from(by.as_micros()).expect("a short time");
-        self.clock.set(self.clock.now() + micros);
+        self.clocked.advance(by);
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../examples/redb_store/store.rs"]
 mod store;
 
+use kit::clocked::Clocked;
 use redb::Database;
 use redb::backends::InMemoryBackend;
 use tempfile::TempDir;
@@ -15,19 +16,10 @@ use store::RedbStore;
 const START: u64 = 1_800_000_000_000_777;
 
 /// A database in memory: what the suite is about does not depend on the file.
-struct Context {
-    store: Arc<dyn Store>,
-    clock: ManualClock,
-}
-
-impl Context {
-    fn new() -> Self {
-        let clock = clock_at(START);
-        let database = Database::builder().create_with_backend(InMemoryBackend::new());
-        let store = RedbStore::over(database.expect("a database"), "redb in memory");
-        let store = Arc::new(by(store, &clock));
-        Self { store, clock }
-    }
+fn in_memory() -> Clocked {
+    let database = Database::builder().create_with_backend(InMemoryBackend::new());
+    let store = RedbStore::over(database.expect("a database"), "redb in memory");
+    Clocked::new("redb", |clock| Arc::new(by(store, &clock)))
 }
 
 fn by(store: RedbStore, clock: &ManualClock) -> RedbStore {
@@ -40,22 +32,11 @@ fn open(folder: &TempDir, clock: &ManualClock) -> RedbStore {
     by(store.expect("a database"), clock)
 }
 
-impl conformance::Context for Context {
-    fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store)
-    }
-
-    fn advance(&self, by: Duration) {
-        let micros = u64::try_from(by.as_micros()).expect("a short time");
-        self.clock.set(self.clock.now() + micros);
-    }
-}
-
 macro_rules! keeps_the_laws {
     ($($name:ident $algorithm:ident,)+) => {
         $(#[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            conformance::check(Algorithm::$algorithm, async || Context::new()).await;
+            conformance::check(Algorithm::$algorithm, async || in_memory()).await;
         })+
     };
 }

@@ -154,17 +154,13 @@ async fn admit(
 ) -> u64 {
     let shared = SharedRules::new(rules(0));
     let app = kit::app(RateLimitLayer::from_rules(&shared, path, store.clone()));
-    let requests = (0..requests).map(|at| {
-        let app = app.clone();
-        tokio::spawn(async move {
-            sleep(Duration::from_micros(at * 500)).await;
-            let status = kit::http::status(&app, "/").await;
-            let is_expected = [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-            assert!(is_expected, "{status}");
-            u64::from(status == StatusCode::OK)
-        })
-    });
-    let all = done(requests.collect::<Vec<_>>());
+    let all = done(spawn_each(0..requests, app, |at, app| async move {
+        sleep(Duration::from_micros(at * 500)).await;
+        let status = kit::http::status(&app, "/").await;
+        let is_expected = [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        assert!(is_expected, "{status}");
+        u64::from(status == StatusCode::OK)
+    }));
     tokio::pin!(all);
     for at in 1.. {
         tokio::select! {

@@ -227,26 +227,22 @@ async fn resets_while_takes_are_in_flight() {
     for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
         let look = hourly(algorithm, "in flight", MAX, 1);
         let ends = Arc::new(AtomicBool::new(false));
-        let tasks = (0..6).map(|at| {
-            let (store, ends) = (Arc::clone(&clocked.store), Arc::clone(&ends));
-            let take = look.clone().with_cost(1 + at % 2);
-            tokio::spawn(async move {
-                let mut kept = 0;
-                while !ends.load(Ordering::Relaxed) {
-                    if let Some(receipt) = decide(&store, &take).await.receipt() {
-                        kept += receipt.units();
-                        if at == 5 {
-                            let back = refund(&store, &take, &receipt).await;
-                            assert!(back <= receipt.units());
-                            kept -= back;
-                        }
+        let each = (Arc::clone(&clocked.store), Arc::clone(&ends), look.clone());
+        let tasks = spawn_each(0..6, each, |at, (store, ends, look)| async move {
+            let (take, mut kept) = (look.with_cost(1 + at % 2), 0);
+            while !ends.load(Ordering::Relaxed) {
+                if let Some(receipt) = decide(&store, &take).await.receipt() {
+                    kept += receipt.units();
+                    if at == 5 {
+                        let back = refund(&store, &take, &receipt).await;
+                        assert!(back <= receipt.units());
+                        kept -= back;
                     }
-                    yield_now().await;
                 }
-                kept
-            })
+                yield_now().await;
+            }
+            kept
         });
-        let tasks: Vec<_> = tasks.collect();
         for _ in 0..RESETS {
             reset(&clocked.store, &look).await;
             clocked.advance(MICROSECOND);

@@ -244,37 +244,11 @@ impl Store for Wrong {
     }
 }
 
-struct Context {
-    store: Arc<dyn Store>,
-    clock: ManualClock,
-}
-
-impl Context {
-    fn new(store: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
-        let clock = clock_at(NOW);
-        Self {
-            store: store(clock.clone()),
-            clock,
-        }
-    }
-}
-
-impl conformance::Context for Context {
-    fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store)
-    }
-
-    fn advance(&self, by: Duration) {
-        let by = u64::try_from(by.as_micros()).expect("a short time");
-        self.clock.set(self.clock.now() + by);
-    }
-}
-
 /// The algorithms by which the suite notices that something is wrong with this store.
 async fn noticed(store: impl Fn(ManualClock) -> Arc<dyn Store>) -> Vec<Algorithm> {
     let mut noticed = Vec::new();
     for algorithm in Algorithm::ALL {
-        let check = conformance::check(algorithm, async || Context::new(&store));
+        let check = conformance::check(algorithm, async || Clocked::new("", &store));
         let check = timeout(PATIENT * 3, AssertUnwindSafe(check).catch_unwind());
         if check.await.expect("the suite ends").is_err() {
             noticed.push(algorithm);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Redis;
 use tidegate::rule::Share;
-use tidegate::test_util::ManualClock;
+use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Algorithm, Key, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 use crate::PATIENT;
@@ -18,9 +18,8 @@ pub struct Clocked {
 }
 
 impl Clocked {
-    fn new(name: &'static str, make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
-        let clock = ManualClock::default();
-        clock.set(1_800_000_000_000_777);
+    pub fn new(name: &'static str, make: impl FnOnce(ManualClock) -> Arc<dyn Store>) -> Self {
+        let clock = clock_at(1_800_000_000_000_777);
         let store = make(clock.clone());
         Self { name, store, clock }
     }
@@ -38,6 +37,16 @@ impl Clocked {
     /// A take that is allowed.
     pub async fn charge(&self, take: &Take) -> tidegate::store::Charge {
         charge(&self.store, take).await
+    }
+}
+
+impl conformance::Context for Clocked {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn advance(&self, by: Duration) {
+        self.advance(by);
     }
 }
 

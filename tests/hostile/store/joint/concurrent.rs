@@ -146,10 +146,8 @@ async fn forgotten_scripts_charge_once() {
     for algorithm in GROWING {
         let rule = roomy(algorithm, algorithm.name());
         let flushes = Arc::<AtomicU64>::default();
-        let (counted, mut connection) = (
-            Arc::clone(&flushes),
-            kit::async_connection(&server.url).await,
-        );
+        let counted = Arc::clone(&flushes);
+        let mut connection = kit::async_connection(&server.url).await;
         let flush = background([async move {
             loop {
                 let mut flush = redis::cmd("SCRIPT");

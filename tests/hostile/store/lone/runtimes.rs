@@ -27,11 +27,7 @@ fn a_guest_ends_with_a_take_under_way() {
     let mut bystander = Bystander::new("bystander");
     for round in 0..ROUNDS {
         let (is_driven, patience) = (round % 2 == 0, Duration::from_micros(round * 200));
-        let guest = if is_driven {
-            runtime()
-        } else {
-            still_runtime()
-        };
+        let guest = [still_runtime, runtime][usize::from(is_driven)]();
         let asked = ask(&guest, &store, &guests);
         if is_driven {
             guest.spawn(asked);

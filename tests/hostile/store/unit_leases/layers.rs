@@ -1,6 +1,6 @@
 //! Leases in layers: two layers of one rule, charges, waiting requests, shadow rules, reloads.
 
-use kit::app_with_refunds;
+use kit::{LimitsFile, app_with_refunds};
 use tidegate::Headers;
 
 use crate::prelude::*;
@@ -143,17 +143,14 @@ async fn shadow_rules() {
 /// lowered; the algorithm stays. Never more is used than the largest quota so far.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    let write = |max: u64, lease: u64| {
+    let text = |max: u64, lease: u64| {
         let lease = (lease > 0).then(|| format!("lease = \"{lease}ms\"\n"));
         let lease = lease.unwrap_or_default();
-        let text = format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}");
-        std::fs::write(&file, text).expect("is written");
+        format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}")
     };
-    write(500, 50);
+    let file = LimitsFile::new(&text(500, 50));
     let (memory, store) = leasing_memory();
-    let limits = Limits::from_file(&file).expect("valid").store(store);
+    let limits = file.limits().store(store);
     let app = app_with_refunds(limits.layer("feed"));
     let load = background((0..4).map(|_| {
         let app = app.clone();
@@ -166,17 +163,9 @@ async fn reloads_under_load() {
     }));
     let used = || limits.snapshot().rule("feed").expect("a layer").units;
     let mut largest = 500;
-    let settings = [
-        (1_000, 50),
-        (1_000, 0),
-        (1_500, 20),
-        (700, 200),
-        (2_500, 200),
-        (2_600, 0),
-    ];
-    for (max, lease) in settings.into_iter().chain([(3_200, 10)]) {
-        write(max, lease);
-        limits.reload(&file).expect("valid");
+    let maxes = [1_000, 1_000, 1_500, 700, 2_500, 2_600, 3_200];
+    for (max, lease) in maxes.into_iter().zip([50, 0, 20, 200, 200, 0, 10]) {
+        file.reload(&limits, &text(max, lease));
         largest = largest.max(max);
         let is_used = async || {
             assert!(used() <= largest, "law 1: {} of {largest}", used());

@@ -100,8 +100,7 @@ fn files() {
         }
     }
     let limits = Limits::from_toml(&text("\"10ms\"", "sliding-log")).expect("valid");
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
+    let file = kit::LimitsFile::new("");
     let words = ["50ms", "0s", "-5ms", "", "a while", "99999999999999999999s"];
     let words = words.map(|lease| format!("{lease:?}"));
     let others = ["50", "true", "[\"50ms\"]"].map(str::to_owned);
@@ -116,8 +115,8 @@ fn files() {
         let error = error.to_string();
         let is_right = error.contains("line 5") && error.contains("rules.feed.lease");
         assert!(is_right, "{error}");
-        std::fs::write(&file, &text).expect("is written");
-        limits.reload(&file).expect_err("not valid");
+        file.write(&text);
+        limits.reload(&file.path).expect_err("not valid");
         let rules = limits.rules().load();
         assert_eq!(rules.get("feed").expect("a rule").lease(), Some(millis(10)));
     }

@@ -28,9 +28,8 @@ fn all_rules() -> impl Iterator<Item = (String, Algorithm, Arc<Rule>)> {
 
 /// So many takes of the keys from 0 to below this.
 fn takes(rule: &Arc<Rule>, number: usize, keys: usize) -> Vec<Take> {
-    (0..number)
-        .map(|at| take(rule, &(at % keys).to_string()))
-        .collect()
+    let takes = (0..number).map(|at| take(rule, &(at % keys).to_string()));
+    takes.collect()
 }
 
 /// Keys of another type anywhere in calls of 64 keys and more: their own callers are told, what
