@@ -31,6 +31,8 @@ pub(crate) enum Act {
     /// The permit of a charge goes back.
     Release(usize),
     Renew(usize),
+    /// The server loses these keys.
+    Evict(Vec<String>),
 }
 
 /// Of a quota what remains, when it is whole, and whether it denied the take.
@@ -77,6 +79,7 @@ impl Debug for Played {
             Act::Owe(units, at_most) => write!(f, "owe {units}, at most {at_most:?}")?,
             Act::Reset => write!(f, "reset")?,
             Act::Hold(time) => write!(f, "hold {time:?}")?,
+            Act::Evict(names) => write!(f, "lose {names:?}")?,
             Act::Release(charge) => write!(f, "end charge {charge}")?,
             Act::Renew(charge) => write!(f, "renew charge {charge}")?,
         }
@@ -259,6 +262,7 @@ impl Reference<'_> {
             Kind::Hold => self.hold(step),
             Kind::Batch => self.take(&aim.costs(step)),
             Kind::Peek => self.take(&[0]),
+            Kind::Evict => self.evict(),
             Kind::Undo => self.undo(step),
             Kind::Take | Kind::Reload | Kind::Clock => self.take(&[aim.cost(step.size)]),
         }
@@ -346,7 +350,7 @@ impl Reference<'_> {
             way: spec.way,
             counted: of(&mut spec.all()).into(),
             own,
-            lease: u64::try_from(spec.lease.as_micros()).expect("short"),
+            lease: spec.lease_micros(),
             is_given: spec.is_given(plan) || self.has_given,
         }
     }
@@ -502,6 +506,23 @@ impl Reference<'_> {
         if self.setup.start == BEGINNING {
             self.wait_until(self.now + 1);
         }
+        Ok(())
+    }
+
+    /// Nothing is known any more of what was charged, and nothing of it is given back.
+    fn evict(&mut self) -> Result<(), Broken> {
+        let Some(take) = self.current() else {
+            return Ok(());
+        };
+        let of_rule = |charge: &&mut Charge| charge.spec.way.algorithm == self.spec.way.algorithm;
+        let lost = self.charges.iter_mut().filter(of_rule);
+        lost.for_each(|charge| charge.is_back = true);
+        self.counts.remove(&take.name(""));
+        let name = take.name("CurrentLimiter:");
+        // Where GCRA keeps what was given back.
+        let names = vec![format!("{{{name}}}:back"), name];
+        self.note(&take, Act::Evict(names), Vec::new());
+        self.seen.note_if(true, "evictions");
         Ok(())
     }
 

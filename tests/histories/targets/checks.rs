@@ -132,7 +132,7 @@ impl Target for Checks {
                 let held = store.hold(&step.take, *time).await;
                 vec![Fact::Held(held.expect("an answer"))]
             }
-            Act::Owe(..) | Act::Release(_) | Act::Renew(_) => {
+            Act::Owe(..) | Act::Release(_) | Act::Renew(_) | Act::Evict(_) => {
                 self.is_over = true;
                 return None;
             }

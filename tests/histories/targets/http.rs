@@ -160,7 +160,10 @@ impl Target for Http {
     async fn play(&mut self, step: &Played) -> Option<Vec<Fact>> {
         let has_gone_back = step.now < self.clock.now() && self.clock.now() > 1_000_000_000;
         self.is_over |= has_gone_back || step.spec.is_joint() || !step.spec.lease.is_zero();
-        let is_lacking = matches!(step.act, Act::Hold(_) | Act::Release(_) | Act::Renew(_));
+        let is_lacking = matches!(
+            step.act,
+            Act::Hold(_) | Act::Release(_) | Act::Renew(_) | Act::Evict(_)
+        );
         let asks_more = matches!(step.act, Act::Owe(_, Some(_)));
         self.is_over |= is_lacking || asks_more;
         if self.is_over {

@@ -22,6 +22,9 @@ pub(crate) struct StoreTarget {
     leases: bool,
     /// Of every charge, with the number that the steps give it.
     receipts: Vec<Receipt>,
+    /// A server, and another process on it: they ask in turn.
+    server: Option<(redis::Client, Arc<dyn Store>)>,
+    asked: usize,
 }
 
 impl StoreTarget {
@@ -35,7 +38,19 @@ impl StoreTarget {
             leases: name.contains("Wrapped"),
             name,
             receipts: Vec::new(),
+            server: None,
+            asked: 0,
         }
+    }
+
+    /// The same from two processes.
+    pub(crate) fn beside(
+        self,
+        server: redis::Client,
+        other: impl FnOnce(ManualClock) -> Arc<dyn Store>,
+    ) -> Self {
+        let server = Some((server, other(self.clock.clone())));
+        Self { server, ..self }
     }
 
     async fn owe(&self, take: &Take, at_most: Option<u64>) -> u64 {
@@ -72,7 +87,10 @@ impl Target for StoreTarget {
             return None;
         }
         self.clock.set(step.now);
-        let (store, take) = (&self.store, &step.take);
+        self.asked += 1;
+        let other = self.server.as_ref().filter(|_| self.asked % 2 == 0);
+        let store = other.map_or(&self.store, |(_, other)| other);
+        let take = &step.take;
         Some(match &step.act {
             Act::Take(costs) => {
                 let takes = costs.iter().map(|cost| take.clone().with_cost(*cost));
@@ -93,6 +111,16 @@ impl Target for StoreTarget {
             }
             Act::Owe(_, at_most) => vec![Fact::Units(self.owe(take, *at_most).await)],
             Act::Reset => vec![Fact::Reset(store.reset(take).await.expect("an answer"))],
+            Act::Evict(names) => {
+                let Some((server, _)) = &self.server else {
+                    self.is_over = true;
+                    return None;
+                };
+                let mut connection = server.get_connection().expect("a running server");
+                let lost = redis::cmd("DEL").arg(names).exec(&mut connection);
+                lost.expect("they are gone");
+                Vec::new()
+            }
             Act::Hold(time) => {
                 vec![Fact::Held(
                     store.hold(take, *time).await.expect("an answer"),

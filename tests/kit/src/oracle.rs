@@ -31,6 +31,8 @@ struct Entry {
     back: u64,
     /// It was charged above the limit, as far as need be.
     is_owed: bool,
+    /// It may be used so much later.
+    lease: u64,
 }
 
 impl Entry {
@@ -38,9 +40,9 @@ impl Entry {
         i128::from(self.cost) - i128::from(self.back)
     }
 
-    /// Whether it is inside of `(now - window, now]`.
+    /// Whether it is inside of `(now - window, now]`, or may be used there.
     fn is_inside(&self, now: u64, window: u64) -> bool {
-        i128::from(self.stamp) + i128::from(window) > i128::from(now)
+        i128::from(self.stamp) + i128::from(window) + i128::from(self.lease) > i128::from(now)
     }
 }
 
@@ -345,10 +347,14 @@ struct Charge {
 }
 
 impl Charge {
+    /// The quotas under which it counts.
+    fn in_use(&self) -> impl Iterator<Item = &Quota> {
+        self.counted.iter().filter(|it| limit(self.way, it) > 0)
+    }
+
     /// How long a window is in use after it.
     fn life(&self) -> u64 {
-        let counted = self.counted.iter().filter(|it| limit(self.way, it) > 0);
-        counted.map(window).max().unwrap_or(0)
+        self.in_use().map(window).max().unwrap_or(0)
     }
 }
 
@@ -462,9 +468,10 @@ impl Ledger {
             return 0;
         }
         let mut book = Book::new(terms.way, *quota, 0);
-        let is_in_use = |charge: &&Charge| {
-            let is_alike = charge.way == terms.way || terms.way.algorithm != Algorithm::SlidingLog;
-            charge.counted.contains(quota) && (is_alike || terms.slides())
+        // Where takes slide, a window goes on with another max.
+        let is_in_use = |charge: &&Charge| match terms.slides() {
+            true => charge.in_use().any(|it| window(it) == window(quota)),
+            false => charge.counted.contains(quota),
         };
         let charges = self.charges.iter().filter(is_in_use);
         // What one plan owes may be forgotten once others are charged.
@@ -647,6 +654,7 @@ impl Ledger {
                 cost: units,
                 back: 0,
                 is_owed,
+                lease: terms.lease,
             },
             counted: Rc::clone(&terms.counted),
             way: terms.way,

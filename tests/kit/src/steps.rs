@@ -154,6 +154,24 @@ impl Spec {
         !self.is_joint() && given.is_some_and(|given| self.plans[given].is_some())
     }
 
+    /// By how many microseconds units may be used later than they were charged: by a fiftieth of the
+    /// shortest window at most, in whole milliseconds, and where they slide.
+    pub fn lease_micros(&self) -> u64 {
+        let slides = [Algorithm::SlidingLog, Algorithm::SlidingWindow];
+        let windows = self.all().filter_map(|it| it.quota).map(|it| window(&it));
+        let (shortest, longest) = windows.fold((u64::MAX, 0), |(least, most), window| {
+            (least.min(window), most.max(window))
+        });
+        let lease = micros(Some(self.lease)).min(shortest / 50) / 1_000 * 1_000;
+        let ten_years = u64::try_from(Quota::MAX_WINDOW.as_micros()).expect("it fits");
+        let fits = longest + lease <= ten_years;
+        if slides.contains(&self.way.algorithm) && fits {
+            lease
+        } else {
+            0
+        }
+    }
+
     /// The limits of all plans.
     pub fn all(&self) -> impl Iterator<Item = &Limit> {
         self.own.iter().chain(self.plans.iter().flatten().flatten())
@@ -269,6 +287,8 @@ pub enum Theme {
     Longer,
     /// All of it in one, and other algorithms, leases and batches.
     Mixed,
+    /// Some rules have a lease.
+    Leased,
     /// Keys are held.
     Holds,
     /// Several subjects, and permits.
@@ -292,22 +312,11 @@ pub enum Kind {
     Undo,
     /// A permit goes back, or is renewed.
     Release,
+    /// The server loses the key.
+    Evict,
 }
 
 impl Theme {
-    /// Those of one subject.
-    pub const SINGLE: [Self; 9] = [
-        Self::Plain,
-        Self::Owed,
-        Self::Reloads,
-        Self::Plans,
-        Self::Given,
-        Self::Clock,
-        Self::Longer,
-        Self::Mixed,
-        Self::Holds,
-    ];
-
     /// How often there is each kind of steps.
     const fn kinds(self) -> &'static [(u16, Kind)] {
         use Kind::*;
@@ -318,6 +327,7 @@ impl Theme {
             Self::Plans => &[(11, Take), (1, Peek), (3, Refund), (1, Reload), (1, Owe)],
             Self::Given => &[(14, Take), (1, Peek)],
             Self::Clock => &[(11, Take), (1, Peek), (3, Refund), (2, Clock)],
+            Self::Leased => &[(12, Take), (2, Refund), (6, Reload), (1, Owe)],
             Self::Longer => &[(14, Take), (2, Refund), (4, Reload)],
             Self::Mixed => &[
                 (16, Take),
@@ -328,6 +338,7 @@ impl Theme {
                 (2, Reset),
                 (6, Reload),
                 (1, Clock),
+                (1, Evict),
             ],
             Self::Holds => &[
                 (6, Take),
@@ -526,6 +537,28 @@ fn longer(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
     })
 }
 
+/// A long window with a lease, a short one with another, and the long one without.
+fn leased(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
+    let windows = (select(vec![1_000, 500]), select(vec![60, 100]));
+    let maxes = prop::array::uniform3(1..9_u64);
+    let leases = prop::array::uniform2(select(vec![20, 1, 1_000_000]));
+    let all = (way(algorithm), windows, maxes, leases);
+    all.prop_map(|(way, (long, short), [first, second, third], leases)| {
+        let of = |max, millis, lease| {
+            let quota = Quota::new(Duration::from_millis(millis), max).expect("valid");
+            Spec {
+                lease: Duration::from_millis(lease),
+                ..spec(way, vec![quota])
+            }
+        };
+        vec![
+            of(first, long, leases[0]),
+            of(second, short, leases[1]),
+            of(third, long, 0),
+        ]
+    })
+}
+
 fn mixed(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
     use prop::collection::vec;
     let other = select(Algorithm::ALL.to_vec()).prop_flat_map(way);
@@ -636,6 +669,7 @@ pub fn history_of(
         Theme::Plans => planned(algorithm, 1..3).boxed(),
         Theme::Given => planned(algorithm, 2..6).boxed(),
         Theme::Longer => longer(algorithm).boxed(),
+        Theme::Leased => leased(algorithm).boxed(),
         Theme::Mixed => mixed(algorithm).boxed(),
         Theme::Holds => {
             let one = (way(algorithm), quotas()).prop_map(|(way, own)| {

@@ -5,7 +5,6 @@ mod access;
 mod damage;
 mod expiries;
 mod flights;
-mod histories;
 mod refused_writes;
 mod ties;
 
