@@ -71,33 +71,48 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
     names
 }
 
+/// The names of the cases of stamped tests.
+const STAMPS: [&str; 4] = ["sliding_log", "sliding_window", "gcra", "fixed_window"];
+
+/// What a command names that is not there: a binary, or a word in the names of its tests.
+fn lost_by(command: &str) -> Vec<String> {
+    let (binaries, filters) = command.split_once(" -- ").unwrap_or((command, ""));
+    let (mut names, mut lost) = (BTreeSet::new(), Vec::new());
+    let mut words = binaries
+        .split_whitespace()
+        .filter(|word| !word.contains('='));
+    while let Some(word) = words.next() {
+        let folder = match word {
+            "--lib" | "--doc" => kit::root().join("src"),
+            _ => folder_of(words.next().unwrap_or_default()),
+        };
+        // That of macros is a package of its own, without `main.rs`.
+        let is_there = word != "--test" || folder.join("main.rs").exists();
+        match is_there || folder.ends_with("macros") {
+            true => names.append(&mut names_in(&folder)),
+            false => lost.push(format!("{command}: no such binary")),
+        }
+    }
+    let filters = filters.split_whitespace();
+    for filter in filters.filter(|it| !it.starts_with("--")) {
+        // Modules within a file, and the cases of stamped tests, have no name of their own here.
+        let plain = filter.replace("tests::", "");
+        let case = plain
+            .rsplit_once("::")
+            .filter(|(_, case)| STAMPS.contains(case));
+        let plain = case.map_or(plain.as_str(), |(test, _)| test);
+        if !names.iter().any(|name| name.contains(plain)) {
+            lost.push(format!("{command}: nothing is named {filter}"));
+        }
+    }
+    lost
+}
+
 #[test]
 fn each_test_that_the_map_names_is_there() {
     let map = Map::read();
-    let mut wrong = Vec::new();
-    for command in map.changed.iter().flat_map(|row| &row.run) {
-        let (binaries, filters) = command.split_once(" -- ").unwrap_or((command, ""));
-        let mut names = BTreeSet::new();
-        let mut words = binaries.split_whitespace();
-        while let Some(word) = words.next() {
-            let folder = match word {
-                "--lib" | "--doc" => kit::root().join("src"),
-                _ => folder_of(words.next().unwrap_or_default()),
-            };
-            match folder.join("main.rs").exists() || word != "--test" {
-                true => names.append(&mut names_in(&folder)),
-                false => wrong.push(format!("{command}: no such binary")),
-            }
-        }
-        let filters = filters
-            .split_whitespace()
-            .filter(|it| !it.starts_with("--"));
-        for filter in filters {
-            if !names.iter().any(|name| name.contains(filter)) {
-                wrong.push(format!("{command}: nothing is named {filter}"));
-            }
-        }
-    }
+    let commands = map.changed.iter().flat_map(|row| &row.run);
+    let mut wrong: Vec<_> = commands.flat_map(|command| lost_by(command)).collect();
     for law in &map.laws {
         let gone = law
             .tests
@@ -106,6 +121,35 @@ fn each_test_that_the_map_names_is_there() {
         wrong.extend(gone.map(|test| format!("law {}: no {test}", law.number)));
     }
     assert!(wrong.is_empty(), "tests/map.toml: {wrong:#?}");
+}
+
+#[test]
+fn each_test_that_a_mutant_names_is_there() {
+    let read = |file: &str| -> toml::Table {
+        let text = fs::read_to_string(kit::root().join("tests/mutants").join(file));
+        text.expect("a file").parse().expect("TOML")
+    };
+    let strings = |value: &toml::Value| -> Vec<String> {
+        let strings = value.as_array().expect("an array").iter();
+        strings
+            .map(|it| it.as_str().expect("a string").to_owned())
+            .collect()
+    };
+    let (list, past) = (read("list.toml"), read("past/list.toml"));
+    let groups = list["tests"].as_array().expect("tables").iter();
+    let of_list = groups.flat_map(|group| strings(&group["run"]));
+    let defects = past["defect"].as_array().expect("tables").iter();
+    let of_past = defects
+        .flat_map(|defect| strings(&defect["noticed-by"]))
+        .map(|test| {
+            let (binary, name) = test.split_once(' ').expect("a binary and a test");
+            match binary {
+                "lib" => format!("--lib -- {name}"),
+                binary => format!("--test {binary} -- {name}"),
+            }
+        });
+    let wrong: Vec<_> = of_list.chain(of_past).flat_map(|it| lost_by(&it)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
