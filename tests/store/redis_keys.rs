@@ -522,8 +522,7 @@ async fn a_damaged_set_heals() {
         sleep(millis(1)).await;
         ask(&store, &take).await;
         sleep(millis(450)).await;
-        let allowed = allowed(&store, &take, 9).await;
-        assert_eq!(allowed, 3, "after {member:?} at {score}");
+        all_fit_again(&store, &take, &format!("{member:?} at {score}")).await;
         let expiry = server.life(&key);
         assert!((0..=2_400).contains(&expiry), "{expiry}");
     });
@@ -540,8 +539,16 @@ async fn a_damaged_set_heals() {
         let decision = ask(&store, &take).await;
         assert!(decision.retry_after().unwrap_or_default() <= millis(200));
         sleep(millis(250)).await;
-        assert_eq!(allowed(&store, &take, 9).await, 3);
+        all_fit_again(&store, &take, "a lost member").await;
     }
+}
+
+/// Three in a window of 200 ms. A machine that stood still has seen another window begin.
+async fn all_fit_again(store: &RedisStore, take: &Take, after: &str) {
+    let began = Instant::now();
+    let allowed = allowed(store, take, 9).await;
+    let is_right = allowed == 3 || (allowed > 3 && began.elapsed() > millis(150));
+    assert!(is_right, "{allowed} after {after}");
 }
 
 async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
