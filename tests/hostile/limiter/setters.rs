@@ -226,7 +226,9 @@ async fn a_rate_that_is_forgotten() {
         assert!(old.takes(1).await, "round {round}");
         assert_eq!(old.stored().await, 20, "they do not take turns");
         let left = new.remaining().await.expect("an answer");
-        assert!(left.is_some_and(|left| left <= KEPT), "{left:?}");
+        // A server's clock of commands may be a millisecond behind that of its scripts.
+        let most = KEPT + millis(1);
+        assert!(left.is_some_and(|left| left <= most), "{left:?}");
     }
     sleep(KEPT + millis(1_700)).await;
     check_expiries(&server, &[]);
