@@ -39,7 +39,7 @@ fn long(algorithm: Algorithm) {
     let seen = check_each(number, &histories, |history, seen| {
         play(history, seen).result
     });
-    seen.expect(300, "admitted");
+    seen.expect(100, "admitted");
 }
 
 /// What was used beyond a reservation is charged above the limit, as far as may be owed, and denies

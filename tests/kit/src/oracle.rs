@@ -732,13 +732,15 @@ impl Ledger {
             .for_each(|it| it.is_blurred |= is_many);
         let counted = self.books.iter();
         let counted: Vec<_> = counted.map(|book| book.counted_of(now, number)).collect();
-        let least = counted.iter().map(|it| it.least).max().unwrap_or(0);
-        let least = match self.lease > 0 || self.is_given {
-            true => 0,
-            false => least.min(units),
-        };
-        ensure!(back >= least, "{back} given back, but {least} count");
         let all_known = self.books.len() == self.counters();
+        // A counter of a bucket that is new to a key knows of no take before, and lets the others
+        // know no more.
+        let last = self.charges.last().expect("at least this one");
+        let is_bucket = last.way.algorithm == Algorithm::Gcra;
+        let is_vague = self.lease > 0 || self.is_given || is_bucket && !all_known;
+        let least = counted.iter().map(|it| it.least).max().unwrap_or(0);
+        let least = if is_vague { 0 } else { least.min(units) };
+        ensure!(back >= least, "{back} given back, but {least} count");
         let most = counted.iter().map(|it| it.most).max();
         if let Some(most) = most.filter(|_| all_known && self.lease == 0) {
             ensure!(back <= most, "{back} given back, but {most} count");

@@ -784,8 +784,10 @@ impl Aim {
 
     /// So many units are owed, and at most so many may be beyond a limit.
     pub fn owed(&self, step: Step) -> (u64, Option<u64>) {
+        // No count is written that holds more than two of the largest quotas.
+        let is_large = self.quotas.iter().any(|it| it.max() > Quota::MAX_UNITS / 4);
         let units = match step.size % 16 {
-            15 => u64::MAX,
+            15 if !is_large => u64::MAX,
             _ => u64::from(step.size / 16) % (2 * self.limit.min(1_000) + 3),
         };
         let at_most = match step.other % 8 {
