@@ -66,7 +66,9 @@ case "${1:-}" in
     alone=(faults fleet mutants)
     step "build what is hostile" "${test[@]}" --no-run "${binaries[@]/#/--test=}" "${alone[@]/#/--test=}"
     # They wait for servers and proxies most of the time. More of them would disturb each other.
-    step "hostile tests" "${test[@]}" "${binaries[@]/#/--test=}" -- --test-threads=6
+    step "hostile tests" simultaneously \
+      "--test=hostile_faults --test=hostile_layer -- --test-threads=4" \
+      "--test=hostile_store --test=hostile_limiter --test=hostile_lock --test=hostile_topologies -- --test-threads=4"
     # Alone: these tests say how long callers waited, under load.
     step "faults and fleets" "${test[@]}" "${alone[@]/#/--test=}"
     finish
