@@ -17,11 +17,11 @@ for round in $(seq "$rounds"); do
   echo "round $round of $rounds" >&2
   run limiter grants::on_redis::callers_that_give_up grants::free_permits >>"$log"
   TIDEGATE_PERMITS=100 run limiter ten_thousand_waiters_cost >>"$log"
-  run lock handover_fleet >>"$log"
+  run hostile_lock handover_fleet >>"$log"
 done
 for minute in $(seq "$minutes"); do
   echo "minute $minute of $minutes of mixed operations" >&2
-  TIDEGATE_FLEET_SECONDS=$seconds run limiter changing >>"$log"
+  TIDEGATE_FLEET_SECONDS=$seconds run hostile_limiter changing >>"$log"
 done
 
 median() { sort -n | awk '{ all[NR] = $1 } END { if (NR) print all[int((NR + 1) / 2)]; else print "-" }'; }
