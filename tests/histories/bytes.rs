@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use kit::ensure;
 use kit::steps::{
-    Broken, History, Seen, Theme, Way, any_start, check_each, history, number_of_histories, quotas,
-    way,
+    Broken, History, Theme, Way, any_start, check_each, history, number_of_histories, quotas, way,
 };
 use proptest::prelude::*;
 use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
 use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Quota};
 
-use crate::reference::play;
+use crate::reference::bytes_of;
 
 kit::for_each_algorithm!(
     changed_bytes_do_no_harm,
@@ -23,11 +22,6 @@ kit::for_each_algorithm!(
 /// Whatever can happen to a count, and the clock goes back.
 fn stories(algorithm: Algorithm) -> impl Strategy<Value = History> {
     history(algorithm, Theme::Mixed, any_start())
-}
-
-/// What is left of a story.
-fn bytes_of(told: &History) -> Vec<Vec<u8>> {
-    play(told, &Seen::default()).bytes
 }
 
 /// Asks a count that nobody has counted: all it says has to be possible.

@@ -76,7 +76,7 @@ fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Ve
     };
     let outcome = targets.play_in_time(&setup, on, play(), play);
     let outcome = targets.runtime.block_on(outcome);
-    let Outcome { played, result, .. } = outcome;
+    let Outcome { played, result } = outcome;
     result.unwrap_or_else(|broken| panic!("{broken}"));
     let facts = played.into_iter().flat_map(|step| step.facts);
     let verdicts = facts.filter_map(|fact| match fact {

@@ -71,7 +71,7 @@ fn the_effective_window_is_so(algorithm: Algorithm) {
 
 /// Plays it once more, and looks at the fields of each decision.
 fn follow(history: &History, parts: &[u16], seen: &Seen) -> Result<(), Broken> {
-    let Outcome { played, result, .. } = play(history, &Seen::default());
+    let Outcome { played, result } = play(history, &Seen::default());
     result?;
     let spec = &history.setup.specs[0];
     let quotas = spec.own.iter().filter_map(|limit| limit.quota);

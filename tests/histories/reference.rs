@@ -149,8 +149,6 @@ pub(crate) struct Reference<'a> {
 /// The outcome of a history: what was played until it broke a law, if it did.
 pub(crate) struct Outcome {
     pub(crate) played: Vec<Played>,
-    /// What is left of each count, in bytes.
-    pub(crate) bytes: Vec<Vec<u8>>,
     pub(crate) result: Result<(), Broken>,
 }
 
@@ -159,6 +157,17 @@ pub(crate) fn play(history: &History, seen: &Seen) -> Outcome {
     let mut steps = history.steps.iter();
     let result = steps.try_for_each(|step| reference.step(*step));
     reference.end(result)
+}
+
+/// The bytes of the counts that such a history leaves behind.
+pub(crate) fn bytes_of(history: &History) -> Vec<Vec<u8>> {
+    let seen = Seen::default();
+    let mut reference = Reference::new(&history.setup, &seen);
+    reference.has_laws = false;
+    let mut steps = history.steps.iter();
+    let result = steps.try_for_each(|step| reference.step(*step));
+    result.expect("there is no law to break");
+    reference.counts.values().map(Counted::bytes).collect()
 }
 
 impl<'a> Reference<'a> {
@@ -193,7 +202,6 @@ impl<'a> Reference<'a> {
         let told = |broken| format!("{broken}{}", story(self.setup, &self.played));
         Outcome {
             result: result.map_err(told),
-            bytes: self.counts.values().map(Counted::bytes).collect(),
             played: self.played,
         }
     }
@@ -409,7 +417,7 @@ impl Reference<'_> {
             };
             let told = states(&counted.would(now, take, told));
             let verdict = match verdict {
-                Verdict::Denied { retry_after } if retry_after > left => verdict,
+                Verdict::Denied { retry_after } if retry_after >= left => verdict,
                 Verdict::Never => verdict,
                 _ => Verdict::OnHold { retry_after: left },
             };
@@ -475,9 +483,8 @@ impl Reference<'_> {
             true => self.joint_owe(&take)?,
             false => {
                 let terms = self.terms(&self.spec, self.plan, None);
-                let way = terms.way;
-                let counted = self.counts.entry(take.name(""));
-                let counted = counted.or_insert_with(|| Counted::new(way));
+                let new = || Counted::new(terms.way).with_laws(self.has_laws);
+                let counted = self.counts.entry(take.name("")).or_insert_with(new);
                 counted.owe(self.now, &terms, &take, (units, at_most), self.seen)?
             }
         };

@@ -93,6 +93,8 @@ impl Target for Checks {
                 .replace(Rules::from_iter([(*rule).clone()]));
             self.spec = Some(Rc::clone(&step.spec));
         }
+        // They are in use from now on, whatever the step does.
+        drop(given(&self.limits, step));
         let path = step.take.rule().path();
         let store = self.limits.shared_store();
         Some(match &step.act {
@@ -117,6 +119,11 @@ impl Target for Checks {
                 }
                 let settled = charge.settle(cost - *units).await;
                 vec![Fact::Units(settled.expect("an answer").given_back)]
+            }
+            // It is about the counts of all plans.
+            Act::Reset if step.spec.is_joint() => {
+                self.is_over = true;
+                return None;
             }
             Act::Reset => {
                 let keys = Self::keys(step);

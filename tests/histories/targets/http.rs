@@ -177,6 +177,8 @@ impl Target for Http {
             self.limits.rules().replace(Rules::from_iter([rule]));
             self.spec = Some(Rc::clone(&step.spec));
         }
+        // They are in use from now on, whatever the step does.
+        drop(given(&self.limits, step));
         if self.app.is_none() {
             self.app = Some(self.app(path));
         }

@@ -88,7 +88,10 @@ impl Target for StoreTarget {
         }
         self.clock.set(step.now);
         self.asked += 1;
-        let other = self.server.as_ref().filter(|_| self.asked.is_multiple_of(2));
+        let other = self
+            .server
+            .as_ref()
+            .filter(|_| self.asked.is_multiple_of(2));
         let store = other.map_or(&self.store, |(_, other)| other);
         let take = &step.take;
         Some(match &step.act {

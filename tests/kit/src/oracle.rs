@@ -144,8 +144,12 @@ impl Book {
         let Some(index) = number.checked_sub(self.first) else {
             return;
         };
-        let units = units.min(self.counted_of(now, number).most);
-        self.entries[index].back += units;
+        let mut most = self.counted_of(now, number).most;
+        if self.entries.iter().any(|entry| entry.lease > 0) {
+            // For how much longer each counts is not known.
+            most = u64::MAX;
+        }
+        self.entries[index].back += units.min(most);
         // A window in which nothing was admitted has not begun.
         let running = self.running(now);
         if running.is_some_and(|start| self.since(start) == 0) {
