@@ -174,7 +174,12 @@ case $part in
   9) servers ;;
 esac
 
+# A step that was skipped proves nothing, and the row says so.
 outcome=passed
+all_steps=${#steps[@]}
+skipped_steps=$(printf '%s\n' "${steps[@]}" | grep -c '|skipped' || true)
+if [ "$skipped_steps" -ne 0 ]; then outcome="passed, $skipped_steps of $all_steps steps skipped"; fi
+if [ "$skipped_steps" -eq "$all_steps" ]; then outcome="nothing ran"; fi
 if [ $steps_failed -ne 0 ]; then outcome=FAILED; fi
 if [ ! -e "$folder/table.md" ]; then
   printf '| part | tree | day | seconds | seed | outcome |\n|---|---|---|--:|--:|---|\n' >"$folder/table.md"
