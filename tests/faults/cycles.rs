@@ -1,15 +1,11 @@
 //! The way back, again and again: how long after the server accepts the first decision comes.
 //! `TIDEGATE_CYCLES` says how often; in the long form none may take longer than half a second.
 
-use std::time::Duration;
-
 use kit::faults::{Fault, Site};
-use kit::random::Random;
-use kit::workers::from_env;
-use kit::{PATIENT, millis};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::load::{Load, TIMEOUT};
+use crate::*;
 
 /// What is promised, and is asked for where the machine has nothing else to do.
 const PROMISED: Duration = Duration::from_millis(500);

@@ -1,14 +1,9 @@
 //! One fault under load, from before it until it is over, and its row of the table.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use kit::{PATIENT, SECOND, millis};
-use tidegate::RedisStore;
-use tidegate::store::StoreErrorKind;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::load::{Answer, Load, SHARED, TIMEOUT};
+use crate::*;
 
 /// What a busy machine may add to a time-out.
 const HICCUP: Duration = SECOND;

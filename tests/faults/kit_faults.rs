@@ -1,14 +1,12 @@
 //! Faults of the kit, each for a while.
 
-use std::time::Duration;
-
 use kit::faults::Fault::{self as What, *};
 use kit::faults::Site;
 use tidegate::store::StoreErrorKind::{self as Kind, OutOfMemory, ReadOnly, Refused};
 use tidegate::store::StoreErrorKind::{Timeout, Unavailable, WrongType};
 
-use crate::WHILE;
 use crate::fault::Fault;
+use crate::*;
 
 /// The key that all callers share.
 const SHARED: &str = "CurrentLimiter:shared";

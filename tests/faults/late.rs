@@ -1,17 +1,12 @@
 //! A server that stands still at load: nothing of what was given up meanwhile is charged when it
 //! goes on. `TIDEGATE_HANG_SECONDS` says for how long; from 5 on, its memory is looked at as well.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
 
-use kit::workers::from_env;
-use kit::{Redis, SECOND, charged, in_tasks, millis, store_on};
 use redis::InfoDict;
-use tidegate::{Key, RedisStore, Store, Take};
-use tokio::time::sleep;
 
 use crate::load::TIMEOUT;
+use crate::*;
 
 const CALLERS: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(25);

@@ -1,16 +1,12 @@
 //! Callers that take all the time, and remember each answer.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::MutexGuard;
 
 use futures_util::future::try_join_all;
-use kit::{HOUR, PATIENT, done, millis, rule};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Decision, Key, RedisStore, Store, Take};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+
+use crate::*;
 
 /// What the store waits at most.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);

@@ -14,7 +14,7 @@ mod network;
 mod server;
 mod tls;
 
-use std::time::Duration;
+use kit::prelude::*;
 
 /// How long most faults last.
 const WHILE: Duration = Duration::from_millis(400);

@@ -1,14 +1,10 @@
 //! The way to the server.
 
-use kit::proxy::{Mode, Proxy};
-use kit::{Redis, millis, run};
-use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind::{self as Kind, Protocol, Timeout, Unavailable};
-use tokio::time::sleep;
 
-use crate::WHILE;
 use crate::fault::Fault;
 use crate::load::TIMEOUT;
+use crate::*;
 
 /// All connections are in this mode for a while.
 async fn all_are(name: &'static str, mode: Mode, kind: Kind) {

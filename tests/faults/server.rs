@@ -1,15 +1,9 @@
 //! What a server does, is told to do, or is told of who calls it.
 
-use std::time::Duration;
-
-use kit::proxy::Proxy;
-use kit::{Redis, millis, run};
-use redis::cmd;
-use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind::{OutOfMemory, ReadOnly, Refused, Timeout, Unavailable};
 
-use crate::WHILE;
 use crate::fault::Fault;
+use crate::*;
 
 const NOBODY: &str = "redis://127.0.0.1:1";
 

@@ -1,19 +1,12 @@
 //! Certificates that do not fit, and ports that speak something else. `openssl` makes the
 //! certificates.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use kit::proxy::Proxy;
-use kit::{Redis, run, words};
 use redis_test::utils::get_random_available_port;
-use tempfile::TempDir;
-use tidegate::RedisStore;
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind::{Timeout, Unavailable};
 
-use crate::WHILE;
 use crate::fault::Fault;
+use crate::*;
 
 /// Where the server is.
 const HERE: &str = "IP:127.0.0.1";

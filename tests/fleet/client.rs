@@ -1,10 +1,8 @@
 //! A client that keeps its connection, and a server for it.
 
-use axum::Router;
-use axum::http::{HeaderMap, HeaderName, StatusCode};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+
+use crate::*;
 
 pub(crate) struct Client(BufReader<TcpStream>);
 

@@ -2,20 +2,10 @@
 //! stopped at times: what is charged, is charged in each subject, and no window of any subject holds
 //! more than its max.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use kit::random::Random;
 use kit::windows::{Grant, Limit, violation};
-use kit::workers::{from_env, instructions, lines_of, numbers, outputs_of, start_workers, sum};
-use kit::{Redis, algorithm, in_tasks, millis};
-use tidegate::key::Everyone;
-use tidegate::rule::Subject;
-use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
-use tokio::time::{sleep, timeout};
+use kit::workers::{lines_of, outputs_of};
 
-use crate::{MACHINE, PROCESSES, TASKS};
+use crate::*;
 
 /// Of all processes. `TIDEGATE_JOINT` says another number.
 const REQUESTS: u64 = 40_000;

@@ -18,9 +18,7 @@ mod soak;
 mod starved;
 mod waiting;
 
-use std::sync::Arc;
-
-use tidegate::Store;
+use kit::prelude::*;
 use tokio::sync::Mutex;
 
 const PROCESSES: usize = 4;

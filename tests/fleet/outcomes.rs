@@ -1,16 +1,8 @@
 //! Four processes charge by outcome: once all refunds have gone, failures alone count.
 
-use std::time::Instant;
-
-use axum::Router;
 use axum::extract::Path;
-use axum::routing::get;
-use http::StatusCode;
-use kit::workers::{from_env, instructions, number, numbers, outputs, start_workers, sum};
-use kit::{Redis, SECOND, algorithm, in_tasks, store_on};
-use tidegate::{Algorithm, Key, Limits, Rule, Take};
 
-use crate::{MACHINE, PROCESSES, TASKS, store};
+use crate::*;
 
 /// Of all processes. `TIDEGATE_OUTCOMES` says another number.
 const REQUESTS: usize = 12_000;

@@ -1,18 +1,12 @@
 //! Four processes call a partner that allows half as much as they believe. Each time it refuses a
 //! call, all of them leave it alone until it wants calls again.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::get;
-use kit::workers::{instructions, outputs_of, start_workers, sum};
-use kit::{PATIENT, Redis, SECOND, in_tasks};
-use tidegate::{Limits, Quota, Resilient, Rule};
+use kit::workers::outputs_of;
 
 use crate::client::{Client, serve};
-use crate::{MACHINE, PROCESSES, TASKS};
+use crate::*;
 
 /// What the partner allows in each second of its own clock.
 const ALLOWED: u64 = 100;

@@ -2,22 +2,13 @@
 //! their requests early, and find Redis stopped once: what is used is charged, and no window holds
 //! more than max and what may be owed.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
-use kit::random::Random;
-use kit::stub::Stub;
 use kit::windows::{Spent, too_fast, too_full};
-use kit::workers::{from_env, instructions, lines_of, numbers, outputs_of, start_workers, sum};
-use kit::{HOUR, Redis, algorithm, in_tasks, millis, quota, store_on, unix_micros};
+use kit::workers::{lines_of, outputs_of};
 use tidegate::layer::Admitted;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::store::StoreFuture;
-use tidegate::{Algorithm, Key, Limits, Quota, RedisStore, Rule, Store, Take};
-use tokio::time::{sleep, timeout};
 
-use crate::{MACHINE, PROCESSES, TASKS};
+use crate::*;
 
 /// Of all processes. `TIDEGATE_OWED` says another number.
 const REQUESTS: u64 = 40_000;

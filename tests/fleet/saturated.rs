@@ -3,16 +3,10 @@
 //!
 //! `TIDEGATE_FLEET_SECONDS` makes each phase so much longer: the million grants of `tests/nightly.sh`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use kit::windows::{Grant, Limit, fullest_window, grants_of, lines_of, violation};
-use kit::workers::{from_env, instructions, outputs, start_workers};
-use kit::{Redis, done, millis};
-use tidegate::{Algorithm, Store};
 use tokio::time::Instant;
 
-use crate::{MACHINE, PROCESSES, store};
+use crate::*;
 
 const TASKS: usize = 64;
 const MAXIMA: [u64; 5] = [1, 3, 10, 100, 1_000];

@@ -1,16 +1,9 @@
 //! Four processes ask for the same path, and the limit is one.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::StatusCode;
-use kit::limiter_oracle::{Monitor, pairs};
+use kit::limiter_oracle::pairs;
 use kit::windows::{Grant, fullest_window};
-use kit::workers::{instructions, numbers, outputs, start_workers, sum};
-use kit::{HOUR, Redis, in_tasks, millis, quota};
-use tidegate::{Key, RateLimitLayer, Rule, Take};
 
-use crate::{MACHINE, PROCESSES, TASKS, store};
+use crate::*;
 
 /// Plays one process: requests through the whole layer until told otherwise.
 #[tokio::test(flavor = "multi_thread")]

@@ -7,18 +7,12 @@
 //!
 //! `TIDEGATE_SHORT_WINDOWS` is the number of runs that count.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use kit::random::Random;
 use kit::windows::{Grant, Limit, fullest_window, grants_of, lines_of, violation};
-use kit::workers::{from_env, instructions, numbers, outputs, start_workers};
-use kit::{Redis, in_tasks};
-use tidegate::{Algorithm, RedisStore, Store};
 
-use crate::{MACHINE, store};
+use crate::*;
 
 const PROCESSES: usize = 3;
 const TASKS: u64 = 4;

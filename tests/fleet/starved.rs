@@ -3,16 +3,7 @@
 //!
 //! `TIDEGATE_STARVED` says how many bursts there are: the twenty of `tests/nightly.sh`.
 
-use std::process::{Child, Command};
-
-use kit::workers::{from_env, instructions, number, numbers, outputs, start_workers, sum};
-use kit::{Redis, in_tasks, unix_micros};
-use tidegate::decision::Source;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Limits, Resilient};
-
-use crate::MACHINE;
+use crate::*;
 
 const FLEET: usize = 2;
 const MAX: u64 = 60;

@@ -4,24 +4,11 @@
 //! as large as what a queue would serve within the patience. `TIDEGATE_WAITING=10000` makes it so
 //! many requests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use axum::Router;
 use axum::extract::Request;
-use axum::routing::get;
-use futures_util::future::join_all;
-use http::StatusCode;
-use kit::stub::Stub;
-use kit::workers::{from_env, instructions, number, numbers, outputs, start_workers};
-use kit::{HOUR, MINUTE, Redis, in_tasks, millis, owned_rule};
-use tidegate::store::{Charges, StoreFuture};
-use tidegate::{Header, Limits, MemoryStore, Store};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::client::{Client, serve};
-use crate::{MACHINE, store};
+use crate::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_millis(300);

@@ -1,22 +1,15 @@
 //! Everything that counts, on the same histories as the pure functions.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::time::Instant;
 
-use futures_util::future::join_all;
 use kit::steps::{
     BEGINNING, Broken, History, Seen, Setup, Theme, any_of, check, number_of_histories,
 };
-use kit::{PATIENT, Redis, check_expiries, store_on};
 use proptest::prelude::*;
-use tidegate::rule::Share;
-use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore, RedisStore, Resilient, Store};
-use tokio::runtime::Runtime;
 
 use crate::reference::{Outcome, Played, play, story};
 use crate::targets::{Checks, Http, KEPT, StoreTarget, compare};
+use crate::*;
 
 kit::for_each_algorithm!(one_subject, several_subjects, held_keys, over_http);
 

@@ -1,17 +1,14 @@
 //! A count that is written and read again decides as before, and no bytes do harm.
 
-use std::time::Duration;
-
 use kit::ensure;
 use kit::steps::{
     Broken, History, Theme, Way, any_start, check_each, history, number_of_histories, quotas, way,
 };
-use proptest::prelude::*;
-use tidegate::algorithm::{AlgorithmConfig, Count, CountError};
-use tidegate::decision::Receipt;
-use tidegate::{Algorithm, Quota};
+use proptest::prelude::{any, *};
+use tidegate::algorithm::CountError;
 
 use crate::reference::bytes_of;
+use crate::*;
 
 kit::for_each_algorithm!(
     changed_bytes_do_no_harm,

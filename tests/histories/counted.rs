@@ -4,9 +4,8 @@ use kit::ensure;
 use kit::oracle::{Ledger, Terms, limit, span_of_memory, window};
 use kit::steps::{Broken, Seen, Way, micros};
 use kit::windows::{Spent, too_fast, too_full};
-use tidegate::algorithm::Count;
-use tidegate::decision::{QuotaState, Receipt, Verdict};
-use tidegate::{Algorithm, Decision, Quota, Take};
+
+use crate::*;
 
 /// A charge by the time that passed, and by the stamp.
 #[derive(Debug, Clone, Copy)]

@@ -1,17 +1,12 @@
 //! Histories that random numbers do not draw: what was broken once, and what needs thousands of
 //! steps. The targets play them as they play random ones.
 
-use std::time::Duration;
-
 use kit::oracle::{Ledger, Terms};
-use kit::random::Random;
 use kit::steps::{BEGINNING, Seen, Setup, Spec, Theme, Way, spec};
-use tidegate::algorithm::Count;
-use tidegate::decision::Verdict;
-use tidegate::{Algorithm, Quota};
 
 use crate::alike::{ALL, Base, On, Targets};
 use crate::reference::{Fact, Outcome, Reference};
+use crate::*;
 
 /// What happens, plainly.
 #[derive(Debug, Clone)]

@@ -4,25 +4,14 @@
 //! The fields are those of a layer whose store answers as the history does. Each claim is put to
 //! the test on a clone of the count.
 
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
-
-use axum::body::Body;
-use futures_util::FutureExt;
-use http::{HeaderMap, Request, Response};
 use kit::steps::{
     Broken, History, Seen, Theme, Way, any_start, check_each, history, number_of_histories,
 };
 use kit::{ensure, oracle};
-use proptest::prelude::*;
-use tidegate::algorithm::Count;
-use tidegate::decision::Receipt;
-use tidegate::rule::Policy;
-use tidegate::store::StoreFuture;
-use tidegate::{Algorithm, Decision, Quota, RateLimitLayer, Rule, Store, Take};
-use tower::{Layer, Service, service_fn};
+use proptest::prelude::{any, *};
 
 use crate::reference::{Act, Outcome, play, story};
+use crate::*;
 
 kit::for_each_algorithm!(the_effective_window_is_so);
 

@@ -1,17 +1,14 @@
 //! Takes over several counts, as one who knows nothing of them: each count is asked by itself, on a
 //! copy, and all are charged, or none.
 
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use kit::oracle::limit;
 use kit::steps::{Broken, Limit, SUBJECTS};
-use tidegate::decision::{Receipt, Verdict};
-use tidegate::{Decision, Take};
 
 use crate::counted::Counted;
 use crate::reference::{Act, Charge, Fact, Reference, State, states};
+use crate::*;
 
 /// How long a permit is held without a renewal, in milliseconds.
 const LEASE: u64 = 15_000;

@@ -14,3 +14,5 @@ mod joint;
 mod pure;
 mod reference;
 mod targets;
+
+use kit::prelude::*;

@@ -1,22 +1,17 @@
 //! What the targets are compared with: the pure functions, one count for each name, and the oracle
 //! beside each. Laws that speak of what would be are put to the test on copies of a count.
 
-use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use kit::oracle::{Terms, limit};
 use kit::steps::{
     Aim, BEGINNING, Broken, History, Kind, Limit, Seen, Setup, Spec, Step, Theme, micros, part_of,
 };
-use tidegate::decision::{Receipt, Verdict};
-use tidegate::{Decision, Quota, Rule, Take};
 
 use crate::counted::Counted;
 use crate::joint::Permits;
+use crate::*;
 
 /// What is asked, made definite.
 #[derive(Clone)]

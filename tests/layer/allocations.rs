@@ -1,10 +1,8 @@
 //! What the layer allocates for a request.
 
-use std::convert::Infallible;
-
 use redis::aio::ConnectionLike;
-use redis::{Client, Cmd, Value, cmd};
-use tokio::runtime::{Builder, Runtime};
+use redis::{Client, Cmd, Value};
+use tokio::runtime::Builder;
 
 use crate::*;
 

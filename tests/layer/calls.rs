@@ -6,9 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use axum::response::Response;
 use axum::routing::get;
-use kit::World;
 use tidegate::callback::FailureKind;
-use tidegate::layer::{CallError, Refused};
 
 use crate::*;
 

@@ -1,7 +1,5 @@
 //! What a handler, an error callback and code around the layers find of a charge, and give back.
 
-use std::convert::Infallible;
-
 use axum::routing::get;
 use tidegate::rule::SharedRules;
 

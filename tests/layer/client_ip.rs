@@ -1,11 +1,8 @@
 //! Who is asking, as forwarding fields and attackers have it.
 
-use std::net::SocketAddr;
-
 use axum::extract::ConnectInfo;
-use http::{HeaderName, HeaderValue};
 use tidegate::MatchedPath;
-use tidegate::key::{Forwarding, Joined};
+use tidegate::key::Forwarding;
 
 use crate::*;
 

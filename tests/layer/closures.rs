@@ -1,9 +1,6 @@
 //! The forms of closures that the documentation shows in the middle of a text; those of its code
 //! blocks are doctests. And closures that use what they have captured.
 
-use std::collections::HashSet;
-use std::net::SocketAddr;
-
 use tidegate::key::Extension;
 
 use crate::*;

@@ -1,11 +1,9 @@
 //! Configuration files: what they mean, and that whatever else stands in them is refused.
 
 use std::error::Error;
-use std::fs;
 
 use axum::response::Response;
 use kit::root;
-use tidegate::algorithm::AlgorithmConfig;
 
 use crate::*;
 

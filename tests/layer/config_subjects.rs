@@ -1,7 +1,5 @@
 //! Quotas of a file that have a key, a subject or a cost of their own.
 
-use kit::World;
-
 use crate::*;
 
 /// The rule of a text whose table `[rules.api]` has these lines, in which `MAX` stands for

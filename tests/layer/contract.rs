@@ -1,8 +1,6 @@
 //! What tower expects of a middleware.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::task::{Context, Poll};
 
 use tidegate::layer::RateLimit;
 use tower::ServiceBuilder;

@@ -1,9 +1,7 @@
 //! What layers count, read by `Limits::snapshot`.
 
-use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
-use kit::limits;
-
 use crate::*;
+use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
 
 async fn ask(app: &Router, times: usize) {
     for _ in 0..times {

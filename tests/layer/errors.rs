@@ -2,10 +2,6 @@
 
 use std::fmt::Debug;
 
-use tidegate::algorithm::Count;
-use tidegate::limiter::{MemoryLimiters, RateLimiter};
-use tidegate::rule::RuleError;
-
 use crate::*;
 
 /// As `std` prints it.

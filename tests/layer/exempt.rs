@@ -1,8 +1,5 @@
 //! What a file exempts from its rules.
 
-use std::net::SocketAddr;
-
-use axum::routing::any;
 use kit::http as with;
 
 use crate::*;

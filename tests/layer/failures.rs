@@ -1,7 +1,6 @@
 //! No decision, failing handlers, and panics in callbacks.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 
 use tidegate::ErrorCallback;
 use tidegate::callback::{FailureKind, Problem};

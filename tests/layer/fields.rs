@@ -2,7 +2,6 @@
 
 use axum::routing::get;
 use kit::stub::always;
-use tidegate::decision::Verdict;
 
 use crate::*;
 

@@ -4,7 +4,6 @@
 use axum::routing::get;
 use futures_util::future::join;
 use tidegate::store::Capabilities;
-use tokio::task::JoinHandle;
 
 use crate::*;
 

@@ -4,10 +4,8 @@
 #[allow(dead_code, reason = "the example itself uses the rest")]
 mod example;
 
-use example::{LIMITS, Model, gateway, send};
-use kit::random::Random;
-
 use crate::*;
+use example::{LIMITS, Model, gateway, send};
 
 const ORGS: [&str; 3] = ["acme", "ajax", "apex"];
 const PLENTY: u64 = 1_000_000;

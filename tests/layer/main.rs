@@ -45,40 +45,15 @@ mod web_app;
 // What most of these tests name; they have it by `use crate::*`.
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::response::IntoResponse;
-use futures_util::future::join_all;
-use http::request::{Builder, Parts};
-use http::{Method, Request, Response, StatusCode};
+use http::request::Builder;
 use kit::http::{Answer, ask, call, get, request, send, start, status, statuses, text};
 use kit::log::Log;
-use kit::stub::{Stub, far};
-use kit::{
-    HOUR, PATIENT, Redis, app, app_at, app_of, eventually, left, millis, owned_rule, per_hour,
-    per_minute, quota, store_on,
-};
-use tempfile::TempDir;
-use tidegate::decision::Source;
-use tidegate::key::{Bearer, Everyone, KeyError, KeyErrorKind, PeerAddr};
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::{OnError, Policy, Quotas, Share, Subject};
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::warning::WarningKind;
-use tidegate::{
-    Algorithm, ClientIp, Decision, Denied, ErrorCallbackChain, FailOpen, Failed, Header, Headers,
-    Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Recovery, Resilient,
-    Rule, Rules, Store, StoreError, Take,
-};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, advance, sleep, timeout};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use kit::prelude::*;
+use kit::stub::far;
+use tidegate::ErrorCallbackChain;
+use tidegate::key::Bearer;
+use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,10 +1,7 @@
 //! What is said of mistakes in files. The files of the folder `mistakes` show one after the other,
 //! each below a comment with what is said of it.
 
-use std::fs;
-use std::path::Path;
-
-use tidegate::Rules;
+use crate::*;
 
 /// What follows a mistake changes nothing of what is said of it, if the whole is TOML.
 const ANOTHER_RULE: &str = "\n[rules.last]\nmax-count = 1\nwindow = \"1s\"\n";

@@ -1,10 +1,8 @@
 //! Requests that are denied while charges of the same count may still be given back.
 
-use axum::routing::any;
 use axum::routing::get as on_get;
 use futures_util::poll;
 use kit::http::handler;
-use kit::limits;
 
 use crate::*;
 

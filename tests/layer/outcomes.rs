@@ -1,12 +1,9 @@
 //! Requests that are charged first, and given back by the outcome.
 
-use std::convert::Infallible;
 use std::future::pending;
 
 use axum::extract::Path;
-use axum::routing::any;
 use axum::routing::get as on_get;
-use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::*;

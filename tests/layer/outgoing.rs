@@ -1,10 +1,7 @@
 //! Calls to a partner: what its answers hold, who obeys, and what a file may say.
 
-use std::convert::Infallible;
 use std::future::pending;
 
-use http::HeaderMap;
-use tidegate::layer::CallError;
 use tidegate::limits::Outgoing;
 
 use crate::*;

@@ -4,9 +4,6 @@ use axum::body::Bytes;
 use axum::routing::get;
 use futures_util::stream;
 use http_body::Frame;
-use http_body_util::BodyExt;
-use kit::{behind, connect, left_of_each};
-use tidegate::store::{Charge, Settled};
 
 use crate::*;
 

@@ -1,21 +1,11 @@
 //! The page: its views, its operations, and who may use them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderName, HeaderValue, Request};
 use kit::page::{App, about, count, hourly, posted, search, shop, user};
-use kit::{millis, paused_runtime, words};
-use serde_json::{Value, json};
-use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
-use tidegate::rule::Quotas;
-use tidegate::{
-    ClientIp, Header, KeyExtractor, Limits, Page, PeerIp, Quota, RateLimitLayer, Rule, Rules,
-};
-use tokio::time::sleep;
+use tidegate::Page;
+use tidegate::key::Cookie;
+
+use crate::*;
 
 #[tokio::test(start_paused = true)]
 async fn rates_are_shown_by_the_second() {

@@ -1,7 +1,6 @@
 //! What a check refuses is answered as a layer of the same limits answers.
 
 use axum::extract::Request;
-use axum::routing::any;
 
 use crate::*;
 

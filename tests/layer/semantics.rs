@@ -1,7 +1,5 @@
 //! What the annotation promises, as a layer.
 
-use std::task::{Context, Poll};
-
 use axum::body::Bytes;
 use axum::extract::Request as AxumRequest;
 use axum::response::Response;

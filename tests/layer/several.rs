@@ -3,7 +3,6 @@
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use tidegate::callback::AlsoWithFallback;
 
 use crate::*;
 

@@ -12,8 +12,6 @@ mod what_counts;
 mod who_is_counted;
 mod without_a_request;
 
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::RwLock;
 
@@ -21,17 +19,14 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{get, post};
-use client::{Client, serve};
-use http::HeaderName;
 use ipnet::IpNet;
 use tidegate::MatchedPath;
 use tidegate::key::{Forwarding, Method};
-use tidegate::layer::Refused;
 use tidegate::rule::Plan;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::*;
+use client::{Client, serve};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 

@@ -3,9 +3,7 @@
 use std::future::pending;
 
 use axum::routing::get;
-use serde_json::{Value, json};
 use tidegate::key::Header;
-use tidegate::rule::RuleError;
 use tokio::sync::Barrier;
 
 use crate::*;

@@ -1,13 +1,10 @@
 //! Requests that wait for units.
 
 use std::future::{Ready, ready};
-use std::task::{Context, Poll};
 
 use futures_util::future::select;
 use kit::http::costly;
-use kit::rule;
 use kit::stub::always;
-use tidegate::decision::Verdict;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 

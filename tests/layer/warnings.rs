@@ -1,9 +1,7 @@
 //! Mistakes in the set-up: each is listed once, with its path and remedy, and nothing of a request.
 
 use kit::Redis as Server;
-use kit::roomy;
-use redis::cmd;
-use tidegate::key::{Forwarding, Joined};
+use tidegate::key::Forwarding;
 use tidegate::warning::Warning;
 use tidegate::warning::WarningKind as Kind;
 

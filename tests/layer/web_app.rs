@@ -8,13 +8,11 @@ mod limits_page;
 mod page;
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::*;
 pub(crate) use app::example;
 use app::{App, command};
-use kit::{PATIENT, Redis};
-
-use crate::LimitsFile;
 
 #[test]
 fn in_memory_at_once() {

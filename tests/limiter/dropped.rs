@@ -1,15 +1,7 @@
 //! Futures that are dropped, at whichever point: in the end nothing is kept, and nothing was above
 //! the rate.
 
-use std::time::Duration;
-
-use kit::limiter_oracle::Monitor;
-use kit::random::Random;
-use kit::{LimiterCalls, PATIENT, handle, millis};
-use tidegate::limiter::RateLimiter;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::{comes_to_rest, limiter};
+use crate::*;
 
 const RATE: u64 = 14;
 /// Longer than a busy machine takes to give something back: what has left by itself is not given

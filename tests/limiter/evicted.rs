@@ -1,16 +1,10 @@
 //! State that is lost in part, or was never ours: never more than the rate, and all of it again
 //! soon.
 
-use std::time::Duration;
+use kit::Redis;
+use tidegate::limiter::RateType;
 
-use kit::limiter_oracle::Monitor;
-use kit::random::Random;
-use kit::{HOUR, LimiterCalls, PATIENT, Redis, SECOND, eventually, handle, millis, overall, run};
-use redis::Commands;
-use tidegate::limiter::{Rate, RateLimiter, RateType};
-use tokio::time::{Instant, sleep};
-
-use crate::{Home, comes_to_rest, limiter, on_both, waiting};
+use crate::*;
 
 /// One of the keys is lost now and then, never two at once.
 #[tokio::test]

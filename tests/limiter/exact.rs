@@ -1,11 +1,6 @@
 //! How long somebody waits: until as many permits as they want have left, and no longer.
 
-use kit::limiter_oracle::Monitor;
-use kit::random::Random;
-use kit::{LimiterCalls, handle, millis};
-use tokio::time::sleep;
-
-use crate::{limiter, waiting};
+use crate::*;
 
 const RATE: u64 = 12;
 const INTERVAL: u64 = 800;

@@ -1,16 +1,8 @@
 //! What counts is kept for as long as it counts, whatever becomes of the rate.
 
-use std::time::Duration;
+use kit::Redis;
 
-use kit::{
-    HOUR, LimiterCalls, MINUTE, PATIENT, Redis, SECOND, eventually, handle, kind, millis, overall,
-    per_client,
-};
-use redis::Commands;
-use tidegate::limiter::{LimiterErrorKind, MemoryLimiters, RateLimiter};
-use tokio::time::sleep;
-
-use crate::{Home, limiter, on_both};
+use crate::*;
 
 on_both!(
     a_rate_that_is_forgotten_refills_nothing,

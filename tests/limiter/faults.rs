@@ -1,21 +1,9 @@
 //! A server that crashes, stops, refuses or gets lost: every call ends in time or lasts until the
 //! server is back, and nothing is half-written.
 
-use std::time::Duration;
+use kit::Redis as Server;
 
-use futures_util::future::join_all;
-use kit::limiter_oracle::Monitor;
-use kit::proxy::{Mode, Proxy};
-use kit::{
-    HOUR, LimiterCalls, PATIENT, Redis as Server, SECOND, Stopwatch, eventually, handle, kind,
-    millis, overall, run,
-};
-use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tidegate::store::StoreErrorKind;
-use tokio::time::sleep;
-
-use crate::{comes_to_rest, limiter};
+use crate::*;
 
 const TIMEOUT: Duration = millis(300);
 /// What a busy machine may take longer, besides what the kernel counts.

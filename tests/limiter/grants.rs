@@ -1,16 +1,8 @@
 //! What is free is granted, and only a client's own permits come back.
 
-use futures_util::future::join_all;
-use kit::limiter_oracle::Monitor;
-use kit::{
-    HOUR, LimiterCalls, MINUTE, PATIENT, Redis, SECOND, behind, check_expiries, handle, kind,
-    millis, overall, per_client, run,
-};
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use kit::Redis;
 
-use crate::{Home, limiter, on_both, waiting};
+use crate::*;
 
 on_both!(
     callers_that_give_up_waste_nothing,

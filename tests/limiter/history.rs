@@ -6,20 +6,13 @@
 //!
 //! `TIDEGATE_HISTORIES` is how many histories of each kind are played.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use crate::replace_rate;
+use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tidegate::Redis;
-use tidegate::limiter::{
-    LimiterBackend, LimiterError, MemoryLimiters, Permit, Rate, RateLimiter, RateType,
-};
-use tidegate::test_util::ManualClock;
-use tokio::time::sleep;
+use tidegate::limiter::{Permit, RateType};
+
+use crate::*;
 
 const CLIENTS: usize = 3;
 const DEFAULT_HISTORIES: u32 = 300;

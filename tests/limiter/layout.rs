@@ -1,16 +1,8 @@
 //! What stands in Redis, byte by byte: what Redisson would read, and what it would write.
 
-use std::collections::BTreeMap;
+use kit::Redis;
 
-use kit::{
-    HOUR, LimiterCalls, MINUTE, PATIENT, Redis, handle, kind, millis, overall, per_client, run,
-};
-use redis::Commands;
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tidegate::store::StoreErrorKind;
-use tokio::time::sleep;
-
-use crate::limiter;
+use crate::*;
 
 const COUNTS: [&str; 2] = ["{partner}:value", "{partner}:permits"];
 

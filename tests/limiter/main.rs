@@ -14,13 +14,8 @@ mod shares;
 mod surface;
 mod waiting;
 
-use std::time::Duration;
-
-use kit::{LimiterCalls, Stopwatch, eventually, millis, overall};
+use kit::prelude::*;
 use tidegate::Redis;
-use tidegate::limiter::{
-    LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
-};
 use tokio::time::Instant;
 
 /// A limiter with a rate for all.

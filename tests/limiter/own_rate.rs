@@ -1,18 +1,9 @@
 //! Limiters that carry their rate: it is set where it is missing, a deploy with another number
 //! takes effect, and old and new processes do not fight, whatever happens to Redis meanwhile.
 
-use futures_util::future::join_all;
-use kit::{
-    HOUR, LimiterCalls, MINUTE, PATIENT, Redis as Server, eventually, handle, kind, millis,
-    overall, run,
-};
-use tidegate::limiter::{
-    Generation, LimiterBackend, LimiterErrorKind, MemoryLimiters, RateLimiter,
-};
-use tidegate::test_util::ManualClock;
-use tokio::time::{sleep, timeout};
+use kit::Redis as Server;
 
-use crate::{Home, on_both, waiting};
+use crate::*;
 
 on_both!(
     a_missing_rate_is_set,

@@ -1,13 +1,9 @@
 //! A handle that several runtimes share.
 
-use futures_util::future::{join_all, select};
-use kit::{LimiterCalls, PATIENT, Redis, handle, kind, millis};
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tidegate::store::StoreErrorKind;
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use futures_util::future::select;
+use kit::Redis;
 
-use crate::limiter;
+use crate::*;
 
 #[test]
 fn two_runtimes_share_a_handle() {

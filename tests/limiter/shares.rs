@@ -1,14 +1,11 @@
 //! What is left to callers of Redisson of a limiter that they and callers of this crate use up
 //! together.
 
-use std::time::Duration;
-
-use kit::random::Random;
+use kit::Redis;
 use kit::redisson::Java;
-use kit::{LimiterCalls, MINUTE, Redis, handle, millis, overall, run};
-use tidegate::limiter::{LimiterBackend, RateLimiter};
-use tidegate::test_util::ManualClock;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
+
+use crate::*;
 
 /// Takes one permit after the other. Returns how many were granted.
 async fn take_all(limiter: &RateLimiter) -> u64 {

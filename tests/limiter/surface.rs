@@ -1,14 +1,6 @@
 //! What each function does, on both backends.
 
-use std::time::Duration;
-
-use kit::{
-    HOUR, LimiterCalls, MINUTE, SECOND, eventually, handle, kind, millis, overall, per_client,
-};
-use tidegate::limiter::{Generation, LimiterErrorKind, RateLimiter};
-use tokio::time::sleep;
-
-use crate::{Home, limiter, on_both};
+use crate::*;
 
 on_both!(
     the_first_rate_wins,

@@ -1,14 +1,8 @@
 //! Waiting: in line, fair, in vain, and given up.
 
-use std::time::Duration;
+use futures_util::future::select;
 
-use futures_util::future::{join_all, select};
-use kit::limiter_oracle::Monitor;
-use kit::{LimiterCalls, SECOND, eventually, handle, millis, overall};
-use tidegate::limiter::{MemoryLimiters, RateLimiter};
-use tokio::time::{Instant, sleep};
-
-use crate::{Home, limiter, on_both, waiting};
+use crate::*;
 
 on_both!(
     permits_come_when_they_are_announced,

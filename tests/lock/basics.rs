@@ -1,17 +1,6 @@
 //! What stands in Redis, byte by byte, and what a holder may do.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use kit::{
-    HOUR, LockCalls, Redis, SECOND, check_expiries, eventually, frees, handle, lock_error, millis,
-    run,
-};
-use redis::Commands;
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::store::StoreErrorKind;
-
-use crate::{CHANNEL, HICCUP, a_lock, waiting};
+use crate::*;
 
 type Fields = HashMap<String, String>;
 

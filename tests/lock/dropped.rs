@@ -3,13 +3,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
 
-use kit::{LockCalls, Redis, SECOND, eventually, frees, handle, millis, run};
-use tidegate::lock::{Lock, Owner};
-use tokio::time::{sleep, timeout};
-
-use crate::{a_lock, lock_of_another};
+use crate::*;
 
 /// Polls so often, or until it is ready; none if it is dropped before.
 async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {

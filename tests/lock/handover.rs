@@ -1,13 +1,8 @@
 //! From one holder to the next.
 
-use std::sync::{Arc, Mutex};
-
 use kit::lock_oracle::Ledger;
-use kit::{LockCalls, PATIENT, Redis, SECOND, crowd, frees, millis};
-use tidegate::lock::Owner;
-use tokio::time::{sleep, timeout};
 
-use crate::{HICCUP, a_lock, lock_of_another, waiting};
+use crate::*;
 
 /// Law: never two at once, and tokens rise from holder to holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

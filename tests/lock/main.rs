@@ -8,11 +8,7 @@ mod network;
 mod owners;
 mod watchdog;
 
-use std::time::Duration;
-
-use kit::{LockCalls, Redis, handle, millis, run};
-use tidegate::lock::{Lock, LockGuard};
-use tokio::task::JoinHandle;
+use kit::prelude::*;
 
 /// More than any hiccup of a busy machine that the kernel does not count.
 const HICCUP: Duration = millis(900);

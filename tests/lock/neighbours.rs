@@ -1,17 +1,10 @@
 //! Beside other processes that wait for the same lock, and are slow to wake up.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use futures_util::StreamExt;
-use kit::{LockCalls, PATIENT, Redis, eventually, frees, millis};
 use redis::Script;
 use redis::aio::PubSub;
-use tidegate::lock::{Lock, Owner};
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
 
-use crate::{CHANNEL, a_lock};
+use crate::*;
 
 /// Long enough that a hold is a turn.
 const HOLD: Duration = millis(12);

@@ -1,17 +1,6 @@
 //! Replies that are lost, servers that are away: nothing counts twice, and nothing stays behind.
 
-use std::time::Duration;
-
-use kit::proxy::{Mode, Proxy};
-use kit::{
-    LockCalls, PATIENT, Redis, SECOND, Stopwatch, eventually, frees, handle, lock_error, millis,
-    run,
-};
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::store::StoreErrorKind;
-use tokio::time::{sleep, timeout};
-
-use crate::{CHANNEL, HICCUP, a_lock, is_taken_by_somebody, lock_of_another, waiting};
+use crate::*;
 
 const TIMEOUT: Duration = millis(100);
 

@@ -1,12 +1,6 @@
 //! Several holds of one owner: each is released once, and the lock stays for the others.
 
-use kit::{
-    HOUR, LockCalls, PATIENT, Redis, SECOND, eventually, frees, handle, lock_error, millis, run,
-};
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tokio::time::{sleep, timeout};
-
-use crate::a_lock;
+use crate::*;
 
 /// Law: nobody waits behind somebody who waits for them.
 #[tokio::test]

@@ -1,10 +1,6 @@
 //! Leases that are renewed, and those that are lost.
 
-use kit::{LockCalls, PATIENT, Redis, SECOND, Stopwatch, frees, handle, lock_error, millis, run};
-use tidegate::lock::{Lock, LockErrorKind};
-use tokio::time::sleep;
-
-use crate::{HICCUP, a_lock, lock_of_another};
+use crate::*;
 
 #[tokio::test]
 async fn a_lock_is_renewed_and_a_fixed_lease_is_not() {

@@ -1,7 +1,5 @@
 //! Who has gone is not charged: a script that runs too late does nothing.
 
-use kit::proxy::Mode;
-
 use crate::prelude::*;
 use crate::take;
 

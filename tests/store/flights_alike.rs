@@ -1,11 +1,8 @@
 //! Flights of random takes and refunds of many keys, against the pure algorithms. Rules and costs
 //! are mixed, the clock moves, and some keys hold something else.
 
-use std::collections::HashMap;
-
-use proptest::prelude::*;
+use proptest::prelude::{any, *};
 use redis::Connection;
-use tidegate::algorithm::{AlgorithmConfig, Count};
 
 use crate::prelude::*;
 

@@ -1,8 +1,6 @@
 //! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked. The faults one by
 //! one, each under load, are in `tests/faults`.
 
-use kit::Stopwatch;
-
 use crate::prelude::*;
 use crate::take;
 

@@ -6,7 +6,6 @@ mod store;
 use kit::clocked::Clocked;
 use redb::Database;
 use redb::backends::InMemoryBackend;
-use tempfile::TempDir;
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;

@@ -1,8 +1,6 @@
 //! What stands in Redis: names, expiry, size, and what becomes of values that are not ours.
 
 use kit::limiter_oracle::parse;
-use kit::{calls, words};
-use redis::Commands;
 
 use crate::prelude::*;
 use crate::take;

@@ -1,7 +1,6 @@
 //! Addresses, good and bad.
 
 use kit::process::Process;
-use kit::words;
 
 use crate::prelude::*;
 use crate::take;

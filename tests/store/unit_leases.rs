@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use kit::random::Random;
-use kit::{COUNTING as LEASED, owned_rule};
-use tidegate::rule::RuleError;
+use kit::COUNTING as LEASED;
 use tokio::time::Instant;
 
 use crate::prelude::*;

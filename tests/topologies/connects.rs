@@ -1,20 +1,13 @@
 //! Ways to connect, and what is in the way.
 
-use crate::refused;
+use kit::cluster::Plan;
 use kit::load::{allowed, store, take, until};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
-use kit::proxy::Mode;
 use kit::sentinels::{NAME, Sentinels};
-use kit::{PATIENT, millis};
+use tidegate::Redis;
 use tidegate::redis::RedisAddress;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Redis, RedisStore, Store};
-use tokio::time::sleep;
+
+use crate::*;
 
 /// A port that nobody listens to.
 const NOBODY: &str = "127.0.0.1:1";

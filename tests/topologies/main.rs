@@ -7,12 +7,8 @@ mod ready;
 mod resharding;
 mod together;
 
-use std::time::Instant;
-
-use kit::PATIENT;
+use kit::prelude::*;
 use tidegate::redis::IntoRedisAddress;
-use tidegate::store::StoreErrorKind;
-use tidegate::{RedisStore, StoreError};
 
 /// Why there is no connection, which is told in time.
 async fn refused(address: impl IntoRedisAddress, kind: StoreErrorKind) -> StoreError {

@@ -1,13 +1,10 @@
 //! One call for each take where nothing else happens: also for the first take, and after a rest.
 
+use kit::cluster::Plan;
 use kit::load::{allowed, take};
-use std::time::Duration;
-
-use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
-use kit::{PATIENT, millis};
-use tidegate::RedisStore;
-use tokio::time::sleep;
+
+use crate::*;
 
 /// Longer than any silence is tolerated for.
 const REST: Duration = millis(1_500);

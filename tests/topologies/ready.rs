@@ -1,26 +1,12 @@
 //! A server waits for its store before it listens.
 
+use axum::Extension;
+use kit::cluster::Plan;
 use kit::load::take;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
-use axum::routing::get;
-use axum::{Extension, Router};
-use kit::cluster::{Cluster, Plan};
 use kit::process::Process;
-use kit::proxy::Proxy;
 use kit::sentinels::Sentinels;
-use kit::{PATIENT, millis};
-use tidegate::decision::Source;
-use tidegate::rule::Share;
-use tidegate::store::StoreErrorKind;
-use tidegate::{
-    Decision, Limits, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, StoreError,
-};
-use tokio::time::sleep;
-use tower::ServiceExt;
+
+use crate::*;
 
 /// Long enough for an attempt to connect to fail.
 const SHORT: Duration = millis(300);

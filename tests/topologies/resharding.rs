@@ -1,18 +1,10 @@
 //! Slots that move from one master to another under load.
 
+use kit::cluster::Plan;
 use kit::load::{Load, allowed, store, take};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use tidegate::Redis;
 
-use kit::cluster::{Cluster, Plan};
-use tidegate::key::Everyone;
-use tidegate::limiter::RateLimiter;
-use tidegate::rule::Subject;
-use tidegate::store::StoreErrorKind;
-use tidegate::{Key, Quota, Redis, RedisStore, Rule, Store, Take};
-
-use kit::{HOUR, LimiterCalls, PATIENT, SECOND, eventually, millis, overall};
-use tokio::time::sleep;
+use crate::*;
 
 const MAX: u64 = 1_000_000;
 

@@ -1,25 +1,15 @@
 //! Everything that asks Redis, on a cluster and behind sentinels: no call has keys of two slots.
 
+use futures_util::future::try_join_all;
+use kit::cluster::Plan;
 use kit::load::{allowed, store, take, until};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use futures_util::future::{join_all, try_join_all};
-use kit::ask_all;
-use kit::cluster::{Cluster, Plan};
 use kit::lock_oracle::Ledger;
 use kit::log::Log;
 use kit::process::Process;
 use kit::sentinels::Sentinels;
-use kit::{HOUR, LimiterCalls, LockCalls, PATIENT, SECOND, frees, handle, millis, overall};
-use redis::cmd;
-use tidegate::key::Everyone;
-use tidegate::limiter::RateLimiter;
-use tidegate::lock::Lock;
-use tidegate::rule::{Policy, Subject};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
-use tokio::time::sleep;
+use tidegate::Redis;
+
+use crate::*;
 
 /// Many keys, in batches, and what is given back.
 async fn takes_and_refunds(store: &RedisStore) {

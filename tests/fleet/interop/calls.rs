@@ -1,14 +1,10 @@
 //! The calls that both languages know by the same names; results are equal texts.
 
-use std::collections::HashMap;
-
-use kit::{millis, unix_micros};
 use tidegate::Redis;
-use tidegate::limiter::{
-    LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType,
-};
-use tidegate::lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
-use tidegate::test_util::ManualClock;
+use tidegate::limiter::RateType;
+use tidegate::lock::LockError;
+
+use crate::*;
 
 /// What a thread of Java is: an owner, and the holds that it has.
 pub(crate) struct Calls {

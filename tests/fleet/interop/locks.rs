@@ -1,8 +1,6 @@
 //! What becomes of locks, by what `MONITOR` shows.
 
-use std::collections::{BTreeSet, HashMap};
-
-use kit::limiter_oracle::Monitor;
+use crate::*;
 
 /// A lease that ends about now may have ended already, by the clock of the script.
 const ROUNDING: u64 = 3_000;

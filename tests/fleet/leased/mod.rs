@@ -11,12 +11,7 @@ mod role;
 mod windows;
 mod worker;
 
-use std::time::Duration;
-
-use kit::workers::{from_env, number, outputs, start_workers, sum};
-use kit::{Redis, SECOND, millis, unix_micros};
-
-use crate::MACHINE;
+use crate::*;
 use role::Role;
 use windows::{read_all, windows_of};
 use worker::Step;

@@ -1,7 +1,4 @@
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::{Resilient, Rule, Store, Take};
+use crate::*;
 
 /// How a process of the fleet asks for units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,8 @@
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::workers::instructions;
-use kit::{in_tasks, unix_micros as now};
-use tidegate::decision::Source;
-use tidegate::{Key, Store, Take};
+use kit::unix_micros as now;
 
 use super::role::Role;
 use super::windows::{Use, write_all};
+use super::*;
 
 const TASKS: u64 = 16;
 /// The demand of the fleet in parts of the quota, one after the other.

@@ -1,13 +1,6 @@
-use std::process::Child;
-use std::time::{Duration, Instant};
-
-use kit::Redis;
-use kit::workers::{from_env, outputs, start_worker, sum};
-
 use super::backend::Backend;
-use super::permits;
 use super::served::{KEYS, MAX, WORDS, WORKER};
-use crate::{MACHINE, PROCESSES};
+use super::*;
 
 /// Of all processes. `TIDEGATE_AT_A_TIME` says another number.
 const REQUESTS: u64 = 40_000;

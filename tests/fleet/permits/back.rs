@@ -1,23 +1,13 @@
 //! How soon a permit is back: from the end of its request until another process is granted it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
-use axum::Router;
-use futures_util::future::join_all;
-use kit::random::Random;
 use kit::workers::worker_command;
-use kit::{Redis, SECOND, done, millis};
-use tidegate::{Header, Limits, RedisStore, Store, Take};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::backend::Backend;
 use super::served::{WORKER, answer, send, socket};
-use super::{PATH, rule};
-use crate::MACHINE;
+use super::*;
 
 /// How a request ends that has held the permit, and how another process asks for it.
 const WAYS: [(&str, &str); 4] = [

@@ -1,9 +1,8 @@
-use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
 use std::thread::JoinHandle;
+
+use crate::*;
 
 /// Counts the requests that run, in all processes.
 ///

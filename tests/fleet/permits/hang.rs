@@ -1,22 +1,13 @@
 //! Redis hangs under load: requests fail in time, the log says so once, and afterwards no permit is
 //! held that no request holds.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use axum::Router;
 use axum::extract::Path;
-use axum::routing::get;
-use futures_util::future::join_all;
 use kit::log::Log;
-use kit::random::Random;
-use kit::{Redis, done, left, millis, store_on};
-use tidegate::rule::Policy;
-use tidegate::{Header, Key, Limits, Rule};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
-use super::{PATH, permits, rule};
-use crate::{MACHINE, TASKS};
+use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(200);
 const HANGS: Duration = Duration::from_secs(5);

@@ -8,10 +8,7 @@ mod hang;
 mod served;
 mod waiters;
 
-use std::time::Duration;
-
-use kit::Redis;
-use tidegate::{Algorithm, Rule};
+use crate::*;
 
 const PATH: &str = "export";
 

@@ -1,28 +1,14 @@
 //! A process that serves, and what its clients do.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::Path as Segments;
-use axum::routing::get;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use http::HeaderMap;
-use kit::random::Random;
-use kit::workers::{instructions, numbers};
-use kit::{SECOND, in_tasks, millis};
-use tidegate::{Header, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::yield_now;
-use tokio::time::sleep;
 
 use super::backend::{Running, connect};
-use super::{PATH, rule};
-use crate::TASKS;
+use super::*;
 
 pub(super) const WORKER: &str = "permits::served::worker_serves";
 pub(super) const MAX: u64 = 4;

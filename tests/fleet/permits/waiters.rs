@@ -1,20 +1,12 @@
 //! What a thousand requests cost that wait for one permit, and whose turn it is.
 
 use std::io::{BufRead, BufReader};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use axum::Router;
 use axum::extract::Path;
-use axum::routing::get;
-use futures_util::future::join_all;
-use kit::workers::{instructions, start_worker};
-use kit::{Redis, millis, unix_micros};
-use tidegate::{Key, Limits};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::{PATH, rule};
-use crate::{MACHINE, store};
+use super::*;
 
 /// Of all processes.
 const WAITERS: usize = 1_000;

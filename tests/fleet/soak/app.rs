@@ -1,20 +1,7 @@
 //! A process of the fleet: its own connection, its own fallback, four rules.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::routing::get;
-use tidegate::decision::Source;
-use tidegate::rule::{OnError, Share};
-use tidegate::{
-    Algorithm, Decision, Header, Limits, RateLimitLayer, Resilient, Rule, Rules, Store,
-};
-use tokio::task::JoinHandle;
-
-use kit::SECOND;
-
 use super::ledger::Law;
+use super::*;
 use crate::client::serve;
 
 /// What a decision may take, with all waiting.

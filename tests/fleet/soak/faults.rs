@@ -1,11 +1,6 @@
 //! What is done to the server and to the way to it, one after the other.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
-
-use kit::proxy::{Mode, Proxy};
-use kit::{Redis, millis, run};
+use crate::*;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {

@@ -8,19 +8,15 @@ mod faults;
 mod gauges;
 mod ledger;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval};
 
 use crate::client::Client;
+use crate::*;
 use app::{App, LIMITS, PROCESSES, TIMEOUT};
 use faults::FAULTS;
 use gauges::Gauges;
-use kit::proxy::Proxy;
-use kit::workers::from_env;
-use kit::{Redis, unix_micros};
 use ledger::{Answer, Charge, Ledger};
 
 const CLIENTS: u32 = 32;

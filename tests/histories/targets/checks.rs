@@ -1,17 +1,11 @@
 //! `Limits::check`: rules that are replaced, charges that are refunded and settled.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use kit::steps::{Spec, named, skipped};
-use tidegate::decision::Receipt;
 use tidegate::layer::SubjectKeys;
-use tidegate::store::Charge;
-use tidegate::test_util::ManualClock;
-use tidegate::{Decision, Limits, Rules, Store};
 
-use super::{Target, fact, given};
-use crate::reference::{Act, Fact, Played};
+use super::*;
 
 pub(crate) struct Checks {
     name: String,

@@ -1,26 +1,14 @@
 //! An app behind a layer: header fields choose the cost and the plan, and handlers run until the
 //! test says how they end. Their charges come back by their outcome, or as they settle.
 
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 
 use ::http::{HeaderMap, Request, StatusCode};
-use axum::Router;
-use axum::body::Body;
-use axum::routing::any;
-use kit::PATIENT;
 use kit::http::{Answer, ask, number};
 use kit::steps::Spec;
-use tidegate::rule::Quotas;
-use tidegate::store::Charges;
-use tidegate::test_util::ManualClock;
-use tidegate::{Decision, Limits, Rules, Store};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
-use super::{Target, fact, given};
-use crate::reference::{Act, Fact, Played};
+use super::*;
 
 /// How a handler ends: with this many units used, or in an error.
 type Ends = Arc<Mutex<HashMap<u64, oneshot::Receiver<Option<u64>>>>>;

@@ -5,19 +5,13 @@ mod checks;
 mod http;
 mod stores;
 
+use kit::steps::Broken;
+
+use crate::reference::{Act, Fact, Played, states};
+use crate::*;
 pub(crate) use checks::Checks;
 pub(crate) use http::Http;
 pub(crate) use stores::StoreTarget;
-
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::steps::Broken;
-use tidegate::decision::{Receipt, Source, Verdict};
-use tidegate::rule::Quotas;
-use tidegate::{Decision, Limits};
-
-use crate::reference::{Act, Fact, Played, states};
 
 /// Something that counts.
 pub(crate) trait Target {

@@ -1,15 +1,7 @@
 //! Anything behind the trait `Store`.
 
-use std::sync::Arc;
-
-use futures_util::future::join_all;
-use tidegate::decision::Receipt;
-use tidegate::test_util::ManualClock;
-use tidegate::{Rule, Store, Take};
-
-use super::{Target, fact};
+use super::*;
 use crate::joint::is_of_permits;
-use crate::reference::{Act, Fact, Played};
 
 pub(crate) struct StoreTarget {
     name: String,

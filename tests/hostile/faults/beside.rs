@@ -1,17 +1,12 @@
 //! Takes of others in the same flight.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::time::Duration;
 
-use futures_util::future::join_all;
 use kit::faults::Fault;
-use kit::quota;
-use tidegate::decision::Verdict;
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{Algorithm, Decision, Key, Rule, Store, StoreError, Take};
 
 use crate::calls::Client;
+use crate::*;
 
 /// What neighbours get, law 13.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,15 +1,12 @@
 //! One cell of the matrix: a fault meets a call, alone and in a flight with others, and ends.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
 use kit::faults::{Contents, Fault, Site};
-use kit::{PATIENT, eventually, millis};
 use tidegate::store::StoreErrorKind as Kind;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use crate::beside::{Beside, Neighbours, PATH};
 use crate::calls::{Case, Client, Failure, Told};
+use crate::*;
 
 /// What a caller gets.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,3 +13,5 @@ mod beside;
 mod calls;
 mod cell;
 mod matrix;
+
+use kit::prelude::*;

@@ -1,38 +1,12 @@
 //! Counters are added once: what they say agrees with what clients saw, whatever clients, callbacks
 //! and stores do.
 
-use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::get;
-use http::request::Parts;
-use http::{Response, StatusCode};
-use kit::Redis;
 use kit::http::send;
-use kit::proxy::Mode;
 use kit::random;
-use kit::stub::Stub;
-use kit::{
-    HOUR, PATIENT, TIMEOUT, app, behind, connect, eventually, millis, owned_rule, paused_runtime,
-    per_hour, quota, still_runtime,
-};
-use tidegate::callback::AlsoWithFallback;
-use tidegate::decision::{QuotaState, Source, Verdict};
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::{OnError, Policy, Share};
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
-use tidegate::{
-    Decision, Denied, Failed, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Resilient,
-    Rule, Rules, Store, StoreError,
-};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{advance, sleep, timeout};
 
+use crate::*;
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
 const WINDOW: Duration = Duration::from_secs(10);

@@ -2,25 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use http::request::Parts;
-use kit::Redis;
-use kit::http::{call, request};
-use tidegate::key::KeyError;
-use tidegate::rule::{Policy, Share};
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{
-    Header, Key, Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store, StoreError,
-};
-use tokio::time::{advance, sleep, timeout};
-use tracing::Level;
 
 use kit::full_log::Log;
-use kit::stub::Stub;
-use kit::{HOUR, LimitsFile, app, millis, paused_runtime, per_hour as limited, quota};
+use kit::http::{call, request};
+use kit::per_hour as limited;
+use tracing::Level;
+
+use crate::*;
 
 async fn status_of(app: &Router, tenant: &str) -> u16 {
     let fields = format!("x-tenant: {tenant}, authorization: bearer-s3cret");

@@ -1,21 +1,11 @@
 //! Law 5 and the promise about keys: a missing key is never an admission, whatever the rule or a
 //! callback says about failures, and whatever the store does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use axum::Router;
-use axum::routing::any;
-use http::StatusCode;
 use kit::http::{call, request};
-use kit::per_hour;
-use tidegate::key::KeyError;
-use tidegate::rule::{OnError, Share, SharedRules};
-use tidegate::{
-    ErrorCallbackChain, FailOpen, Failed, Header, Limits, MemoryStore, PeerIp, RateLimitLayer,
-    Recovery, RedisStore, Resilient, Rule, Rules, Store,
-};
+use tidegate::ErrorCallbackChain;
+use tidegate::rule::SharedRules;
+
+use crate::*;
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;

@@ -21,5 +21,7 @@ mod shadow;
 mod waiting;
 mod waiting_requests;
 
+use kit::prelude::*;
+
 /// Held by a test that installs limits for the process.
 static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,12 +1,10 @@
 //! What thousands of plans of one rule cost: in proportion to their number, never to its square.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use allocation_counter::{AllocationInfo, measure};
-use tidegate::rule::Share;
-use tidegate::{Algorithm, Key, MemoryStore, Resilient, Rule, Rules, Store, Take};
-use tokio::runtime::Builder;
+
+use crate::*;
 
 const FEW: usize = 500;
 const MANY: usize = 8 * FEW;

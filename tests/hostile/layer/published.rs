@@ -1,18 +1,12 @@
 //! Recorders that come late, that panic, and that forget. The interval is of a second, by the wall
 //! clock.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use axum::Router;
-use kit::{Redis, app, eventually, per_hour, store_on};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use metrics_util::MetricKindMask;
-use tidegate::Limits;
 use tidegate::metrics::LATENCY_BUCKETS;
-use tokio::time::sleep;
+
+use crate::*;
 
 /// The exporter as docs/metrics.md sets it up.
 fn exporter() -> PrometheusBuilder {

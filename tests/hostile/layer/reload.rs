@@ -1,24 +1,17 @@
 //! Reloading attacked: what stands in the place of the file, how it comes and goes, and who else
 //! replaces the rules meanwhile. Whatever happens, the old rules stay or whole new ones apply.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use kit::random;
-use tempfile::TempDir;
 use tidegate::live::ReloadStatus;
-use tidegate::{Limits, RateLimitLayer, Rule, Rules};
-use tokio::runtime::{Builder, Handle};
-use tokio::time::{sleep, timeout};
+use tokio::runtime::Handle;
 
-use kit::{HOUR, LimitsFile, PATIENT, eventually, millis, paused_runtime, per_hour, still_runtime};
+use crate::*;
 
 /// A change applies after 2.25 s at most.
 const SETTLED: Duration = Duration::from_millis(2_500);

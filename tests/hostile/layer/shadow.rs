@@ -1,45 +1,15 @@
 //! Shadow rules cost nobody anything: not a different answer, not a wait, not a task, not a key
 //! that stays.
 
-use std::collections::HashSet;
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::Waker;
 
-use axum::Router;
-use axum::body::Body;
-use axum::routing::any;
-use futures_util::future::join_all;
-use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kit::Redis;
-use kit::cluster::{Cluster, Plan};
-use kit::proxy::Mode;
-use kit::random;
-use tidegate::decision::{QuotaState, Source, Verdict};
-use tidegate::key::KeyError;
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::Share;
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    Algorithm, Decision, Denied, Failed, Headers, Key, Limits, MemoryStore, Recovery, RedisStore,
-    Resilient, Rule, Rules, Store, StoreError, Take,
-};
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tower::{Layer, Service, ServiceExt};
-
+use kit::cluster::Plan;
 use kit::http::{get, send};
-use kit::stub::Stub;
-use kit::{
-    HOUR, PATIENT, app, behind, check_expiries, connect, eventually, keys, millis,
-    per_hour as of_one, quota, run, words,
-};
+use kit::per_hour as of_one;
+use kit::random;
+use tokio::runtime::Handle;
 
+use crate::*;
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
 fn of_quotas(path: &str, quotas: &[(u64, Duration)]) -> Rule {

@@ -1,11 +1,6 @@
 //! `.wait()` on real servers: waits may end at any moment, and processes share a quota.
 
-use std::time::{Duration, Instant};
-
-use axum::Router;
-use kit::{Allowed, PATIENT, Redis, behind, check_windows, connect, in_tasks, millis};
-use tidegate::{RateLimitLayer, RedisStore};
-use tokio::time::{sleep, timeout};
+use crate::*;
 
 fn app(store: &RedisStore, max: u64, wait: Duration) -> Router {
     let layer = RateLimitLayer::new("paced", millis(200), max);

@@ -1,19 +1,6 @@
 //! Law 9: a caller that leaves keeps no permit, no place, and nobody waiting.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::limiter::{MemoryLimiters, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_available, limiter};
-use kit::limiter_oracle::Monitor;
-use kit::stalls::Stalls;
-use kit::{
-    HOUR, LimiterCalls, PATIENT, SECOND, check_expiries, crowd, far_server, handle, millis, overall,
-};
+use crate::*;
 
 const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)

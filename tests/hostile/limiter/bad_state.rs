@@ -1,16 +1,6 @@
 //! Law 10: foreign and broken values under a limiter's keys, and names that are hard to bear.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tidegate::store::StoreErrorKind;
-use tokio::time::{sleep, timeout};
-
-use super::limiter;
-use kit::{HOUR, LimiterCalls, check_expiries, handle, kind, millis, overall, run};
+use crate::*;
 
 const WITHIN: Duration = Duration::from_secs(3);
 

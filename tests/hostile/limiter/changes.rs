@@ -1,18 +1,6 @@
 //! Rates that change, are deleted and expire under those who wait.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{limiter, sleepers};
-use kit::limiter_oracle::Monitor;
-use kit::{
-    LimiterCalls, PATIENT, SECOND, check_expiries, far_server, handle, kind, millis, overall, run,
-};
+use crate::*;
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -5,19 +5,12 @@
 //! `TIDEGATE_FLEET_SECONDS` makes it so much longer. The clocks step where libfaketime is
 //! installed.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
-use kit::limiter_oracle::{Checked, Monitor};
-use kit::random::Random;
-use kit::workers::{instructions, outputs, worker_command};
-use kit::{LimiterCalls, handle, millis, overall};
-use tidegate::Redis;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter};
-use tokio::time::{Instant, sleep, timeout};
+use kit::limiter_oracle::Checked;
+use kit::workers::worker_command;
+use tokio::time::Instant;
 
 use super::fleet::lasts;
+use crate::*;
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 15;

@@ -1,21 +1,6 @@
 //! Law 13: ten thousand who wait, big requests beside small ones, callers that never stop asking.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::limiter::{Generation, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_available, limiter};
-use kit::limiter_oracle::Monitor;
-use kit::stalls::{Lost, Stalls};
-use kit::{
-    HOUR, LimiterCalls, PATIENT, SECOND, behind, check_expiries, crowd, far_server, handle, millis,
-};
+use crate::*;
 
 const CROWD: usize = 10_000;
 

@@ -1,20 +1,6 @@
 //! Replies that are lost, servers that stop, hang, forget and die under those who wait.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use kit::proxy::{Mode, Proxy};
-use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_available, is_store, limiter, sleepers};
-use kit::limiter_oracle::Monitor;
-use kit::{
-    HOUR, LimiterCalls, PATIENT, SECOND, check_expiries, far_server, kind, millis, overall, run,
-};
+use crate::*;
 
 /// The default of `Redis::timeout`, and what a busy machine adds.
 const IN_TIME: Duration = millis(200 + 500);

@@ -3,17 +3,11 @@
 //!
 //! `TIDEGATE_FLEET_SECONDS` makes it so much longer.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use kit::limiter_oracle::Monitor;
-use kit::random::Random;
-use kit::workers::{instructions, outputs, start_worker};
-use kit::{LimiterCalls, handle, millis, overall};
-use tidegate::Redis;
-use tidegate::limiter::RateLimiter;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
+
+use crate::*;
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 16;

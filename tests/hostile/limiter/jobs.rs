@@ -1,15 +1,6 @@
 //! Jobs in processes that carry their rate go on, whatever happens to Redis, and through deploys.
 
-use std::process::Child;
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::limiter_oracle::Monitor;
-use kit::workers::{instructions, start_worker};
-use kit::{LimiterCalls, Redis as Server, SECOND, handle, millis, overall, run};
-use tidegate::Redis;
-use tidegate::limiter::RateLimiter;
-use tokio::time::sleep;
+use crate::*;
 
 const INTERVAL: Duration = millis(500);
 

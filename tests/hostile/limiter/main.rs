@@ -18,13 +18,9 @@ mod setters;
 mod settings;
 mod shares;
 
-use std::time::{Duration, Instant};
-
-use kit::{LimiterCalls, kind, millis, overall};
+use kit::Redis as Server;
+use kit::prelude::*;
 use tidegate::Redis;
-use tidegate::limiter::{LimiterErrorKind, RateLimiter};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 /// A limiter with a rate for everybody.
 async fn limiter(redis: &Redis, name: &str, permits: u64, interval: Duration) -> RateLimiter {

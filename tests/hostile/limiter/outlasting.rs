@@ -1,20 +1,10 @@
 //! `acquire` and `try_acquire_for` outlast a Redis that does not answer, is away, is loading or
 //! takes no writes, and ask again at a bounded pace.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
 use kit::log::Log;
-use kit::proxy::{Mode, Proxy};
-use kit::{HOUR, LimiterCalls, PATIENT, SECOND, millis, run};
-use tidegate::Redis;
-use tidegate::limiter::{Generation, LimiterErrorKind, RateLimiter};
-use tidegate::store::StoreErrorKind;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
-use super::limiter;
+use crate::*;
 
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = Redis::DEFAULT_TIMEOUT;

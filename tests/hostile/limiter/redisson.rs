@@ -1,13 +1,9 @@
 //! A client as the Java one, on the same limiter.
 
-use kit::limiter_oracle::Monitor;
-use kit::random::Random;
 use kit::redisson::Java;
-use kit::{LimiterCalls, SECOND, handle, millis, overall, run};
-use tidegate::limiter::RateLimiter;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::limiter;
+use crate::*;
 
 /// Both ask at random, waiting as they are told to: together never more than the rate, and neither
 /// of them starves.

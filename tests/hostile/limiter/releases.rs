@@ -1,16 +1,8 @@
 //! Law 15: a release returns what this caller was granted and still counts, and nothing else.
 
-use std::time::Duration;
+use tidegate::limiter::Permit;
 
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use kit::random::Random;
-use tidegate::limiter::{Permit, RateLimiter};
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_available, limiter};
-use kit::limiter_oracle::Monitor;
-use kit::{HOUR, LimiterCalls, SECOND, check_expiries, crowd, far_server, handle, millis, overall};
+use crate::*;
 
 const RATE: u64 = 1_000;
 

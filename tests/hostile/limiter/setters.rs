@@ -1,20 +1,9 @@
 //! `rate`, `set_rate` and `try_set_rate` of processes that disagree: the newest start wins, and no
 //! change of the rate grants what an interval does not hold.
 
-use std::time::Duration;
+use kit::limiter_oracle::Book;
 
-use kit::Redis as Server;
-use kit::random::Random;
-use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
-use tidegate::test_util::ManualClock;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
-
-use kit::limiter_oracle::{Book, Monitor};
-use kit::{
-    HOUR, LimiterCalls, MINUTE, SECOND, behind, check_expiries, handle, kind, millis, overall,
-    per_client, run,
-};
+use crate::*;
 
 const START: u64 = 1_700_000_000_000_000;
 

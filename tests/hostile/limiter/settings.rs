@@ -1,19 +1,6 @@
 //! Settings and numbers at their ends, and a clock that steps.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use tidegate::Redis;
-use tidegate::limiter::{LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
-use tidegate::test_util::ManualClock;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::limiter;
-use kit::{
-    HOUR, LimiterCalls, SECOND, check_expiries, far_server, handle, kind, millis, overall,
-    per_client,
-};
+use crate::*;
 
 const HARDLY: [Duration; 3] = [
     Duration::ZERO,

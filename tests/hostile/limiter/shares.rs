@@ -2,15 +2,11 @@
 //!
 //! `TIDEGATE_SHARES_SECONDS` says how long each contest lasts; `--nocapture` shows the shares.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-use kit::random::Random;
+use kit::Redis;
 use kit::redisson::Java;
-use kit::{LimiterCalls, Redis, handle, millis, overall};
-use tidegate::limiter::RateLimiter;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
+
+use crate::*;
 
 /// A `HashedWheelTimer` of Netty, which wakes a task at the end of the tick of its deadline.
 #[derive(Clone, Copy)]

@@ -1,17 +1,9 @@
 //! Law 9: futures and guards that are dropped at every moment leave no lock behind.
 
-use std::time::{Duration, Instant};
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::lock::LockGuard;
-use tidegate::lock::{Lock, LockError};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_free, is_free};
 use kit::lock_oracle::Ledger;
-use kit::{HOUR, LockCalls, SECOND, check_expiries, crowd, far_server, frees, handle, millis};
+use tidegate::lock::LockError;
+
+use crate::*;
 
 async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {
     match way % 4 {

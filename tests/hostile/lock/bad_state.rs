@@ -1,14 +1,6 @@
 //! Law 10: foreign and broken values under a lock's keys, and names that are hard to bear.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use tidegate::lock::{Lock, Owner};
-use tokio::time::timeout;
-
-use super::is_free;
-use kit::{LockCalls, SECOND, check_expiries, frees, handle, millis, run};
-use tokio::time::sleep;
+use crate::*;
 
 const WITHIN: Duration = Duration::from_secs(3);
 

@@ -1,16 +1,6 @@
 //! Redis that is gone, hangs or loses replies, and what a lock says then.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::proxy::Mode;
-use tidegate::Redis;
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_free, is_free};
-use kit::{HOUR, LockCalls, SECOND, check_expiries, far_server, frees, handle, millis, run};
+use crate::*;
 
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = millis(200);

@@ -2,15 +2,12 @@
 //!
 //! For figures: `bash tests/run.sh --release --test lock handover_fleet -- --nocapture`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kit::lock_oracle::overlaps;
-use kit::workers::{instructions, outputs, start_worker};
-use kit::{LockCalls, SECOND, frees, handle, millis};
-use tidegate::Redis;
-use tidegate::lock::Lock;
 use tokio::time::Instant;
-use tokio::time::sleep;
+
+use crate::*;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;

@@ -1,18 +1,6 @@
 //! Leases: hostile settings beside the watchdog, leases that are lost, and bounds.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use tidegate::Redis;
-use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_free, is_free};
-use kit::{
-    HOUR, LockCalls, PATIENT, SECOND, check_expiries, eventually, far_server, frees, handle,
-    millis, run,
-};
+use crate::*;
 
 const LEASE: Duration = millis(1_500);
 

@@ -12,11 +12,9 @@ mod runtimes;
 mod soak;
 mod waiters;
 
-use std::time::{Duration, Instant};
-
-use kit::{LockCalls, frees, millis};
-use tidegate::lock::Lock;
-use tokio::time::{sleep, timeout};
+use kit::Redis as Server;
+use kit::prelude::*;
+use tidegate::Redis;
 
 /// More than any hiccup of a busy machine.
 const HICCUP: Duration = millis(900);

@@ -1,21 +1,13 @@
 //! Redis hangs or is away, and what those who wait hear of it.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis;
-use kit::{LockCalls, SECOND, eventually, frees, handle, millis, run};
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::store::StoreErrorKind;
-
-use super::HICCUP;
-use tokio::time::{sleep, timeout};
+use crate::*;
 
 const TIMED_OUT: LockErrorKind = LockErrorKind::Store(StoreErrorKind::Timeout);
 
 /// Law: that others have it is known from an answer, and from nothing else.
 #[tokio::test]
 async fn nobody_knows_who_has_it() {
-    let server = Redis::start();
+    let server = Server::start();
     let redis = handle(&server.url).await.timeout(SECOND);
     let lock = Lock::new(&redis, "l");
     run(&server, "HSET l somebody:1 1");
@@ -34,7 +26,7 @@ async fn nobody_knows_who_has_it() {
 /// Law: the time without an answer is counted from the latest answer.
 #[tokio::test]
 async fn outages_do_not_add_up() {
-    let server = Redis::start();
+    let server = Server::start();
     let redis = handle(&server.url).await.timeout(SECOND / 10);
     let lock = Lock::new(&redis, "l");
     server.signal("STOP");
@@ -58,7 +50,7 @@ async fn outages_do_not_add_up() {
 async fn a_short_wait_at_a_server_that_hangs() {
     let timeout = SECOND * 2 / 5;
     for owner in [Some(Owner::new()), None] {
-        let server = Redis::start();
+        let server = Server::start();
         let redis = handle(&server.url).await.timeout(timeout);
         let lock = Lock::new(&redis, "l");
         let lock = owner.map_or(lock.clone(), |owner| lock.by(&owner));
@@ -75,7 +67,7 @@ async fn a_short_wait_at_a_server_that_hangs() {
 /// Law: no user's setting ends what renews the leases of a process.
 #[tokio::test]
 async fn a_time_out_without_end() {
-    let server = Redis::start();
+    let server = Server::start();
     let redis = handle(&server.url).await.timeout(Duration::MAX);
     let lease = 3 * SECOND / 10;
     let kept = Lock::new(&redis, "kept").lease(lease);
@@ -103,7 +95,7 @@ async fn a_time_out_without_end() {
 /// A server that stays away is an error, and in time, however many stand in line.
 #[tokio::test]
 async fn a_server_that_stays_away() {
-    let mut server = Redis::start();
+    let mut server = Server::start();
     let lock = Lock::new(&handle(&server.url).await.timeout(SECOND / 10), "l");
     server.kill();
     sleep(millis(300)).await;

@@ -1,15 +1,6 @@
 //! Owners: reentry, guards of one owner, and what they must not do to each other.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::Redis as Server;
-use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::{becomes_free, is_free};
-use kit::{HOUR, LockCalls, SECOND, check_expiries, far_server, frees, handle, millis, run};
+use crate::*;
 
 const SOON: Duration = Duration::from_secs(2);
 

@@ -3,19 +3,9 @@
 //!
 //! `TIDEGATE_ACQUISITIONS=100000` for the long form.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use kit::LockCalls;
-use kit::Redis;
-use kit::handle;
-use kit::millis;
-use kit::workers::{instructions, start_worker};
-use tidegate::lock::Lock;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+
+use crate::*;
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -136,7 +126,7 @@ async fn ask(stream: &mut BufReader<TcpStream>, question: &str) -> String {
 async fn a_resource_that_checks_tokens_loses_no_update() {
     let wanted = std::env::var("TIDEGATE_ACQUISITIONS");
     let wanted = wanted.map_or(3_000, |number| number.parse().expect("a number"));
-    let server = Redis::start();
+    let server = Server::start();
     let resource = Arc::new(Mutex::new(Resource {
         wanted,
         ..Resource::default()

@@ -1,16 +1,8 @@
 //! Who waits for a lock gets it in bounded time, whatever other waiters do.
 
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use kit::proxy::Mode;
-use tidegate::lock::Lock;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use super::is_free;
 use kit::lock_oracle::Ledger;
-use kit::{LockCalls, PATIENT, SECOND, behind, check_expiries, far_server, frees, handle, millis};
+
+use crate::*;
 
 /// Sixty-four in four processes, each some times: one at a time, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,14 +1,8 @@
 //! Law 15: whatever is given back, and however often it is asked for, returns only units that this
 //! caller was charged and that still count.
 
-use std::convert::Infallible;
-
-use axum::body::Body;
-use http::{Request, Response};
 use kit::http::text;
-use tidegate::FailOpen;
 use tidegate::rule::SharedRules;
-use tower::{Layer, ServiceExt, service_fn};
 
 use crate::prelude::*;
 

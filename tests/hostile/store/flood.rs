@@ -1,7 +1,6 @@
 //! Laws 6 and 13 under floods: slices of twenty thousand keys, ten thousand callers of one key,
 //! and more questions than may wait.
 
-use futures_util::future::poll_immediate;
 use kit::stalls::nothing_is_lost;
 
 use crate::latency::lost;

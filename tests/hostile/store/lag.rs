@@ -2,7 +2,6 @@
 //! this process reads it.
 
 use kit::log::Log;
-use tidegate::metrics::RuleSnapshot;
 
 use crate::prelude::*;
 

@@ -1,9 +1,7 @@
 //! Law 13, nobody pays for another caller: bystanders at a round trip of some length.
 
-use kit::stalls::{Lost, nothing_is_lost};
+use kit::stalls::nothing_is_lost;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
 use crate::prelude::*;
 

@@ -14,10 +14,7 @@ mod silence;
 mod wakers;
 mod wrappers;
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-
-use kit::stalls::{Lost, Stalls};
+use std::task::Waker;
 
 use crate::prelude::*;
 

@@ -2,7 +2,6 @@
 //! store with the same clock is asked one after another, and has to say the same.
 
 use futures_util::future::BoxFuture;
-use kit::try_run;
 
 use crate::prelude::*;
 

@@ -1,41 +1,10 @@
 //! What most tests of this binary use: names of the crate and of the kit, servers with a store, and
 //! questions that are answered or panic.
 
-pub(crate) use std::collections::HashMap;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-pub(crate) use std::sync::{Arc, Mutex};
-pub(crate) use std::time::{Duration, Instant};
-
-pub(crate) use axum::Router;
-pub(crate) use axum::routing::get;
-pub(crate) use futures_util::FutureExt;
-pub(crate) use futures_util::future::join_all;
-pub(crate) use http::StatusCode;
 pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, clock_at, take_of};
-pub(crate) use kit::cluster::{Cluster, Plan};
-pub(crate) use kit::distant::{Distant, Fate};
+pub(crate) use kit::cluster::Plan;
 pub(crate) use kit::http::{send, status};
-pub(crate) use kit::proxy::{Mode, Proxy};
-pub(crate) use kit::random::Random;
-pub(crate) use kit::stub::Stub;
-pub(crate) use kit::{
-    Allowed, COUNTING, HOUR, PATIENT, Redis, SECOND, TIMEOUT, app, ask_all, behind, charged,
-    check_expiries, connect, crowd, done, eventually, is_allowed, millis, quota, rule, run,
-    runtime, spawn_each, still_runtime, take, within,
-};
-pub(crate) use tidegate::decision::{Receipt, Source, Verdict};
-pub(crate) use tidegate::key::Everyone;
-pub(crate) use tidegate::metrics::DecisionOutcome;
-pub(crate) use tidegate::rule::{Policy, Share, Subject};
-pub(crate) use tidegate::store::{Charge, Charges, Settled, StoreErrorKind, StoreFuture};
-pub(crate) use tidegate::test_util::ManualClock;
-pub(crate) use tidegate::{
-    Algorithm, Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient,
-    Rule, Rules, Store, StoreError, Take,
-};
-pub(crate) use tokio::runtime::{Builder, Runtime};
-pub(crate) use tokio::task::{JoinHandle, yield_now};
-pub(crate) use tokio::time::{sleep, timeout};
+pub(crate) use kit::prelude::*;
 
 /// In microseconds, near the real time: Redis does not expire what is alive by a manual clock.
 pub(crate) const NOW: u64 = 1_800_000_000_000_777;

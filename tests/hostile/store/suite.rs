@@ -1,10 +1,6 @@
 //! `test_util::conformance::check` notices stores that make a mistake: each of these makes one, and
 //! is right otherwise.
 
-use std::panic::AssertUnwindSafe;
-
-use tidegate::algorithm::Count;
-use tidegate::decision::QuotaState;
 use tidegate::test_util::conformance;
 
 use crate::prelude::*;

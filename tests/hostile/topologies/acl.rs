@@ -2,20 +2,10 @@
 
 mod topologies;
 
-use std::collections::BTreeSet;
-
-use axum::Router;
-use axum::routing::get;
 use kit::clocked::by;
 use kit::http::status;
-use kit::{MINUTE, per_hour, rule, take, within, words};
 use redis::{Connection, FromRedisValue, Value};
-use tidegate::key::Everyone;
-use tidegate::limiter::{Generation, LimiterBackend};
-use tidegate::rule::{Policy, Subject};
 use tidegate::store::{OperatorKey, OperatorKind, Report};
-use tidegate::test_util::ManualClock;
-use tidegate::{Limits, Resilient};
 
 use crate::prelude::*;
 

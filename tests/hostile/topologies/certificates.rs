@@ -1,9 +1,5 @@
 //! Certificates that make no sense: an error that says so, and never repeats what it was given.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use kit::{rule, take, words};
 use redis_test::utils::get_random_available_port;
 use tidegate::redis::RedisAddress;
 

@@ -1,8 +1,5 @@
 //! Law 13 in a cluster: one node that hangs, or a slot that moves, costs no other key anything.
 
-use futures_util::future::join_all;
-use kit::{charged, rule, take};
-
 use crate::prelude::*;
 
 async fn connect(cluster: &Cluster) -> RedisStore {

@@ -1,7 +1,5 @@
 //! Connecting takes its whole time where nobody answers, and where a certificate is not trusted.
 
-use kit::{rule, take, words};
-
 use crate::prelude::*;
 
 async fn error(url: &str) -> tidegate::StoreError {

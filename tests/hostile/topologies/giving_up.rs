@@ -1,13 +1,9 @@
 //! Callers of a connection that is well, and slow: it is kept.
 
-use std::time::Duration;
-
 use futures_util::future::try_join_all;
 use kit::load::{store, take};
-use kit::millis;
-use kit::stalls::Stalls;
-use tidegate::store::StoreErrorKind;
-use tidegate::{RedisStore, Store};
+
+use crate::prelude::*;
 
 /// Callers that give up, and those that drop their questions, tell nothing about the connection: it
 /// answers others.

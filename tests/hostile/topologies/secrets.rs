@@ -6,8 +6,6 @@ use std::io::Write as _;
 
 use kit::full_log::Log;
 use kit::http::{send, text};
-use kit::{app, eventually};
-use tidegate::RateLimitLayer;
 
 use crate::prelude::*;
 

@@ -16,6 +16,7 @@ mod looks;
 pub mod map;
 pub mod oracle;
 pub mod page;
+pub mod prelude;
 pub mod process;
 pub mod proxy;
 pub mod random;

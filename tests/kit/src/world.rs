@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Redis;
-use crate::proxy::{Mode, Proxy};
 use axum::Router;
 use axum::routing::any;
 use futures_util::FutureExt;
@@ -21,7 +19,9 @@ use tidegate::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::Redis;
 use crate::http::{self, Answer};
+use crate::proxy::{Mode, Proxy};
 
 /// The default of `RedisStore::timeout`.
 pub const TIMEOUT: Duration = Duration::from_millis(50);

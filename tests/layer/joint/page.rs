@@ -1,9 +1,5 @@
 //! The page of a joint rule: its rows and its operations are about one subject.
 
-use std::collections::HashMap;
-
-use axum::routing::any;
-use serde_json::{Value, json};
 use tidegate::Page;
 
 use super::{address, call, everyone, keys, rule, user};

@@ -2,8 +2,6 @@
 
 use axum::extract::Path;
 use axum::routing::get;
-use futures_util::FutureExt;
-use tidegate::decision::{QuotaState, Verdict};
 use tidegate::layer::{Admitted, Call};
 use tokio::sync::Notify;
 

@@ -1,8 +1,6 @@
 //! What code does with the permit that a check gives it.
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::task::yield_now;
 
 use crate::*;
 

@@ -1,7 +1,6 @@
 //! What the page shows of permits.
 
 use axum::routing::get;
-use serde_json::{Value, json};
 
 use crate::*;
 

@@ -1,10 +1,7 @@
 //! The alerts and the dashboard ask for metrics and labels that are published.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::Value;
-
 use super::names::everything;
+use super::*;
 
 const ALERTS: &str = include_str!("../../../docs/metrics/alerts.yml");
 const DASHBOARD: &str = include_str!("../../../docs/metrics/dashboard.json");

@@ -8,12 +8,11 @@ mod names;
 mod size;
 mod values;
 
-use exposition::Exposition;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
-use tidegate::RedisStore;
 use tidegate::metrics::LATENCY_BUCKETS;
 
 use crate::*;
+use exposition::Exposition;
 
 /// The exporter as docs/metrics.md sets it up.
 fn exporter() -> PrometheusBuilder {

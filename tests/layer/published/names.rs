@@ -1,8 +1,6 @@
 //! Which series there are, and from when on.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::{app, exporter, limits, per_hour, published, published_to, redis_store, send_many};
+use super::{exporter, limits, published, published_to, redis_store, send_many};
 use crate::*;
 
 const DOCS: &str = include_str!("../../../docs/metrics.md");

@@ -1,9 +1,8 @@
 //! After real requests, the numbers are those of the requests.
 
 use axum::routing::get;
-use http::HeaderName;
 
-use super::{app, limits, per_hour, published, redis_store, send_many};
+use super::{limits, published, redis_store, send_many};
 use crate::*;
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");

@@ -2,10 +2,8 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
 
-use super::{Service, quota, remove, rules, settle};
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn written_in_place() {

@@ -1,8 +1,5 @@
 //! Changes by the hundred, while requests run.
 
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
 use super::{Service, quota, rules};
 use crate::*;
 

@@ -6,11 +6,6 @@ mod load;
 mod task;
 mod writes;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use tempfile::TempDir;
-
 use crate::*;
 
 /// Two readings that confirm each other take 2.25 s at most.

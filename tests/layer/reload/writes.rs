@@ -2,11 +2,8 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::time::Duration;
 
-use tokio::time::sleep;
-
-use super::{SETTLED, Service, quota, rules, settle};
+use super::*;
 
 /// The rules in force, as one maximum for each of these paths.
 fn maxima(service: &Service) -> [Option<u64>; 3] {

@@ -1,11 +1,9 @@
 //! A server on a socket of this machine, and what a client gets from it.
 
-use std::net::SocketAddr;
-
-use axum::Router;
-use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
+
+use crate::*;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 

@@ -2,11 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use crate::*;
 
 /// How long a command may take.
 const MAX_COMMAND: Duration = Duration::from_secs(30);

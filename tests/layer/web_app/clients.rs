@@ -1,14 +1,9 @@
 //! What clients ask for beside the limited routes, and clients that mean no good.
 
 use std::io::Write;
-use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use kit::{PATIENT, Redis};
-use serde_json::Value;
 
 use super::app::App;
+use super::*;
 
 fn body(app: &App, path: &str) -> String {
     let answer = app.get(path);

@@ -2,24 +2,15 @@
 //! does. `bash tests/page.sh` runs these tests.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::IntoResponse;
 use axum::routing::get;
-use kit::Redis;
-use serde_json::json;
-use tidegate::rule::Quotas;
-use tidegate::{Header, Limits, Page, Quota, Rule};
-use tokio::net::TcpListener;
+use tidegate::Page;
 
 use super::app::App;
 use super::browser::Browser;
+use super::*;
 
 /// One look of the page a second, a list that each process reads once a second, a busy machine.
 const SOON: Duration = Duration::from_secs(6);

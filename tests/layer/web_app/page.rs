@@ -1,13 +1,9 @@
 //! The page in Chromium: what a person sees of the counters and of the file with the rules.
 //! `bash tests/page.sh` runs these tests.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use tempfile::TempDir;
-
 use super::app::App;
 use super::browser::Browser;
+use super::*;
 
 /// What the page shows of a rule.
 fn card(path: &str, part: &str) -> String {

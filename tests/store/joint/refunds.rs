@@ -1,7 +1,5 @@
 //! What is given back of a charge over several counts.
 
-use tidegate::store::Charge;
-
 use super::*;
 
 /// 1,000 tokens and 5 requests of a user, and 3 requests of everyone.

@@ -1,6 +1,6 @@
 //! Random histories of script calls, and the bytes that they are played by.
 
-use proptest::prelude::*;
+use proptest::prelude::{any, *};
 use tidegate::{Algorithm, Quota};
 
 /// No deadline, and a cost that never fits.

@@ -2,10 +2,8 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::path::Path;
 
-use kit::Redis;
-use tidegate::Algorithm;
+use crate::prelude::*;
 
 /// The text of a script of the folder `lua/` with its includes.
 pub(super) fn source(file: &str) -> String {

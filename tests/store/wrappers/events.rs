@@ -1,8 +1,7 @@
 //! What the log is told: each change once, whatever the number of requests.
 
+use kit::http;
 use kit::log::Log;
-use kit::{app, http};
-use tidegate::{Header, RateLimitLayer};
 
 use super::*;
 

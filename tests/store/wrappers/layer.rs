@@ -1,14 +1,8 @@
 //! What becomes of requests: each rule's policy, and the error callbacks.
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kit::{app, http};
-use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
-use tidegate::key::KeyError;
-use tidegate::{ErrorCallbackChain, FailOpen, Failed, Limits, PeerIp, RateLimitLayer, Recovery};
-use tower::{Layer, ServiceExt, service_fn};
+use kit::http;
+use tidegate::ErrorCallbackChain;
+use tidegate::callback::{FailureKind, Problem};
 
 use super::*;
 

@@ -14,8 +14,6 @@ mod outage;
 mod resilient;
 mod timeout;
 
-use kit::quota;
-
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::prelude::*;

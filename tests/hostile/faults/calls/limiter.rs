@@ -1,11 +1,6 @@
 //! The calls of a [`RateLimiter`].
 
-use futures_util::future::join_all;
-use kit::{HOUR, millis};
-use tidegate::Redis;
-use tidegate::limiter::{Rate, RateLimiter};
-
-use super::{Answer, Case, Client, SPARE, Told, is};
+use super::*;
 
 /// More than a test acquires.
 const PERMITS: u64 = 100;

@@ -1,14 +1,6 @@
 //! The calls of a [`Lock`].
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::{HOUR, millis};
-use tidegate::Redis;
-use tidegate::lock::{Lock, LockGuard, Owner};
-
-use super::{Answer, Case, Client, Failure, SPARE, is};
+use super::*;
 
 fn name(number: usize) -> String {
     format!("lock-victim-{number}")

@@ -5,15 +5,11 @@ pub(crate) mod lock;
 pub(crate) mod store;
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use kit::eventually;
-use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter};
-use tidegate::lock::{LockError, LockErrorKind};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Redis, RedisStore, StoreError};
+use tidegate::Redis;
+use tidegate::lock::LockError;
+
+use crate::*;
 
 /// Users of one connection.
 #[derive(Debug, Clone)]

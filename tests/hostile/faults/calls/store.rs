@@ -1,17 +1,6 @@
 //! The calls of a store, under each algorithm.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use kit::{HOUR, millis, quota};
-use tidegate::decision::Receipt;
-use tidegate::key::Everyone;
-use tidegate::rule::{Policy, Subject};
-use tidegate::store::{Charge, Settled};
-use tidegate::{Algorithm, Key, RedisStore, Rule, Store, Take};
-
-use super::{Answer, Case, Client, SPARE, is};
+use super::*;
 
 /// Nothing drains while a test runs.
 const DAY: Duration = Duration::from_secs(86_400);

@@ -3,7 +3,6 @@
 use futures_util::poll;
 
 use super::*;
-use kit::distant::Distant;
 
 /// A call of one of the forms, which works for some milliseconds.
 async fn call_somehow(limits: Limits, form: u64) -> bool {

@@ -1,9 +1,6 @@
 //! What a function finds of its charge: its own, whatever else runs in its task, and once.
 
-use std::sync::Mutex;
-
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::task::yield_now;
 
 use super::*;
 

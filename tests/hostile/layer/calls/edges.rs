@@ -1,11 +1,6 @@
 //! Costs at the edges, calls within calls, keys of all kinds, and floods of paths.
 
-use std::pin::Pin;
-
-use tidegate::key::Everyone;
-use tidegate::layer::{Refused, SubjectKeys};
-use tidegate::rule::Subject;
-use tidegate::{Decision, Header};
+use tidegate::layer::SubjectKeys;
 
 use super::*;
 

@@ -2,14 +2,11 @@
 
 use std::io;
 
-use axum::response::{IntoResponse, Response};
-use kit::proxy::Mode;
-use tidegate::callback::{AlsoWithFallback, FailureKind};
-use tidegate::layer::CallError;
-use tidegate::rule::OnError;
+use axum::response::Response;
+use kit::http::text;
+use tidegate::callback::FailureKind;
 
 use super::*;
-use kit::http::text;
 
 /// Law 6, through a proxy that holds everything back: callbacks, chains and errors in bounded time.
 #[tokio::test]

@@ -2,9 +2,6 @@
 
 use std::thread;
 
-use axum::Router;
-use axum::routing::any;
-
 use super::*;
 
 /// What runs behind the rule, and what it has seen.

@@ -3,14 +3,7 @@
 
 use std::io;
 
-use axum::body::Body;
-use http::request::Parts;
-use http::{Request, Response};
-use kit::random::Random;
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::{Plan, Quotas, Subject};
-use tidegate::{Algorithm, RateLimitLayer};
-use tower::{Layer, ServiceExt, service_fn};
+use tidegate::rule::Plan;
 
 use super::*;
 

@@ -11,29 +11,14 @@ mod panics;
 mod reloads;
 mod waits;
 
-use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicI64;
 
-use axum::body::Body;
-use futures_util::FutureExt;
-use futures_util::future::{join, join_all};
-use http::Response;
-use kit::proxy::Proxy;
-use kit::stub::Stub;
-use kit::{HOUR, PATIENT, Redis, behind, eventually, millis, per_hour, permits_held, quota};
+use futures_util::future::join;
+use tidegate::ErrorCallbackChain;
 use tidegate::layer::Call;
-use tidegate::metrics::RuleSnapshot;
-use tidegate::rule::{Policy, Share};
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
-use tidegate::{
-    ErrorCallbackChain, Failed, Key, Limits, MemoryStore, Quota, Recovery, RedisStore, Resilient,
-    Rule, Rules, Store, StoreError,
-};
-use tokio::time::{Instant, sleep, timeout};
-use tower::{Layer, ServiceExt, service_fn};
+use tokio::time::Instant;
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A permit that leaks lives longer than any test.

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use tidegate::layer::CallError;
-
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,6 @@
 //! Rules that change, are switched off or go away while calls wait and run: law 16, and no permit
 //! or charge is lost.
 
-use axum::Router;
-use axum::routing::any;
-
 use super::*;
 
 /// Changes after which whoever waits for the only unit of `hourly(1)` is admitted.

@@ -1,8 +1,5 @@
 //! Calls that wait: for no time, for ever, in crowds, and for what an operator does.
 
-use axum::Router;
-use axum::routing::any;
-
 use super::*;
 
 fn every(window: Duration, max: u64) -> Rule {

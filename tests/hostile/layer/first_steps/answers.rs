@@ -3,15 +3,10 @@
 
 use std::net::SocketAddr;
 
-use http::{HeaderValue, Method, Request};
 use kit::http::call;
 use tidegate::callback::is_grpc;
-use tidegate::key::PeerAddr;
-use tidegate::rule::Policy;
-use tidegate::{ClientIp, Header, KeyExtractor, PeerIp, Quota};
 
 use super::*;
-use kit::app;
 
 fn request(method: &Method, content_types: &[&[u8]]) -> Request<Body> {
     let mut request = Request::new(Body::from("secret body"));

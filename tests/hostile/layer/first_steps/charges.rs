@@ -1,17 +1,10 @@
 //! Charges behind every switch: the handler runs, finds what its layers charged, and gives back
 //! exactly that, once.
 
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use tidegate::callback::AlsoWithFallback;
-use tidegate::store::Charges;
-use tidegate::{Decision, Rules};
 
 use super::*;
-use kit::owned_rule;
 
 /// All of these charges go back: how many units.
 async fn refund(charges: &Charges) -> u64 {

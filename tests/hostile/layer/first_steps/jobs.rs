@@ -1,14 +1,9 @@
 //! Jobs whose limiter carries its rate: Redis pauses, forgets, hangs and lies, and meanwhile old
 //! processes are replaced by new ones. Each `Redis` handle is a process of its own.
 
-use kit::limiter_oracle::Monitor;
 use tidegate::Redis;
-use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter};
-use tidegate::test_util::ManualClock;
-use tokio::task::{JoinHandle, JoinSet};
 
 use super::*;
-use kit::{behind, calls, run};
 
 const INTERVAL: Duration = millis(300);
 const MICROS: u64 = 300_000;

@@ -3,16 +3,9 @@
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-
-use tidegate::store::{Capabilities, Charges, StoreFuture};
-use tidegate::test_util::ManualClock;
-use tidegate::{Decision, Headers, StoreError};
-use tokio::task::JoinSet;
+use tidegate::store::Capabilities;
 
 use super::*;
-use kit::stalls::Stalls;
-use kit::stub::Stub;
-use kit::{owned_rule, quota};
 
 /// Long, so that two of them differ from one on a busy machine.
 const LONG: Duration = millis(1_500);

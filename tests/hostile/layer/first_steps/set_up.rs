@@ -2,8 +2,6 @@
 //! first use, and what is left of a store that is dropped.
 
 use super::*;
-use kit::{app, keys, query};
-use tidegate::Algorithm;
 
 fn take(path: &str) -> Take {
     Take::new(per_hour(path, 100).into(), Key::default())

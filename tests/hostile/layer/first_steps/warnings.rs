@@ -1,21 +1,16 @@
 //! Warnings: each once, whoever asks, and never anything of a request, a key, a password or a URL.
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Barrier, OnceLock};
 
-use super::*;
-use http::{HeaderMap, HeaderValue, Request};
 use kit::full_log::Log;
 use kit::http::call;
 use kit::proxy::{FlightFault, Part};
-use kit::stub::Stub;
-use kit::{LimitsFile, at_once, calls, roomy, run, still_runtime};
-use tidegate::key::{Forwarding, KeyError, PeerAddr};
-use tidegate::rule::Share;
+use tidegate::key::Forwarding;
 use tidegate::store::{Capabilities, Condition};
 use tidegate::warning::{Warning, WarningKind as Kind};
-use tidegate::{Algorithm, ClientIp, Header, KeyExtractor, PeerIp, Rules};
+
+use super::*;
 
 /// What no warning may show.
 const MARK: &str = "s3cret";

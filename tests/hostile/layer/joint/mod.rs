@@ -8,17 +8,11 @@ mod refunds;
 mod reload;
 mod waiting;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::routing::{MethodRouter, any};
-use http::StatusCode;
-use kit::{Redis, app, eventually, in_tasks, millis, store_on};
+use axum::routing::MethodRouter;
 use tidegate::layer::SubjectKeys;
-use tidegate::store::Charges;
-use tidegate::{Header, Headers, Key, Limits, MemoryStore, Store};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+
+use crate::*;
 
 const OK: u16 = 200;
 const DENIED: u16 = 429;

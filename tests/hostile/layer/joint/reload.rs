@@ -1,7 +1,6 @@
 //! Subjects that come and go by reloads while requests run.
 
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 

@@ -2,23 +2,12 @@
 //! an empty service, once through `check` and once through `call`, has equal decisions, counters
 //! and events.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::Mutex;
 
-use http::request::Parts;
-use kit::random::Random;
-use tempfile::TempDir;
-use tidegate::layer::CallError;
-use tidegate::rule::Share;
-use tidegate::store::{Charge, Charges, StoreFuture};
-use tidegate::{Store, StoreError};
-use tokio::time::sleep;
+use kit::full_log::Log;
 
 use super::*;
-use kit::full_log::Log;
-use kit::{eventually, paused_runtime};
 
 /// What the store does with the takes that it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

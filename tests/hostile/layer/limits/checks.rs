@@ -3,16 +3,10 @@
 use std::fmt::Write as _;
 use std::future::IntoFuture;
 
-use futures_util::future::join_all;
+use kit::full_log::Log;
 use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
-use tidegate::rule::OnError;
-use tidegate::warning::WarningKind;
-use tokio::runtime::Builder;
-use tokio::time::timeout;
 
 use super::*;
-use kit::full_log::Log;
-use kit::{eventually, store_on};
 
 fn status_now(service: &Wrapped) -> u16 {
     at_once(send(service, request(&[]))).status().as_u16()

@@ -1,12 +1,6 @@
 //! What `Limits` is told once for all its layers: which of several settings counts, who gets it, and
 //! what a setting does that comes too late.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use http::StatusCode;
-use tidegate::Recovery;
-use tidegate::warning::WarningKind;
-
 use super::*;
 
 const DENIED: u16 = 429;

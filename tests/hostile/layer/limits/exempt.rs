@@ -1,12 +1,7 @@
 //! What a file exempts: paths that look like an exempt one, addresses that a client makes up, and
 //! files that change under requests.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use axum::Router;
-use axum::routing::{any, get};
 use tidegate::metrics::DecisionOutcome::{Denied, ShadowDenied};
-use tidegate::store::Charges;
 use tower::util::MapErrLayer;
 
 use super::*;

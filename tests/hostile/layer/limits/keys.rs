@@ -2,14 +2,10 @@
 //! values that look like another subject's key.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
 use proptest::prelude::*;
-use tidegate::Take;
-use tidegate::key::{Alternatives, Extension, Joined, KeyError, KeyErrorKind, Method};
+use tidegate::key::{Alternatives, Extension, Method};
 
 use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use proptest::prelude::*;
+use proptest::prelude::{any, *};
 use tidegate::config::ConfigError;
 
 use super::*;

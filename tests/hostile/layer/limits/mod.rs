@@ -10,31 +10,13 @@ mod known_keys;
 mod mistakes;
 mod refusals;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::IntoResponse;
-use http::{Request, Response};
-use http_body_util::BodyExt;
-use kit::stub::Stub;
-use kit::{
-    LimitsFile, PATIENT, Redis, at_once, left, millis, per_hour as hourly, quota, still_runtime,
-    words,
-};
-use tidegate::key::{Bearer, Cookie, Everyone, PeerAddr};
-use tidegate::layer::Refused;
-use tidegate::metrics::RuleSnapshot;
-use tidegate::store::StoreErrorKind;
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    ClientIp, Decision, Header, Headers, Key, KeyExtractor, Limits, MemoryStore, PeerIp, Quota,
-    RateLimitLayer, RedisStore, Resilient, Rule, Rules,
-};
+use kit::per_hour as hourly;
+use tidegate::key::{Bearer, Cookie};
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, ServiceExt, service_fn};
+
+use crate::*;
 
 /// Where the client of all requests is, unless a test says otherwise.
 const PEER: &str = "203.0.113.9";

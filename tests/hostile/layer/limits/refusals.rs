@@ -2,12 +2,7 @@
 
 use std::error::Error;
 
-use tidegate::rule::{Policy, Share};
-use tidegate::store::StoreFuture;
-use tidegate::{Algorithm, Store, StoreError};
-
 use super::*;
-use kit::HOUR;
 
 const SECONDS: Duration = Duration::from_secs(90);
 

@@ -1,22 +1,9 @@
 //! Requests whose handlers overlap, fail, succeed and are dropped, as the test says. `tests/histories`
 //! plays random ones.
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use axum::body::Body;
-use http::{Request, Response};
-use tidegate::{Algorithm, Header, Limits, Quota, Rule};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
-use tower::util::BoxCloneSyncService;
-use tower::{ServiceExt, service_fn};
 
-use super::{ALGORITHMS, Wrapped, around, flushed, limits, text};
-use kit::clocked::Stores;
-use kit::millis;
+use super::*;
 
 type Held = Arc<Mutex<HashMap<String, oneshot::Receiver<u16>>>>;
 

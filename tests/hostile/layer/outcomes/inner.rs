@@ -1,9 +1,5 @@
 //! What answers in the place of the handler: layers within, errors, callbacks, panics.
 
-use std::panic::AssertUnwindSafe;
-
-use axum::response::IntoResponse;
-use http::StatusCode;
 use tidegate::callback::Problem;
 
 use super::*;

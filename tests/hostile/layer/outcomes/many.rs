@@ -2,7 +2,6 @@
 //! 13).
 
 use super::*;
-use kit::stalls::{Lost, Stalls};
 
 /// After this time without an answer, a refund counts as lost.
 const MAX_WAIT: Duration = Duration::from_secs(10);

@@ -18,33 +18,14 @@ mod statuses;
 mod wrapped;
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use futures_util::FutureExt;
-use futures_util::future::join_all;
-use http::{HeaderMap, Method, Request, Response};
 use kit::clocked::Stores;
-use kit::distant::{Distant, Fate};
 use kit::http::number;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
-use kit::stub::Stub;
-use kit::{COUNTING, HOUR, PATIENT, Redis, behind, connect, done, in_tasks, millis, run};
-use tidegate::decision::Source;
 use tidegate::rule::Plan;
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
-use tidegate::{
-    Algorithm, Decision, Header, Key, Limits, MemoryStore, RateLimitLayer, Recovery, RedisStore,
-    Resilient, Rule, Rules, Store, StoreError, Take,
-};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, ServiceExt, service_fn};
+
+use crate::*;
 
 const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,9 +1,8 @@
 //! Law 15: whoever comes first gives a charge back, once, and only the units that are its own.
 
-use std::sync::Mutex;
+use kit::clocked::{assert_units, charge, take_of};
 
 use super::*;
-use kit::clocked::{assert_units, charge, take_of};
 
 /// `refund`, `settle` and the outcome, of 64 requests at once, on a key that others are charged,
 /// too.

@@ -1,9 +1,6 @@
 //! Runtimes that end with refunds under way, others that go on, and requests outside of any.
 
-use tokio::runtime::{Builder, Runtime};
-
 use super::*;
-use kit::runtime;
 
 /// The runtime that first gave something back ends, with refunds under way. Those are given back or
 /// lost and counted; in another runtime, refunds arrive.

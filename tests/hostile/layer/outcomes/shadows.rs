@@ -1,7 +1,5 @@
 //! A dry run tells the truth: a shadow rule and a candidate are given back as the enforced rule is.
 
-use tidegate::metrics::DecisionOutcome;
-
 use super::histories::{Holding, Open};
 use super::*;
 

@@ -1,7 +1,5 @@
 //! Which responses give back, and which do not.
 
-use tidegate::warning::WarningKind;
-
 use super::*;
 
 /// Every status that HTTP may have, under several outcomes: classes, statuses, both.

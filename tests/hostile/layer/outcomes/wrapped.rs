@@ -1,7 +1,6 @@
 //! Outcomes behind the wrappers of a store, and under plans, quotas from code and leases.
 
 use super::*;
-use kit::hourly_quotas;
 
 /// Plans and quotas from code: good requests of each are free, failures count in all of them.
 #[tokio::test]

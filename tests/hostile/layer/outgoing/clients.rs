@@ -1,10 +1,7 @@
 //! Clients that are never ready, fail, must be polled first, or answer without an end.
 
 use std::future::{Ready, ready};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use axum::body::Body;
 use bytes::Bytes;
 
 use super::*;

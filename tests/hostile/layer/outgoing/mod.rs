@@ -12,27 +12,11 @@ mod servers;
 mod slots;
 mod waiting;
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use kit::clocked::{Clocked, Stores, take_of};
-use kit::{
-    HOUR, PATIENT, Redis, behind, check_expiries, connect, counters, done, eventually, in_tasks,
-    keys, millis, per_hour, per_minute, run, store_on, take,
-};
-use tidegate::decision::{Source, Verdict};
-use tidegate::layer::CallError;
 use tidegate::limits::{Outgoing, Turn};
-use tidegate::metrics::DecisionOutcome;
-use tidegate::rule::{Quotas, Subject};
-use tidegate::{
-    Algorithm, Header, Key, Limits, MemoryStore, Quota, Resilient, Rule, Rules, Store, Take,
-};
-use tokio::time::{Instant, advance, sleep, timeout};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tokio::time::Instant;
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

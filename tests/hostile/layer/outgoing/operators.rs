@@ -1,10 +1,6 @@
 //! Operators beside partners: keys of outgoing rules that are let through or blocked, and a partner
 //! that holds everything.
 
-use axum::Router;
-use futures_util::future::join_all;
-use serde_json::{Value, json};
-
 use super::*;
 
 /// The page of these limits.

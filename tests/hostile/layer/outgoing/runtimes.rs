@@ -1,7 +1,6 @@
 //! Turns that are heard where no runtime is, or where it ends.
 
 use super::*;
-use kit::{runtime, still_runtime};
 
 #[test]
 fn heard_without_a_runtime() {

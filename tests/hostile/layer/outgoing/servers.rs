@@ -1,7 +1,5 @@
 //! Holds in a real Redis: bad values, losses, outages, neighbours in one call, slots.
 
-use futures_util::future::join_all;
-
 use super::*;
 
 /// Law 10, for takes, holds and resets, and never a denial that nobody said.

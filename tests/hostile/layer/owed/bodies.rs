@@ -2,10 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tidegate::store::SettledBody;
 

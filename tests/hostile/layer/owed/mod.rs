@@ -7,29 +7,13 @@ mod meters;
 mod rules;
 mod waiting;
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::routing::get;
-use futures_util::FutureExt;
-use http_body_util::{BodyExt, Full};
+use axum::body::Bytes;
+use http_body_util::Full;
 use kit::clocked::{Clocked, Stores};
-use kit::proxy::{Mode, Proxy};
-use kit::stub::Stub;
-use kit::{
-    COUNTING, HOUR, PATIENT, Redis, behind, connect, counters, done, eventually, hourly_quotas,
-    limits, millis, per_hour, runtime,
-};
-use tidegate::layer::Refused;
-use tidegate::store::{Charge, Charges, Meter, Settled};
-use tidegate::{
-    Algorithm, Key, Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store, Take,
-};
-use tokio::time::{Instant, sleep};
+use tidegate::store::Meter;
+use tokio::time::Instant;
+
+use crate::*;
 
 const MANY: u64 = 100_000_000;
 

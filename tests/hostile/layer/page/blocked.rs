@@ -1,9 +1,7 @@
 //! A key that is blocked: denied everywhere without a question, charged nothing, and over in time.
 
-use tidegate::Decision;
 use tidegate::callback::Denied;
-use tidegate::decision::{Source, Verdict};
-use tidegate::metrics::{DecisionOutcome::Denied as IsDenied, RuleSnapshot};
+use tidegate::metrics::DecisionOutcome::Denied as IsDenied;
 
 use super::let_through::{OBEYS, counted, in_time, obeys, two};
 use super::*;

@@ -1,10 +1,6 @@
 //! The fleet: who takes part appears and disappears, and costs Redis one call a second.
 
-use std::process::Child;
-
-use kit::cluster::{Cluster, Plan};
-use kit::workers::{instructions, start_worker};
-use kit::{check_expiries, eventually, still_runtime};
+use kit::cluster::Plan;
 
 use super::let_through::{in_time, obeys};
 use super::*;

@@ -1,11 +1,6 @@
 //! A key that is let through: obeyed everywhere, not charged, and over in time.
 
-use std::collections::BTreeSet;
-
-use http::HeaderValue;
-use kit::{LimitsFile, eventually};
-use tidegate::Resilient;
-use tidegate::metrics::{DecisionOutcome::Allowed, RuleSnapshot};
+use tidegate::metrics::DecisionOutcome::Allowed;
 use tidegate::rule::Plan;
 
 use super::*;

@@ -1,11 +1,6 @@
 //! Who is limited: the most denied by name, within the error that is said, in bounded memory.
 
-use std::collections::HashMap;
-
 use allocation_counter::measure;
-use kit::random::Random;
-use kit::{at_once, paused_runtime};
-use tidegate::Rules;
 
 use super::*;
 

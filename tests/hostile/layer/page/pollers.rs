@@ -1,13 +1,8 @@
 //! Those who look on take nothing from those who are served.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
 use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
 
 use super::let_through::counted;
 use super::*;

@@ -2,7 +2,6 @@
 //! older than a change, names that nobody wrote, and too many processes.
 
 use tidegate::store::OperatorKind;
-use tidegate::{RedisStore, Store};
 
 use super::*;
 

@@ -1,13 +1,9 @@
 //! Stores that answer late or never, browsers that leave meanwhile, and many changes at once.
 
-use std::collections::HashSet;
 use std::future::pending;
 
-use tidegate::Key;
-use tokio::task::JoinHandle;
-use tracing::{Instrument, info_span};
-
 use kit::full_log::Log;
+use tracing::{Instrument, info_span};
 
 use super::*;
 

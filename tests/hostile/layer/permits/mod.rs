@@ -8,34 +8,15 @@ mod servers;
 mod services;
 mod waiting;
 
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
-use axum::routing::any;
-use futures_util::future::join_all;
-use futures_util::{FutureExt, StreamExt, stream};
-use http::StatusCode;
-use http_body_util::BodyExt;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
-use kit::{Redis, app, behind, done, eventually, millis, per_hour, permits_held, run};
-use tidegate::decision::{Source, Verdict};
-use tidegate::key::{Everyone, Header};
-use tidegate::layer::{Admitted, Refused};
-use tidegate::rule::{Policy, Quotas, Share, Subject};
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    Key, Limits, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules, Store,
-};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use axum::response::Response;
+use futures_util::{StreamExt, stream};
+use tidegate::key::Header;
+use tidegate::layer::Admitted;
+use tokio::time::Instant;
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A permit that leaks lives longer than any test.

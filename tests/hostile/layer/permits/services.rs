@@ -1,8 +1,6 @@
 //! Services that fail, and responses of all kinds.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use super::*;
 

@@ -1,10 +1,6 @@
 //! Law 4: a key lives until its charges count under no plan, and no longer; law 2: denials and
 //! looks of other plans do not keep it.
 
-use std::collections::BTreeMap;
-
-use redis::Commands;
-
 use super::*;
 
 /// What is left of each key's life, in milliseconds; less than nothing for one that never ends.

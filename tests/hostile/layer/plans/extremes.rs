@@ -1,8 +1,6 @@
 //! Plans at the ends of what a quota may be, beside one another on one key: no panic, no error, and
 //! the same in memory and in Redis.
 
-use redis::Commands;
-
 use super::*;
 
 /// Units beyond 2^53 in a window of ten years, which a double does not hold. Not of a log: it

@@ -1,9 +1,6 @@
 //! Law 1 on the server's clock: one key under three plans in turn, from many tasks of two stores
 //! behind latency, of two processes, and in a cluster. Judged by the receipts' instants.
 
-use kit::cluster::Cluster;
-use kit::workers::{instructions, outputs, start_worker};
-
 use super::oracle::Oracle;
 use super::*;
 

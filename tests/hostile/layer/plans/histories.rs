@@ -1,17 +1,10 @@
 //! One key under several plans on a clock of the test, in memory and in Redis, bare and wrapped:
 //! more of them than `tests/histories` draws, and what was broken once.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use kit::random::Random;
-use tidegate::rule::Quotas;
-use tidegate::{Algorithm, Decision, Key, Quota, Rule, Store, Take};
+use kit::clocked::Clocked;
 
 use super::oracle::Oracle;
-use super::{ALGORITHMS, all_of, of_own, quota, quotas, with_plans};
-use kit::clocked::{Clocked, Stores};
-use kit::millis;
+use super::*;
 
 async fn ask(store: &dyn Store, rule: &Arc<Rule>, key: &str, cost: u64) -> Decision {
     let take = Take::new(Arc::clone(rule), Key::from(key)).with_cost(cost);

@@ -19,38 +19,15 @@ mod shadows;
 mod tables;
 mod wrapped;
 
-use std::collections::HashSet;
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::RwLock;
 
-use axum::body::Body;
-use futures_util::future::join_all;
-use http::request::Parts;
-use http::{Request, Response};
-use http_body_util::BodyExt;
 use kit::clocked::Stores;
-use kit::proxy::{Mode, Proxy};
-use kit::random::Random;
-use kit::stub::Stub;
-use kit::{
-    Allowed, HOUR, PATIENT, Redis, behind, connect, counters, done, eventually, in_tasks, keys,
-    millis,
-};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate::config::ConfigError;
-use tidegate::decision::{Source, Verdict};
-use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::{OnError, Plan, Policy, Quotas, RuleError, Share};
-use tidegate::test_util::ManualClock;
-use tidegate::{
-    Algorithm, Decision, Header, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer,
-    RedisStore, Resilient, Rule, Rules, Store, Take,
-};
-use tokio::time::{sleep, timeout};
+use tidegate::rule::Plan;
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, ServiceExt, service_fn};
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

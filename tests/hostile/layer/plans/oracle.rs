@@ -1,8 +1,6 @@
 //! What was charged, and what that allows: it only adds up.
 
-use std::time::Duration;
-
-use tidegate::{Algorithm, Decision, Quota};
+use crate::*;
 
 /// A charge, and until when it has to count at most; for ever with plans.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,5 @@
 //! Callers that leave while they wait, at every moment.
 
-use futures_util::future::join_all;
-
 use super::*;
 
 /// Of ten that wait, some leave at any millisecond: before the units come back, while the shared

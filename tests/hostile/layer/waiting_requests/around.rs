@@ -1,9 +1,5 @@
 //! What happens around requests that wait: rules change, counts are reset, other layers decide.
 
-use http::StatusCode;
-use tidegate::rule::{OnError, Share};
-use tidegate::{Resilient, Rules};
-
 use super::*;
 
 /// Rules that change while 10 requests wait: a larger quota, no `refund-on`, switched off, gone.

@@ -1,11 +1,6 @@
 //! What ends the hope for an open charge.
 
-use futures_util::FutureExt;
-use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Resilient, StoreError};
-
 use super::*;
-use kit::stub::Stub;
 
 /// Its refunds take so long, or fail.
 fn with_bad_refunds(after: Option<Duration>) -> Stub {

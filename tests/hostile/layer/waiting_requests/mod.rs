@@ -10,20 +10,12 @@ mod outages;
 mod runtimes;
 mod wakes;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
 use axum::extract::Request;
-use axum::routing::any;
 use kit::http::{Answer, costly, handler};
 use kit::stub::far;
-use kit::{COUNTING, done, left, limits, millis, per_minute, quota};
-use tidegate::rule::Quotas;
-use tidegate::store::{Charge, Charges};
-use tidegate::{Algorithm, Limits, MemoryStore, RateLimitLayer, Rule, Store};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,10 +1,5 @@
 //! Requests that wait while Redis is slow, hangs, or is gone.
 
-use futures_util::future::join_all;
-use kit::Redis;
-use kit::proxy::{Mode, Proxy};
-use tidegate::{RedisStore, Resilient};
-
 use super::*;
 
 async fn behind(server: &Redis) -> (Proxy, RedisStore) {

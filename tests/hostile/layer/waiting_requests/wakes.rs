@@ -1,8 +1,5 @@
 //! Who is woken, when, and who is not let wait at all.
 
-use futures_util::FutureExt;
-use tidegate::{Key, Take};
-
 use super::*;
 
 /// As of the contract: a reservation of all units is settled 300 ms later. (Under GCRA, a unit that

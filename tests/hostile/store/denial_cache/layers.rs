@@ -1,7 +1,5 @@
 //! The cache in layers: charges, waiting requests, shadow rules, reloads.
 
-use kit::{LimitsFile, app_with_refunds, per_hour};
-
 use crate::prelude::*;
 
 /// A handler gives its charge back while others are denied: the next request is granted at once.

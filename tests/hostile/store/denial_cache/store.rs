@@ -1,8 +1,6 @@
 //! The cache alone, around stores in memory: paused time, odd stores, callers that leave.
 
 use allocation_counter::measure;
-use tidegate::decision::QuotaState;
-use tokio::time::advance;
 
 use crate::prelude::*;
 

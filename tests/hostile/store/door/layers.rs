@@ -1,9 +1,6 @@
 //! Layers in a row over doors: after a time-out the server is not asked again, and every other one
 //! is, whatever their names are.
 
-use axum::routing::any;
-use kit::per_hour;
-use tidegate::rule::OnError;
 use tidegate::store::ServerId;
 use tokio::time::Instant;
 

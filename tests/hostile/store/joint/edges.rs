@@ -1,8 +1,6 @@
 //! The edges: costs of 0 and above max, a max of 0, windows of a millisecond and of years, as many
 //! subjects and quotas as there may be, and one more.
 
-use tidegate::rule::RuleError;
-
 use super::*;
 
 #[tokio::test]

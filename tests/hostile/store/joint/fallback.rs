@@ -1,8 +1,6 @@
 //! While Redis is gone: each process admits its share of each quota, by that quota's own cost, in
 //! all subjects or in none.
 
-use tidegate::rule::OnError;
-
 use super::*;
 
 async fn gone(processes: u32) -> Arc<dyn Store> {

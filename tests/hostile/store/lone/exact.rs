@@ -1,7 +1,6 @@
 //! Law 1 and each caller's own answer, with callers that are alone now and in a crowd then, in
 //! several runtimes, over several connections.
 
-use kit::check_windows;
 use tokio::sync::Barrier;
 
 use super::*;

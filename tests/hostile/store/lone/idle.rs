@@ -1,10 +1,6 @@
 //! Callers that keep the future of a lone take and do not poll it: whatever becomes of their
 //! question, everybody else is answered.
 
-use kit::{LimiterCalls, LockCalls, frees};
-use tidegate::limiter::RateLimiter;
-use tidegate::lock::Lock;
-
 use super::*;
 
 /// One after the other is polled once and kept: each is executed at once, none holds a place, and

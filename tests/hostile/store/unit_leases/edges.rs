@@ -1,7 +1,6 @@
 //! Costs and quotas at their ends, many keys, many tasks, callers that leave.
 
 use allocation_counter::measure;
-use tidegate::decision::QuotaState;
 
 use super::*;
 

@@ -1,7 +1,5 @@
 //! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
 
-use kit::workers::{instructions, start_worker};
-
 use super::faults::{Shift, work};
 use super::*;
 

@@ -1,8 +1,5 @@
 //! Leases in layers: two layers of one rule, charges, waiting requests, shadow rules, reloads.
 
-use kit::{LimitsFile, app_with_refunds};
-use tidegate::Headers;
-
 use crate::prelude::*;
 
 const LEASE: Duration = millis(50);

@@ -1,7 +1,5 @@
 //! Rules with leases: values at their ends, in code and in files.
 
-use tidegate::rule::RuleError;
-
 use crate::prelude::*;
 
 fn of(windows: &[Duration]) -> Rule {

@@ -1,10 +1,7 @@
 //! A fleet in paused time, with an oracle that adds up what was used: several processes, a network
 //! that delays and loses, callers that leave, costs, refunds by anybody, several quotas.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-
-use tokio::time::advance;
 
 use super::*;
 

@@ -8,8 +8,6 @@ mod flights;
 mod refused_writes;
 mod ties;
 
-use tidegate::rule::Quotas;
-
 use crate::prelude::*;
 
 /// Not far from the real time, so that Redis does not expire what is alive by a manual clock.

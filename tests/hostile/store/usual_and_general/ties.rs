@@ -1,8 +1,6 @@
 //! Law 8 where more counters of earlier quotas are needed than are kept, and some of them are
 //! needed for equally long: memory and Redis drop the same ones.
 
-use tidegate::algorithm::{AlgorithmConfig, Count};
-
 use super::*;
 
 /// A rule with a quota that counts for all: only two counters of earlier quotas are kept.

@@ -1,7 +1,5 @@
 //! The same in a cluster and behind a sentinel: what the lines need besides.
 
-use std::collections::BTreeSet;
-
 use kit::process::Process;
 
 use super::*;

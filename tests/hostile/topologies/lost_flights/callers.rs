@@ -1,9 +1,6 @@
 //! Callers of all kinds, each of whom recognises an answer that is another caller's.
 
-use kit::{rule, take};
 use redis::aio::MultiplexedConnection;
-use tidegate::Decision;
-use tidegate::lock::{LockGuard, Owner};
 use tokio::sync::OnceCell;
 
 use super::*;

@@ -1,7 +1,5 @@
 //! The same in a cluster and behind sentinels: there are more questions there that can be lost.
 
-use kit::{MINUTE, eventually, rule, take, within};
-
 use super::callers::{Kind, World};
 use super::*;
 

@@ -2,7 +2,6 @@
 //! one holder at a time, and everybody gets the lock in the end.
 
 use tidegate::lock::LockError;
-use tokio::task::JoinSet;
 
 use super::callers::connected;
 use super::*;

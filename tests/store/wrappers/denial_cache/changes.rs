@@ -1,7 +1,5 @@
 //! Refunds, resets and changed rules: of this process, which are seen at once, and of others.
 
-use tokio::time::advance;
-
 use super::delayed::Delayed;
 use super::*;
 

@@ -1,7 +1,5 @@
 //! When the store is asked again, and by how many.
 
-use tokio::time::advance;
-
 use super::delayed::Delayed;
 use super::*;
 
