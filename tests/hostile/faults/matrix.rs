@@ -10,15 +10,21 @@ use crate::cell::Gets;
 /// A module for each fault, and in it a test for each call, by what its caller gets. A gap is a
 /// cell that fails, with this in its message: it is no longer one when it passes.
 macro_rules! matrix {
-    ($($(#[$doc:meta])* $fault:ident: $what:expr, beside $beside:expr => {
-        $($gets:expr $(, gap $gap:literal)? => $($group:ident::$call:ident)+;)+
-    })+) => {
-        $($(#[$doc])*
+    ($($($(#[$doc:meta])* $fault:ident: $what:expr),+; beside $beside:expr => $rows:tt)+) => {
+        $($($(#[$doc])*
         mod $fault {
             use super::*;
 
-            $(cells! { $what, $beside, $gets, [$($gap)?], $($group::$call)+ })+
-        })+
+            rows! { $what, $beside, $rows }
+        })+)+
+    };
+}
+
+macro_rules! rows {
+    ($what:expr, $beside:expr, {
+        $($gets:expr $(, gap $gap:literal)? => $($group:ident::$call:ident)+;)+
+    }) => {
+        $(cells! { $what, $beside, $gets, [$($gap)?], $($group::$call)+ })+
     };
 }
 
@@ -49,7 +55,7 @@ macro_rules! cell {
 
 matrix! {
     /// `maxmemory` is reached, and nothing may be evicted. What only removes is done.
-    no_memory: Fault::NoMemory, beside Beside::NotCharged(&[OutOfMemory]) => {
+    no_memory: Fault::NoMemory; beside Beside::NotCharged(&[OutOfMemory]) => {
         Error(&[OutOfMemory]) => store::take store::joint store::owe store::settle
             store::permit_begin store::hold limiter::try_acquire limiter::try_acquire_for
             limiter::acquire limiter::release limiter::set_rate lock::try_lock
@@ -58,15 +64,8 @@ matrix! {
         Answer => store::peek limiter::available lock::is_locked lock::renew store::permit_end
             store::permit_renew store::reset lock::unlock store::denied lock::force_unlock;
     }
-    too_few_replicas: Fault::TooFewReplicas, beside Beside::NotCharged(&[ReadOnly]) => {
-        Error(&[ReadOnly]) => store::take store::joint store::refund store::owe store::settle
-            store::permit_begin store::permit_end store::permit_renew store::reset store::hold
-            limiter::try_acquire limiter::try_acquire_for limiter::release limiter::set_rate
-            lock::try_lock lock::try_lock_for lock::force_unlock;
-        Waits => limiter::acquire lock::lock lock::unlock;
-        Answer => store::peek limiter::available lock::is_locked lock::renew store::denied;
-    }
-    failed_dump: Fault::FailedDump, beside Beside::NotCharged(&[ReadOnly]) => {
+    too_few_replicas: Fault::TooFewReplicas,
+    failed_dump: Fault::FailedDump; beside Beside::NotCharged(&[ReadOnly]) => {
         Error(&[ReadOnly]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             limiter::try_acquire limiter::try_acquire_for limiter::release limiter::set_rate
@@ -76,7 +75,7 @@ matrix! {
     }
     /// The connection is replaced meanwhile, since another server may be at the address
     /// by now.
-    read_only: Fault::ReadOnly, beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
+    read_only: Fault::ReadOnly; beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
         Error(&[ReadOnly, Unavailable]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::reset store::hold limiter::try_acquire
             limiter::try_acquire_for limiter::release limiter::set_rate lock::try_lock
@@ -88,7 +87,7 @@ matrix! {
         Error(&[ReadOnly, Unavailable]), gap "Err(Protocol)" => store::permit_end
             store::permit_renew;
     }
-    wrong_type: Fault::Foreign("RPUSH {key} foreign"), beside Beside::Unharmed => {
+    wrong_type: Fault::Foreign("RPUSH {key} foreign"); beside Beside::Unharmed => {
         Error(&[WrongType]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::peek limiter::try_acquire
             limiter::try_acquire_for limiter::acquire limiter::release limiter::available
@@ -102,7 +101,7 @@ matrix! {
         // Known gap: a renewal gives the value of somebody else an expiry, before it sees its type.
         Error(&[WrongType]), gap "written: " => store::permit_renew;
     }
-    forbidden_key: Fault::Keys("~*beside* ~*everyone*"), beside Beside::Unharmed => {
+    forbidden_key: Fault::Keys("~*beside* ~*everyone*"); beside Beside::Unharmed => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
@@ -111,7 +110,7 @@ matrix! {
         Unknown(&[Refused]) => lock::unlock;
         Answer => lock::renew;
     }
-    forbidden_scripts: Fault::Commands("-evalsha -eval"), beside Beside::Fails(&[Refused]) => {
+    forbidden_scripts: Fault::Commands("-evalsha -eval"); beside Beside::Fails(&[Refused]) => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
@@ -120,7 +119,7 @@ matrix! {
         Unknown(&[Refused]) => lock::unlock;
         Answer => lock::renew;
     }
-    forbidden_writes: Fault::Commands("-@write"), beside Beside::NotCharged(&[Refused]) => {
+    forbidden_writes: Fault::Commands("-@write"); beside Beside::NotCharged(&[Refused]) => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
@@ -130,7 +129,7 @@ matrix! {
     }
     /// A user without a right that docs/security.md asks for. What sets an expiry with
     /// its value needs none.
-    forbidden_expiries: Fault::Commands("-pexpire"), beside Beside::NotCharged(&[Refused]) => {
+    forbidden_expiries: Fault::Commands("-pexpire"); beside Beside::NotCharged(&[Refused]) => {
         Answer => limiter::available store::hold lock::is_locked store::joint store::owe
             store::peek store::permit_end store::refund lock::renew limiter::set_rate
             store::settle limiter::try_acquire lock::unlock store::denied lock::force_unlock;
@@ -143,7 +142,7 @@ matrix! {
         Error(&[Refused]), gap "written: " => lock::try_lock lock::try_lock_for lock::lock
             store::reset;
     }
-    scripts_flushed: Fault::ScriptsFlushed, beside Beside::Unharmed => {
+    scripts_flushed: Fault::ScriptsFlushed; beside Beside::Unharmed => {
         Answer => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
@@ -151,16 +150,10 @@ matrix! {
             lock::try_lock_for lock::lock lock::is_locked lock::unlock lock::renew
             store::denied lock::force_unlock;
     }
-    gone: Fault::Gone, beside Beside::Fails(&[Unavailable, Timeout]) => {
-        Error(&[Unavailable, Timeout]) => store::take store::joint store::refund store::owe
-            store::settle store::permit_begin store::permit_end store::permit_renew
-            store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
-            limiter::release limiter::available limiter::set_rate lock::try_lock
-            lock::try_lock_for lock::is_locked store::denied lock::force_unlock;
-        Waits => limiter::acquire lock::lock lock::unlock;
-        Answer => lock::renew;
-    }
-    loading: Fault::Loading, beside Beside::Fails(&[Unavailable, Timeout]) => {
+    gone: Fault::Gone,
+    loading: Fault::Loading,
+    /// Nothing arrives.
+    mute: Fault::Mute; beside Beside::Fails(&[Unavailable, Timeout]) => {
         Error(&[Unavailable, Timeout]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
@@ -170,18 +163,9 @@ matrix! {
         Answer => lock::renew;
     }
     /// A script counts as a write, whatever it does.
-    writes_paused: Fault::WritesPaused, beside Beside::Fails(&[Timeout]) => {
-        Error(&[Timeout]) => store::take store::joint store::permit_begin store::peek
-            limiter::try_acquire limiter::try_acquire_for limiter::available limiter::set_rate
-            lock::is_locked store::denied;
-        Unknown(&[Timeout]) => store::refund store::owe store::settle store::permit_end
-            store::permit_renew store::reset store::hold limiter::release lock::try_lock
-            lock::try_lock_for lock::force_unlock;
-        Waits => limiter::acquire lock::lock lock::unlock;
-        Answer => lock::renew;
-    }
+    writes_paused: Fault::WritesPaused,
     /// Calls with a deadline are not done late. Others are, when the server goes on.
-    stopped: Fault::Stopped, beside Beside::Fails(&[Timeout]) => {
+    stopped: Fault::Stopped; beside Beside::Fails(&[Timeout]) => {
         Error(&[Timeout]) => store::take store::joint store::permit_begin store::peek
             limiter::try_acquire limiter::try_acquire_for limiter::available limiter::set_rate
             lock::is_locked store::denied;
@@ -191,17 +175,7 @@ matrix! {
         Waits => limiter::acquire lock::lock lock::unlock;
         Answer => lock::renew;
     }
-    /// Nothing arrives.
-    mute: Fault::Mute, beside Beside::Fails(&[Timeout, Unavailable]) => {
-        Error(&[Timeout, Unavailable]) => store::take store::joint store::refund store::owe
-            store::settle store::permit_begin store::permit_end store::permit_renew
-            store::reset store::hold store::peek limiter::try_acquire limiter::try_acquire_for
-            limiter::release limiter::available limiter::set_rate lock::try_lock
-            lock::try_lock_for lock::is_locked store::denied lock::force_unlock;
-        Waits => limiter::acquire lock::lock lock::unlock;
-        Answer => lock::renew;
-    }
-    lost_reply: Fault::LostReply, beside Beside::Fails(&[Timeout, Protocol, Unavailable]) => {
+    lost_reply: Fault::LostReply; beside Beside::Fails(&[Timeout, Protocol, Unavailable]) => {
         Unknown(&[Timeout, Protocol, Unavailable]) => store::take store::joint store::refund
             store::owe store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
@@ -211,7 +185,7 @@ matrix! {
         // They ask again; what was done counts once.
         Answer => limiter::acquire lock::lock lock::unlock lock::renew;
     }
-    cut_reply: Fault::CutReply, beside Beside::Fails(&[Unavailable]) => {
+    cut_reply: Fault::CutReply; beside Beside::Fails(&[Unavailable]) => {
         Unknown(&[Unavailable]) => store::take store::joint store::refund store::owe
             store::settle store::permit_begin store::permit_end store::permit_renew
             store::reset store::hold store::peek limiter::try_acquire limiter::release
@@ -220,7 +194,7 @@ matrix! {
         Either(&[Unavailable]) => limiter::try_acquire_for lock::try_lock_for;
         Answer => limiter::acquire lock::lock lock::unlock lock::renew;
     }
-    moved_slot: Fault::MovedSlot, beside Beside::Unharmed => {
+    moved_slot: Fault::MovedSlot; beside Beside::Unharmed => {
         Answer => store::take store::joint store::refund store::owe store::settle
             store::permit_begin store::permit_end store::permit_renew store::reset store::hold
             store::peek limiter::try_acquire limiter::try_acquire_for limiter::acquire
