@@ -2,7 +2,6 @@
 
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, Value};
-use tokio::runtime::Builder;
 
 use crate::*;
 
@@ -23,18 +22,12 @@ async fn ok(_: Request<Body>) -> Result<Response<Body>, Infallible> {
     Ok(Response::new(Body::empty()))
 }
 
-/// A runtime on this thread alone, whose allocations are the ones that are counted.
-fn runtime() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime")
-}
-
 /// How often a request allocates.
 fn allocations<S>(service: S) -> u64
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
-    allocations_on(&runtime(), service, || get("/"))
+    allocations_on(&still_runtime(), service, || get("/"))
 }
 
 /// How often such a request allocates in this runtime.
@@ -108,7 +101,7 @@ fn a_pending_answer_costs_one_allocation_beside_the_stores() {
 #[test]
 fn a_lone_take_on_redis_allocates_little() {
     let server = kit::Redis::start();
-    let runtime = runtime();
+    let runtime = still_runtime();
     let store = runtime.block_on(store_on(&server));
     let bare = allocations_on(&runtime, service_fn(text), routed);
     let (client, command) = median_by_hand(&server, &runtime);

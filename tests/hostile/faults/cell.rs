@@ -1,6 +1,6 @@
 //! One cell of the matrix: a fault meets a call, alone and in a flight with others, and ends.
 
-use kit::faults::{Contents, Fault, Site};
+use kit::faults::{Contents, FOREIGN, Fault, Site};
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::Instant;
 
@@ -107,16 +107,6 @@ pub(crate) async fn check(
     cell.check_expiries();
     cell.neighbours.check_count(&cell.patient, beside).await;
 }
-
-/// Values of all types.
-const FOREIGN: [&str; 6] = [
-    "SET {key} foreign",
-    "RPUSH {key} foreign",
-    "SADD {key} foreign",
-    "HSET {key} foreign 1",
-    "ZADD {key} 1 foreign",
-    "XADD {key} * foreign 1",
-];
 
 /// Law 10: a value of each type under each key of the call. The caller gets an answer or an error
 /// of its own type, not one that stands for a script that failed; neighbours notice nothing; and

@@ -603,9 +603,7 @@ async fn watchers_that_are_dropped() {
 fn runtimes_end_under_watchers() {
     let service = Service::start(&table("a", 5));
     for number in 0..50 {
-        let mut builder = Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = runtime();
         runtime.block_on(async {
             service.write(table("a", 5 + number % 2));
             service.limits.watch(&service.file).expect("a runtime");

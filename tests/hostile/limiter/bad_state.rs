@@ -1,5 +1,7 @@
 //! Law 10: foreign and broken values under a limiter's keys, and names that are hard to bear.
 
+use kit::faults::FOREIGN;
+
 use crate::*;
 
 const WITHIN: Duration = Duration::from_secs(3);
@@ -47,15 +49,6 @@ fn wrong_kinds(what: &str, answers: &[(&'static str, Option<LimiterErrorKind>)])
     }
     wrong
 }
-
-const FOREIGN: [&str; 6] = [
-    "SET {key} foreign",
-    "RPUSH {key} foreign",
-    "SADD {key} foreign",
-    "HSET {key} foreign 1",
-    "ZADD {key} 1 foreign",
-    "XADD {key} * foreign 1",
-];
 
 async fn bystander(redis: &Redis) -> RateLimiter {
     limiter(redis, "bystander", 1_000_000, HOUR).await
@@ -259,34 +252,8 @@ async fn keys_that_are_taken_away() {
 async fn names_of_all_kinds() {
     let server = Server::start();
     let redis = handle(&server.url).await;
-    let long = "long".repeat(5_000);
-    let names = [
-        " ",
-        "{",
-        "}",
-        "{}",
-        "}{",
-        "{a}",
-        "{a}b",
-        "a{b}c",
-        "{a}{b}",
-        "{{a}}",
-        "a}b{c",
-        "a:b",
-        "ä€😀",
-        "a\0b",
-        "a\r\nb",
-        "*",
-        "%s",
-        "[",
-        "a b",
-        "a\\",
-        "\u{202e}",
-        "epoch",
-        &long,
-    ];
     let mut limiters = Vec::new();
-    for (name, permits) in names.iter().zip(3..) {
+    for (name, permits) in kit::odd_names().iter().zip(3..) {
         let limiter = limiter(&redis, name, permits, HOUR).await;
         limiters.push((limiter, permits));
     }

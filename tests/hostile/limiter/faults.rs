@@ -5,10 +5,6 @@ use crate::*;
 /// The default of `Redis::timeout`, and what a busy machine adds.
 const IN_TIME: Duration = millis(200 + 500);
 
-async fn by_default(url: &str) -> Redis {
-    Redis::connect(url).await.expect("a running server")
-}
-
 /// The connection is cut at every moment between a call and its reply. What was granted to nobody
 /// is free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,10 +11,6 @@ const TIMEOUT: Duration = Redis::DEFAULT_TIMEOUT;
 /// What a busy machine may take longer.
 const SLACK: Duration = millis(700);
 
-async fn by_default(url: &str) -> Redis {
-    Redis::connect(url).await.expect("a running server")
-}
-
 type Acquired = JoinHandle<Result<(), LimiterErrorKind>>;
 
 fn acquire(limiter: &RateLimiter) -> Acquired {

@@ -1,27 +1,6 @@
 //! Handles that are used from several runtimes, and runtimes that end while callers wait.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use kit::Redis as Server;
-use tidegate::limiter::{LimiterBackend, RateLimiter};
-use tidegate::test_util::ManualClock;
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
-
-use super::{becomes_available, limiter};
-use kit::{HOUR, LimiterCalls, SECOND, behind, check_expiries, handle, millis, overall};
-use tokio::time::sleep;
-
-fn runtime() -> Runtime {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
+use crate::*;
 
 fn of_kind(limiter: &RateLimiter, at: u64) -> RateLimiter {
     let limiter = limiter.clone();

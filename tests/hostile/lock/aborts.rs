@@ -132,10 +132,7 @@ async fn guards_dropped_elsewhere() {
             }
             _ => {
                 // A runtime that has ended already when its task is dropped with the guard.
-                let runtime = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .build();
-                let runtime = runtime.expect("a runtime");
+                let runtime = runtime();
                 runtime.spawn(async move {
                     let _guard = guard;
                     std::future::pending::<()>().await;

@@ -5,10 +5,6 @@ use crate::*;
 /// The default of `Redis::timeout`.
 const TIMEOUT: Duration = millis(200);
 
-async fn by_default(url: &str) -> Redis {
-    Redis::connect(url).await.expect("a running server")
-}
-
 /// How Redis can be away.
 #[derive(Debug, Clone, Copy)]
 enum Away {

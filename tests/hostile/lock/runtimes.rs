@@ -1,24 +1,6 @@
 //! Runtimes that end while their callers wait for a lock or hold it.
 
-use std::time::Instant;
-
-use kit::Redis as Server;
-use tidegate::lock::{Lock, Owner};
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
-
-use super::{becomes_free, is_free};
-use kit::{LockCalls, SECOND, behind, check_expiries, handle, millis};
-use tokio::time::sleep;
-
-fn runtime() -> Runtime {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
+use crate::*;
 
 /// Guests end with calls on their way, waiting, and holding the lock: the home runtime's callers
 /// are served, and nothing stays locked.

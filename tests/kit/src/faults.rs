@@ -9,6 +9,16 @@ use crate::cluster::{Cluster, Plan};
 use crate::proxy::{Mode, Proxy};
 use crate::{PATIENT, Redis, let_in, lock_out, millis, run};
 
+/// Values of all types, for [`Fault::Foreign`].
+pub const FOREIGN: [&str; 6] = [
+    "SET {key} foreign",
+    "RPUSH {key} foreign",
+    "SADD {key} foreign",
+    "HSET {key} foreign 1",
+    "ZADD {key} 1 foreign",
+    "XADD {key} * foreign 1",
+];
+
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {

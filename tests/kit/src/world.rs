@@ -185,6 +185,41 @@ pub fn calls(server: &Redis, command: &str) -> u64 {
     server.calls(&[command])
 }
 
+/// Names of limiters and locks that are hard to bear.
+pub fn odd_names() -> Vec<String> {
+    let names = [
+        " ",
+        "{",
+        "}",
+        "{}",
+        "}{",
+        "{a}",
+        "{a}b",
+        "a{b}c",
+        "{a}{b}",
+        "{{a}}",
+        "a}b{c",
+        "a:b",
+        "ä€😀",
+        "a\0b",
+        "a\r\nb",
+        "*",
+        "%s",
+        "[",
+        "a b",
+        "a\\",
+        "\u{202e}",
+        "0",
+        "epoch",
+    ];
+    let long = "long".repeat(5_000);
+    names
+        .into_iter()
+        .chain([&*long])
+        .map(str::to_owned)
+        .collect()
+}
+
 /// The words of a table of cases.
 pub fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
@@ -267,6 +302,12 @@ pub async fn handle(url: &str) -> tidegate::Redis {
         .await
         .expect("a running server");
     redis.timeout(PATIENT)
+}
+
+/// The same with the default time-out, as most have it.
+pub async fn by_default(url: &str) -> tidegate::Redis {
+    let redis = tidegate::Redis::connect(url).await;
+    redis.expect("a running server")
 }
 
 /// A server, a proxy before it that adds this much to every round trip, and a handle on the proxy.

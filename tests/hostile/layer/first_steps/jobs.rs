@@ -8,11 +8,6 @@ use super::*;
 const INTERVAL: Duration = millis(300);
 const MICROS: u64 = 300_000;
 
-/// A process with the default time-out, as most have it.
-async fn process(url: &str) -> Redis {
-    Redis::connect(url).await.expect("a running server")
-}
-
 fn with(on: impl Into<LimiterBackend>, permits: u64, interval: Duration) -> RateLimiter {
     let limiter = RateLimiter::new(on, "job");
     limiter.rate(Rate::overall(permits, interval).expect("a valid rate"))
@@ -20,7 +15,7 @@ fn with(on: impl Into<LimiterBackend>, permits: u64, interval: Duration) -> Rate
 
 /// A limiter of such a rate in a process of its own.
 async fn job(server: &Server, permits: u64, interval: Duration) -> RateLimiter {
-    with(&process(&server.url).await, permits, interval)
+    with(&by_default(&server.url).await, permits, interval)
 }
 
 async fn stored(limiter: &RateLimiter) -> Option<u64> {
@@ -69,9 +64,9 @@ async fn goes_on(limiter: &RateLimiter, permits: u64) {
 async fn a_first_use_that_arrives_late() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
-    let old = process(&proxy.url).await;
+    let old = by_default(&proxy.url).await;
     let old = with(&old, 10, INTERVAL);
-    let new = process(&server.url).await;
+    let new = by_default(&server.url).await;
     proxy.all(Mode::Hold);
     let waiting = waits(&old);
     sleep(millis(500)).await;
@@ -94,7 +89,7 @@ async fn a_first_use_that_arrives_late() {
 async fn both_are_made_while_redis_stands_still() {
     for round in 0..6 {
         let server = Server::start();
-        let handles = [process(&server.url).await, process(&server.url).await];
+        let handles = [by_default(&server.url).await, by_default(&server.url).await];
         let [first, second] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         server.signal("STOP");
         let old = with(&handles[first], 10, INTERVAL);
@@ -157,7 +152,7 @@ async fn a_deploy(seed: u64, old: u64, new: u64) {
     let granted = Arc::new(AtomicU64::new(0));
     let mut handles = Vec::new();
     for _ in 0..8 {
-        handles.push(process(&proxy.url).await);
+        handles.push(by_default(&proxy.url).await);
     }
     let all = Monitor::start(&server.url);
     let mut segment = Monitor::start(&server.url);
@@ -385,7 +380,7 @@ async fn old_and_new_processes_do_not_fight() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_rates_in_one_process() {
     let server = Server::start();
-    let redis = process(&server.url).await;
+    let redis = by_default(&server.url).await;
     let early = with(&redis, 50, INTERVAL);
     let late = with(&redis, 60, INTERVAL);
     let mut jobs = JoinSet::new();
@@ -419,9 +414,9 @@ async fn a_rate_that_is_kept_alive() {
         rate.with_keep_alive(millis(200)).expect("valid")
     };
     let of = |redis: &Redis, permits| RateLimiter::new(redis, "job").rate(rate(permits));
-    let old = of(&process(&server.url).await, 4);
+    let old = of(&by_default(&server.url).await, 4);
     goes_on(&old, 1).await;
-    let new = of(&process(&server.url).await, 8);
+    let new = of(&by_default(&server.url).await, 8);
     goes_on(&new, 1).await;
     for round in 0..4 {
         eventually("it is forgotten", async || stored(&old).await.is_none()).await;
@@ -490,15 +485,15 @@ async fn a_budget_for_each_client() {
         assert!(fullest.len() >= clients, "{fullest:?}");
     };
     let monitor = Monitor::start(&server.url);
-    let first = process(&server.url).await;
+    let first = by_default(&server.url).await;
     work(of(&first, 5));
-    work(of(&process(&server.url).await, 5));
+    work(of(&by_default(&server.url).await, 5));
     sleep(millis(900)).await;
     stand_still(&server, 1_500).await;
     sleep(millis(1_500)).await;
     check(monitor, 5, 2);
     let monitor = Monitor::start(&server.url);
-    let last = of(&process(&server.url).await, 8);
+    let last = of(&by_default(&server.url).await, 8);
     work(last.clone());
     sleep(millis(900)).await;
     assert_eq!(stored(&last).await, Some(8));
@@ -515,7 +510,7 @@ async fn a_budget_for_each_client() {
 #[tokio::test]
 async fn settings_at_their_ends() {
     let server = Server::start();
-    let redis = process(&server.url).await;
+    let redis = by_default(&server.url).await;
     let limiter = with(&redis, 2, HOUR);
     for (time, expected) in [
         (Duration::MAX, true),
@@ -587,7 +582,7 @@ async fn permits_from_before_the_loss() {
 async fn a_reply_is_lost_under_a_job() {
     let server = Server::start();
     let proxy = behind(&server, millis(4)).await;
-    let redis = process(&proxy.url).await;
+    let redis = by_default(&proxy.url).await;
     let limiter = with(&redis, 200, millis(20));
     let mut jobs = JoinSet::new();
     for at in 0..6 {
@@ -614,7 +609,7 @@ async fn the_first_replies_are_lost() {
     for lost in 1..5 {
         let server = Server::start();
         let proxy = Proxy::start(&server.url).await;
-        let redis = process(&proxy.url).await;
+        let redis = by_default(&proxy.url).await;
         let limiter = with(&redis, 5, HOUR);
         proxy.present(Mode::LoseReplies(lost));
         goes_on(&limiter, 1).await;
@@ -678,7 +673,7 @@ async fn the_clock_steps_under_who_waits() {
     let second = 1_000_000;
     clock.set(1_800_000_000 * second);
     let backend = async || {
-        let redis = process(&server.url).await;
+        let redis = by_default(&server.url).await;
         LimiterBackend::redis_with_clock(&redis, clock.clone())
     };
     let (old, new) = (backend().await, backend().await);
