@@ -27,10 +27,6 @@ fn counted(counter: &Counter) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-async fn status(app: &Router, target: &str) -> u16 {
-    send(app, target).await.status().as_u16()
-}
-
 fn of(limits: &Limits, path: &str) -> RuleSnapshot {
     let snapshot = limits.snapshot();
     snapshot.rule(path).expect("a layer uses it").clone()
@@ -275,10 +271,6 @@ fn memory() -> MemoryStore {
 /// Answers repeated questions in this way.
 fn repeats(answer: fn() -> StoreFuture<Decision>) -> Stub {
     Stub::answering(memory(), move |take| take.is_repeat().then(answer))
-}
-
-fn refused() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "a test refuses")
 }
 
 #[tokio::test(start_paused = true)]

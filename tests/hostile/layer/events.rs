@@ -42,10 +42,6 @@ fn expect_nothing_forged(lines: &[String]) {
     }
 }
 
-fn tenant() -> Header {
-    Header::new("x-tenant")
-}
-
 fn has_secret(line: &&String) -> bool {
     line.contains("s3cret")
 }

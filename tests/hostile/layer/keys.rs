@@ -11,10 +11,6 @@ const BAD: StatusCode = StatusCode::BAD_REQUEST;
 const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 const OK: StatusCode = StatusCode::OK;
 
-fn tenant() -> Header {
-    Header::new("x-tenant")
-}
-
 fn server_key(_: &http::request::Parts) -> Result<tidegate::Key, KeyError> {
     Err(KeyError::server("nobody set this up"))
 }

@@ -22,6 +22,54 @@ mod waiting;
 mod waiting_requests;
 
 use kit::prelude::*;
+use tower::util::BoxCloneSyncService;
 
 /// Held by a test that installs limits for the process.
 static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// In memory, and on a server by the name of a service, as it has to be for an operator's page.
+fn shop_stores(server: &Redis) -> [(&'static str, Arc<dyn Store>); 2] {
+    let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");
+    let memory = Arc::new(MemoryStore::new());
+    [
+        ("memory", memory),
+        ("redis", redis.timeout(PATIENT).build()),
+    ]
+}
+
+/// A clock of its own for each test, and a store that reads it.
+fn clocked() -> (ManualClock, MemoryStore) {
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_777);
+    (clock.clone(), MemoryStore::new().clock(clock))
+}
+
+/// A layer around a service that has nothing to do.
+type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+
+fn wrap(layer: RateLimitLayer) -> Wrapped {
+    let empty = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
+    BoxCloneSyncService::new(layer.layer(service_fn(empty)))
+}
+
+/// The key that the extractor of a rule by `x-key` makes.
+fn key(name: &str) -> Key {
+    Header::new("x-key").key(name)
+}
+
+fn tenant() -> Header {
+    Header::new("x-tenant")
+}
+
+/// These rules from now on.
+fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
+    limits.rules().replace(Rules::from_iter(rules));
+}
+
+async fn status(app: &Router, target: &str) -> u16 {
+    kit::http::send(app, target).await.status().as_u16()
+}
+
+fn refused() -> StoreError {
+    StoreError::new(StoreErrorKind::Refused, "a test refuses")
+}

@@ -42,10 +42,6 @@ fn cost(head: &Parts) -> u64 {
     cost.parse().expect("a number")
 }
 
-async fn status(app: &Router, target: &str) -> u16 {
-    send(app, target).await.status().as_u16()
-}
-
 fn counted(limits: &Limits) -> RuleSnapshot {
     let snapshot = limits.snapshot();
     snapshot.rule("a").expect("a layer uses it").clone()
@@ -198,10 +194,6 @@ async fn a_shadow_rule_counts_what_it_would_have_denied() {
             assert_eq!(denials, counted(&enforced).denials, "seed {seed}");
         }
     }
-}
-
-fn refused() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "a test refuses")
 }
 
 type Answer = fn() -> StoreFuture<tidegate::Decision>;

@@ -112,8 +112,3 @@ fn counted(limits: &Limits) -> RuleSnapshot {
 async fn panics<T>(it: impl Future<Output = T>) -> bool {
     AssertUnwindSafe(it).catch_unwind().await.is_err()
 }
-
-/// These rules from now on.
-fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
-    limits.rules().replace(Rules::from_iter(rules));
-}

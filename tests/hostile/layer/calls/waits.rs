@@ -123,12 +123,7 @@ async fn a_crowd_that_waits_is_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_lets_the_key_through() {
     let server = Redis::start();
-    let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    for (name, store) in [
-        ("memory", memory),
-        ("redis", redis.timeout(PATIENT).build()),
-    ] {
+    for (name, store) in shop_stores(&server) {
         let limits = limits(refunding(hourly(1)), store);
         let page = limits.page().allow_changes().router();
         let (done, may_end) = tokio::sync::oneshot::channel::<()>();

@@ -14,20 +14,11 @@ use std::net::SocketAddr;
 
 use kit::per_hour as hourly;
 use tidegate::key::{Bearer, Cookie};
-use tower::util::BoxCloneSyncService;
 
 use crate::*;
 
 /// Where the client of all requests is, unless a test says otherwise.
 const PEER: &str = "203.0.113.9";
-
-/// A layer around a service that has nothing to do.
-type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
-
-fn wrap(layer: RateLimitLayer) -> Wrapped {
-    let empty = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
-    BoxCloneSyncService::new(layer.layer(service_fn(empty)))
-}
 
 /// A request from [`PEER`] with these fields.
 fn request(fields: &[(&'static str, &str)]) -> Request<Body> {
@@ -56,13 +47,6 @@ async fn seen(response: Response<Body>) -> String {
     let mut fields: Vec<_> = head.headers.iter().collect();
     fields.sort_by_key(|(name, _)| name.as_str());
     format!("{:?} {:?} {fields:?} {body:?}", head.status, head.version)
-}
-
-/// A clock of its own for each test, and a store that reads it.
-fn clocked() -> (ManualClock, MemoryStore) {
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
-    (clock.clone(), MemoryStore::new().clock(clock))
 }
 
 async fn peek(limits: &Limits, path: &str, key: &str) -> Option<Decision> {

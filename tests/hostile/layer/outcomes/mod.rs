@@ -23,7 +23,6 @@ use kit::clocked::Stores;
 use kit::http::number;
 use tidegate::rule::Plan;
 use tokio::sync::Semaphore;
-use tower::util::BoxCloneSyncService;
 
 use crate::*;
 
@@ -182,10 +181,6 @@ fn of_window(path: &str, max: u64, window: Duration, refund_on: &[&str]) -> Rule
 
 fn limits(rule: Rule, store: impl Store) -> Limits {
     Limits::new([rule]).store(store)
-}
-
-fn key(name: &str) -> Key {
-    Header::new("x-key").key(name)
 }
 
 /// What is left for the key `x`.

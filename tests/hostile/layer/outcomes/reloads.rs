@@ -4,10 +4,6 @@
 use super::histories::Holding;
 use super::*;
 
-fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
-    limits.rules().replace(Rules::from_iter(rules));
-}
-
 /// Each change that a reload may bring, between the charge and a good head: the units come back
 /// where they were charged, and nothing is taken from what was charged under the new rule.
 #[tokio::test]

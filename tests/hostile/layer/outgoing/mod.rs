@@ -37,10 +37,6 @@ fn process(server: &Redis, max: u64) -> Limits {
     limits(max).store(store.probe_every(millis(100)))
 }
 
-fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
-    limits.rules().replace(Rules::from_iter(rules));
-}
-
 /// Fields in this order, one a line, as in `date: x` and `retry-after: 9`.
 fn fields(text: &[u8]) -> HeaderMap {
     let mut map = HeaderMap::new();

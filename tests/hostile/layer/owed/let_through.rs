@@ -7,12 +7,7 @@ use super::*;
 #[tokio::test]
 async fn nothing_is_charged() {
     let server = Redis::start();
-    let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    for (name, store) in [
-        ("memory", memory),
-        ("redis", redis.timeout(PATIENT).build()),
-    ] {
+    for (name, store) in shop_stores(&server) {
         let limits = limits([per_hour("p", 10)], store);
         let handler = async |charges: Charges| {
             charges.of("p").meter().add(500);

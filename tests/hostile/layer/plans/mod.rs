@@ -25,7 +25,6 @@ use kit::clocked::Stores;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate::config::ConfigError;
 use tidegate::rule::Plan;
-use tower::util::BoxCloneSyncService;
 
 use crate::*;
 
@@ -81,27 +80,8 @@ async fn ask(store: &dyn Store, rule: &Arc<Rule>, cost: u64) -> Decision {
     store.take(&take).await.expect("a decision")
 }
 
-fn clocked() -> (ManualClock, MemoryStore) {
-    let clock = ManualClock::default();
-    clock.set(1_800_000_000_000_777);
-    (clock.clone(), MemoryStore::new().clock(clock))
-}
-
-/// The key that the extractor of a rule by `x-key` makes.
-fn key(name: &str) -> Key {
-    Header::new("x-key").key(name)
-}
-
 fn field<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     head.headers.get(name)?.to_str().ok()
-}
-
-/// A layer around a service that has nothing to do.
-type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
-
-fn wrap(layer: RateLimitLayer) -> Wrapped {
-    let empty = async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty()));
-    BoxCloneSyncService::new(layer.layer(service_fn(empty)))
 }
 
 /// A request of this plan, and of the key `x-key`.
