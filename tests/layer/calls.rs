@@ -265,7 +265,7 @@ async fn a_function_settles_its_charge() {
 /// A call that waits hopes for the units of a function that has asked for its charge.
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_what_a_function_gives_back() {
-    let limits = limits(1);
+    let limits = Limits::new([per_minute("export", 1).with_settling(true)]);
     let call = |wait| limits.call("export").key("alice").wait(wait);
     let running = call(Duration::ZERO).run(async || {
         let charges = Charges::current();

@@ -9,11 +9,12 @@ use crate::*;
 
 const HOLD: Duration = millis(300);
 
-/// So many units for each user, and for everyone.
+/// So many units for each user, and for everyone. Handlers may give them back.
 fn rule(of_user: Quota, of_everyone: u32) -> Rule {
     let user = crate::joint::user(of_user);
     let everyone = Subject::new("everyone", Everyone).limit(Quota::per_minute(of_everyone));
-    Rule::joint("p", [user, everyone]).expect("a valid rule")
+    let rule = Rule::joint("p", [user, everyone]).expect("a valid rule");
+    rule.with_settling(true)
 }
 
 fn limits(rule: Rule, store: impl Store) -> Limits {
@@ -98,7 +99,7 @@ async fn a_user_waits_for_its_own_units() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_whoever_waits_for_the_count() {
-    let limits = limits(rule(Quota::per_minute(9), 1).with_settling(true), paused());
+    let limits = limits(rule(Quota::per_minute(9), 1), paused());
     let app = app(limits.layer("p").wait(10 * SECOND));
     assert_eq!(send(&app, "/", "alice").await.status, 200);
     let second = later(&app, 0, "bob");
@@ -107,16 +108,15 @@ async fn a_reset_wakes_whoever_waits_for_the_count() {
     assert_eq!(came_of(second).await, (200, 1_040));
 }
 
-/// Charges of others that are open help nobody whose own units are used up.
+/// A rule whose handlers give nothing back: what comes too late is denied at once.
 #[tokio::test(start_paused = true)]
-async fn only_the_counts_that_deny_give_hope() {
-    let limits = limits(rule(Quota::per_minute(1), 3), paused());
+async fn nobody_waits_in_vain() {
+    let limits = limits(rule(Quota::per_minute(1), 3).with_settling(false), paused());
     let app = app(limits.layer("p").wait(10 * SECOND));
     assert_eq!(send(&app, "/", "alice").await.status, 200);
     let denied = later(&app, 100, "alice");
     assert_eq!(send(&app, "/refunds", "bob").await.status, 200);
     let denied = denied.await.expect("no panic");
-    // Nothing can reach it.
     assert_eq!((denied.status, denied.after), (429, Duration::ZERO));
     assert_eq!(denied.field("retry-after"), Some("60"));
 }
@@ -173,7 +173,7 @@ async fn who_cannot_use_units_hands_them_on() {
 /// A user may have a quarter of the places; everyone's count takes none from anybody.
 #[tokio::test(start_paused = true)]
 async fn the_places_of_a_user_are_bounded() {
-    let limits = limits(rule(Quota::per_minute(9), 1).with_settling(true), paused());
+    let limits = limits(rule(Quota::per_minute(9), 1), paused());
     let app = app(limits.layer("p").wait(SECOND).max_waiting(8));
     assert_eq!(send(&app, "/", "alice").await.status, 200);
     let users = ["alice", "alice", "alice", "bob", "bob", "carol", "dave"];
@@ -184,7 +184,7 @@ async fn the_places_of_a_user_are_bounded() {
     assert_eq!(waiting(&limits), 0);
 }
 
-/// Fifty users that wait for everyone's units ask together every 100 ms.
+/// Fifty users that wait for everyone's units ask together once a second.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_count_share_a_question() {
     let store = far(millis(2)).capabilities_fn(|_| {
@@ -192,7 +192,7 @@ async fn waiters_of_a_count_share_a_question() {
         capabilities.joint = true;
         capabilities
     });
-    let settles = || rule(Quota::per_minute(9), 50).with_settling(true);
+    let settles = || rule(Quota::per_minute(9), 50);
     let [ours, theirs] = [(); 2].map(|()| limits(settles(), store.clone()));
     let all_users = async |app: Router| {
         let users: Vec<_> = (0..50).map(|i| format!("user {i}")).collect();
@@ -205,14 +205,14 @@ async fn waiters_of_a_count_share_a_question() {
     let frees = async {
         sleep(10 * SECOND).await;
         let asked = store.takes().len() - asked_before - 50;
-        assert!((80..=120).contains(&asked), "{asked} questions in 10 s");
+        assert!((9..=12).contains(&asked), "{asked} questions in 10 s");
         // Another process forgets everyone's count.
         theirs.reset("p", everyone()).await.expect("an answer");
         Instant::now()
     };
     let waiting = all_users(app(ours.layer("p").wait(WINDOW / 2)));
     let ((), freed) = join(waiting, frees).await;
-    assert!(freed.elapsed() < SECOND, "{:?}", freed.elapsed());
+    assert!(freed.elapsed() <= 11 * SECOND / 10, "{:?}", freed.elapsed());
 }
 
 /// What is woken and leaves hands on what it was woken for, and no place stays behind.

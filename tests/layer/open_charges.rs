@@ -37,7 +37,8 @@ async fn two(app: &Router, fields: &str) -> (u16, u16, u128) {
 #[tokio::test]
 async fn a_waiter_is_woken_by_a_settlement() {
     for store in &Stores::start().await.all {
-        let limits = limits([per_minute("p", 100).with_cost(100)], Arc::clone(store));
+        let rule = per_minute("p", 100).with_cost(100).with_settling(true);
+        let limits = limits([rule], Arc::clone(store));
         let app = slow([limits.layer("p").wait(PATIENT)]);
         let began = Instant::now();
         let (first, second, _) = two(&app, "x-hold: 300, x-used: 0").await;
@@ -50,16 +51,7 @@ async fn a_waiter_is_woken_by_a_settlement() {
     }
 }
 
-/// What was settled leaves too little: whoever waits for it is denied then, not after its patience.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_gives_up_when_no_charge_is_open() {
-    let limits = limits([per_minute("p", 100).with_cost(100)], paused());
-    let app = slow([limits.layer("p").wait(3 * SECOND)]);
-    let (first, second, took) = two(&app, "x-hold: 300, x-used: 60").await;
-    assert_eq!((first, second, took / 10), (200, 429, 20));
-}
-
-/// Nothing can come back: neither the rule says so, nor does a handler hold its charge.
+/// Nothing can come back, by what the rule says.
 #[tokio::test(start_paused = true)]
 async fn a_hopeless_request_is_denied_immediately() {
     let limits = limits([per_minute("p", 1)], paused());
@@ -152,7 +144,7 @@ async fn denied_alone_is_an_outcome() {
     );
 }
 
-/// Fifty requests that only a refund can help ask together every 100 ms, also for what another
+/// Fifty requests that only a refund can help ask together once a second, also for what another
 /// process gives back.
 #[tokio::test(start_paused = true)]
 async fn waiters_share_a_question() {
@@ -169,20 +161,20 @@ async fn waiters_share_a_question() {
     let waiting = tokio::spawn(async move { denied(&together(&app, 50, HELD).await) });
     sleep(10 * SECOND).await;
     let asked = store.takes().len() - asked_before - 50;
-    assert!((80..=120).contains(&asked), "{asked} questions in 10 s");
-    // Fifty units are there: all are granted soon, not one every 100 ms.
+    assert!((9..=12).contains(&asked), "{asked} questions in 10 s");
+    // Fifty units are there: all are granted soon, not one a second.
     let began = Instant::now();
     for charge in charges {
         charge.refund().await.expect("an answer");
     }
     assert_eq!(waiting.await.expect("no panic"), 0);
-    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() <= 11 * SECOND / 10, "{:?}", began.elapsed());
 }
 
 /// A request that is woken and leaves hands on what it was woken for.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_leaves_takes_nothing_along() {
-    let limits = limits([per_minute("p", 1)], paused());
+    let limits = limits([per_minute("p", 1).with_settling(true)], paused());
     let app = slow([limits.layer("p").wait(WINDOW / 2)]);
     let admitted = limits.check("p", "k").await.expect("a unit");
     let mut second = Box::pin(app.clone().oneshot(get("/")));

@@ -6,7 +6,7 @@ use super::*;
 fn of(algorithm: Algorithm, max: u64, window: Duration) -> Limits {
     let rule = kit::owned_rule("p", max, window).with_algorithm(algorithm);
     let store = MemoryStore::new().tokio_clock();
-    limits([rule.with_owe_at_most(1_000)], store)
+    limits([rule.with_owe_at_most(1_000).with_settling(true)], store)
 }
 
 /// After which time there is a unit, as a denial says.
@@ -74,26 +74,20 @@ async fn a_debt_that_arises_while_they_wait() {
     }
 }
 
-/// A request hopes for what an open charge may give back; it is settled beyond instead: the request
-/// is denied then, not after all its patience, and the next one is told a time that is true.
+/// A request waits for what an open charge may give back; it is settled beyond instead: the request
+/// is denied when its patience is over, and the next one is told a time that is true.
 #[tokio::test(start_paused = true)]
 async fn hopes_that_end_in_a_debt() {
     for algorithm in COUNTING {
         let limits = of(algorithm, 10, secs(600));
         let open = charge(&limits, "p", "x", 10).await;
         let meter = open.meter();
-        let began = Instant::now();
         let waits = waits(1, &limits, 1, secs(100)).next().expect("one");
         sleep(secs(3)).await;
         assert!(!waits.is_finished(), "{algorithm:?}: it hopes");
         meter.add(47);
         drop((meter, open));
         waits.await.expect("no panic").expect_err("it owes");
-        let waited = began.elapsed();
-        assert!(
-            waited <= secs(5),
-            "{algorithm:?}: no hope is left: {waited:?}"
-        );
         let after = retry_after(&limits).await;
         sleep(after - millis(2)).await;
         limits.check("p", "x").await.expect_err("law 3");

@@ -14,7 +14,7 @@ async fn rules_change_meanwhile() {
         for (what, rules) in [
             ("larger", Rules::from([logins(100)])),
             ("smaller", Rules::from([logins(0)])),
-            ("nothing back", Rules::from([units(1)])),
+            ("nothing back", Rules::from([per_minute("p", 1)])),
             ("shadow", Rules::from([logins(1).into_shadow()])),
             ("off", switched_off()),
             ("gone", Rules::default()),
@@ -33,16 +33,17 @@ async fn rules_change_meanwhile() {
                 assert!(answer.millis() <= 2_050, "{what}: {answer:?}");
             }
             let later = ask(&app, "").await;
-            assert_eq!(later.status == DENIED, what == "smaller", "{what}");
+            let keeps = ["smaller", "nothing back"].contains(&what);
+            assert_eq!(later.status == DENIED, keeps, "{what}");
             assert_eq!(waiting(&limits), 0, "{what}");
         }
     }
 }
 
-/// A reset frees units: those who wait ask within a second, or within 100 ms.
+/// A reset frees units: those who wait ask at once.
 #[tokio::test(start_paused = true)]
 async fn a_reset_meanwhile() {
-    for (rule, bound) in [(logins(5), 110), (settling(5), 110), (units(5), 1_010)] {
+    for rule in [logins(5), units(5)] {
         let limits = limits([rule], paused());
         let app = waiting_app(&limits, 90 * SECOND);
         let mut held = Vec::new();
@@ -54,7 +55,7 @@ async fn a_reset_meanwhile() {
         assert_eq!(waiting(&limits), 5);
         assert!(limits.reset("p", "k").await.expect("an answer"));
         for answer in done(asked).await {
-            assert!(answer.millis() <= 2_500 + bound, "{answer:?}");
+            assert!(answer.millis() <= 2_510, "{answer:?}");
         }
         for charge in held {
             assert_eq!(refund(charge).await, 0, "nothing that was forgotten");
@@ -194,7 +195,7 @@ async fn grpc_requests_wait() {
     assert_eq!(left(&limits, "p", "k").await, 1);
 }
 
-/// Two limits over one store do not know of each other: those who wait ask every 100 ms.
+/// Two limits over one store do not know of each other: those who wait ask once a second.
 #[tokio::test(start_paused = true)]
 async fn two_limits_over_one_store() {
     let store = paused();
@@ -202,7 +203,7 @@ async fn two_limits_over_one_store() {
     let [one, two] = all.each_ref().map(|limits| waiting_app(limits, 2 * SECOND));
     let held = start(&one, 0, "x-hold: 350");
     let after = served([start(&two, 10, "")]).await[0];
-    assert!((340..=450).contains(&after), "{after} ms");
+    assert!((340..=1_010).contains(&after), "{after} ms");
     answer(held).await;
     for limits in &all {
         check_rest(limits).await;
@@ -231,8 +232,7 @@ async fn wrapped_stores() {
         };
         for hold in [30, 300, 1_000] {
             for (how, rule, used) in [
-                ("settled", settling(3), "x-used: 0, "),
-                ("held", units(3), "x-used: 0, "),
+                ("settled", units(3), "x-used: 0, "),
                 ("by outcome", logins(3), ""),
             ] {
                 let limits = limits([of_store(rule)], Arc::clone(&store));

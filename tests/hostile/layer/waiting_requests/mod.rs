@@ -32,14 +32,9 @@ fn near_and_far(round_trip: u64) -> [Arc<dyn Store>; 2] {
     [paused(), Arc::new(far(millis(round_trip)))]
 }
 
-/// So many units a minute, of which code may give back.
+/// So many units a minute, of which code may give back: requests wait for that.
 fn units(max: u64) -> Rule {
-    per_minute("p", max)
-}
-
-/// The same, and requests wait for what it may give back.
-fn settling(max: u64) -> Rule {
-    units(max).with_settling(true)
+    per_minute("p", max).with_settling(true)
 }
 
 /// What good answers were charged comes back.

@@ -27,7 +27,7 @@ async fn at_a_distance() {
     let (calls, replies) = (millis(10), millis(10));
     proxy.all(Mode::Delay { calls, replies });
     let store = Resilient::new(store).timeout(10 * SECOND).build();
-    for rule in [logins(5), settling(5)] {
+    for rule in [logins(5), units(5)] {
         let limits = limits([rule], Arc::clone(&store));
         let app = waiting_app(&limits, 10 * SECOND);
         served(start_all(25, &app, 0, "x-hold: 100, x-used: 0")).await;
@@ -92,7 +92,7 @@ async fn a_key_that_waits_asks_rarely() {
             true => Resilient::new(store).build(),
             false => Arc::new(store),
         };
-        for rule in [logins(1), settling(1), units(1)] {
+        for rule in [logins(1), units(1), units(1)] {
             let limits = limits([rule], Arc::clone(&store));
             let app = waiting_app(&limits, 3 * SECOND);
             let held = limits.check("p", "k").await.expect("a unit");

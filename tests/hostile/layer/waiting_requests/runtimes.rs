@@ -5,7 +5,7 @@ use super::*;
 /// Requests of two runtimes wait for one key; the runtime of those who came first ends.
 #[test]
 fn a_runtime_that_ends_holds_up_nobody() {
-    for rule in [settling(1), logins(1)] {
+    for rule in [units(1), logins(1)] {
         let limits = limits([rule], MemoryStore::new());
         let app = waiting_app(&limits, 20 * SECOND);
         let [first, second] = [kit::runtime(), kit::runtime()];

@@ -7,16 +7,14 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_settlement_wakes() {
     for algorithm in COUNTING {
-        for settles in [false, true] {
-            let rule = units(100).with_algorithm(algorithm).with_cost(100);
-            let limits = limits([rule.with_settling(settles)], paused());
-            let app = waiting_app(&limits, 2 * SECOND);
-            let first = start(&app, 0, "x-hold: 300, x-used: 0");
-            let second = start(&app, 100, "x-used: 0");
-            assert_eq!(served([first, second]).await[1], 200, "{algorithm:?}");
-            assert_eq!(left(&limits, "p", "k").await, 100);
-            check_rest(&limits).await;
-        }
+        let rule = units(100).with_algorithm(algorithm).with_cost(100);
+        let limits = limits([rule], paused());
+        let app = waiting_app(&limits, 2 * SECOND);
+        let first = start(&app, 0, "x-hold: 300, x-used: 0");
+        let second = start(&app, 100, "x-used: 0");
+        assert_eq!(served([first, second]).await[1], 200, "{algorithm:?}");
+        assert_eq!(left(&limits, "p", "k").await, 100);
+        check_rest(&limits).await;
     }
 }
 
@@ -35,22 +33,7 @@ async fn a_refund_by_outcome_wakes() {
     }
 }
 
-/// The last charge that was open is dropped, and nothing is given back.
-#[tokio::test(start_paused = true)]
-async fn charges_that_are_dropped_end_the_hope() {
-    let limits = limits([units(1)], paused());
-    let admitted = limits.check("p", "k").await.expect("a unit");
-    let waits = start(&waiting_app(&limits, 10 * SECOND), 0, "");
-    sleep(millis(300)).await;
-    assert_eq!(waiting(&limits), 1);
-    drop(admitted);
-    let denied = answer(waits).await;
-    assert_eq!(denied.status, DENIED);
-    assert!(denied.millis() <= 400, "{denied:?}");
-    check_rest(&limits).await;
-}
-
-/// A handler that panics has dropped its charges; the rule's own hope stays.
+/// A handler that panics has dropped its charges.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_gives_nothing_back() {
     let panics = async |request: Request| -> () {
@@ -58,7 +41,7 @@ async fn a_handler_that_panics_gives_nothing_back() {
         sleep(millis(300)).await;
         panic!("{} charges", charges.len())
     };
-    for (rule, patience) in [(units(1), 400), (logins(1), 2_000)] {
+    for rule in [units(1), logins(1)] {
         let limits = limits([rule], paused());
         let layer = limits.layer("p").wait(2 * SECOND);
         let app = Router::new().route("/", any(panics)).layer(layer);
@@ -67,7 +50,7 @@ async fn a_handler_that_panics_gives_nothing_back() {
         assert!(first.await.is_err(), "it panics");
         let second = answer(second).await;
         assert_eq!(second.status, DENIED);
-        assert!(second.millis() <= patience, "{second:?}");
+        assert!(second.millis() <= 2_000, "{second:?}");
         assert_eq!(left(&limits, "p", "k").await, 0);
         check_rest(&limits).await;
     }
@@ -108,22 +91,13 @@ async fn charges_that_outlive_their_request() {
     assert_eq!(settled.given_back, 2);
     served([third]).await;
 
-    // Dropped in a thread, where there is no runtime.
-    let charges = handed_out.recv().await.expect("one");
-    let fourth = start(&app, 0, "");
-    sleep(millis(50)).await;
-    let dropped = std::thread::spawn(move || drop(charges));
-    dropped.join().expect("no panic");
-    let fourth = answer(fourth).await;
-    assert_eq!(fourth.status, DENIED);
-    assert!(fourth.millis() < 10_000, "{fourth:?}");
     check_rest(&limits).await;
 }
 
 /// What is free is granted, whoever waits for more before.
 #[tokio::test(start_paused = true)]
 async fn small_costs_pass_large_ones() {
-    let limits = limits([settling(10)], paused());
+    let limits = limits([units(10)], paused());
     let app = app([costly(limits.layer("p")).wait(2 * SECOND)]);
     // Of 10 units 4 come back after 300 ms and 6 after 600 ms.
     let first = start(&app, 0, "x-cost: 4, x-hold: 300, x-used: 0");
@@ -160,21 +134,14 @@ async fn no_wait_and_the_longest_one() {
     check_rest(&limits).await;
 }
 
-/// Charges held by a check; of another key; of a key that the layer has, too.
+/// Charges held by a check; of another key, too.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_holds_its_charge() {
     let limits = limits([units(1)], paused());
     let app = waiting_app(&limits, 2 * SECOND);
     let held = charge(&limits).await;
     let other = limits.check("p", "other").await.expect("a unit");
-    drop(limits.check("p", "third").await.expect("a unit"));
     let waits = start(&app, 0, "");
-    let third = ask(&app, "x-key: third").await;
-    assert_eq!(
-        (third.status, third.millis()),
-        (DENIED, 0),
-        "nobody holds it"
-    );
     sleep(millis(250)).await;
     refund(other.charge.expect("charged")).await;
     sleep(millis(250)).await;
@@ -189,7 +156,7 @@ async fn a_check_that_holds_its_charge() {
 async fn all_layers_of_a_path_wake_each_other() {
     let quotas = |max| Quotas::new([quota(max, MINUTE)]).expect("valid");
     let rule = units(10).with_plan("pro", quotas(20)).expect("valid");
-    let limits = limits([rule.with_settling(true)], paused());
+    let limits = limits([rule], paused());
     let layer = || costly(limits.layer("p").wait(2 * SECOND));
     let table = Arc::new(quotas(15));
     let layers = [
@@ -215,7 +182,7 @@ async fn those_who_wait_share_their_questions() {
     const WAITING: usize = 200;
     for costs in [1, 7] {
         let far = far(millis(10));
-        let limits = limits([settling(10)], far.clone());
+        let limits = limits([units(10)], far.clone());
         let layer = costly(limits.layer("p")).max_waiting(10_000);
         let app = app([layer.wait(2 * SECOND)]);
         for _ in 0..10 {
@@ -228,8 +195,7 @@ async fn those_who_wait_share_their_questions() {
             assert!((1_900..2_050).contains(&denied.millis()), "{denied:?}");
         }
         let repeats = far.asked(Take::is_repeat);
-        let bound = if costs == 1 { 24 } else { 4 * 24 };
-        assert!(repeats <= bound, "{repeats} questions of {costs} costs");
+        assert!(repeats <= 24, "{repeats} questions of {costs} costs");
         let firsts = far.takes().len() - repeats;
         assert_eq!(firsts, 10 + WAITING);
         check_rest(&limits).await;
@@ -280,6 +246,6 @@ async fn a_charge_made_by_hand() {
     sleep(millis(250)).await;
     assert_eq!(refund(charge).await, 1);
     let after = served([waits]).await[0];
-    assert!(after <= 351, "{after} ms");
+    assert!(after <= 1_010, "{after} ms");
     check_rest(&limits).await;
 }
