@@ -171,6 +171,7 @@ mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
+mod wait_queue;
 pub mod warning;
 
 pub use algorithm::Algorithm;

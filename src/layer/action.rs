@@ -8,7 +8,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
-use super::decide::{Outcome, Permits};
+use super::decide::{Outcome, Permits, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
@@ -36,6 +36,8 @@ pub(crate) enum Action {
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
     Ask(BoxFuture<'static, Action>),
+    /// The request waits for its turn, and keeps no instance ready.
+    WaitForTurn(Box<WaitingTake>),
     /// The action is known after a while, and the request keeps no instance ready.
     Wait(BoxFuture<'static, Action>),
 }

@@ -18,7 +18,7 @@ use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recov
 use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Quotas, Rule, Subject};
-use crate::store::in_call;
+use crate::store::{Take, in_call};
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).
@@ -407,33 +407,55 @@ impl CallSettings {
 
     /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
     /// limits the call.
-    async fn decided(self) -> Option<(Arc<Gate>, Outcome)> {
-        let mut gate = self.gate?;
-        if !self.wait.is_zero() {
-            gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
-        }
+    async fn decided(mut self) -> Option<(Arc<Gate>, Outcome)> {
+        let mut gate = self.gate.take()?;
+        // A call that does not wait needs its keys once.
+        let keys = match self.wait.is_zero() {
+            true => std::mem::replace(&mut self.keys, Key::default().into()),
+            false => {
+                gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
+                self.keys.clone()
+            }
+        };
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);
+        let take = match self.take(&gate, rule, keys) {
+            Ok(take) => take,
+            Err(outcome) => return outcome.map(|outcome| (gate, *outcome)),
+        };
+        let deciding = gate.decide(take, None);
+        let anew = |rule| self.take(&gate, rule, self.keys.clone());
+        let outcome = deciding.outcome(&gate, anew).await;
+        match outcome {
+            Ok(outcome) => Some((gate, outcome)),
+            Err(outcome) => outcome.map(|outcome| (gate, *outcome)),
+        }
+    }
+
+    /// What is asked under this rule; or what becomes of the call without a question, if anything
+    /// limits it.
+    fn take(
+        &self,
+        gate: &Gate,
+        rule: Arc<Rule>,
+        keys: SubjectKeys,
+    ) -> Result<Take, Option<Box<Outcome>>> {
         let cost = self.cost.unwrap_or(rule.cost());
-        let rule = match self.quotas {
-            Some(quotas) => gate.with_quotas(&rule, quotas),
+        let rule = match &self.quotas {
+            Some(quotas) => gate.with_quotas(&rule, Arc::clone(quotas)),
             None => gate.with_plan(rule, self.plan.as_deref()),
         };
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
-        let outcome = match self.keys.take_of_all(Arc::clone(&rule), is_everyone) {
-            Ok(take) => {
-                let deciding = gate.decide(take.with_cost(cost), None);
-                deciding.outcome(&gate).await
-            }
+        match keys.take_of_all(Arc::clone(&rule), is_everyone) {
+            Ok(take) => Ok(take.with_cost(cost)),
             // Whatever fails, a shadow rule lets it pass.
-            Err(_) if rule.is_shadow() => return None,
+            Err(_) if rule.is_shadow() => Err(None),
             Err(message) => {
                 let error = KeyError::server(message);
                 gate.count_missing_key(&rule, &error);
-                Outcome::Failed(rule, Cause::Key(error))
+                Err(Some(Box::new(Outcome::Failed(rule, Cause::Key(error)))))
             }
-        };
-        Some((gate, outcome))
+        }
     }
 
     async fn checked(self) -> Result<Admitted, Refused> {

@@ -10,7 +10,7 @@
 //!   │         allowed ────▶ Allowed
 //!   │         denied ─────▶ Denied, or it may wait
 //!   │
-//!  wait ───── sleeps until its retry-after, or until units come back, and asks
+//!  wait ───── sleeps until it is its turn, and asks anew, under the rule of now
 //! ```
 
 use std::future::{Future, poll_fn};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::capabilities;
 use super::shadow_take::ShadowTake;
-use super::waiting::Waiter;
+use super::waiting::{Asked, Wait, Waiter};
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
@@ -67,15 +67,15 @@ pub(super) enum Deciding {
     Done(Outcome),
     /// The store has not answered yet.
     Asked(AskedTake, StoreFuture<Decision>),
-    /// It was denied, and is asked again later.
+    /// It is asked about again later.
     Waiting(Box<WaitingTake>),
 }
 
 /// A take about which the store was asked.
 pub(super) struct AskedTake {
     take: Take,
-    /// When it was asked. `None` where no request may wait.
-    at: Option<Instant>,
+    /// `None` where no request may wait.
+    asked: Option<Asked>,
     wait: Wait,
     /// What the candidate of the rule is charged, and holds.
     candidate: Option<Candidate>,
@@ -85,19 +85,11 @@ pub(super) struct AskedTake {
     span: TakeSpan,
 }
 
-/// Whether a take may wait, or has waited already.
-enum Wait {
-    /// It may, and has waited in an outer layer since this instant.
-    May(Option<Instant>),
-    Did(Box<Waiter>),
-}
-
-/// A denied take that is asked again later.
-pub(super) struct WaitingTake {
+/// A take that is asked about again later: it was denied, or the store was overloaded.
+pub(crate) struct WaitingTake {
     take: Take,
-    /// The denial, and when it was asked for.
-    decision: Decision,
-    at: Instant,
+    answer: Result<Decision, StoreError>,
+    answered_at: Instant,
     waiter: Box<Waiter>,
     candidate: Option<Candidate>,
 }
@@ -136,13 +128,30 @@ impl Outcome {
 }
 
 impl Deciding {
-    /// The outcome, when it is there.
-    pub(super) async fn outcome(mut self, gate: &Arc<Gate>) -> Outcome {
+    /// The outcome, when it is there. A take that has waited is made `anew` before it is asked
+    /// about again.
+    pub(super) async fn outcome<E>(
+        mut self,
+        gate: &Arc<Gate>,
+        mut anew: impl FnMut(Arc<Rule>) -> Result<Take, E>,
+    ) -> Result<Outcome, E> {
         loop {
             self = match self {
-                Self::Done(outcome) => return outcome,
+                Self::Done(outcome) => return Ok(outcome),
                 Self::Asked(asked, answer) => gate.answered(asked, answer).await,
-                Self::Waiting(waiting) => gate.wait(waiting).await,
+                Self::Waiting(waiting) => {
+                    let waiting = *waiting;
+                    if !waiting.waiter.turn(gate, &waiting.take).await {
+                        return Ok(gate.gives_up(waiting));
+                    }
+                    match gate.rule() {
+                        None => {
+                            let rule = waiting.take.into_rule();
+                            return Ok(Outcome::Pass(rule, None, Permits::default()));
+                        }
+                        Some(rule) => gate.decide_again(anew(rule)?, waiting),
+                    }
+                }
             };
         }
     }
@@ -152,10 +161,25 @@ impl Gate {
     /// Decides about a take that has just arrived. An outer layer has let it wait since this
     /// instant.
     #[inline]
-    pub(super) fn decide(
+    pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
+        self.decide_after(take, Wait::May(since), None)
+    }
+
+    /// The same for a take that has waited.
+    fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
+        let take = match waiting.waiter.was_overloaded() {
+            true => take,
+            false => take.repeat(),
+        };
+        self.decide_after(take, Wait::Did(waiting.waiter), waiting.candidate)
+    }
+
+    #[inline]
+    fn decide_after(
         &self,
         #[cfg_attr(not(feature = "page"), allow(unused_mut))] mut take: Take,
-        since: Option<Instant>,
+        wait: Wait,
+        asked_before: Option<Candidate>,
     ) -> Deciding {
         match self.limited(&take) {
             Limited::Whole => {}
@@ -179,10 +203,13 @@ impl Gate {
             };
             return Deciding::Done(Outcome::Pass(rule, charge, permits));
         }
-        let wait = Wait::May(since);
-        let candidate = take.rule().shadow().map(Arc::clone);
+        let candidate = match wait {
+            Wait::May(_) => take.rule().shadow().map(Arc::clone),
+            // It was asked about when the take arrived.
+            Wait::Did(_) => None,
+        };
         let Some(candidate) = candidate.map(|candidate| take.under(candidate)) else {
-            return self.ask(take, wait, None);
+            return self.ask(take, wait, asked_before);
         };
         let charge = LateCharge::new(&self.refunds);
         let permit = candidate.rule().has_permits().then(LatePermit::default);
@@ -219,16 +246,16 @@ impl Gate {
     #[inline]
     fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Candidate>) -> Deciding {
         take.note_refunds(|hash| self.counters.open.refunds(hash));
-        let at = self.waiting.now();
+        let asked = self.asked();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         if let Some(answer) = answer.poll_now() {
             span.record_answer(&answer);
-            return self.judge(take, at, wait, candidate, answer);
+            return self.judge(take, asked, wait, candidate, answer);
         }
         let asked = AskedTake {
             take,
-            at,
+            asked,
             wait,
             candidate,
             shadow: None,
@@ -246,7 +273,7 @@ impl Gate {
     ) -> impl Future<Output = Deciding> + Send + use<> {
         let gate = Arc::clone(self);
         async move {
-            let at = asked.at.unwrap_or_else(Instant::now);
+            let at = asked.asked.as_ref().map_or_else(Instant::now, |it| it.at);
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
             gate.counters.answered_after(at.elapsed());
@@ -254,82 +281,43 @@ impl Gate {
                 shadow.count();
             }
             asked.span.record_answer(&answer);
-            gate.judge(asked.take, Some(at), asked.wait, asked.candidate, answer)
+            gate.judge(asked.take, asked.asked, asked.wait, asked.candidate, answer)
         }
     }
 
-    /// Sleeps until a denied take may be asked about again, and asks. Keys that an operator lets
-    /// through meanwhile are left out; one that is blocked denies it.
-    async fn wait(&self, waiting: Box<WaitingTake>) -> Deciding {
-        let waiting = *waiting;
-        let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
-        if decision.is_busy() {
-            self.listen(&take, &decision);
-        }
-        let has_reason = || {
-            let is_decided = !matches!(self.limited(&take), Limited::Whole);
-            is_decided || self.rule_of_now(&take).is_some()
-        };
-        let may_ask = waiting
-            .waiter
-            .may_ask(at, &take, &decision, has_reason)
-            .await;
-        let take = match self.limited(&take) {
-            #[cfg(feature = "page")]
-            Limited::Nothing => return self.let_through(take),
-            #[cfg(feature = "page")]
-            Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
-            #[cfg(feature = "page")]
-            Limited::Part(part) => *part,
-            Limited::Whole if may_ask => match self.rule_of_now(&take) {
-                None => take,
-                Some(Some(rule)) => take.under(rule),
-                Some(None) => {
-                    let permits = Permits::default();
-                    return Deciding::Done(Outcome::Pass(take.into_rule(), None, permits));
-                }
-            },
-            Limited::Whole => {
-                let told = decision.aged_by(at.elapsed(), decision.source());
-                return Deciding::Done(Outcome::Denied(take, told));
+    /// What becomes of a take whose patience is over, or that lacks what comes too late.
+    fn gives_up(&self, waiting: WaitingTake) -> Outcome {
+        match waiting.answer {
+            Ok(decision) => {
+                let age = waiting.answered_at.elapsed();
+                Outcome::Denied(waiting.take, decision.aged_by(age, decision.source()))
             }
-        };
-        let wait = Wait::Did(waiting.waiter);
-        self.ask(take.repeat(), wait, waiting.candidate)
+            Err(error) => self.undecided(waiting.take, error),
+        }
     }
 
-    /// The rule of now for a take that waits for a permit: one whose max was raised admits it.
-    /// `Some(None)` if nothing limits it any more; `None` if its rule is the same, or has no
-    /// permits.
-    fn rule_of_now(&self, take: &Take) -> Option<Option<Arc<Rule>>> {
-        let rule = take.rule();
-        if !rule.has_permits() {
-            return None;
-        }
-        let Some(now) = self.rule().filter(|now| !now.is_shadow()) else {
-            return Some(None);
-        };
-        let now = now.as_chosen_for(rule)?;
-        (now.policies() != rule.policies()).then_some(Some(now))
+    fn undecided(&self, take: Take, error: StoreError) -> Outcome {
+        self.counters.store_failed(error.kind());
+        Outcome::Failed(take.into_rule(), Cause::Store(error, None))
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
     fn judge(
         &self,
         mut take: Take,
-        at: Option<Instant>,
+        asked: Option<Asked>,
         wait: Wait,
         candidate: Option<Candidate>,
         answer: Result<Decision, StoreError>,
     ) -> Deciding {
+        let is_overloaded = |it: &StoreError| it.kind() == StoreErrorKind::Overloaded;
+        if asked.is_some() && answer.as_ref().is_err_and(is_overloaded) {
+            return self.judge_overload(take, asked, wait, candidate, answer);
+        }
         self.log_answer(take.rule(), &answer);
         let mut decision = match answer {
             Ok(decision) => decision,
-            Err(error) => {
-                self.counters.store_failed(error.kind());
-                let cause = Cause::Store(error, None);
-                return Deciding::Done(Outcome::Failed(take.into_rule(), cause));
-            }
+            Err(error) => return Deciding::Done(self.undecided(take, error)),
         };
         if take.rule().has_hidden() {
             decision.hide(take.rule().policies().iter().map(Policy::is_hidden));
@@ -347,33 +335,39 @@ impl Gate {
             };
             let refunds = self.refunds.clone();
             let charge = Charge::decided(store, take, decision, counters, refunds, candidate);
-            // Before it ceases to wait: those behind it may hope for what it was granted.
-            let charge = match self.waiting.is_on() {
-                true => charge.opened(),
-                false => charge,
-            };
             let waited_since = match wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
-                    waiter.granted(charge.take(), charge.decision());
-                    Some(waiter.since)
+                    let since = waiter.since;
+                    waiter.allowed(charge.take(), charge.decision());
+                    Some(since)
                 }
             };
             return Deciding::Done(Outcome::Allowed(charge, waited_since, permits));
         }
-        let waiter = match wait {
-            Wait::Did(waiter) => Some(waiter),
-            Wait::May(since) => self.waiter(at, since, &take, &decision),
-        };
-        match waiter.zip(at) {
+        match self.waits_after_denial(wait, asked, &take, &decision) {
             None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some((waiter, at)) => Deciding::Waiting(Box::new(WaitingTake {
-                take,
-                decision,
-                at,
-                waiter,
-                candidate,
-            })),
+            Some(waiter) => waiting(take, Ok(decision), waiter, candidate),
+        }
+    }
+
+    /// Whoever may wait asks an overloaded store again.
+    #[cold]
+    fn judge_overload(
+        &self,
+        take: Take,
+        asked: Option<Asked>,
+        wait: Wait,
+        candidate: Option<Candidate>,
+        answer: Result<Decision, StoreError>,
+    ) -> Deciding {
+        match (self.waits_after_overload(wait, asked, &take), answer) {
+            (Some(waiter), answer) => waiting(take, answer, waiter, candidate),
+            (None, answer) => {
+                self.log_answer(take.rule(), &answer);
+                let error = answer.expect_err("it is overloaded");
+                Deciding::Done(self.undecided(take, error))
+            }
         }
     }
 
@@ -407,6 +401,21 @@ impl Gate {
             });
         }
     }
+}
+
+fn waiting(
+    take: Take,
+    answer: Result<Decision, StoreError>,
+    waiter: Box<Waiter>,
+    candidate: Option<Candidate>,
+) -> Deciding {
+    Deciding::Waiting(Box::new(WaitingTake {
+        take,
+        answer,
+        answered_at: Instant::now(),
+        waiter,
+        candidate,
+    }))
 }
 
 /// A store that does not know takes over several counts is not asked about them.

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request};
 
 use super::action::{Action, Admission, Refusal, marked};
-use super::decide::{Deciding, Outcome};
+use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use crate::callback::{
@@ -34,12 +34,27 @@ impl Gate {
                 let acted = decided.map(move |deciding| gate.act_when_decided(deciding));
                 Action::Ask(Box::pin(acted))
             }
-            deciding @ Deciding::Waiting(_) => {
-                let gate = Arc::clone(self);
-                Action::Wait(Box::pin(
-                    async move { gate.act(deciding.outcome(&gate).await) },
-                ))
-            }
+            Deciding::Waiting(waiting) => Action::WaitForTurn(waiting),
+        }
+    }
+
+    /// What becomes of a request with this head that waits.
+    pub(super) async fn act_after_waiting(
+        self: Arc<Self>,
+        waiting: Box<WaitingTake>,
+        mut head: Parts,
+    ) -> Action {
+        let anew = |rule: Arc<Rule>| {
+            let is_shadow = rule.is_shadow();
+            let take = self.read_head(rule, &mut head);
+            take.map_err(|action| match is_shadow {
+                true => Box::new(Action::Pass),
+                false => action,
+            })
+        };
+        match Deciding::Waiting(waiting).outcome(&self, anew).await {
+            Ok(outcome) => self.act(outcome),
+            Err(action) => *action,
         }
     }
 

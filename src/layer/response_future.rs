@@ -182,6 +182,11 @@ where
                 let action = gate.recover(callback, *outcome, head(&held.request));
                 return Self::after(Action::Wait(Box::pin(action)), held);
             }
+            Action::WaitForTurn(waiting) => {
+                let gate = Arc::clone(&held.gate);
+                let action = gate.act_after_waiting(waiting, head(&held.request));
+                return Self::after(Action::Wait(Box::pin(action)), held);
+            }
             Action::Ask(action) => {
                 let held = Some(held);
                 return Self::Choosing { action, held };

@@ -1,22 +1,28 @@
-//! Requests that ask again later instead of being denied.
+//! Requests and calls that ask again later instead of being denied.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use super::decide::Limited;
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
 use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::jitter;
-use crate::metrics::{Hope, RuleCounters, WaitedCount, WaitingPlace};
+use crate::metrics::RuleCounters;
+use crate::rule::Rule;
 use crate::store::Take;
+use crate::wait_queue::{Lacking, Place, QueueId};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
+
+/// How long whoever may wait leaves a store alone that is overloaded, at least and at most.
+const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
 /// How long requests may wait, and how many. Clones share the count.
 ///
@@ -32,14 +38,33 @@ pub(super) struct WaitLimits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitingSince(pub(super) Instant);
 
-/// A request that waits, until this is dropped.
+/// When the store was asked, and under which rule of the path.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) at: Instant,
+    rule: Option<Arc<Rule>>,
+}
+
+/// Whether a take may wait, or has waited already.
+pub(super) enum Wait {
+    /// It may, and has waited in an outer layer since this instant.
+    May(Option<Instant>),
+    Did(Box<Waiter>),
+}
+
+/// A request or call that waits, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) since: Instant,
-    /// `None` for a request that waits without a limit.
+    /// `None` for one that waits without a limit.
     deadline: Option<Instant>,
-    hope: Hope,
-    place: WaitingPlace,
+    /// The path's rule when the store was asked last.
+    rule: Option<Arc<Rule>>,
+    /// Whether units of what it lacks may come back.
+    may_return: bool,
+    /// When it asks a store again that was overloaded.
+    ask_at: Option<Instant>,
+    place: Option<Place>,
     counters: Arc<RuleCounters>,
     _permit: Permit,
 }
@@ -52,12 +77,6 @@ impl WaitLimits {
         !self.up_to.is_zero()
     }
 
-    /// The instant at which a question is asked. `None` where no request may wait: reading the
-    /// clock costs time.
-    pub(super) fn now(&self) -> Option<Instant> {
-        self.is_on().then(Instant::now)
-    }
-
     /// Since when this request waits in outer layers.
     #[inline]
     pub(super) fn since(&self, request: &Extensions) -> Option<Instant> {
@@ -67,84 +86,126 @@ impl WaitLimits {
 }
 
 impl Gate {
-    /// A request that was denied at `at` for the first time, and waits from now on: the time counts
-    /// since it was asked about first in a layer that lets it wait. `None` if it stays denied: it
-    /// may not wait, no unit can reach it in time, or too many requests wait.
-    pub(super) fn waiter(
+    /// What is noted of a question. `None` where no request may wait: it costs time.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        let note = || Asked {
+            at: Instant::now(),
+            rule: self.rule(),
+        };
+        self.waiting.is_on().then(note)
+    }
+
+    /// The waiter of a take that was denied: it waits from now on, or goes on waiting. `None` if it
+    /// stays denied: it may not wait, it lacks what nobody can give back in time, or too many wait.
+    pub(super) fn waits_after_denial(
         &self,
-        at: Option<Instant>,
-        since: Option<Instant>,
+        wait: Wait,
+        asked: Option<Asked>,
         take: &Take,
         decision: &Decision,
     ) -> Option<Box<Waiter>> {
-        let at = at?;
-        let (limits, counters) = (&self.waiting, &self.counters);
-        let since = since.unwrap_or(at);
-        let deadline = since.checked_add(limits.up_to);
-        let denials = take.denials(decision);
-        let hash = |count: &Take| count.count_name().hash();
-        let denying = || {
-            let counts = take.counts().iter().zip(&denials);
-            counts.filter_map(|(count, is_denied)| is_denied.then_some(count))
+        let (asked, retry_after) = (asked?, decision.retry_after()?);
+        let at = asked.at;
+        let refunds = |count: &Take| self.counters.open.refunds(count.count_name().hash());
+        // Units may have come back after its question was answered.
+        let has_crossed = || take.counts().iter().any(|it| refunds(it) != it.refunds);
+        let has_crossed = matches!(wait, Wait::May(_)) && has_crossed();
+        let free_at = match has_crossed {
+            true => Some(at),
+            false => at.checked_add(retry_after.max(MIN_SLEEP)),
         };
-        // Whether charges of its rule are usually given back, here or in another process.
-        let hope = match self.refunds_by_response(take.rule()) || take.rule().settles() {
-            true => Hope::Refunds,
-            false => Hope::OpenCharges,
-        };
-        let has_open = || denying().any(|count| counters.open.units(hash(count)) > 0);
-        let was_refunded =
-            || denying().any(|count| counters.open.refunds(hash(count)) != count.refunds);
-        let may_be_refunded =
-            || decision.is_busy() || hope == Hope::Refunds || has_open() || was_refunded();
-        if is_after(at, decision.retry_after()?, deadline) && !may_be_refunded() {
+        let may_return = self.may_return(take, decision);
+        let mut waiter = self.waiter(wait, asked, take)?;
+        let deadline = waiter.deadline;
+        let is_late = deadline.is_some_and(|until| free_at.is_none_or(|free_at| free_at > until));
+        if is_late && !may_return {
             return None;
         }
-        if deadline.is_some_and(|deadline| deadline <= at) {
-            return None;
+        waiter.may_return = may_return;
+        let free_at = free_at.unwrap_or_else(|| at + Duration::from_secs(u32::MAX.into()));
+        waiter
+            .place
+            .as_mut()?
+            .denied(lacking(take, decision, free_at));
+        if decision.is_busy() {
+            self.listen(take, decision);
         }
-        let permit = limits.waiting.try_acquire(limits.max)?;
-        let max_of_key = (limits.max / 4).max(1);
-        // Everybody's count is that of no key which could take all places.
-        let is_bounded = |count: &Take| take.as_joint().is_none() || !count.key().is_empty();
-        let counts = take.counts().iter().zip(&denials);
-        let counts = counts.map(|(count, is_denied)| WaitedCount {
-            hash: hash(count),
-            cost: count.cost(),
-            is_denied: *is_denied,
-            is_bounded: is_bounded(count),
-            permits: match count.rule().is_permits() {
-                true => count.rule().max_permits(),
-                false => 0,
-            },
-        });
-        let counts: SmallVec<[_; 1]> = counts.collect();
-        let place = counters.open.wait(&counts, max_of_key)?;
-        if was_refunded() {
-            place.wake();
-        }
-        counters.begins_to_wait();
-        Some(Box::new(Waiter {
-            since,
-            deadline,
-            hope,
-            place,
-            counters: Arc::clone(counters),
-            _permit: permit,
-        }))
+        Some(waiter)
     }
-}
 
-impl Gate {
+    /// The same of a take that an overloaded store did not decide: it asks again soon.
+    pub(super) fn waits_after_overload(
+        &self,
+        wait: Wait,
+        asked: Option<Asked>,
+        take: &Take,
+    ) -> Option<Box<Waiter>> {
+        let mut waiter = self.waiter(wait, asked?, take)?;
+        let [least, most] = OVERLOADED;
+        waiter.ask_at = Some(Instant::now() + least + jitter::up_to(most - least));
+        Some(waiter)
+    }
+
+    /// The waiter of a take that was asked then, if it has patience and there is a place. The time
+    /// counts since it was asked about first in a layer that lets it wait.
+    fn waiter(&self, wait: Wait, asked: Asked, take: &Take) -> Option<Box<Waiter>> {
+        let limits = &self.waiting;
+        let mut waiter = match wait {
+            Wait::Did(waiter) => waiter,
+            Wait::May(since) => {
+                let since = since.unwrap_or(asked.at);
+                let permit = limits.waiting.try_acquire(limits.max)?;
+                let max_of_key = (limits.max / 4).max(1);
+                // Everybody's count is that of no key which could take all places.
+                let is_bounded = |it: &&Take| take.as_joint().is_none() || !it.key().is_empty();
+                let bounded_by = take.counts().iter().filter(is_bounded);
+                let bounded_by = bounded_by.map(|count| count.count_name().hash());
+                let place = self.counters.open.queues().enter(bounded_by, max_of_key)?;
+                self.counters.begins_to_wait();
+                Box::new(Waiter {
+                    since,
+                    deadline: since.checked_add(limits.up_to),
+                    rule: None,
+                    may_return: false,
+                    ask_at: None,
+                    place: Some(place),
+                    counters: Arc::clone(&self.counters),
+                    _permit: permit,
+                })
+            }
+        };
+        if waiter.deadline.is_some_and(|deadline| deadline <= asked.at) {
+            return None;
+        }
+        (waiter.rule, waiter.ask_at) = (asked.rule, None);
+        Some(waiter)
+    }
+
+    /// Whether units of what a denied take lacks may come back before they leave their window.
+    fn may_return(&self, take: &Take, decision: &Decision) -> bool {
+        let rule = take.rule();
+        match () {
+            () if decision.is_busy() => true,
+            () if decision.is_on_hold() => false,
+            () if self.refunds_by_response(rule) => true,
+            () if !rule.settles() && !rule.has_permits() => false,
+            () => {
+                // What was charged at a cost of its own is not settled.
+                let mut denied_by = decision.denied_by(rule.policies());
+                denied_by.any(|it| it.is_concurrent() || rule.settles() && it.cost().is_none())
+            }
+        }
+    }
+
     /// Hears of the permits that come back, of the counts that have denied this take.
-    pub(super) fn listen(&self, take: &Take, decision: &Decision) {
+    fn listen(&self, take: &Take, decision: &Decision) {
         let counts = take.counts().iter().zip(take.denials(decision));
         let busy = counts.filter(|(count, is_denied)| *is_denied && count.rule().is_permits());
         for (count, _) in busy {
             let (open, hash) = (&self.counters.open, count.count_name().hash());
-            open.listen(hash, || {
+            open.queues().listen(hash, || {
                 let heard = open.clone();
-                let changed = Box::new(move || heard.given_back(hash, 1));
+                let changed = Box::new(move || heard.given_back(hash));
                 let listening = self.store().listen(count, changed)?;
                 let runtime = Handle::try_current().ok()?;
                 let listens = async { drop(listening.await) };
@@ -152,56 +213,103 @@ impl Gate {
             });
         }
     }
-}
 
-/// Whether a take that was denied at this instant is allowed after the deadline only.
-fn is_after(at: Instant, retry_after: Duration, deadline: Option<Instant>) -> bool {
-    let retry_at = at.checked_add(retry_after.max(MIN_SLEEP));
-    deadline.is_some_and(|deadline| retry_at.is_none_or(|retry_at| retry_at > deadline))
+    /// Whether the path has another rule than this.
+    fn has_other_rule(&self, rule: Option<&Arc<Rule>>) -> bool {
+        match (self.rule(), rule) {
+            (Some(now), Some(rule)) => !Arc::ptr_eq(&now, rule),
+            (now, rule) => now.is_some() != rule.is_some(),
+        }
+    }
 }
 
 impl Waiter {
-    /// Sleeps after a denial at this instant: until its retry-after, or until units of a count that
-    /// denied it are given back, or there is another reason to ask. Returns whether to ask again.
-    pub(super) async fn may_ask(
-        &self,
-        at: Instant,
-        take: &Take,
-        decision: &Decision,
-        has_reason: impl Fn() -> bool,
-    ) -> bool {
-        let Some(retry_after) = decision.retry_after() else {
-            return false;
-        };
-        // An operator may let a key through meanwhile: then there are fewer counts than before.
-        let counts = take.counts().iter().zip(take.denials(decision));
-        let denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
-        let hashes: SmallVec<[u64; 1]> = denying.map(|it| it.count_name().hash()).collect();
-        self.place.denied(&hashes);
-        let is_busy = decision.is_busy();
-        if is_busy || is_after(at, retry_after, self.deadline) {
-            let hope = if is_busy { Hope::Permit } else { self.hope };
-            return self.place.refunded(self.deadline, hope, has_reason).await;
+    /// Sleeps until it has to ask. False if it gives up. An operator who lets its key through or
+    /// blocks it, and new rules, are a reason to ask as well.
+    pub(super) async fn turn(&self, gate: &Gate, take: &Take) -> bool {
+        if let Some(ask_at) = self.ask_at {
+            let is_late = self.deadline.is_some_and(|deadline| deadline < ask_at);
+            sleep_until(self.deadline.map_or(ask_at, |until| until.min(ask_at))).await;
+            return !is_late;
         }
-        let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
-        let wake = self.deadline.map_or(wake, |deadline| wake.min(deadline));
-        self.place.sleep_until(wake).await;
-        true
+        let Some(place) = &self.place else {
+            return true;
+        };
+        let must_ask = || {
+            !matches!(gate.limited(take), Limited::Whole) || gate.has_other_rule(self.rule.as_ref())
+        };
+        place.turn(self.deadline, self.may_return, must_ask).await
     }
 
-    /// It was allowed. As many as still find a permit ask next: one message may tell of several
-    /// that came back.
-    pub(super) fn granted(&self, take: &Take, decision: &Decision) {
-        self.place.granted();
-        let joint = take.as_joint().into_iter();
-        let counts = joint.flat_map(|joint| joint.states(take.rule(), decision));
-        for (count, mut states) in counts.filter(|(count, _)| count.rule().is_permits()) {
-            let left = states.next().map_or(0, QuotaState::remaining);
-            if left > 0 {
-                let hash = count.count_name().hash();
-                self.counters.open.given_back(hash, left);
+    /// Whether it waits for a store that was overloaded.
+    pub(super) fn was_overloaded(&self) -> bool {
+        self.ask_at.is_some()
+    }
+
+    /// It was allowed: those behind it may find units, too.
+    pub(super) fn allowed(mut self, take: &Take, decision: &Decision) {
+        if let Some(place) = self.place.take() {
+            place.allowed(|count| left_of(take, decision, count));
+        }
+    }
+}
+
+/// The counts of a take, each with the states of its quotas.
+fn of_counts<'a, T>(
+    take: &'a Take,
+    decision: &'a Decision,
+    of_count: impl Fn(&'a Take, &mut dyn Iterator<Item = &'a QuotaState>) -> T,
+) -> Vec<T> {
+    match take.as_joint() {
+        None => vec![of_count(take, &mut decision.quotas().iter())],
+        Some(joint) => {
+            let states = joint.states(take.rule(), decision);
+            states
+                .map(|(count, mut states)| of_count(count, &mut states))
+                .collect()
+        }
+    }
+}
+
+/// What is left of the count with this hash; nothing if the take has no such count.
+fn left_of(take: &Take, decision: &Decision, hash: u64) -> u64 {
+    let of_counts = of_counts(take, decision, |count, states| {
+        let left = states.map(QuotaState::remaining).min();
+        left.filter(|_| count.count_name().hash() == hash)
+    });
+    of_counts.into_iter().flatten().min().unwrap_or(0)
+}
+
+/// What a denied take waits for: of the counts that deny it the one that is replenished last, and
+/// for a permit once nothing else denies it.
+fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
+    let of_counts = of_counts(take, decision, |count, states| {
+        let (mut left, mut reset_after, mut denies) = (u64::MAX, Duration::ZERO, false);
+        for state in states {
+            left = left.min(state.remaining());
+            if state.is_exceeded() {
+                denies = true;
+                reset_after = reset_after.max(state.reset_after());
             }
         }
+        let order = (denies, !count.rule().is_permits(), reset_after);
+        (order, count, left)
+    });
+    let last = of_counts.into_iter().max_by_key(|(order, ..)| *order);
+    let (_, count, left) = last.unwrap_or(((true, true, Duration::ZERO), take, 0));
+    let mut quotas = DefaultHasher::new();
+    count.rule().quotas().hash(&mut quotas);
+    Lacking {
+        queue: QueueId {
+            count: count.count_name().hash(),
+            quotas: quotas.finish(),
+        },
+        cost: count.cost(),
+        left: match decision.is_on_hold() {
+            true => 0,
+            false => left.min(count.cost().saturating_sub(1)),
+        },
+        free_at,
     }
 }
 

@@ -49,7 +49,6 @@ mod open_charges;
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
-mod waiters;
 
 pub use latency::LATENCY_BUCKETS;
 
@@ -64,4 +63,3 @@ pub(crate) use rule_counters::{NearLimit, RuleCounters};
 pub use rule_snapshot::{
     DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
 };
-pub(crate) use waiters::{Hope, WaitedCount, WaitingPlace};

@@ -4,15 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::waiters::{Listener, WaitedCount, Waiters, WaitingPlace};
 use crate::sync::lock;
+use crate::wait_queue::WaitQueues;
 
-/// What this process may still give back of the counts of one path, and the
-/// [requests that wait](WaitingPlace) for units of these counts. Clones are the same.
+/// What this process may still give back of the counts of one path, and those that wait for units
+/// of these counts. Clones are the same.
 ///
 /// A charge is *open* while its request is in progress under a rule whose outcomes give back, and
 /// while code holds it that may settle it.
@@ -25,19 +23,19 @@ struct Shared {
     open: AtomicUsize,
     /// How often units were given back, of the counts of each hash modulo the length.
     refunds: [AtomicU32; 64 / size_of::<AtomicU32>()],
-    /// By the hashes of their names. A count with neither charges nor waiters has no entry.
+    /// By the hashes of their names. A count without charges has no entry.
     counts: Mutex<HashMap<u64, Count>>,
+    queues: WaitQueues,
 }
 
-/// The charges of a count that are open, and the requests that wait for it.
+/// The charges of a count that are open.
 #[derive(Debug, Default)]
-pub(super) struct Count {
+struct Count {
     /// Units, and until when they count, in the order in which the charges were opened.
     charges: BTreeMap<u64, (u64, Instant)>,
     /// The units of all of them.
     units: u64,
-    pub(super) waiters: Waiters,
-    /// The number of the last charge or waiter.
+    /// The number of the last charge.
     last: u64,
 }
 
@@ -85,64 +83,31 @@ impl OpenCharges {
         &refunds[hash as usize % refunds.len()]
     }
 
-    /// Units of this count were given back, so that waiters ask: as many as the units suffice for.
-    pub(crate) fn given_back(&self, hash: u64, units: u64) {
+    /// Those that wait for units of these counts.
+    pub(crate) fn queues(&self) -> &WaitQueues {
+        &self.0.queues
+    }
+
+    /// Units of this count were given back: those that wait for it ask.
+    pub(crate) fn given_back(&self, hash: u64) {
         self.refunds_of(hash).fetch_add(1, Ordering::Release);
-        self.change(hash, |count| count.waiters.wake_for(units, false));
+        self.0.queues.given_back(hash);
     }
 
     /// A permit of this count goes back. Its waiters hear of it where the store announces that.
     pub(crate) fn released(&self, hash: u64) {
         self.refunds_of(hash).fetch_add(1, Ordering::Release);
-        self.change(hash, |count| {
-            if count.waiters.listener.is_none() {
-                count.waiters.wake_for(1, false);
-            }
-        });
+        self.0.queues.released(hash);
     }
 
-    /// As long as requests wait for this count, the task of this handle hears of its permits.
-    pub(crate) fn listen(&self, hash: u64, start: impl FnOnce() -> Option<AbortHandle>) {
-        self.change(hash, |count| {
-            let listener = &mut count.waiters.listener;
-            if listener.is_none() {
-                *listener = start().map(Listener);
-            }
-        });
-    }
-
-    /// The count was reset: nothing that is open counts any more, and all who wait ask.
+    /// The count was reset: nothing that is open counts any more, and those that wait ask.
     pub(crate) fn was_reset(&self, hash: u64) {
         self.change(hash, |count| self.remove(count, |_, _| true));
-        self.given_back(hash, u64::MAX);
-    }
-
-    /// A place among the waiters of these counts, if each has fewer than `max` that is bounded.
-    pub(crate) fn wait(&self, of: &[WaitedCount], max: usize) -> Option<WaitingPlace> {
-        let mut counts = lock(&self.0.counts);
-        let waiting = |hash| counts.get(&hash).map_or(0, |count| count.waiters.all.len());
-        if of.iter().any(|it| it.is_bounded && waiting(it.hash) >= max) {
-            return None;
-        }
-        let changed = Arc::<Notify>::default();
-        let is_denied_alone = of.iter().filter(|it| it.is_denied).count() == 1;
-        let places = of.iter().map(|waited| {
-            let count = counts.entry(waited.hash).or_default();
-            count.last += 1;
-            let waiters = &mut count.waiters;
-            waiters.add(count.last, waited, is_denied_alone, &changed);
-            (waited.hash, count.last)
-        });
-        let places = places.collect();
-        Some(WaitingPlace {
-            charges: self.clone(),
-            places,
-            changed,
-        })
+        self.given_back(hash);
     }
 
     /// Changes the count without what counts no more. It is dropped if it is empty afterwards.
-    pub(super) fn change<T>(&self, hash: u64, change: impl FnOnce(&mut Count) -> T) -> Option<T> {
+    fn change<T>(&self, hash: u64, change: impl FnOnce(&mut Count) -> T) -> Option<T> {
         let mut counts = lock(&self.0.counts);
         let count = counts.get_mut(&hash)?;
         let first = count.charges.first_key_value();
@@ -151,16 +116,13 @@ impl OpenCharges {
             self.remove(count, |_, until| until <= now);
         }
         let changed = change(count);
-        if count.waiters.all.is_empty() {
-            count.waiters.listener = None;
-        }
-        if count.charges.is_empty() && count.waiters.all.is_empty() {
+        if count.charges.is_empty() {
             counts.remove(&hash);
         }
         Some(changed)
     }
 
-    /// Removes charges that are open no more. Those that hoped for these alone give up.
+    /// Removes charges that are open no more.
     fn remove(&self, count: &mut Count, is_over: impl Fn(u64, Instant) -> bool) {
         let (units, mut removed) = (&mut count.units, 0);
         count.charges.retain(|number, (of, until)| {
@@ -173,20 +135,6 @@ impl OpenCharges {
         });
         // A reader that finds them closed also sees what was given back.
         self.0.open.fetch_sub(removed, Ordering::Release);
-        count.tell_hopeless();
-    }
-}
-
-impl Count {
-    pub(super) fn has_hope(&self) -> bool {
-        !self.charges.is_empty() || self.waiters.is_one_asking()
-    }
-
-    /// Waiters that hope for charges of this process alone give up if there is none.
-    pub(super) fn tell_hopeless(&self) {
-        if self.waiters.hoping > 0 && !self.has_hope() {
-            self.waiters.tell_hopeless();
-        }
     }
 }
 
@@ -209,7 +157,7 @@ impl OpenCharge {
             }
             let given_back = given_back(at);
             if given_back > 0 {
-                self.charges.given_back(*hash, given_back);
+                self.charges.given_back(*hash);
             }
             let is_own = |number, _| number == *own;
             let remove = |count: &mut Count| self.charges.remove(count, is_own);
@@ -228,37 +176,20 @@ impl Drop for OpenCharge {
 mod tests {
     use super::*;
 
-    /// Nothing stays behind of charges and waiters over several counts.
+    /// Nothing stays behind of charges over several counts.
     #[test]
-    fn a_count_without_charges_and_waiters_has_no_entry() {
+    fn a_count_without_charges_has_no_entry() {
         let charges = OpenCharges::default();
         let entries = || lock(&charges.0.counts).len();
         let open =
             |counts: &[(u64, u64)]| charges.open(counts.iter().copied(), Duration::from_secs(60));
-        let waited = |hash| WaitedCount {
-            hash,
-            cost: 1,
-            is_denied: hash == 3,
-            is_bounded: hash != 3,
-            permits: 0,
-        };
         let (settled, dropped) = (open(&[(1, 5), (3, 5)]), open(&[(2, 5), (3, 1)]));
         assert_eq!((entries(), charges.units(3)), (3, 6));
-        let place = charges.wait(&[waited(1), waited(3)], 1).expect("room");
-        assert!(
-            charges.wait(&[waited(1), waited(3)], 1).is_none(),
-            "one at a time"
-        );
-        let other = charges.wait(&[waited(4), waited(3)], 1).expect("room");
         settled.close(|count| [5, 0][count]);
         settled.close(|_| unreachable!("it is closed"));
         assert_eq!((charges.units(1), charges.units(3)), (0, 1));
         assert_eq!((charges.refunds(1), charges.refunds(3)), (1, 0));
-        place.denied(&[1]);
         drop((settled, dropped));
-        assert_eq!(entries(), 3, "of the waiters");
-        drop(place);
-        drop(other);
         assert_eq!((entries(), charges.0.open.load(Ordering::Relaxed)), (0, 0));
     }
 }

@@ -213,15 +213,6 @@ impl Rule {
         }
     }
 
-    /// The rule with the plan that a request has under `last`, which was made of an earlier rule of
-    /// its path. `None` if there is no such plan.
-    pub(crate) fn as_chosen_for(self: Arc<Self>, last: &Self) -> Option<Arc<Self>> {
-        match last.plan() {
-            Some(plan) => self.of_plan(plan),
-            None => Some(self.for_no_plan()),
-        }
-    }
-
     /// Whether this request is the first one that has an unknown plan.
     pub(crate) fn is_first_unknown_plan(&self) -> bool {
         let is_known = &self.derived().has_had_unknown_plan;

@@ -1,0 +1,396 @@
+//! Those that wait in this process for units of a count: one of them asks for all.
+//!
+//! A waiter stands in the queue of the count that has denied it, and of the quotas under which it
+//! asks. The first of a queue asks when the retry-after of the last answer is over, at least once a
+//! second, and as soon as this process hears that units came back. Its answer says what is left: as
+//! many wake as that suffices for, those that cost least first, and among these in order of arrival.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::sync::lock;
+
+/// The queues of all counts of a path. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WaitQueues(Arc<Mutex<Queues>>);
+
+#[derive(Debug, Default)]
+struct Queues {
+    of: BTreeMap<QueueId, Queue>,
+    /// How many wait, by the hash of each count that bounds their number.
+    places: HashMap<u64, usize>,
+    /// Tasks that hear of the permits that come back, by the hash of their count.
+    listeners: HashMap<u64, Listener>,
+    arrivals: u64,
+}
+
+/// Those of one queue are answered alike, but for their cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueueId {
+    /// The hash of the count's name.
+    pub(crate) count: u64,
+    /// That of the quotas under which it is asked: plans of one key have queues of their own.
+    pub(crate) quotas: u64,
+}
+
+/// An order by cost, and then by arrival.
+type Rank = (u64, u64);
+
+#[derive(Debug)]
+struct Queue {
+    waiters: BTreeMap<Rank, Sleeper>,
+    /// Nothing fits before, unless units come back: by the last answer about what costs least.
+    free_at: Instant,
+    asked_at: Instant,
+    /// How often units came back.
+    returns: u64,
+    /// How many were told to ask and have no answer yet, what they cost, and when the last was told.
+    asking: usize,
+    claimed: u64,
+    told_at: Instant,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    /// Whether it was told to ask, and has no answer yet.
+    asks: bool,
+    changed: Arc<Notify>,
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+struct Listener(AbortHandle);
+
+/// A place among those that wait, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    queues: WaitQueues,
+    arrival: u64,
+    /// The hashes of the counts whose places it takes.
+    bounded_by: SmallVec<[u64; 1]>,
+    /// Where it stands. None until it was denied.
+    at: Option<(QueueId, Rank)>,
+    /// The returns of its queue when it was told to ask.
+    returns: AtomicU64,
+    changed: Arc<Notify>,
+}
+
+/// What a denial says about the queue of a waiter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lacking {
+    pub(crate) queue: QueueId,
+    pub(crate) cost: u64,
+    /// What is left for those that cost less.
+    pub(crate) left: u64,
+    /// When there is room for its cost, if nothing comes back.
+    pub(crate) free_at: Instant,
+}
+
+/// The longest time without a question of a queue.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Whoever was told to ask and did not in this time may be a future that nobody polls: the next one
+/// asks.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+impl WaitQueues {
+    /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
+    pub(crate) fn enter(&self, bounded_by: impl Iterator<Item = u64>, max: usize) -> Option<Place> {
+        let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
+        let mut queues = lock(&self.0);
+        let is_full = |hash| queues.places.get(hash).is_some_and(|number| *number >= max);
+        if max == 0 || bounded_by.iter().any(is_full) {
+            return None;
+        }
+        for hash in &bounded_by {
+            *queues.places.entry(*hash).or_default() += 1;
+        }
+        queues.arrivals += 1;
+        Some(Place {
+            queues: self.clone(),
+            arrival: queues.arrivals,
+            bounded_by,
+            at: None,
+            returns: AtomicU64::default(),
+            changed: Arc::default(),
+        })
+    }
+
+    /// Units of this count came back: the first of each of its queues asks.
+    pub(crate) fn given_back(&self, count: u64) {
+        lock(&self.0).of_count(count).for_each(Queue::ask_now);
+    }
+
+    /// The same for a permit of this process. Where its return is announced, waiters hear of it then.
+    pub(crate) fn released(&self, count: u64) {
+        let mut queues = lock(&self.0);
+        if !queues.listeners.contains_key(&count) {
+            queues.of_count(count).for_each(Queue::ask_now);
+        }
+    }
+
+    /// As long as somebody waits for this count, the task of this handle hears of its permits.
+    pub(crate) fn listen(&self, count: u64, start: impl FnOnce() -> Option<AbortHandle>) {
+        let mut queues = lock(&self.0);
+        let waits = queues.of_count(count).next().is_some();
+        if waits && !queues.listeners.contains_key(&count) {
+            let started = start().map(Listener);
+            queues.listeners.extend(started.map(|it| (count, it)));
+        }
+    }
+}
+
+impl Queues {
+    fn of_count(&mut self, count: u64) -> impl Iterator<Item = &mut Queue> {
+        let [first, last] = [0, u64::MAX].map(|quotas| QueueId { count, quotas });
+        self.of.range_mut(first..=last).map(|(_, queue)| queue)
+    }
+
+    /// Takes a waiter out of its queue, and says whether it was asking. An empty one goes.
+    fn leave(&mut self, (id, rank): (QueueId, Rank)) -> bool {
+        let Some(queue) = self.of.get_mut(&id) else {
+            return false;
+        };
+        let asked = queue.waiters.remove(&rank).is_some_and(|it| it.asks);
+        if asked {
+            queue.asking -= 1;
+            queue.claimed = queue.claimed.saturating_sub(rank.0);
+        }
+        if queue.waiters.is_empty() {
+            self.of.remove(&id);
+            if self.of_count(id.count).next().is_none() {
+                self.listeners.remove(&id.count);
+            }
+        }
+        asked
+    }
+}
+
+impl Queue {
+    fn new(free_at: Instant, now: Instant) -> Self {
+        Self {
+            waiters: BTreeMap::new(),
+            free_at,
+            asked_at: now,
+            returns: 0,
+            asking: 0,
+            claimed: 0,
+            told_at: now,
+        }
+    }
+
+    /// Units came back: the first one asks.
+    fn ask_now(&mut self) {
+        let now = Instant::now();
+        self.returns += 1;
+        self.free_at = now;
+        let first = self.first().map(|(rank, _)| *rank);
+        first.into_iter().for_each(|rank| self.tell(rank, now));
+    }
+
+    fn first(&self) -> Option<(&Rank, &Sleeper)> {
+        self.waiters.iter().find(|(_, waiter)| !waiter.asks)
+    }
+
+    /// The first one looks whether it has to ask.
+    fn call_first(&self) {
+        if let Some((_, first)) = self.first() {
+            first.changed.notify_one();
+        }
+    }
+
+    /// This one is to ask.
+    fn tell(&mut self, rank: Rank, now: Instant) {
+        if let Some(waiter) = self.waiters.get_mut(&rank)
+            && !std::mem::replace(&mut waiter.asks, true)
+        {
+            waiter.changed.notify_one();
+            self.asking += 1;
+            self.claimed = self.claimed.saturating_add(rank.0);
+            self.told_at = now;
+        }
+    }
+
+    /// So many units are left: as many ask as they suffice for.
+    fn tell_fitting(&mut self, left: u64, now: Instant) {
+        let mut left = left.saturating_sub(self.claimed);
+        while let Some((rank, _)) = self.first()
+            && rank.0 <= left
+        {
+            left -= rank.0;
+            let rank = *rank;
+            self.tell(rank, now);
+        }
+    }
+
+    /// What this one does now: `until` is the end of its patience.
+    fn look(&mut self, rank: Rank, now: Instant, until: Option<Instant>, may_return: bool) -> Look {
+        let is_over = until.is_some_and(|until| until <= now);
+        let is_late = until.is_some_and(|until| until < self.free_at);
+        if self.waiters.get(&rank).is_none_or(|it| it.asks) {
+            return Look::Ask;
+        }
+        if is_late && (is_over || !may_return) {
+            return Look::GiveUp;
+        }
+        let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
+        if self.asking > 0 {
+            ask_at = ask_at.max(self.told_at + PATIENCE);
+        }
+        if self.first().is_some_and(|(first, _)| *first != rank) {
+            ask_at += PATIENCE;
+        }
+        if is_over || ask_at <= now {
+            self.tell(rank, now);
+            return Look::Ask;
+        }
+        Look::At(ask_at)
+    }
+}
+
+/// What a waiter does.
+enum Look {
+    Ask,
+    GiveUp,
+    /// It looks again then.
+    At(Instant),
+}
+
+impl Place {
+    /// It was denied, and stands in this queue from now on.
+    pub(crate) fn denied(&mut self, by: Lacking) {
+        let (now, rank) = (Instant::now(), (by.cost, self.arrival));
+        let mut queues = lock(&self.queues.0);
+        let before = self.at.replace((by.queue, rank));
+        // Units may have come back after its question was answered.
+        let returns = self.returns.load(Ordering::Relaxed);
+        let same = before.is_some_and(|(id, _)| id == by.queue);
+        let queue = queues.of.get(&by.queue);
+        let crossed = same && queue.is_some_and(|queue| queue.returns != returns);
+        let free_at = if crossed { now } else { by.free_at };
+        // It stays before it goes: its queue goes with the last one.
+        let queue = queues.of.entry(by.queue);
+        let queue = queue.or_insert_with(|| Queue::new(free_at, now));
+        let changed = Arc::clone(&self.changed);
+        let old = queue.waiters.insert(
+            rank,
+            Sleeper {
+                asks: false,
+                changed,
+            },
+        );
+        if old.is_some_and(|old| old.asks) {
+            queue.asking -= 1;
+            queue.claimed = queue.claimed.saturating_sub(rank.0);
+        }
+        queue.asked_at = now;
+        // What is said of a larger cost says nothing of smaller ones.
+        let is_first = queue.first().is_none_or(|(first, _)| *first >= rank);
+        queue.free_at = match is_first {
+            true => free_at,
+            false => queue.free_at.min(free_at),
+        };
+        queue.tell_fitting(by.left, now);
+        queue.call_first();
+        if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
+            let asked = queues.leave(before);
+            // It has not asked there.
+            if asked && let Some(queue) = queues.of.get_mut(&before.0) {
+                queue.ask_now();
+            }
+        }
+    }
+
+    /// It was allowed. So much is left of the count that it waited for, by its hash.
+    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> u64) {
+        let Some(at) = self.at.take() else {
+            return;
+        };
+        let left = left(at.0.count);
+        let mut queues = lock(&self.queues.0);
+        queues.leave(at);
+        if let Some(queue) = queues.of.get_mut(&at.0) {
+            let now = Instant::now();
+            queue.asked_at = now;
+            queue.tell_fitting(left, now);
+            queue.call_first();
+        }
+    }
+
+    /// Waits until it has to ask. False if it gives up: where `until` is over, or nothing can come
+    /// back and there is no room before. Once a second it also looks whether it `must_ask`.
+    pub(crate) async fn turn(
+        &self,
+        until: Option<Instant>,
+        may_return: bool,
+        must_ask: impl Fn() -> bool,
+    ) -> bool {
+        loop {
+            let (now, must) = (Instant::now(), must_ask());
+            let wake_at = match self.look(now, until, may_return, must) {
+                Look::Ask => return true,
+                Look::GiveUp => return false,
+                Look::At(instant) => instant.min(now + ASK_EVERY),
+            };
+            let wake_at = until.into_iter().fold(wake_at, Instant::min);
+            let _ = timeout_at(wake_at, self.changed.notified()).await;
+        }
+    }
+
+    fn look(&self, now: Instant, until: Option<Instant>, may_return: bool, must: bool) -> Look {
+        let mut queues = lock(&self.queues.0);
+        let stands = self
+            .at
+            .and_then(|(id, rank)| Some((queues.of.get_mut(&id)?, rank)));
+        let Some((queue, rank)) = stands else {
+            return Look::Ask;
+        };
+        let look = match must {
+            true => Look::Ask,
+            false => queue.look(rank, now, until, may_return),
+        };
+        if matches!(look, Look::Ask) {
+            queue.tell(rank, now);
+            self.returns.store(queue.returns, Ordering::Relaxed);
+        }
+        look
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.queues.0);
+        for hash in &self.bounded_by {
+            if let Entry::Occupied(mut places) = queues.places.entry(*hash) {
+                *places.get_mut() -= 1;
+                if *places.get() == 0 {
+                    places.remove();
+                }
+            }
+        }
+        let Some(at) = self.at else {
+            return;
+        };
+        let asked = queues.leave(at);
+        if let Some(queue) = queues.of.get_mut(&at.0) {
+            // What it was told of is the next one's.
+            match asked {
+                true => queue.ask_now(),
+                false => queue.call_first(),
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
