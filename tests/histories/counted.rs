@@ -35,6 +35,8 @@ pub(crate) struct Counted {
     way: Way,
     /// Under what it was charged last.
     last: Option<Terms>,
+    /// When.
+    charged_at: Option<u64>,
     trace: Vec<Traced>,
     /// How often the clock went back or ahead.
     jumps: u32,
@@ -69,6 +71,7 @@ impl Counted {
             alone: Some(Vec::new()),
             way,
             last: None,
+            charged_at: None,
             trace: Vec::new(),
             jumps: 0,
             jumps_ahead: 0,
@@ -114,6 +117,7 @@ impl Counted {
         self.is_untraced |= self.last.as_ref().is_some_and(|last| last != terms);
         self.is_untraced |= terms.lease > 0 || terms.counted.len() > terms.own.len();
         self.afresh(now, take, cost, seen)?;
+        self.goes_on_counting(now, take, seen)?;
         let before = self.would(now, take, 0);
         let decision = self.count.take(config, now, quotas, cost);
         for (before, after) in before.quotas().iter().zip(decision.quotas()) {
@@ -165,7 +169,7 @@ impl Counted {
                 let quiet = self.quiet.take(config, now, quotas, cost);
                 let alike = quiet == decision;
                 ensure!(alike, "{quiet:?}, had nobody asked, not {decision:?}");
-                self.last = Some(terms.clone());
+                (self.last, self.charged_at) = (Some(terms.clone()), Some(now));
                 let number = self.ledger.admit(now, terms, cost, false);
                 self.trace.push(Traced {
                     number,
@@ -198,6 +202,25 @@ impl Counted {
             self.check_clock(now, truth, terms, take, seen)?;
         }
         Ok((decision, number))
+    }
+
+    /// While the clock is behind the last charge, all that counted then counts, and a bucket is as
+    /// full as it was.
+    fn goes_on_counting(&self, now: u64, take: &Take, seen: &Seen) -> Result<(), Broken> {
+        let Some(charged_at) = self.charged_at.filter(|it| now < *it) else {
+            return Ok(());
+        };
+        let [behind, then] = [now, charged_at].map(|instant| self.would(instant, take, 0));
+        let is_bucket = self.way.algorithm == Algorithm::Gcra;
+        for (behind, then) in behind.quotas().iter().zip(then.quotas()) {
+            let (left, had) = (behind.remaining(), then.remaining());
+            ensure!(
+                left == had || left < had && !is_bucket,
+                "{left} remain behind the last charge, and {had} at it"
+            );
+        }
+        seen.note_if(true, "asked behind the last charge");
+        Ok(())
     }
 
     /// Only what another algorithm is charged replaces a state, and then it is as if there had been
@@ -481,7 +504,7 @@ impl Counted {
         (self.alone, self.undone) = (None, None);
         self.is_untraced = true;
         if charged > 0 {
-            self.last = Some(terms.clone());
+            (self.last, self.charged_at) = (Some(terms.clone()), Some(now));
         }
         let look = self.would(now, take, 0);
         self.ledger.check_remaining(now, terms, &look)?;
@@ -512,7 +535,8 @@ impl Counted {
         ensure!(bytes <= 64, "{bytes} bytes are left");
         (self.alone, self.undone) = (None, None);
         self.trace.clear();
-        (self.jumps, self.jumps_ahead, self.last) = (0, 0, None);
+        (self.jumps, self.jumps_ahead) = (0, 0);
+        (self.last, self.charged_at) = (None, None);
         Ok(has_counted)
     }
 

@@ -88,12 +88,14 @@ fn given(algorithm: Algorithm) {
 }
 
 /// A clock that goes back or ahead: admissions resume within a window, and no more than one extra
-/// quota is admitted for each step ahead; none where it only goes back.
+/// quota is admitted for each step ahead; none where it only goes back. Until it has caught up with
+/// the last charge, all that counted then goes on counting, and a bucket is as full as it was.
 fn clock(algorithm: Algorithm) {
     let seen = pure(algorithm, Theme::Clock);
     seen.expect(280, "clocks ahead");
     seen.expect(280, "clocks that went back");
     seen.expect(900, "asked after a step");
+    seen.expect(250, "asked behind the last charge");
     seen.expect(2, "above a quota after a step ahead");
     seen.expect(150, "refunds");
     seen.expect(280, "looks");
