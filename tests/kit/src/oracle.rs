@@ -746,7 +746,7 @@ impl Ledger {
         let least = if is_vague { 0 } else { least.min(units) };
         ensure!(back >= least, "{back} given back, but {least} count");
         let most = counted.iter().map(|it| it.most).max();
-        if let Some(most) = most.filter(|_| all_known && self.lease == 0) {
+        if let Some(most) = most.filter(|_| all_known && self.lease == 0 && !self.is_given) {
             ensure!(back <= most, "{back} given back, but {most} count");
         }
         self.give_back(now, number, back);
