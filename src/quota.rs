@@ -93,6 +93,21 @@ impl Quota {
         Ok(self)
     }
 
+    /// The same without bursts: one unit at each turn, of which there are `max` in a window.
+    ///
+    /// A timer is late by a millisecond or two, and under a burst of 1 that delays all later turns.
+    /// So turns of less than 100 ms that nobody took in time can be taken late: one, or those of the
+    /// last 10 ms.
+    #[cfg(feature = "config")]
+    pub(crate) fn evenly(self) -> Result<Self, QuotaError> {
+        const LATE: u64 = 10_000;
+        let turn = self.window / self.max.max(1);
+        self.with_burst(match turn {
+            100_000.. => 1,
+            turn => 1 + LATE.div_ceil(turn.max(1)),
+        })
+    }
+
     pub(crate) const fn without_burst(self) -> Self {
         Self::of_micros(self.max, self.window)
     }

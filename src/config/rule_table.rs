@@ -310,7 +310,7 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
         return match burst {
             _ if !algorithm.has_burst() => Err(only_with(&pace, Algorithm::has_burst, "a pace")),
             Some(_) => Err(pace.mistake("a pace beside a burst, expected one of them")),
-            None => pace.check(quota.with_burst(1)),
+            None => pace.check(quota.evenly()),
         };
     }
     match burst {
