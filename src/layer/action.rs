@@ -70,9 +70,6 @@ pub(crate) struct Admission {
     pub(super) gate: Arc<Gate>,
     /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
-    /// Whether only the handler may give the charge back: it has the charge by its first poll, or
-    /// never.
-    pub(super) is_open_for_handler: bool,
     /// Since when the request has waited, for inner layers.
     pub(super) waiting_since: Option<Instant>,
     /// What inner layers have to know, if the store failed.
@@ -80,15 +77,6 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The handler was polled and has not answered.
-    pub(super) fn began(&mut self) {
-        if self.is_open_for_handler
-            && let Some(answer) = &mut self.answer
-        {
-            answer.release();
-        }
-    }
-
     /// Lets the error callback answer an error of the inner service, which has ended.
     pub(super) fn recover<E>(
         mut self,

@@ -477,10 +477,6 @@ async fn run_admitted<T>(
     function: impl AsyncFnOnce() -> T,
     has_failed: fn(&T) -> bool,
 ) -> T {
-    let mut admission = admission;
-    admission
-        .iter_mut()
-        .for_each(Admission::release_unless_error_refunds);
     let charge = admission.as_ref().and_then(|it| it.answer.clone());
     let returned = in_call(charge, async { function().await }).await;
     if let Some(admission) = admission

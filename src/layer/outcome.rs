@@ -78,17 +78,6 @@ impl Admission {
         }
     }
 
-    /// While the function of a call runs, those that are denied may hope for its charge only if an
-    /// error gives it back, or once the function has asked for it
-    /// ([`Charges::current`](crate::store::Charges::current)).
-    pub(super) fn release_unless_error_refunds(&mut self) {
-        if !self.rule.outcomes().is_some_and(Outcomes::contain_error)
-            && let Some(answer) = &mut self.answer
-        {
-            answer.release();
-        }
-    }
-
     fn give_back(&self) {
         if let Some(charge) = &self.answer {
             self.gate.refunds.give_back(charge, GiveBack::Everything);

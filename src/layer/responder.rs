@@ -108,10 +108,10 @@ impl Gate {
                 if let Some(failure) = charge.decision().failure() {
                     admitted.outage = self.outage(failure);
                 }
-                admitted.is_open_for_handler = !(rule.settles() || self.refunds_by_response(rule));
-                admitted.answer = Some(match admitted.is_open_for_handler {
-                    true => charge,
-                    false => charge.opened(),
+                let may_come_back = rule.settles() || self.refunds_by_response(rule);
+                admitted.answer = Some(match may_come_back {
+                    true => charge.opened(),
+                    false => charge,
                 });
                 admitted
             }
@@ -227,7 +227,6 @@ impl Gate {
             permits: None,
             gate: Arc::clone(self),
             head: None,
-            is_open_for_handler: false,
             waiting_since: None,
             outage: None,
         }

@@ -278,10 +278,7 @@ where
                     State::call(&mut held.service, held.request, admitted.take())
                 }
                 StateProj::Calling { response, admitted } => {
-                    let Poll::Ready(result) = response.poll(cx) else {
-                        admitted.iter_mut().for_each(Admission::began);
-                        return Poll::Pending;
-                    };
+                    let result = ready!(response.poll(cx));
                     let Some(admitted) = admitted.take() else {
                         return Poll::Ready(result.map(|response| response.map(Body::new)));
                     };
