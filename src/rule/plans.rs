@@ -107,6 +107,9 @@ impl Rule {
         }
         for plan in &plans {
             self.settings.check_subjects(plan.quotas.given())?;
+            if !self.settings.has_certain_subject(plan.quotas.given()) {
+                return Err(RuleError::NoCertainSubjectOfPlan(plan.name.to_string()));
+            }
         }
         let rule = self.with(|it| it.plans = plans.into());
         rule.with_counts_of_permits()?.checked_life()

@@ -35,6 +35,13 @@ pub enum RuleError {
     /// Each subject may be absent, so that a request could count nowhere.
     #[error("each subject may be absent, expected one at least that is in every request")]
     NoCertainSubject,
+    /// Each subject that a plan limits may be absent: a request that leaves them out would count
+    /// nowhere.
+    #[error(
+        "each subject of the plan \"{0}\" may be absent, expected a quota of one that is in every \
+         request"
+    )]
+    NoCertainSubjectOfPlan(String),
     /// A quota counts nothing.
     #[error("the quota \"{0}\" has a cost of 0, which counts nothing: expected at least 1")]
     NoCost(String),

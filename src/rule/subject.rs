@@ -284,6 +284,16 @@ impl RuleSettings {
         Ok(())
     }
 
+    /// Whether one at least of these policies limits a subject that is in every request.
+    pub(super) fn has_certain_subject(&self, policies: &[Policy]) -> bool {
+        let subject_of = |policy: &Policy| match &policy.subject {
+            Some(name) => self.subjects.iter().find(|it| it.name == *name),
+            None => self.subjects.first(),
+        };
+        let mut subjects = policies.iter().map(subject_of);
+        subjects.any(|subject| subject.is_none_or(|it| !it.may_be_absent))
+    }
+
     fn id_of_count(&self, policy: &Policy) -> CountId {
         let first = || self.subjects.first().map(|subject| &subject.name);
         let name = policy.subject.as_ref().or_else(first);
