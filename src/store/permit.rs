@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::refund_queue::{QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::sync::lock;
 
@@ -204,16 +205,13 @@ impl HeldPermits {
     async fn renew_all(self, mut look_at: Instant) {
         loop {
             sleep_until(look_at).await;
-            let mut holders = lock(&self.0);
-            let now = Instant::now();
-            for (number, taken) in &mut holders.permits {
-                if taken.renew_at <= now {
-                    taken.renew_at = now + taken.time / ATTEMPTS_PER_LEASE;
-                    if !std::mem::replace(&mut taken.is_renewing, true) {
-                        tokio::spawn(self.clone().renew(*number, taken.clone()));
-                    }
-                }
+            let due = self.due(Instant::now());
+            for (number, taken) in due {
+                let permits = self.clone();
+                let renewing = Renewing { permits, number };
+                tokio::spawn(self.clone().renew(renewing, taken));
             }
+            let mut holders = lock(&self.0);
             let next = holders.permits.values().map(|taken| taken.renew_at).min();
             match (next, &mut holders.renewals) {
                 (Some(next), Some((_, at))) => (look_at, *at) = (next, next),
@@ -225,7 +223,21 @@ impl HeldPermits {
         }
     }
 
-    async fn renew(self, number: u64, taken: TakenPermits) {
+    /// Those that are to be renewed now, and of which no renewal is in progress.
+    fn due(&self, now: Instant) -> Vec<(u64, TakenPermits)> {
+        let mut holders = lock(&self.0);
+        let due = holders.permits.iter_mut().filter_map(|(number, taken)| {
+            if taken.renew_at > now {
+                return None;
+            }
+            taken.renew_at = now + taken.time / ATTEMPTS_PER_LEASE;
+            let renews = std::mem::replace(&mut taken.is_renewing, true);
+            (!renews).then(|| (*number, taken.clone()))
+        });
+        due.collect()
+    }
+
+    async fn renew(self, renewing: Renewing, taken: TakenPermits) {
         let sent = Instant::now();
         let asked = taken.counts.iter().map(|(take, holder)| {
             let ask = || taken.store.renew(take, holder);
@@ -239,8 +251,7 @@ impl HeldPermits {
                 None => false,
             };
         }
-        if let Some(held) = lock(&self.0).permits.get_mut(&number) {
-            held.is_renewing = false;
+        if let Some(held) = lock(&self.0).permits.get_mut(&renewing.number) {
             if is_renewed {
                 held.until = sent + taken.time;
                 held.renew_at = sent + taken.time / RENEWALS_PER_LEASE;
@@ -254,14 +265,33 @@ impl HeldPermits {
     }
 }
 
+/// A renewal in progress: it also ends with its runtime.
+struct Renewing {
+    permits: HeldPermits,
+    number: u64,
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        if let Some(held) = lock(&self.permits.0).permits.get_mut(&self.number) {
+            held.is_renewing = false;
+        }
+    }
+}
+
 impl TakenPermits {
     /// Gives the permits back, which is asked for immediately, and wakes requests that wait for
     /// them: what they ask is executed behind it.
     fn release(&self, refunds: &RefundQueue) {
         for (take, holder) in &self.counts {
-            match refunds.place() {
-                Some(place) => self.give_back(take, holder, place),
-                None => self.counters.refund_lost(),
+            match (refunds.place(), Handle::try_current()) {
+                (Some(place), _) => self.give_back(take, holder, place),
+                (None, Ok(runtime)) => {
+                    let (taken, refunds) = (self.clone(), refunds.clone());
+                    let (take, holder) = (take.clone(), holder.clone());
+                    runtime.spawn(taken.give_back_later(take, holder, refunds));
+                }
+                (None, Err(_)) => self.counters.refund_lost(),
             }
             self.counters.open.released(take.count_name().hash());
         }
@@ -277,6 +307,18 @@ impl TakenPermits {
         if let Ok(runtime) = Handle::try_current() {
             let (take, holder) = (take.clone(), holder.clone());
             runtime.spawn(self.clone().given_back(take, holder, answer, place));
+        }
+    }
+
+    /// As many as may ask at a time do: this one waits for its place.
+    async fn give_back_later(self, take: Take, holder: Receipt, refunds: RefundQueue) {
+        let [_, pause] = PAUSES;
+        while Instant::now() < self.until {
+            if let Some(place) = refunds.place() {
+                let answer = self.ask(&take, &holder);
+                return self.given_back(take, holder, answer, place).await;
+            }
+            sleep(pause / 2 + jitter::up_to(pause / 2)).await;
         }
     }
 
