@@ -8,7 +8,7 @@ use super::meter::Meter;
 use super::refund_queue::{LateCharge, QueuePlace, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::metrics::{OpenCharge, RuleCounters};
 use crate::sync::lock;
 
@@ -237,7 +237,9 @@ impl Charge {
     ///
     /// [`StoreError`] if the store gives no answer, or [cannot](crate::store::Capabilities::owes)
     /// charge more than was reserved. Whether something was charged or given back is then unknown,
-    /// and there is no use in asking again.
+    /// and there is no use in asking again; except after one of the kind
+    /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded): the store was not asked, and the
+    /// charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
         let owes = true;
         self.give_back(GiveBack::Unused { used, owes }).await
@@ -256,10 +258,15 @@ impl Charge {
 
     pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
         match self.claim(what) {
-            Some(refund) => {
-                let units = refund.ask().await?;
-                Ok(refund.answered(units))
-            }
+            Some(refund) => match refund.ask().await {
+                Ok(units) => Ok(refund.answered(units)),
+                Err(error) => {
+                    if error.kind() == StoreErrorKind::Overloaded {
+                        refund.was_not_sent();
+                    }
+                    Err(error)
+                }
+            },
             None => Ok(Settled::default()),
         }
     }
@@ -421,6 +428,12 @@ impl Refund {
             0 => self.charge.0.store.refund(&take, &receipt),
             _ => self.charge.0.store.owe(&take, &receipt),
         }
+    }
+
+    /// The store was not asked: the charge may be given back once more.
+    fn was_not_sent(mut self) {
+        self.is_answered = true;
+        self.charge.0.is_claimed.store(false, Ordering::Relaxed);
     }
 
     /// Counts what the store has given back, or charged: no more than was asked for, whatever it

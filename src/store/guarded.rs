@@ -163,9 +163,14 @@ impl<S: Store> Guarded<S> {
 /// The bound on questions under way.
 pub(super) struct QuestionLimit {
     max: usize,
-    under_way: InFlightCounter,
+    takes: InFlightCounter,
+    /// Takes cannot fill the bound of what gives back, charges or holds.
+    changes: InFlightCounter,
     overloaded: StoreError,
 }
+
+/// The most changes under way.
+const MAX_CHANGES: usize = 16_384;
 
 impl QuestionLimit {
     /// At most `max` questions under way to the store of this name.
@@ -173,14 +178,15 @@ impl QuestionLimit {
         let message = format!("{name} was not asked, it still has {max} questions to answer");
         Self {
             max,
-            under_way: InFlightCounter::default(),
+            takes: InFlightCounter::default(),
+            changes: InFlightCounter::default(),
             overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
         }
     }
 
     /// How many questions wait for an answer now.
     pub(super) fn under_way(&self) -> usize {
-        self.under_way.number()
+        self.takes.number() + self.changes.number()
     }
 
     /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
@@ -193,7 +199,14 @@ impl QuestionLimit {
         if is_free {
             return Ok(None);
         }
-        let permit = self.under_way.try_acquire(self.max);
+        let permit = match kind {
+            // Whoever asks again leaves room for those who do not.
+            QuestionKind::Take if take.is_patient => {
+                self.takes.try_acquire(self.max - self.max / 4)
+            }
+            QuestionKind::Take => self.takes.try_acquire(self.max),
+            QuestionKind::Change => self.changes.try_acquire(MAX_CHANGES),
+        };
         permit.map(Some).ok_or_else(|| self.overloaded.clone())
     }
 }

@@ -252,12 +252,14 @@ impl<S: Store> Resilient<S> {
     ///
     /// Beyond that, a question is answered immediately with a [`StoreError`](crate::StoreError) of
     /// the kind [`Overloaded`](crate::store::StoreErrorKind::Overloaded), so that a store that has
-    /// become slow does not gather requests that would all be too late. A question is a take, a
-    /// refund or a reset. Each needs a permit, also where the store answers immediately, except
-    /// [repeats](Take::repeat) of callers that wait, takes of
-    /// [shadow rules](crate::Rule::into_shadow), and refunds
-    /// [by outcome](crate::Rule::with_refund_on), which have a bound of their own. A future that is
-    /// dropped gives its permit back.
+    /// become slow does not gather requests that would all be too late. Whoever may
+    /// [wait](crate::RateLimitLayer::wait) asks again 10 to 50 ms later, and leaves a quarter of the
+    /// bound to others. Each take needs a permit,
+    /// also where the store answers immediately, except [repeats](Take::repeat) of callers that
+    /// wait, and takes of [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and
+    /// resets have a bound of their own, of 16,384, and those
+    /// [by outcome](crate::Rule::with_refund_on) another one. A future that is dropped gives its
+    /// permit back.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
         self.change().in_flight = max.into();
         self

@@ -30,6 +30,8 @@ pub struct Take {
     joint: Option<Arc<JointTake>>,
     cost: u64,
     is_repeat: bool,
+    /// Whether its caller asks again later where the store is overloaded.
+    pub(crate) is_patient: bool,
     /// Whether it is a refund for which nobody waits.
     is_unawaited: bool,
     /// What [`OpenCharges::refunds`](crate::metrics::OpenCharges) said before it was asked.
@@ -118,6 +120,7 @@ impl Take {
             joint,
             cost,
             is_repeat: false,
+            is_patient: false,
             is_unawaited: false,
             refunds: 0,
             deadline: None,
