@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode};
 use support::Server;
-use tidegate::{Limits, Quota, RedisStore, Rule};
+use tidegate::{Key, Limits, Quota, RedisStore, Rule};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -32,7 +32,7 @@ async fn call_the_partner(words: &str) -> Result<(), Box<dyn Error>> {
     let limits = limits(url).await?;
     let partner = limits.outgoing("partner").wait(Duration::from_secs(30));
     for number in 0..CALLS {
-        let turn = partner.ready("our-token").await?;
+        let turn = partner.ready(Key::secret("our-token")).await?;
         println!(
             "{}",
             SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis()
@@ -60,7 +60,7 @@ async fn start_all() -> Result<(), Box<dyn Error>> {
     let server = Server::from_env()?;
     limits(&server.url)
         .await?
-        .reset("partner", "our-token")
+        .reset("partner", Key::secret("our-token"))
         .await?;
     let names = ["A", "B", "C"];
     let start = |name: &str| {

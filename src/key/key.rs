@@ -51,6 +51,12 @@ pub struct Key {
 }
 
 impl Key {
+    /// A key of one part that is stored as a hash only, such as a token.
+    #[must_use]
+    pub fn secret(part: impl AsRef<[u8]>) -> Self {
+        Self::default().with_secret(part)
+    }
+
     /// The same key with one more part.
     #[must_use]
     pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
