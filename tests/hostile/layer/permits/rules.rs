@@ -10,7 +10,8 @@ async fn each_key_has_its_permits() {
         let one = Rule::with_policies("p", [Policy::concurrent(1)]).expect("valid");
         let beside = per_hour("p", 5).with_max_concurrent(1).expect("valid");
         for rule in [one, beside] {
-            let limits = limits(rule, Arc::clone(&store));
+            // `Limits` that have no key of their own either.
+            let limits = Limits::new([rule]).store(Arc::clone(&store));
             let alice = admitted(&limits, "alice").await;
             let bob = admitted(&limits, "bob").await;
             assert_eq!(left(&limits, "alice").await, 0);
