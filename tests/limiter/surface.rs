@@ -1,5 +1,7 @@
 //! What each function does, on both backends.
 
+use kit::clocked::clock_at;
+
 use crate::*;
 
 on_both!(
@@ -163,17 +165,36 @@ async fn reads_change_nothing(on: &Home) {
 /// Equal grants of one client count one by one, and are free one by one.
 #[tokio::test]
 async fn equal_grants_are_told_apart() {
-    for generation in [Generation::First, Generation::Second, Generation::Third] {
+    const STEP: u64 = 60_000_000;
+    for generation in [Generation::Second, Generation::Third] {
         let server = kit::Redis::start();
-        let limiter = limiter(&handle(&server.url).await, 4, 200).await;
-        let limiter = limiter.generation(generation);
-        for round in 0..2 {
-            for number in 0..4 {
-                let granted = limiter.takes(1).await;
-                assert!(granted, "{generation:?}: grant {number} of round {round}");
-            }
-            eventually("all are free", async || limiter.free().await == 4).await;
+        let clock = clock_at(1_800_000_000_000_000);
+        let redis = handle(&server.url).await;
+        let redis = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        let limiter = limiter(redis, 4, 4 * 60_000).await.generation(generation);
+        for number in 0..4 {
+            let granted = limiter.takes(1).await;
+            assert!(granted, "{generation:?}: grant {number}");
+            clock.set(clock.now() + STEP);
         }
+        for free in 1..=4 {
+            assert_eq!(limiter.free().await, free, "{generation:?}");
+            clock.set(clock.now() + STEP);
+        }
+    }
+}
+
+/// The first generation keeps no grants, but a window.
+#[tokio::test]
+async fn a_window_of_the_first_generation_is_free_again() {
+    let server = kit::Redis::start();
+    let limiter = limiter(&handle(&server.url).await, 4, 200).await;
+    let limiter = limiter.generation(Generation::First);
+    for round in 0..2 {
+        for number in 0..4 {
+            assert!(limiter.takes(1).await, "grant {number} of round {round}");
+        }
+        eventually("all are free", async || limiter.free().await == 4).await;
     }
 }
 
