@@ -6,6 +6,7 @@ use kit::process::Process;
 use kit::sentinels::{NAME, Sentinels};
 use tidegate::Redis;
 use tidegate::redis::RedisAddress;
+use tokio::io::{copy, sink};
 
 use crate::*;
 
@@ -355,44 +356,50 @@ async fn a_store_of_a_handle() {
     assert_eq!(seen, 2, "one, and the one that asks: {clients}");
 }
 
-/// An attempt that hangs, here after connections that were fast, is given up soon. On a busy
-/// machine one of several times.
+/// While an attempt hangs, here after connections that were fast, others begin beside it: they do
+/// not wait until it is given up. On a busy machine in one of several rounds.
 #[tokio::test]
 async fn a_stuck_attempt_does_not_delay_the_next() {
     let server = kit::Redis::start();
     let proxy = kit::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
-    let mut best = Duration::MAX;
     for _ in 0..8 {
-        best = best.min(back_after_a_stuck_attempt(&server, &proxy, &store).await);
-        if best < millis(1_500) {
-            break;
+        if others_begin_beside_a_stuck_attempt(&server, &proxy, &store).await {
+            return;
         }
     }
-    println!(
-        "| a connect attempt hangs, then Redis is back | Timeout | - | - | {} ms |",
-        best.as_millis()
-    );
-    assert!(best < millis(1_500), "{best:?}");
+    panic!("later attempts wait for the one that hangs");
 }
 
-async fn back_after_a_stuck_attempt(
+async fn others_begin_beside_a_stuck_attempt(
     server: &kit::Redis,
     proxy: &kit::proxy::Proxy,
     store: &RedisStore,
-) -> Duration {
+) -> bool {
     assert_eq!(allowed(store, &take("p", 1_000), 1).await, 1);
-    let (_mute, hangs) = mute().await;
+    let (mute, hangs) = mute().await;
     proxy.lead_to(&format!("redis://{hangs}"));
     proxy.fall_silent();
     let short = store.clone().timeout(millis(50));
-    for _ in 0..10 {
+    for _ in 0..3 {
         let late = short.take(&take("p", 3)).await.expect_err("nobody answers");
         assert_eq!(late.kind(), StoreErrorKind::Timeout);
     }
-    sleep(millis(100)).await;
+    let (mut first, _) = mute.accept().await.expect("an attempt");
+    let (mut second, _) = mute.accept().await.expect("another one");
+    // The second one is given up for the third, and the first one when its time is over.
+    let hangs_still = tokio::select! {
+        biased;
+        _ = async { copy(&mut first, &mut sink()).await } => false,
+        _ = async { copy(&mut second, &mut sink()).await } => true,
+    };
     proxy.lead_to(&server.url);
-    until_decided(&short).await
+    let back = until_decided(&short).await;
+    println!(
+        "| a connect attempt hangs, then Redis is back | Timeout | - | - | {} ms |",
+        back.as_millis()
+    );
+    hangs_still
 }
 
 async fn until_decided(store: &dyn tidegate::Store) -> Duration {
