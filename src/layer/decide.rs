@@ -247,6 +247,7 @@ impl Gate {
     fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Candidate>) -> Deciding {
         take.note_refunds(|hash| self.counters.open.refunds(hash));
         let asked = self.asked();
+        take.is_patient = asked.is_some();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         if let Some(answer) = answer.poll_now() {
