@@ -20,6 +20,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("swept_map", "", ""),
     ("sync", "", ""),
     ("trace", "", ""),
+    ("wait_queue", "sync", ""),
     ("deadline", "error sync", ""),
     ("decision", "error", ""),
     ("log_on_change", "", ""),
@@ -50,11 +51,15 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "metrics test_util",
     ),
     ("callback", "decision error key rule store trace", ""),
-    ("metrics", "decision error key quota rule sync", ""),
+    (
+        "metrics",
+        "decision error key quota rule sync wait_queue",
+        "",
+    ),
     (
         "layer",
         "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \
-         store sync trace warning",
+         store sync trace wait_queue warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
