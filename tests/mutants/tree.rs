@@ -124,6 +124,12 @@ impl Tree {
             .split_whitespace()
             .partition(|word| word.contains('='));
         let settings = settings.iter().filter_map(|word| word.split_once('='));
+        // The copy has no examples that were built.
+        let without_examples: &[&str] = match options.contains(&"layer") {
+            true => &["--skip", "examples::", "--skip", "web_app::"],
+            false => &[],
+        };
+        let separator = (!options.contains(&"--")).then_some("--");
         // Whatever hangs is ended.
         let output = Command::new("timeout")
             .args(["600", env!("CARGO"), "test"])
@@ -131,6 +137,8 @@ impl Tree {
             .current_dir(self.folder.path())
             .args(packages)
             .args(options)
+            .args(separator)
+            .args(without_examples)
             .env("CARGO_TARGET_DIR", target)
             .env("TIDEGATE_HISTORIES", "800")
             .envs(settings)
