@@ -157,22 +157,25 @@ async fn one_subject_of_two_costs_takes_its_key_alone() {
     }
 }
 
-/// A plan may limit other subjects than those of a request: then nothing limits it.
-#[tokio::test]
-async fn a_plan_without_a_quota_of_the_subjects_limits_nothing() {
-    for store in Stores::start().await.all {
-        let of_user = Policy::from(Quota::per_hour(5)).of_subject("user");
-        let plan = Quotas::with_policies([of_user]).expect("quotas");
+/// A request that leaves out all subjects of a plan would be limited by nothing.
+#[test]
+fn a_plan_has_a_subject_that_is_in_every_request() {
+    let of = |name: &str| Policy::from(Quota::per_hour(5)).of_subject(name);
+    let rule = || {
         let user = user(Quota::per_hour(1)).skip_absent();
-        let rule = Rule::joint("api", [user, address(Quota::per_hour(1))]).expect("a rule");
-        let limits = Limits::new([rule.with_plan("pro", plan).expect("a plan")]).store(store);
-        let here = [("address", "here")];
-        for _ in 0..3 {
-            let check = limits.check("api", here).plan("pro").await;
-            assert!(check.is_ok(), "{check:?}");
-        }
-        let peek = limits.peek("api", here).plan("pro").await;
-        assert!(peek.expect("an answer").expect("a rule").is_allowed());
-        assert!(limits.check("api", here).await.is_ok());
-    }
+        Rule::joint("api", [user, address(Quota::per_hour(1))]).expect("a rule")
+    };
+    let plan = |policies: Vec<_>| Quotas::with_policies(policies).expect("quotas");
+    let mistake = rule().with_plan("pro", plan(vec![of("user")]));
+    let mistake = mistake.expect_err("nothing would limit it").to_string();
+    assert!(
+        mistake.starts_with("each subject of the plan \"pro\" may be absent"),
+        "{mistake}"
+    );
+    assert!(
+        rule()
+            .with_plan("pro", plan(vec![of("user"), of("address")]))
+            .is_ok()
+    );
+    assert!(rule().with_plan("pro", plan(vec![of("address")])).is_ok());
 }
