@@ -29,8 +29,8 @@ async fn what_is_too_much_is_shed_at_once() {
     assert!(ask(&store, &take()).await.is_allowed(), "there is room");
 }
 
-/// A permit is held from the question to the end of its future, polled or not. A refund has one,
-/// too.
+/// A permit is held from the question to the end of its future, polled or not. A refund has one of
+/// its own kind, which takes cannot use up.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_permit_back() {
     let (store, flaky) = around(Mode::Hangs, |it| it.in_flight(3));
@@ -40,14 +40,13 @@ async fn a_dropped_future_gives_its_permit_back() {
         let unpolled = store.take(&one);
         assert_eq!((store.under_way(), flaky.under_way()), (1, 1));
         let mut polled = Box::pin(store.take(&one));
-        let mut refund = Box::pin(store.refund(&one, &receipt));
+        let third = store.take(&one);
         assert!(poll_immediate(&mut polled).await.is_none());
-        assert!(poll_immediate(&mut refund).await.is_none());
-        assert_eq!((store.under_way(), flaky.under_way()), (3, 3));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        let refused = store.refund(&one, &receipt).await;
-        let refused = refused.expect_err("one too many").kind();
-        assert_eq!(refused, StoreErrorKind::Overloaded);
+        let mut refund = Box::pin(store.refund(&one, &receipt));
+        assert!(poll_immediate(&mut refund).await.is_none());
+        assert_eq!((store.under_way(), flaky.under_way()), (4, 4));
+        drop(third);
         match round % 3 {
             0 => drop((polled, unpolled, refund)),
             1 => drop((refund, unpolled, polled)),
@@ -66,16 +65,28 @@ async fn a_dropped_future_gives_its_permit_back() {
     assert_eq!(store.under_way(), 0);
 }
 
+/// What gives back has a bound of its own.
+#[tokio::test(start_paused = true)]
+async fn changes_have_a_bound_of_their_own() {
+    let (store, flaky) = around(Mode::Hangs, |it| it.in_flight(3));
+    let receipt = Receipt::new(1, 1, 1);
+    let pending: Vec<_> = (0..16_384)
+        .map(|_| store.refund(&take(), &receipt))
+        .collect();
+    assert_eq!(flaky.under_way(), 16_384);
+    let refused = store.refund(&take(), &receipt).await;
+    let refused = refused.expect_err("one too many").kind();
+    assert_eq!(refused, StoreErrorKind::Overloaded);
+    drop(pending);
+    assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
+}
+
 /// Also around a store whose answers are ready.
 #[tokio::test]
 async fn a_first_question_needs_a_permit() {
-    let receipt = Receipt::new(1, 1, 1);
     for mode in [Mode::Memory, Mode::Works] {
         let (store, flaky) = around(mode, |it| it.in_flight(0));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        let refund = store.refund(&take(), &receipt).await;
-        let refused = refund.expect_err("it needs one, too").kind();
-        assert_eq!(refused, StoreErrorKind::Overloaded);
         assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0));
     }
 
@@ -119,4 +130,31 @@ async fn never_more_than_the_bound_on_many_threads() {
     });
     done(tasks).await;
     assert_eq!(store.under_way(), 0);
+}
+
+/// A settlement that was not sent can be made again.
+#[tokio::test(start_paused = true)]
+async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
+    let hangs = Stub::around(MemoryStore::new()).refund_fn(|memory, take, receipt| {
+        match take.key().as_str() {
+            "hangs" => StoreFuture::boxed(std::future::pending()),
+            _ => memory.refund(take, receipt),
+        }
+    });
+    let store: Arc<dyn Store> = Arc::new(Resilient::bare(hangs).in_flight(3));
+    let limits = kit::limits([kit::per_minute("p", 10)], Arc::clone(&store));
+    let admitted = limits.check("p", "k").cost(4).await.expect("room");
+    let charge = admitted.charge.expect("it was charged");
+    let other = kit::take(&Arc::new(kit::per_minute("p", 10)), "hangs");
+    let receipt = Receipt::new(1, 1, 1);
+    let pending: Vec<_> = (0..16_384)
+        .map(|_| store.refund(&other, &receipt))
+        .collect();
+    for _ in 0..2 {
+        let refused = charge.settle(1).await.expect_err("one too many").kind();
+        assert_eq!(refused, StoreErrorKind::Overloaded);
+    }
+    drop(pending);
+    assert_eq!(charge.settle(1).await.expect("an answer").given_back, 3);
+    assert_eq!(charge.settle(0).await.expect("an answer").given_back, 0);
 }

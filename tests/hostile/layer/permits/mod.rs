@@ -3,6 +3,7 @@
 
 mod aborts;
 mod losses;
+mod renewals;
 mod rules;
 mod servers;
 mod services;
