@@ -271,3 +271,50 @@ async fn a_store_that_fails_meanwhile_is_a_503() {
     let answer = waits.await.expect("no panic");
     assert_eq!(answer, StatusCode::SERVICE_UNAVAILABLE);
 }
+
+/// Whatever a reload changes, those that wait are decided by it within a second.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_hear_of_every_change() {
+    const RULE: &str = "[rules.p]\nkey = \"header:x-key\"\nwindow = \"1h\"\nmax-count = ";
+    let held = "[rules.p]\noutgoing = true\nwindow = \"1h\"\nmax-count = 50\n";
+    let changes = [
+        // More, and a rule that is gone, off or in shadow.
+        (RULE, "1", "100", 50),
+        (RULE, "1", "", 50),
+        (RULE, "1", "1\nenabled = false", 50),
+        (RULE, "1", "1\nshadow = true", 50),
+        // As many as the new quota has beside the one that was charged; at a time.
+        (RULE, "1", "20", 19),
+        (RULE, "1", "100\nmax-concurrent = 1", 1),
+        // Another algorithm, whose count is new.
+        (RULE, "1", "30\nalgorithm = \"gcra\"", 30),
+        // What was held is not outgoing any more.
+        (held, "", "\noutgoing = false", 50),
+    ];
+    for (rule, before, after, expected) in changes {
+        let limits = Limits::from_toml(&format!("{rule}{before}\n")).expect("valid");
+        let limits = limits.store(MemoryStore::new().tokio_clock());
+        match rule == held {
+            true => drop(limits.hold("p", "k", HOUR).await.expect("held")),
+            false => drop(limits.check("p", "k").await.expect("one unit")),
+        }
+        let calls = (0..50).map(|_| {
+            let call = limits.check("p", "k").wait(2 * HOUR);
+            tokio::spawn(async move { call.await.expect("patience") })
+        });
+        let calls: Vec<_> = calls.collect();
+        sleep(SECOND / 2).await;
+        let rules = match after {
+            "" => String::new(),
+            _ if rule == held => rule.replace("outgoing = true", "outgoing = false"),
+            _ => format!("{rule}{after}\n"),
+        };
+        limits
+            .rules()
+            .replace(Rules::from_toml(&rules).expect("valid"));
+        sleep(millis(1_010)).await;
+        let admitted = calls.iter().filter(|call| call.is_finished()).count();
+        assert_eq!(admitted, expected, "{before:?} to {after:?}");
+        calls.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}

@@ -4,6 +4,7 @@
 mod answers;
 mod asked;
 mod clients;
+mod crowds;
 mod holds;
 mod operators;
 mod reloads;
