@@ -352,27 +352,27 @@ impl RateLimitLayer {
     ///
     /// Each request asks the store when it arrives. If it is denied it asks again after its
     /// retry-after, and at least once a second, and is denied for good once its retry-after leads
-    /// past its time. Units that are free go to the caller that asks first: requests that wait are
-    /// not served in the order of their arrival. Of those that wait for a
-    /// [permit](Rule::with_max_concurrent) the first one of the process asks when one comes back,
-    /// and one asks once a second. While it waits, a request keeps no instance of the inner service
-    /// ready. Where several layers around a handler let a request wait, the bounds of inner layers
-    /// begin when it began to wait in an outer one.
+    /// past its time. Units that are free go to the caller that asks first: no queue stands in front
+    /// of a request that has just come.
     ///
-    /// Units that this process gives back, by a [settlement or a
-    /// refund](crate::store::Charge::settle) or [by outcome](Rule::with_refund_on), wake requests
-    /// that wait for this count in layers of the same `Limits`. So a request waits beyond its
-    /// retry-after, up to its whole time, where units may come back:
+    /// Of the requests that wait for one count, one asks for all of this process: when the
+    /// retry-after is over, at least once a second, and when this process gives something back
+    /// there, or hears of a [permit](Rule::with_max_concurrent) that came back in any process. As
+    /// many wake as fit, those that cost least first, and among these in the order of their arrival.
+    /// What other processes give back is so found within a second. Before its question a request's
+    /// key, cost, plan and rule are taken anew, so a reload holds for those that wait, too, within a
+    /// second; the time goes on. Where a [bound](crate::Resilient::in_flight) says that the store is
+    /// overloaded, a request that may wait asks again after 10 to 50 ms.
     ///
-    /// - the rule has [`refund-on`](Rule::with_refund_on), or the layer
-    ///   [`refund_if`](Self::refund_if); or the rule says that it
-    ///   [settles](Rule::with_settling);
-    /// - or code of this process holds a charge of the count that it may settle, such as
-    ///   [`Charges`](crate::store::Charges) in a handler: until that is settled or dropped.
+    /// A request is denied immediately if its retry-after leads past its time, unless what denies it
+    /// may come back: the rule has [`refund-on`](Rule::with_refund_on), the layer has
+    /// [`refund_if`](Self::refund_if), the rule says that handlers
+    /// [settle](Rule::with_settling) (which quotas with a
+    /// [cost of their own](crate::rule::Policy::with_cost) are not), or only a permit is missing.
     ///
-    /// All such requests of a key ask the store by one question every 100 ms, that of the lowest
-    /// cost, for what other processes give back. All other requests whose retry-after leads past
-    /// their time are denied immediately.
+    /// While it waits, a request keeps no instance of the inner service ready. Where several layers
+    /// around a handler let a request wait, the bounds of inner layers begin when it began to wait
+    /// in an outer one.
     ///
     /// Around a client that calls others, this paces its calls.
     ///

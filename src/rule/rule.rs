@@ -194,10 +194,8 @@ impl Rule {
     }
 
     /// Says that handlers [settle](crate::store::Charge::settle) what this rule charged, usually
-    /// with units left, so that a request that [waits](crate::RateLimitLayer::wait) may hope for
-    /// these units, also of other processes. Without it, only units that code of this process holds
-    /// as [`Charges`](crate::store::Charges) let a request wait beyond its retry-after. Default:
-    /// false.
+    /// with units left, so that a request may [wait](crate::RateLimitLayer::wait) for these units
+    /// beyond its retry-after. Default: false.
     #[must_use]
     pub fn with_settling(self, settles: bool) -> Self {
         self.with(|it| it.settles = settles)
