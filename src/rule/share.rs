@@ -110,10 +110,19 @@ fn with_burst(quota: Quota, burst: u64) -> Quota {
 }
 
 impl Rule {
-    /// This rule with a share of each quota. The rule for the first share is made once and kept; a
-    /// process rarely uses a second share.
-    pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
-        let make = || Arc::new(self.make_share(share));
+    /// This rule with a share of each quota, which has room for a request of this cost. The rule for
+    /// the first share is made once and kept; a process rarely uses a second share, or costs above
+    /// the rule's own and the share.
+    pub(crate) fn of_share(&self, share: Share, cost: u64) -> Arc<Self> {
+        let least = self.cost().max(1);
+        let is_too_small = |policy: &Policy| {
+            let is_of_request = policy.cost().is_none() && !policy.is_concurrent();
+            is_of_request && share.of(policy.quota().max()) < cost
+        };
+        if cost > least && self.policies().iter().any(is_too_small) {
+            return Arc::new(self.make_share(share, cost));
+        }
+        let make = || Arc::new(self.make_share(share, least));
         let (known, rule) = self.computed().shared.get_or_init(|| (share, make()));
         match *known == share {
             true => Arc::clone(rule),
@@ -121,8 +130,8 @@ impl Rule {
         }
     }
 
-    fn make_share(&self, share: Share) -> Self {
-        let (algorithm, cost) = (self.algorithm().algorithm(), self.cost().max(1));
+    fn make_share(&self, share: Share, cost: u64) -> Self {
+        let algorithm = self.algorithm().algorithm();
         let shared = |policy: &Policy| {
             let cost = policy.cost().unwrap_or(cost);
             let quota = match policy.is_concurrent() {

@@ -46,7 +46,7 @@ impl LocalFallback {
     }
 
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let shared = take.under(take.rule().of_share(self.share));
+        let shared = take.under(take.rule().of_share(self.share, take.cost()));
         let decision = self.store.decide(&shared)?;
         let receipt = decision.receipt().map(Receipt::of_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
@@ -61,7 +61,7 @@ impl LocalFallback {
     /// Charges what was used beyond a reservation here, if it was made here.
     pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> Option<StoreFuture<u64>> {
         receipt.as_fallback()?;
-        let shared = take.under(take.rule().of_share(self.share));
+        let shared = take.under(take.rule().of_share(self.share, 0));
         Some(StoreFuture::ready(self.store.charge_owed(&shared)))
     }
 

@@ -335,12 +335,11 @@ impl<S: Store> Resilient<S> {
     /// # What it may admit
     ///
     /// The fallback limits a quota of `max` units to `floor(max * share)`, and so its burst under
-    /// GCRA. If that is less than the [cost](crate::Rule::cost) of one request, it admits that cost
+    /// GCRA. If that is less than the cost of a request, the rule's or its own, it admits that cost
     /// in a window that is longer by the same factor: `window * cost / (max * share)`, rounded up
     /// to milliseconds. It admits nothing if that window is longer than [ten
-    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`. A
-    /// take that costs more than the share, because its cost is not the rule's, is *never* allowed
-    /// here.
+    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than
+    /// `max`.
     ///
     /// The fallback keeps its counts while the store comes and goes. So however often that happens,
     /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most

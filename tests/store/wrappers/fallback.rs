@@ -119,9 +119,24 @@ async fn what_nobody_may_nobody_may_here() {
     assert_eq!(ask(&store, &none).await.verdict(), Verdict::Never);
     let much = take_of(rule(quota(4, SECOND)).with_cost(5));
     assert_eq!(ask(&store, &much).await.verdict(), Verdict::Never);
-    // More than the share, by a take that costs more than its rule says.
-    let three = take_from(4, SECOND).with_cost(3);
-    assert_eq!(ask(&store, &three).await.verdict(), Verdict::Never);
+}
+
+/// More than the share, by a take that costs more than its rule says: as for the rule's own cost,
+/// the window is longer.
+#[tokio::test]
+async fn a_cost_above_the_share_has_a_longer_window() {
+    for cost_of_rule in [1, 3] {
+        let (store, clock) = fallback(&gone(), Share::of_processes(2));
+        let take = take_of(rule(quota(4, SECOND)).with_cost(cost_of_rule)).with_cost(3);
+        assert!(ask(&store, &take).await.is_allowed());
+        let retry_after = Duration::from_millis(1_500);
+        let denied = Verdict::Denied { retry_after };
+        assert_eq!(ask(&store, &take).await.verdict(), denied);
+        clock.set(clock.now() + 1_500_000);
+        assert!(ask(&store, &take).await.is_allowed());
+        let too_much = take_from(4, SECOND).with_cost(5);
+        assert_eq!(ask(&store, &too_much).await.verdict(), Verdict::Never);
+    }
 }
 
 /// All quotas have their share, in their order.
