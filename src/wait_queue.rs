@@ -301,8 +301,11 @@ impl Place {
         queue.call_first();
         if let Some(before) = before.filter(|before| *before != (by.queue, rank)) {
             let asked = queues.leave(before);
-            // It has not asked there.
-            if asked && let Some(queue) = queues.of.get_mut(&before.0) {
+            // It was told to ask there, and has asked elsewhere.
+            if asked
+                && !same
+                && let Some(queue) = queues.of.get_mut(&before.0)
+            {
                 queue.ask_now();
             }
         }
