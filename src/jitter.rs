@@ -13,6 +13,7 @@ pub(crate) fn up_to(max: Duration) -> Duration {
 /// It sleeps for at least `min`, and for at most one second, because what it waits for may become
 /// free early. The random part is up to a twentieth of that, at most 5 ms: asking before
 /// `retry_after` would be without success.
+#[cfg(any(feature = "limiter", feature = "redis"))]
 pub(crate) fn pause_before_repeat(retry_after: Duration, min: Duration) -> Duration {
     const MAX_PAUSE: Duration = Duration::from_secs(1);
     const MAX_JITTER: Duration = Duration::from_millis(5);

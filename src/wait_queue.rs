@@ -311,17 +311,22 @@ impl Place {
         }
     }
 
-    /// It was allowed. So much is left of the count that it waited for, by its hash.
-    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> u64) {
+    /// It was allowed. So much is left of the count that it waited for, by its hash; and whether
+    /// units of it come with the time, or return only.
+    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> (u64, bool)) {
         let Some(at) = self.at.take() else {
             return;
         };
-        let left = left(at.0.count);
+        let (left, only_return) = left(at.0.count);
+        let returns = self.returns.load(Ordering::Relaxed);
         let mut queues = lock(&self.queues.0);
         queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             let now = Instant::now();
             queue.asked_at = now;
+            if only_return && queue.returns == returns {
+                queue.free_at = now + ASK_EVERY;
+            }
             queue.tell_fitting(left, now);
             queue.call_first();
         }

@@ -271,13 +271,15 @@ fn of_counts<'a, T>(
     }
 }
 
-/// What is left of the count with this hash; nothing if the take has no such count.
-fn left_of(take: &Take, decision: &Decision, hash: u64) -> u64 {
+/// What is left of the count with this hash, and whether it is one of permits. Nothing is left if
+/// the take has no such count.
+fn left_of(take: &Take, decision: &Decision, hash: u64) -> (u64, bool) {
     let of_counts = of_counts(take, decision, |count, states| {
-        let left = states.map(QuotaState::remaining).min();
-        left.filter(|_| count.count_name().hash() == hash)
+        let left = states.map(QuotaState::remaining).min()?;
+        let is_it = count.count_name().hash() == hash;
+        is_it.then(|| (left, count.rule().is_permits()))
     });
-    of_counts.into_iter().flatten().min().unwrap_or(0)
+    of_counts.into_iter().flatten().min().unwrap_or_default()
 }
 
 /// What a denied take waits for: of the counts that deny it the one that is replenished last, and
