@@ -856,24 +856,6 @@ async fn clones_that_give_up() {
     }
 }
 
-/// A store that is asked too much refuses a refund, and the charge is not given back any more.
-#[tokio::test]
-async fn a_refund_that_is_shed() {
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let shed: Arc<dyn Store> = Arc::new(Resilient::bare(Arc::clone(&memory)).in_flight(0));
-    let take = hourly(Algorithm::SlidingLog, "shed", 5, 5);
-    let mine = charge(&memory, &take).await;
-    let refused = Charge::new(shed, take.clone(), mine.receipt());
-    let answer = refused.refund().await;
-    assert_eq!(kind(&answer), Some(StoreErrorKind::Overloaded));
-    for _ in 0..3 {
-        assert_eq!(give_back(&refused).await, 0);
-        assert_eq!(remaining(&memory, &take).await, 0);
-    }
-    assert_eq!(give_back(&mine).await, 5);
-    assert_eq!(remaining(&memory, &take).await, 5);
-}
-
 /// Law 8: a log that is longer than a refund may rewrite gives back, or does not, in memory as in
 /// Redis, and what was not given back is still charged.
 #[tokio::test]

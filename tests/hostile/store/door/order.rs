@@ -53,8 +53,6 @@ async fn a_bound_of_nobody() {
         assert_eq!(kind(&shed), Some(StoreErrorKind::Overloaded));
         sleep(millis(1)).await;
     }
-    let shed = store.reset(&one).await;
-    assert_eq!(kind(&shed), Some(StoreErrorKind::Overloaded));
     assert_eq!(inner.asked(), 0);
     assert_eq!(store.condition().is_breaker_open, Some(false));
     let shadow = Arc::new(tidegate::Rule::clone(&leased).into_shadow());
