@@ -107,7 +107,7 @@ async fn one_script_call_for_a_take(algorithm: Algorithm) {
     let all = ask_all(&store, &vec![take; 30]).await;
     all.expect("decisions");
     assert_eq!(calls(&server, "evalsha"), 21);
-    for command in words("eval script|load time| multi client|setinfo hello") {
+    for command in words("eval script|load time| multi hello") {
         assert_eq!(calls(&server, command), 0, "{command}");
     }
 }
