@@ -53,7 +53,7 @@ struct Inner {
     candidate: Option<Arc<LateCharge>>,
     /// Whether somebody gives it back, or has done so.
     is_claimed: AtomicBool,
-    /// Requests that are denied may hope for its units while somebody holds this.
+    /// While somebody holds this, its units may come back: a denial says so.
     open: Mutex<Weak<OpenCharge>>,
 }
 
@@ -121,8 +121,8 @@ impl Charge {
         Some(Self(Arc::clone(&self.0), self.open()))
     }
 
-    /// Requests that are denied may hope for its units as long as somebody holds this, and it is
-    /// not settled.
+    /// As long as somebody holds this, and it is not settled, its units may come back: a denial
+    /// says so.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
         let units = self.0.decision.units();
         let counters = self.0.counters.as_ref().filter(|_| units > 0)?;

@@ -69,8 +69,7 @@ impl Charges {
 
     /// What the innermost [call](crate::Limits::call) was charged whose function runs in this task.
     /// It is empty if nothing was charged, in a task that the function has spawned, and outside of
-    /// such a function: a handler has an extractor for its charges. Calls that wait hope for its
-    /// units from then on.
+    /// such a function: a handler has an extractor for its charges.
     ///
     /// ```
     /// use tidegate::store::Charges;
