@@ -6,7 +6,7 @@
 //! many wake as that suffices for, those that cost least first, and among these in order of arrival.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,23 +46,17 @@ type Rank = (u64, u64);
 
 #[derive(Debug)]
 struct Queue {
-    waiters: BTreeMap<Rank, Sleeper>,
+    sleeping: BTreeMap<Rank, Arc<Notify>>,
+    /// Those that were told to ask and have no answer yet, what they cost together, and when the
+    /// last of them was told.
+    asking: BTreeSet<Rank>,
+    claimed: u64,
+    told_at: Instant,
     /// Nothing fits before, unless units come back: by the last answer about what costs least.
     free_at: Instant,
     asked_at: Instant,
     /// How often units came back.
     returns: u64,
-    /// How many were told to ask and have no answer yet, what they cost, and when the last was told.
-    asking: usize,
-    claimed: u64,
-    told_at: Instant,
-}
-
-#[derive(Debug)]
-struct Sleeper {
-    /// Whether it was told to ask, and has no answer yet.
-    asks: bool,
-    changed: Arc<Notify>,
 }
 
 /// A task that ends when this is dropped.
@@ -158,12 +152,9 @@ impl Queues {
         let Some(queue) = self.of.get_mut(&id) else {
             return false;
         };
-        let asked = queue.waiters.remove(&rank).is_some_and(|it| it.asks);
-        if asked {
-            queue.asking -= 1;
-            queue.claimed = queue.claimed.saturating_sub(rank.0);
-        }
-        if queue.waiters.is_empty() {
+        queue.sleeping.remove(&rank);
+        let asked = queue.is_answered(rank);
+        if queue.sleeping.is_empty() && queue.asking.is_empty() {
             self.of.remove(&id);
             if self.of_count(id.count).next().is_none() {
                 self.listeners.remove(&id.count);
@@ -176,13 +167,13 @@ impl Queues {
 impl Queue {
     fn new(free_at: Instant, now: Instant) -> Self {
         Self {
-            waiters: BTreeMap::new(),
+            sleeping: BTreeMap::new(),
+            asking: BTreeSet::new(),
+            claimed: 0,
+            told_at: now,
             free_at,
             asked_at: now,
             returns: 0,
-            asking: 0,
-            claimed: 0,
-            told_at: now,
         }
     }
 
@@ -191,41 +182,48 @@ impl Queue {
         let now = Instant::now();
         self.returns += 1;
         self.free_at = now;
-        let first = self.first().map(|(rank, _)| *rank);
-        first.into_iter().for_each(|rank| self.tell(rank, now));
+        self.first()
+            .into_iter()
+            .for_each(|rank| self.tell(rank, now));
     }
 
-    fn first(&self) -> Option<(&Rank, &Sleeper)> {
-        self.waiters.iter().find(|(_, waiter)| !waiter.asks)
+    fn first(&self) -> Option<Rank> {
+        self.sleeping.first_key_value().map(|(rank, _)| *rank)
     }
 
     /// The first one looks whether it has to ask.
     fn call_first(&self) {
-        if let Some((_, first)) = self.first() {
-            first.changed.notify_one();
+        if let Some((_, first)) = self.sleeping.first_key_value() {
+            first.notify_one();
         }
     }
 
     /// This one is to ask.
     fn tell(&mut self, rank: Rank, now: Instant) {
-        if let Some(waiter) = self.waiters.get_mut(&rank)
-            && !std::mem::replace(&mut waiter.asks, true)
-        {
-            waiter.changed.notify_one();
-            self.asking += 1;
+        if let Some(waiter) = self.sleeping.remove(&rank) {
+            waiter.notify_one();
+            self.asking.insert(rank);
             self.claimed = self.claimed.saturating_add(rank.0);
             self.told_at = now;
         }
     }
 
+    /// This one has its answer, or leaves. Says whether it was asking.
+    fn is_answered(&mut self, rank: Rank) -> bool {
+        let asked = self.asking.remove(&rank);
+        if asked {
+            self.claimed = self.claimed.saturating_sub(rank.0);
+        }
+        asked
+    }
+
     /// So many units are left: as many ask as they suffice for.
     fn tell_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);
-        while let Some((rank, _)) = self.first()
+        while let Some(rank) = self.first()
             && rank.0 <= left
         {
             left -= rank.0;
-            let rank = *rank;
             self.tell(rank, now);
         }
     }
@@ -234,17 +232,17 @@ impl Queue {
     fn look(&mut self, rank: Rank, now: Instant, until: Option<Instant>, may_return: bool) -> Look {
         let is_over = until.is_some_and(|until| until <= now);
         let is_late = until.is_some_and(|until| until < self.free_at);
-        if self.waiters.get(&rank).is_none_or(|it| it.asks) {
+        if !self.sleeping.contains_key(&rank) {
             return Look::Ask;
         }
         if is_late && (is_over || !may_return) {
             return Look::GiveUp;
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
-        if self.asking > 0 {
+        if !self.asking.is_empty() {
             ask_at = ask_at.max(self.told_at + PATIENCE);
         }
-        if self.first().is_some_and(|(first, _)| *first != rank) {
+        if self.first() != Some(rank) {
             ask_at += PATIENCE;
         }
         if is_over || ask_at <= now {
@@ -278,21 +276,11 @@ impl Place {
         // It stays before it goes: its queue goes with the last one.
         let queue = queues.of.entry(by.queue);
         let queue = queue.or_insert_with(|| Queue::new(free_at, now));
-        let changed = Arc::clone(&self.changed);
-        let old = queue.waiters.insert(
-            rank,
-            Sleeper {
-                asks: false,
-                changed,
-            },
-        );
-        if old.is_some_and(|old| old.asks) {
-            queue.asking -= 1;
-            queue.claimed = queue.claimed.saturating_sub(rank.0);
-        }
+        queue.is_answered(rank);
+        queue.sleeping.insert(rank, Arc::clone(&self.changed));
         queue.asked_at = now;
         // What is said of a larger cost says nothing of smaller ones.
-        let is_first = queue.first().is_none_or(|(first, _)| *first >= rank);
+        let is_first = queue.first() == Some(rank);
         queue.free_at = match is_first {
             true => free_at,
             false => queue.free_at.min(free_at),
