@@ -238,8 +238,8 @@ impl Charge {
     /// [`StoreError`] if the store gives no answer, or [cannot](crate::store::Capabilities::owes)
     /// charge more than was reserved. Whether something was charged or given back is then unknown,
     /// and there is no use in asking again; except after one of the kind
-    /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded): the store was not asked, and the
-    /// charge can be settled again.
+    /// [`Overloaded`](crate::store::StoreErrorKind::Overloaded) under a rule of one count: the store
+    /// was not asked, and the charge can be settled again.
     pub async fn settle(&self, used: u64) -> Result<Settled, StoreError> {
         let owes = true;
         self.give_back(GiveBack::Unused { used, owes }).await
@@ -261,7 +261,9 @@ impl Charge {
             Some(refund) => match refund.ask().await {
                 Ok(units) => Ok(refund.answered(units)),
                 Err(error) => {
-                    if error.kind() == StoreErrorKind::Overloaded {
+                    // Of several counts some may have been asked.
+                    let is_one = self.take().as_joint().is_none();
+                    if is_one && error.kind() == StoreErrorKind::Overloaded {
                         refund.was_not_sent();
                     }
                     Err(error)
