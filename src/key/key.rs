@@ -51,7 +51,15 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of one part that is stored as a hash only, such as a token.
+    /// A key of one part that is stored as a hash only, such as a token. It is the key that
+    /// [`Bearer`](crate::key::Bearer) makes of that token.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// let key = Key::secret("our-token");
+    /// assert!(!key.as_str().contains("our-token"));
+    /// ```
     #[must_use]
     pub fn secret(part: impl AsRef<[u8]>) -> Self {
         Self::default().with_secret(part)

@@ -432,8 +432,8 @@ impl CallSettings {
         }
     }
 
-    /// What is asked under this rule; or what becomes of the call without a question, if anything
-    /// limits it.
+    /// Makes the take of this call under this rule. An error is what becomes of the call without a
+    /// question: `None` if nothing limits it.
     fn take(
         &self,
         gate: &Gate,

@@ -352,7 +352,7 @@ impl Gate {
         }
     }
 
-    /// Whoever may wait asks an overloaded store again.
+    /// A take that may wait is asked about again after 10 to 50 ms.
     #[cold]
     fn judge_overload(
         &self,

@@ -86,7 +86,8 @@ impl WaitLimits {
 }
 
 impl Gate {
-    /// What is noted of a question. `None` where no request may wait: it costs time.
+    /// Notes when a question is asked, and the rule of its path. Returns `None` where no request may
+    /// wait, since reading the clock costs time.
     pub(super) fn asked(&self) -> Option<Asked> {
         let note = || Asked {
             at: Instant::now(),
@@ -190,7 +191,7 @@ impl Gate {
             () if self.refunds_by_response(rule) => true,
             () if !rule.settles() && !rule.has_permits() => false,
             () => {
-                // What was charged at a cost of its own is not settled.
+                // Settlements leave quotas with a cost of their own as they are.
                 let mut denied_by = decision.denied_by(rule.policies());
                 denied_by.any(|it| it.is_concurrent() || rule.settles() && it.cost().is_none())
             }
@@ -271,8 +272,8 @@ fn of_counts<'a, T>(
     }
 }
 
-/// What is left of the count with this hash, and whether it is one of permits. Nothing is left if
-/// the take has no such count.
+/// Returns what is left of the count with this hash, and whether the count is one of permits. A take
+/// without such a count has nothing left of it.
 fn left_of(take: &Take, decision: &Decision, hash: u64) -> (u64, bool) {
     let of_counts = of_counts(take, decision, |count, states| {
         let left = states.map(QuotaState::remaining).min()?;

@@ -83,7 +83,7 @@ impl OpenCharges {
         &refunds[hash as usize % refunds.len()]
     }
 
-    /// Those that wait for units of these counts.
+    /// The queues of the requests that wait for units of these counts.
     pub(crate) fn queues(&self) -> &WaitQueues {
         &self.0.queues
     }

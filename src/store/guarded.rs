@@ -200,7 +200,7 @@ impl QuestionLimit {
             return Ok(None);
         }
         let permit = match kind {
-            // Whoever asks again leaves room for those who do not.
+            // Callers that ask again leave a quarter of the bound to those that do not.
             QuestionKind::Take if take.is_patient => {
                 self.takes.try_acquire(self.max - self.max / 4)
             }

@@ -254,12 +254,11 @@ impl<S: Store> Resilient<S> {
     /// the kind [`Overloaded`](crate::store::StoreErrorKind::Overloaded), so that a store that has
     /// become slow does not gather requests that would all be too late. Whoever may
     /// [wait](crate::RateLimitLayer::wait) asks again 10 to 50 ms later, and leaves a quarter of the
-    /// bound to others. Each take needs a permit,
-    /// also where the store answers immediately, except [repeats](Take::repeat) of callers that
-    /// wait, and takes of [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and
-    /// resets have a bound of their own, of 16,384, and those
-    /// [by outcome](crate::Rule::with_refund_on) another one. A future that is dropped gives its
-    /// permit back.
+    /// bound to others. Each take needs a permit, also where the store answers immediately, except
+    /// [repeats](Take::repeat) of callers that wait, and takes of
+    /// [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and resets have a bound
+    /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one. A
+    /// future that is dropped gives its permit back.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
         self.change().in_flight = max.into();
         self
@@ -338,8 +337,7 @@ impl<S: Store> Resilient<S> {
     /// GCRA. If that is less than the cost of a request, the rule's or its own, it admits that cost
     /// in a window that is longer by the same factor: `window * cost / (max * share)`, rounded up
     /// to milliseconds. It admits nothing if that window is longer than [ten
-    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than
-    /// `max`.
+    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`.
     ///
     /// The fallback keeps its counts while the store comes and goes. So however often that happens,
     /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most
