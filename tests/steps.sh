@@ -34,9 +34,10 @@ skipped() {
 sums() {
   awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
     / (Compiling|Checking) tidegate v/ { built++ }
+    /^failed beside others, passed alone: / { again = again $0 "\n" }
     END {
       printf "tidegate was built %d times; ignored tests: %d (processes that other tests start, and what has a script of its own)\n", built, ignored
-      printf "%d passed, %d failed\n", passed, failed
+      printf "%d passed, %d failed\n%s", passed, failed, again
     }' "$steps_log"
 }
 
