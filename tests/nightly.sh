@@ -15,7 +15,7 @@ source tests/steps.sh
 parts=(
   "1 histories: random histories at length, by the driver and by the stores"
   "2 fleets: several processes at length, with and without leases"
-  "3 soak: half an hour of faults under load, and the tables of faults"
+  "3 soak: a quarter of an hour of faults under load, and the tables of faults"
   "4 mutants: the first half of the list"
   "5 mutants: the second half of the list"
   "6 mutants: defects of the past, and forty of cargo-mutants"
@@ -72,8 +72,8 @@ kept_in() {
 run=(bash tests/run.sh --release)
 
 histories() {
-  once "histories" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test histories
-  once "usual case" env TIDEGATE_HISTORIES=20000 "${run[@]}" --test store usual_case
+  once "histories" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test histories
+  once "usual case" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test store usual_case
   once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
   once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
   once "simulated fleets" env TIDEGATE_FLEETS=64 "${run[@]}" --test hostile_store unit_leases::simulated
@@ -95,7 +95,14 @@ fleets() {
 
 soak() {
   once "faults" bash tests/faults.sh
-  once "soak" bash tests/soak.sh
+  once "soak" env TIDEGATE_SOAK_SECONDS=900 bash tests/soak.sh
+}
+
+mutants() {
+  local share
+  for share in "$@"; do
+    once "mutants $share/6" env TIDEGATE_SHARD="$share/6" bash tests/mutants.sh
+  done
 }
 
 past_and_tool() {
@@ -180,8 +187,8 @@ case $part in
   1) histories ;;
   2) fleets ;;
   3) soak ;;
-  4) once "mutants 1/2" env TIDEGATE_SHARD=1/2 bash tests/mutants.sh ;;
-  5) once "mutants 2/2" env TIDEGATE_SHARD=2/2 bash tests/mutants.sh ;;
+  4) mutants 1 2 3 ;;
+  5) mutants 4 5 6 ;;
   6) past_and_tool ;;
   7) programs ;;
   8) builds ;;

@@ -1,8 +1,9 @@
 //! A copy of the tree, and what its tests say.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -86,35 +87,32 @@ impl Tree {
         Some(Changed(self))
     }
 
-    /// Panics if one of the tests that know these mutants fails without them, with what it says.
-    pub(crate) fn assert_passes(&self, mutants: &[Mutant]) {
-        let mut commands: Vec<_> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
-        commands.sort();
-        commands.dedup();
-        for tests in commands {
-            let said = self.run(tests).expect("the tree builds");
-            assert!(failed(&said).next().is_none(), "without a mutant: {said}");
-            let ran = said.lines().any(|line| line.ends_with(" ... ok"));
-            assert!(ran, "no such test: {tests}");
-        }
-    }
-
-    /// What the first tests that notice it say.
+    /// What the first test that notices it says.
     pub(crate) fn outcome(&self, mutant: &Mutant) -> Outcome {
         for tests in &mutant.tests {
-            let Some(said) = self.run(tests) else {
-                return Outcome::DoesNotBuild;
-            };
-            if let Some(first) = failed(&said).next() {
-                return Outcome::Noticed(first.to_owned());
+            match self.run(tests) {
+                Said::DoesNotBuild => return Outcome::DoesNotBuild,
+                Said::Failed(test) => return Outcome::Noticed(test),
+                Said::Passed(0) => panic!("no such test: {tests}"),
+                Said::Passed(_) => {}
             }
         }
         Outcome::Alive
     }
 
-    /// What the tests say; options may begin with settings, as in `TIDEGATE_HISTORIES=4000 --test
-    /// histories`. `None` if the tree does not build.
-    fn run(&self, tests: &str) -> Option<String> {
+    /// Whether a test passes without a mutant: else it has noticed none.
+    pub(crate) fn passes(&self, test: &str) -> bool {
+        let tests = match test.split_once(' ') {
+            Some(("lib", name)) => format!("--lib -- --exact {name}"),
+            Some((binary, name)) => format!("--test {binary} -- --exact {name}"),
+            None => return false,
+        };
+        matches!(self.run(&tests), Said::Passed(1..))
+    }
+
+    /// What the tests say, until the first that fails; options may begin with settings, as in
+    /// `TIDEGATE_HISTORIES=4000 --test histories`.
+    fn run(&self, tests: &str) -> Said {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
         let packages: &[&str] = match tests.contains("--test macros") {
             true => &["-p", "tidegate-macro-tests"],
@@ -130,35 +128,62 @@ impl Tree {
             false => &[],
         };
         let separator = (!options.contains(&"--")).then_some("--");
-        // Whatever hangs is ended.
-        let output = Command::new("timeout")
+        // Whatever hangs is ended. `timeout` leads the group of all processes behind it.
+        let mut child = Command::new("timeout")
             .args(["600", env!("CARGO"), "test"])
             .args(["--all-features", "--no-fail-fast"])
             .current_dir(self.folder.path())
             .args(packages)
-            .args(options)
+            .args(&options)
             .args(separator)
             .args(without_examples)
             .env("CARGO_TARGET_DIR", target)
             .env("TIDEGATE_HISTORIES", "800")
             .envs(settings)
             .env_remove("RUSTFLAGS")
-            .output()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
             .expect("cargo starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        // Tests that never end have noticed it.
-        if output.status.code() == Some(124) {
-            return Some(format!("{said}\ntest {tests} (it never ends) ... FAILED"));
+        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let (mut passed, mut has_built) = (0, false);
+        for line in said.map_while(Result::ok) {
+            has_built |= line.starts_with("running ");
+            passed += usize::from(line.ends_with(" ... ok"));
+            let Some(name) = failed(&line) else {
+                continue;
+            };
+            // Its servers, too.
+            let group = format!("-{}", child.id());
+            let killed = Command::new("kill").args(["-KILL", "--", &group]).status();
+            killed.expect("`kill` is installed");
+            child.wait().expect("it ends");
+            return Said::Failed(format!("{} {name}", binary_of(&options)));
         }
-        said.contains("test result:").then(|| said.into_owned())
+        match child.wait().expect("it ends").code() {
+            // Tests that never end have noticed it.
+            Some(124) => Said::Failed(format!("{tests} (it never ends)")),
+            _ if has_built => Said::Passed(passed),
+            _ => Said::DoesNotBuild,
+        }
     }
 }
 
-fn failed(said: &str) -> impl Iterator<Item = &str> {
-    said.lines().filter_map(|line| {
-        let name = line.strip_prefix("test ")?;
-        name.strip_suffix(" ... FAILED")
-    })
+/// What a command of tests says.
+enum Said {
+    Passed(usize),
+    Failed(String),
+    DoesNotBuild,
+}
+
+fn binary_of<'a>(options: &[&'a str]) -> &'a str {
+    let at = options.iter().position(|&one| one == "--test");
+    at.and_then(|at| options.get(at + 1)).unwrap_or(&"lib")
+}
+
+fn failed(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.trim_end_matches(" - should panic"))
 }
 
 /// Writes what differs: an equal file keeps its time, and is not built again.
