@@ -74,6 +74,30 @@ async fn a_lost_reply_to_an_acquire() {
     frees(outer).await;
 }
 
+/// Law: a call that the network repeats counts once.
+#[tokio::test]
+async fn an_acquire_that_comes_twice() {
+    type Logged = (i64, i64, i64, Vec<String>, String, String);
+    let lossy = Lossy::start().await;
+    let me = Owner::new();
+    let lock = lossy.sight.by(&me);
+    let outer = lock.holds().await;
+    lossy.server.run::<()>("CONFIG SET slowlog-log-slower-than 0");
+    let inner = lock.holds().await;
+    let logged: Vec<Logged> = lossy.server.run("SLOWLOG GET 16");
+    let calls = logged.iter().filter(|call| call.3[0].starts_with("EVAL"));
+    let acquires: Vec<_> = calls.filter(|call| call.3.contains(&"l".to_owned())).collect();
+    let [acquire] = acquires[..] else {
+        panic!("one call: {logged:?}");
+    };
+    let again: (i64, Vec<i64>) = lossy.server.run(&acquire.3.join(" "));
+    assert_eq!(again.1.first(), Some(&1), "granted: {again:?}");
+    assert_eq!(lock.count(&me).await, 2);
+    frees(inner).await;
+    frees(outer).await;
+    lossy.sight.is_free_soon().await;
+}
+
 /// Law: an acquire that nobody knows the end of is given back; what its owner had before stays.
 #[tokio::test]
 async fn an_acquire_that_fails_leaves_nothing() {
