@@ -10,6 +10,7 @@ on_both!(
     a_time_out_of_zero_tries_once,
     fair_waiters_are_served_in_order,
     who_gives_up_a_fair_wait_returns_the_slot,
+    who_is_behind_one_that_gives_up_is_next,
     a_future_that_is_dropped_takes_nothing,
 );
 
@@ -88,6 +89,22 @@ async fn who_gives_up_a_fair_wait_returns_the_slot(on: &Home) {
     // Twenty slots of 400 ms are free again but for the one that counts.
     eventually("the slots are free", async || limiter.free().await == 1).await;
     assert!(watch.waited() < 3 * SECOND, "{:?}", watch.waited());
+}
+
+async fn who_is_behind_one_that_gives_up_is_next(on: &Home) {
+    let limiter = limiter(on, 10, 60_000).await;
+    assert!(limiter.takes(5).await);
+    let fair = limiter.clone().fair();
+    let first = waiting(&fair, 10);
+    sleep(millis(50)).await;
+    let behind = waiting(&fair, 5);
+    sleep(millis(50)).await;
+    assert!(!behind.is_finished());
+    let watch = on.watch();
+    first.abort();
+    behind.await.expect("no panic");
+    // It would ask each second anyway.
+    assert!(watch.waited() < millis(600), "{:?}", watch.waited());
 }
 
 async fn a_future_that_is_dropped_takes_nothing(on: &Home) {
