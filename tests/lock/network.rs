@@ -82,11 +82,15 @@ async fn an_acquire_that_comes_twice() {
     let me = Owner::new();
     let lock = lossy.sight.by(&me);
     let outer = lock.holds().await;
-    lossy.server.run::<()>("CONFIG SET slowlog-log-slower-than 0");
+    lossy
+        .server
+        .run::<()>("CONFIG SET slowlog-log-slower-than 0");
     let inner = lock.holds().await;
     let logged: Vec<Logged> = lossy.server.run("SLOWLOG GET 16");
     let calls = logged.iter().filter(|call| call.3[0].starts_with("EVAL"));
-    let acquires: Vec<_> = calls.filter(|call| call.3.contains(&"l".to_owned())).collect();
+    let acquires: Vec<_> = calls
+        .filter(|call| call.3.contains(&"l".to_owned()))
+        .collect();
     let [acquire] = acquires[..] else {
         panic!("one call: {logged:?}");
     };
