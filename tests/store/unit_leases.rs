@@ -187,6 +187,28 @@ async fn a_hot_key_is_answered_from_leases() {
     assert!(calls < 700, "{calls} calls");
 }
 
+/// Leases are asked for at any moment; nothing is served of the last one once its time is over.
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_in_time() {
+    for hot in 60..110 {
+        let (_, leases) = leasing();
+        let rule = rule(100_000, Algorithm::SlidingLog);
+        let mut leased = 0;
+        for _ in 0..hot {
+            for _ in 0..10 {
+                let source = ask(&leases, &rule).await.source();
+                leased += u32::from(source == Source::Lease);
+            }
+            sleep(millis(1)).await;
+        }
+        assert!(leased > 0, "{hot} ms");
+        // The last take was a millisecond ago.
+        sleep(SHORT_LEASE - millis(1)).await;
+        let source = ask(&leases, &rule).await.source();
+        assert_ne!(source, Source::Lease, "after {hot} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_not_used_is_given_back() {
     for algorithm in LEASED {
