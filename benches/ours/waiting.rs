@@ -1,0 +1,158 @@
+//! What crowds that wait cost others: how long a bystander's checks take in the same process, beside
+//! 10,000 calls with patience that come at once to one rule, and 1,000 that wait for turns of another;
+//! and the processor's time for a turn, of a rule with an even pace to one without. Rounds of all, one
+//! after the other, so that a noisy neighbour hits them alike: five, or as many as ROUNDS says. The
+//! bench starts a server of its own.
+
+mod support;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use kit::Redis;
+use support::{Table, median};
+use tidegate::{Limits, RedisStore, Resilient};
+use tokio::time::sleep;
+
+const RULES: &str = r#"
+[rules.crowd]
+outgoing = true
+max-count = 100000
+window = "1s"
+
+[rules.paced]
+outgoing = true
+max-count = 200
+window = "1s"
+pace = "even"
+
+[rules.unpaced]
+outgoing = true
+max-count = 200
+window = "1s"
+
+[rules.bystander]
+max-count = 1000000000
+window = "1s"
+"#;
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn limits(server: &Redis) -> Limits {
+    let store = RedisStore::connect(&server.url).await.expect("a server");
+    let limits = Limits::from_toml(RULES).expect("valid");
+    limits.store(Resilient::new(store))
+}
+
+/// The processor's time of this process so far, in seconds.
+fn processor() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields = stat.rsplit(')').next().expect("fields");
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("ticks");
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// All wait for turns of this rule until each has had one. Returns how many failed.
+async fn wait(limits: &Limits, rule: &'static str, callers: usize) -> usize {
+    let calls = (0..callers).map(|_| {
+        let patient = limits.outgoing(rule).wait(LONG);
+        tokio::spawn(async move { patient.ready("us").await.is_err() })
+    });
+    let failed = join_all(calls).await;
+    failed
+        .into_iter()
+        .filter(|it| *it.as_ref().expect("no panic"))
+        .count()
+}
+
+/// The 99th percentile of the bystander's checks in milliseconds, one every 2 ms for five seconds.
+async fn bystander(limits: &Limits) -> f64 {
+    let mut took = Vec::new();
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        let begun = Instant::now();
+        limits.check("bystander", "x").await.expect("a decision");
+        took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+        sleep(Duration::from_millis(2)).await;
+    }
+    took.sort_unstable_by(f64::total_cmp);
+    took[took.len() * 99 / 100]
+}
+
+struct Round {
+    alone: f64,
+    beside: f64,
+    failed: usize,
+    paced: f64,
+    unpaced: f64,
+}
+
+async fn round(limits: &Limits) -> Round {
+    let alone = bystander(limits).await;
+    let crowds = async {
+        let (one, other) =
+            tokio::join!(wait(limits, "crowd", 10_000), wait(limits, "paced", 1_000));
+        one + other
+    };
+    let (beside, failed) = tokio::join!(bystander(limits), crowds);
+    // What is left of the burst would be for nothing.
+    sleep(Duration::from_secs(1)).await;
+    let before = processor();
+    let failed_paced = wait(limits, "paced", 1_000).await;
+    let paced = processor() - before;
+    sleep(Duration::from_secs(1)).await;
+    let before = processor();
+    let failed_unpaced = wait(limits, "unpaced", 1_000).await;
+    let unpaced = processor() - before;
+    Round {
+        alone,
+        beside,
+        failed: failed + failed_paced + failed_unpaced,
+        paced,
+        unpaced,
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let rounds = std::env::var("ROUNDS").ok().and_then(|it| it.parse().ok());
+    let server = Redis::start();
+    let limits = limits(&server).await;
+    let mut seen = Vec::new();
+    for _ in 0..rounds.unwrap_or(5) {
+        seen.push(round(&limits).await);
+    }
+    let ratio = |of: fn(&Round) -> f64| median(seen.iter().map(of));
+    let mut table = Table::new(&["beside crowds that wait", "", "to the one before"]);
+    let failed: usize = seen.iter().map(|one| one.failed).sum();
+    let rows = [
+        (
+            "a bystander's checks alone, p99, ms",
+            ratio(|it| it.alone),
+            None,
+        ),
+        (
+            "beside 10,000 that come at once, and 1,000 at an even pace",
+            ratio(|it| it.beside),
+            Some(ratio(|it| it.beside / it.alone)),
+        ),
+        (
+            "1,000 turns of 200 a second, the processor's time, ms",
+            ratio(|it| it.unpaced * 1_000.0),
+            None,
+        ),
+        (
+            "the same at an even pace",
+            ratio(|it| it.paced * 1_000.0),
+            Some(ratio(|it| it.paced / it.unpaced)),
+        ),
+    ];
+    for (what, value, to) in rows {
+        let to = to.map_or(String::new(), |to| format!("{to:.2}"));
+        table.row(&[what.to_owned(), format!("{value:.2}"), to]);
+    }
+    table.print();
+    println!("{failed} of {} failed", seen.len() * 13_000);
+}
