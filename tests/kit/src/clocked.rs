@@ -102,6 +102,22 @@ impl Stores {
             _other: other,
         }
     }
+
+    /// All of them under each of these algorithms, and what to call each case.
+    pub fn cases_of<const N: usize>(
+        &self,
+        algorithms: [Algorithm; N],
+    ) -> impl Iterator<Item = (String, &Clocked, Algorithm)> {
+        self.all.iter().flat_map(move |clocked| {
+            let name = move |algorithm| format!("{} {algorithm:?}", clocked.name);
+            algorithms.map(|algorithm| (name(algorithm), clocked, algorithm))
+        })
+    }
+
+    /// The same for all algorithms.
+    pub fn cases(&self) -> impl Iterator<Item = (String, &Clocked, Algorithm)> {
+        self.cases_of(Algorithm::ALL)
+    }
 }
 
 async fn store(url: &str) -> RedisStore {

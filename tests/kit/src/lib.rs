@@ -14,6 +14,7 @@ pub mod lock_oracle;
 pub mod log;
 mod looks;
 pub mod map;
+mod near;
 pub mod oracle;
 pub mod page;
 pub mod prelude;
@@ -25,6 +26,7 @@ pub mod sentinels;
 mod server;
 pub mod stalls;
 pub mod steps;
+mod strict;
 pub mod stub;
 mod tasks;
 pub mod windows;
@@ -33,7 +35,9 @@ mod world;
 
 pub use calls::{LimiterCalls, LockCalls, frees, kind, lock_error, overall, per_client};
 pub use looks::*;
+pub use near::*;
 pub use server::{Redis, Stopwatch, async_connection, busy_here};
+pub use strict::Strict;
 pub use tasks::*;
 pub use world::*;
 

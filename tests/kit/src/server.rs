@@ -161,6 +161,22 @@ impl Redis {
         follow.exec(&mut self.connection()).expect("follows");
     }
 
+    /// It is killed, or it stands still.
+    pub fn go_away(&mut self, is_killed: bool) {
+        match is_killed {
+            true => self.kill(),
+            false => self.signal("STOP"),
+        }
+    }
+
+    /// It is there again after that.
+    pub fn come_back(&mut self, was_killed: bool) {
+        match was_killed {
+            true => self.restart(),
+            false => self.signal("CONT"),
+        }
+    }
+
     /// Ends the server at once, as a crash would.
     pub fn kill(&mut self) {
         self.server.stop();

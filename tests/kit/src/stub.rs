@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 type TakeFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<Decision> + Send + Sync;
 type RefundFn = dyn Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<u64> + Send + Sync;
+type RenewFn = dyn Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<()> + Send + Sync;
 type ResetFn = dyn Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync;
 type CapabilitiesFn = dyn Fn(&dyn Store) -> Capabilities + Send + Sync;
 type ConditionFn = dyn Fn(&dyn Store) -> Condition + Send + Sync;
@@ -22,6 +23,7 @@ pub struct Stub {
     take: Arc<TakeFn>,
     refund: Arc<RefundFn>,
     owe: Arc<RefundFn>,
+    renew: Arc<RenewFn>,
     reset: Arc<ResetFn>,
     capabilities: Arc<CapabilitiesFn>,
     condition: Arc<ConditionFn>,
@@ -38,6 +40,7 @@ impl Stub {
             take: Arc::new(|inner, take| inner.take(take)),
             refund: Arc::new(|inner, take, receipt| inner.refund(take, receipt)),
             owe: Arc::new(|inner, take, receipt| inner.owe(take, receipt)),
+            renew: Arc::new(|inner, take, holder| inner.renew(take, holder)),
             reset: Arc::new(|inner, take| inner.reset(take)),
             capabilities: Arc::new(|_| Capabilities::default()),
             condition: Arc::new(|_| Condition::default()),
@@ -165,6 +168,14 @@ impl Stub {
         Self { owe, ..self }
     }
 
+    pub fn renew_fn(
+        self,
+        renew: impl Fn(&dyn Store, &Take, &Receipt) -> StoreFuture<()> + Send + Sync + 'static,
+    ) -> Self {
+        let renew = Arc::new(renew);
+        Self { renew, ..self }
+    }
+
     pub fn reset_fn(
         self,
         reset: impl Fn(&dyn Store, &Take) -> StoreFuture<bool> + Send + Sync + 'static,
@@ -252,6 +263,10 @@ impl Store for Stub {
 
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         (self.owe)(&*self.inner, take, receipt)
+    }
+
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        (self.renew)(&*self.inner, take, holder)
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {

@@ -250,12 +250,16 @@ pub struct LimitsFile {
 }
 
 impl LimitsFile {
-    pub fn new(text: &str) -> Self {
+    pub fn new(text: impl AsRef<[u8]>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("limits.toml");
         let file = Self { folder, path };
         file.write(text);
         file
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.to_str().expect("a path of text")
     }
 
     pub fn write(&self, text: impl AsRef<[u8]>) {
@@ -268,7 +272,7 @@ impl LimitsFile {
     }
 
     /// Writes it, and has it read.
-    pub fn reload(&self, limits: &Limits, text: &str) {
+    pub fn reload(&self, limits: &Limits, text: impl AsRef<[u8]>) {
         self.write(text);
         limits.reload(&self.path).expect("valid");
     }
