@@ -36,19 +36,15 @@ const PER_MINUTE: &str = "max-count = 60\nwindow = \"1m\"\n";
 
 #[test]
 fn of_a_rule() {
+    const LISTED: &str = "quotas = [{ max-count = 60, window = '1m' }, { max-concurrent = 4 }]";
+    const NAMED: &str = "quotas = [{ max-concurrent = 4, name = 'at once', hidden = true }]";
     let both = &["none: api-1m 60 per 1m", "none: api-concurrent 4 at a time"][..];
     for (lines, expected) in [
         ("max-concurrent = 4", &["none: api 4 at a time"][..]),
         ("max-concurrent = 0", &["none: api 0 at a time"]),
         (&format!("{PER_MINUTE}max-concurrent = 4"), both),
-        (
-            "quotas = [{ max-count = 60, window = \"1m\" }, { max-concurrent = 4 }]",
-            both,
-        ),
-        (
-            "quotas = [{ max-concurrent = 4, name = \"at once\", hidden = true }]",
-            &["none: at once 4 at a time hidden"],
-        ),
+        (LISTED, both),
+        (NAMED, &["none: at once 4 at a time hidden"]),
     ] {
         assert_eq!(shown(&rule(lines)), expected);
     }
@@ -74,40 +70,26 @@ fn of_a_rule() {
 
 #[test]
 fn of_subjects() {
-    for (lines, expected) in [
-        (
-            "quotas = [{ MAX, key = \"client-ip\" }, \
-             { max-concurrent = 4, key = \"bearer\", subject = \"org\", hidden = true }]",
-            &[
-                "client-ip: api-client-ip 5 per 1s",
-                "org: api-org 4 at a time hidden",
-            ][..],
-        ),
+    // Lines are divided by semicolons.
+    for case in [
+        "quotas = [{ MAX, key = 'client-ip' }, \
+         { max-concurrent = 4, key = 'bearer', subject = 'org', hidden = true }] \
+         -> client-ip: api-client-ip 5 per 1s / org: api-org 4 at a time hidden",
         // That of the rule is of the rule's key, although no quota is.
-        (
-            "key = \"bearer\"\nmax-concurrent = 4\nquotas = [{ MAX, key = \"client-ip\" }]",
-            &[
-                "client-ip: api-client-ip 5 per 1s",
-                "bearer: api-bearer 4 at a time",
-            ],
-        ),
-        (
-            "max-concurrent = 4\nquotas = [{ MAX }, { MAX, key = \"client-ip\" }]",
-            &[
-                "everyone: api-everyone-1s 5 per 1s",
-                "everyone: api-everyone-concurrent 4 at a time",
-                "client-ip: api-client-ip 5 per 1s",
-            ],
-        ),
+        "key = 'bearer'; max-concurrent = 4; quotas = [{ MAX, key = 'client-ip' }] \
+         -> client-ip: api-client-ip 5 per 1s / bearer: api-bearer 4 at a time",
+        "max-concurrent = 4; quotas = [{ MAX }, { MAX, key = 'client-ip' }] \
+         -> everyone: api-everyone-1s 5 per 1s / everyone: api-everyone-concurrent 4 at a time \
+         / client-ip: api-client-ip 5 per 1s",
         // The only key is that of the rule, wherever it stands.
-        (
-            "max-concurrent = 4\nquotas = [{ MAX, key = \"bearer\", subject = \"user\" }]",
-            &["none: api-1s 5 per 1s", "none: api-concurrent 4 at a time"],
-        ),
+        "max-concurrent = 4; quotas = [{ MAX, key = 'bearer', subject = 'user' }] \
+         -> none: api-1s 5 per 1s / none: api-concurrent 4 at a time",
     ] {
+        let (lines, expected) = case.split_once(" -> ").expect("subjects");
+        let lines = &*lines.replace("; ", "\n");
         let rule = rule(lines);
-        assert_eq!(shown(&rule), expected);
-        assert_eq!(rule.subjects().is_empty(), expected[0].starts_with("none"));
+        assert_eq!(shown(&rule).join(" / "), expected);
+        assert_eq!(rule.subjects().is_empty(), expected.starts_with("none"));
     }
 }
 
@@ -115,12 +97,9 @@ fn of_subjects() {
 fn of_plans_and_candidates() {
     let joint = "quotas = [{ MAX }, { max-concurrent = 4, key = \"bearer\" }]\n";
     let both = &["none: api-1s 7 per 1s", "none: api-concurrent 9 at a time"][..];
+    let bearer = "quotas = [{ max-concurrent = 8, key = 'bearer' }]";
     let mut cases = vec![
-        (
-            joint,
-            "quotas = [{ max-concurrent = 8, key = \"bearer\" }]",
-            &["bearer: api-bearer 8 at a time"][..],
-        ),
+        (joint, bearer, &["bearer: api-bearer 8 at a time"][..]),
         (
             joint,
             "max-concurrent = 8",
@@ -128,11 +107,8 @@ fn of_plans_and_candidates() {
         ),
     ];
     for plain in [PER_MINUTE, "max-concurrent = 1\n"] {
-        cases.push((
-            plain,
-            "max-concurrent = 9\nmax-count = 7\nwindow = \"1s\"",
-            both,
-        ));
+        let of_both = "max-concurrent = 9\nmax-count = 7\nwindow = '1s'";
+        cases.push((plain, of_both, both));
         cases.push((plain, "max-concurrent = 9", &["none: api 9 at a time"]));
     }
     for (rest, plan, expected) in cases {
@@ -235,6 +211,7 @@ async fn a_reload_keeps_counts_and_names_none() {
     let (log, file) = (Log::start(), LimitsFile::new(""));
     let limits = of_toml("");
     let joint = "quotas = [{ MAX }, { MAX, key = \"method\" }";
+    let with = |key| format!("{joint}, {{ max-concurrent = 4, {key} }}]");
     for (lines, expected) in [
         ("MAX", false),
         ("MAX\nmax-concurrent = 4", false),
@@ -243,14 +220,8 @@ async fn a_reload_keeps_counts_and_names_none() {
         ("MAX", false),
         // The names of its subjects.
         (&format!("{joint}]"), true),
-        (
-            &format!("{joint}, {{ max-concurrent = 4, key = \"method\" }}]"),
-            false,
-        ),
-        (
-            &format!("{joint}, {{ max-concurrent = 4, key = \"everyone\", subject = \"all\" }}]"),
-            false,
-        ),
+        (&with("key = 'method'"), false),
+        (&with("key = 'everyone', subject = 'all'"), false),
         (&format!("{joint}]\nmax-concurrent = 4"), false),
         (&format!("{joint}]"), false),
     ] {

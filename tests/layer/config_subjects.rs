@@ -48,39 +48,29 @@ fn quotas_of_one_key_are_one_subject() {
     address: api-address 100 per 1m hidden
     everyone: api-everyone 5000 per 1s
     ");
-    for (lines, expected) in [
+    // What is said of the rule, and its subjects; lines are divided by semicolons.
+    for case in [
         // Without a key: the rule's own.
-        (
-            "key = \"bearer\"\nquotas = [{ MAX = \"1s\" }, { MAX = \"1m\", key = \"everyone\" }]",
-            &["bearer", "everyone"][..],
-        ),
+        "key = 'bearer'; quotas = [{ MAX = '1s' }, { MAX = '1m', key = 'everyone' }] \
+         -> bearer / everyone",
         // Its own key by its text, and by a name that no other has.
-        (
-            "key = \"bearer | client-ip\"\n\
-             quotas = [{ MAX = \"1s\", key = \"bearer|client-ip\", subject = \"user\" }, \
-             { MAX = \"1h\" }, { MAX = \"1m\", key = \"method\" }]",
-            &["user", "method"],
-        ),
-        (
-            "quotas = [{ MAX = \"1s\", subject = \"all\" }, { MAX = \"1m\", key = \"bearer\" }]",
-            &["bearer", "all"],
-        ),
+        "key = 'bearer | client-ip'; quotas = [{ MAX = '1h' }, { MAX = '1m', key = 'method' }, \
+         { MAX = '1s', key = 'bearer|client-ip', subject = 'user' }] -> user / method",
+        "quotas = [{ MAX = '1s', subject = 'all' }, { MAX = '1m', key = 'bearer' }] \
+         -> bearer / all",
         // A list, and a field in capitals.
-        (
-            "quotas = [{ MAX = \"1s\" }, \
-             { MAX = \"1m\", key = [\"client-ip\", \"header:X-Tenant\"] }, \
-             { MAX = \"1h\", key = [\"client-ip\", \"header:x-tenant\"] }]",
-            &["everyone", "client-ip, header:x-tenant"],
-        ),
+        "quotas = [{ MAX = '1s' }, { MAX = '1m', key = ['client-ip', 'header:X-Tenant'] }, \
+         { MAX = '1h', key = ['client-ip', 'header:x-tenant'] }] \
+         -> everyone / client-ip, header:x-tenant",
         // One at two costs.
-        (
-            "quotas = [{ MAX = \"1m\", cost = 1 }, { MAX = \"1s\" }]",
-            &["everyone"],
-        ),
+        "quotas = [{ MAX = '1m', cost = 1 }, { MAX = '1s' }] -> everyone",
     ] {
+        let (lines, expected) = case.split_once(" -> ").expect("subjects");
+        let lines = &*lines.replace("; ", "\n");
         let rule = rule(lines);
         let names = rule.subjects().iter().map(|it| it.name().to_owned());
-        assert_eq!(names.collect::<Vec<_>>(), expected);
+        let names = names.collect::<Vec<_>>().join(" / ");
+        assert_eq!(names, expected, "{case}");
     }
 }
 
@@ -213,31 +203,16 @@ async fn counts_stay_with_the_names_of_subjects() {
     };
     assert_eq!(admitted().await, 2);
     // Each of these ends with the same two requests, or lets two more pass.
-    for (quotas, more, why) in [
-        ("{ MAX, cost = 1 }", 2, "another cost"),
-        (
-            "{ MAX, cost = 1 }, { MAX, key = \"method\" }",
-            0,
-            "one more subject",
-        ),
-        (
-            "{ MAX, key = \"method\" }, { MAX, cost = 1, hidden = true }",
-            0,
-            "another order",
-        ),
-        (
-            "{ MAX, key = \"method\", subject = \"verb\" }, { MAX, cost = 2 }",
-            1,
-            "other names",
-        ),
-        (
-            "{ MAX }",
-            0,
-            "one subject, which is named as in the beginning",
-        ),
+    for case in [
+        "{ MAX, cost = 1 } -> 2: another cost",
+        "{ MAX, cost = 1 }, { MAX, key = 'method' } -> 0: one more subject",
+        "{ MAX, key = 'method' }, { MAX, cost = 1, hidden = true } -> 0: another order",
+        "{ MAX, key = 'method', subject = 'verb' }, { MAX, cost = 2 } -> 1: other names",
+        "{ MAX } -> 0: one subject, which is named as in the beginning",
     ] {
+        let (quotas, more) = case.split_once(" -> ").expect("a number");
         reload(&limits, &file, quotas);
-        assert_eq!(admitted().await, more, "{why}");
+        assert_eq!(admitted().await.to_string(), more[..1], "{case}");
         assert_eq!(limits.status().kept_rules.len(), 0);
     }
 }
@@ -248,10 +223,8 @@ fn anew(log: &Log) -> Option<String> {
     let first = lines.next().expect("the rules apply");
     assert!(first.contains("apply from now on"), "{first}");
     let anew = lines.next()?;
-    assert!(
-        anew.contains("WARN") && anew.contains("begin anew"),
-        "{anew}"
-    );
+    let is_right = anew.contains("WARN") && anew.contains("begin anew");
+    assert!(is_right, "{anew}");
     assert_eq!(lines.next(), None);
     Some(anew)
 }

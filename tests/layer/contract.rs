@@ -1,7 +1,6 @@
 //! What tower expects of a middleware.
 
-use std::future::{Ready, ready};
-
+use kit::Strict;
 use tidegate::layer::RateLimit;
 use tower::ServiceBuilder;
 use tower::buffer::BufferLayer;
@@ -9,40 +8,6 @@ use tower::limit::{ConcurrencyLimit, ConcurrencyLimitLayer};
 use tower::load_shed::LoadShedLayer;
 
 use crate::*;
-
-/// Panics if it is called without having been polled ready. A clone starts unready.
-#[derive(Debug, Default)]
-pub(crate) struct Strict {
-    ready: bool,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Clone for Strict {
-    fn clone(&self) -> Self {
-        Self {
-            ready: false,
-            calls: self.calls.clone(),
-        }
-    }
-}
-
-impl Service<Request<Body>> for Strict {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.ready = true;
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<Body>) -> Self::Future {
-        let is_ready = std::mem::take(&mut self.ready);
-        assert!(is_ready, "called without being ready");
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        ready(Ok(Response::new(Body::empty())))
-    }
-}
 
 fn layer(store: &Arc<dyn Store>, max: u64) -> RateLimitLayer {
     RateLimitLayer::new("contract", WINDOW, max).store(store.clone())

@@ -28,34 +28,23 @@ fn a_mistake_in_the_file_is_printed_with_its_line() {
 fn a_mistake_in_code_is_printed_as_its_message() {
     let limits = Limits::new([per_minute("p", 1)]);
     let _ = limits.layer("q");
-    for (printed, expected) in [
-        (
-            printed(Quota::new(Duration::ZERO, 1)),
-            "the window is zero, expected at least 1 ms",
-        ),
-        (
-            printed(Rule::new("", [Quota::per_second(1)])),
-            "the path is empty, expected the name of what is limited",
-        ),
-        (
-            printed(per_minute("p", 1).with_refund_on(["2x"])),
-            &RuleError::NoOutcome("2x".to_owned()).to_string(),
-        ),
-        (
-            printed(limits.verify()),
-            "layers or checks without a rule: [\"q\"]; rules without a layer or check: [\"p\"]",
-        ),
-        (
-            printed(limits.watch("limits.toml")),
-            "no tokio runtime here, expected one: call watch inside of an async fn",
-        ),
-        (
-            printed(Count::from_bytes(&[99])),
-            "version 99 of the format of counts, expected 1 to 4",
-        ),
-    ] {
-        assert_eq!(printed, format!("Error: {expected}"));
-    }
+    let all = [
+        printed(Quota::new(Duration::ZERO, 1)),
+        printed(Rule::new("", [Quota::per_second(1)])),
+        printed(limits.verify()),
+        printed(limits.watch("limits.toml")),
+        printed(Count::from_bytes(&[99])),
+        printed(per_minute("p", 1).with_refund_on(["2x"])),
+    ];
+    let expected = [
+        "the window is zero, expected at least 1 ms",
+        "the path is empty, expected the name of what is limited",
+        "layers or checks without a rule: [\"q\"]; rules without a layer or check: [\"p\"]",
+        "no tokio runtime here, expected one: call watch inside of an async fn",
+        "version 99 of the format of counts, expected 1 to 4",
+        &RuleError::NoOutcome("2x".to_owned()).to_string(),
+    ];
+    assert_eq!(all, expected.map(|it| format!("Error: {it}")));
 }
 
 /// With the kind, which code branches on, and the cause, where the message does not have it.
@@ -66,23 +55,19 @@ fn the_error_of_a_store_is_printed_with_its_kind_and_cause() {
     let full = || error(StoreErrorKind::Full, "no room");
     let outer = KeyError::server("no key").with_source(full().with_source(gone()));
     let same = error(StoreErrorKind::Full, "the store has no room").with_source(full());
-    for (printed, expected) in [
-        (
-            printed(Resilient::redis("http://h", "shop")),
-            "redis cannot be addressed like this: Redis URL did not parse (Configuration)",
-        ),
-        (
-            printed::<()>(Err(gone())),
-            "the database is gone (Unavailable)",
-        ),
-        (
-            printed::<()>(Err(outer)),
-            "no key (Server): no room (Full): the database is gone (Unavailable)",
-        ),
-        (printed::<()>(Err(same)), "the store has no room (Full)"),
-    ] {
-        assert_eq!(printed, format!("Error: {expected}"));
-    }
+    let all = [
+        printed(Resilient::redis("http://h", "shop")),
+        printed::<()>(Err(gone())),
+        printed::<()>(Err(outer)),
+        printed::<()>(Err(same)),
+    ];
+    let expected = [
+        "redis cannot be addressed like this: Redis URL did not parse (Configuration)",
+        "the database is gone (Unavailable)",
+        "no key (Server): no room (Full): the database is gone (Unavailable)",
+        "the store has no room (Full)",
+    ];
+    assert_eq!(all, expected.map(|it| format!("Error: {it}")));
 }
 
 #[tokio::test]

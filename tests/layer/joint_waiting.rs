@@ -133,10 +133,8 @@ async fn open_charges_of_what_denies_say_a_second() {
     assert_eq!(send(&app, "/holds", "bob").await.status, 200);
     for (denied, told) in denied {
         let denied = denied.await.expect("no panic");
-        assert_eq!(
-            (denied.status, denied.field("retry-after")),
-            (429, Some(told))
-        );
+        let found = (denied.status, denied.field("retry-after"));
+        assert_eq!(found, (429, Some(told)));
     }
 }
 

@@ -47,6 +47,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use http::request::Builder;
+use kit::counters as counted;
 use kit::http::{Answer, ask, call, get, request, send, start, status, statuses, text};
 use kit::log::Log;
 use kit::prelude::*;
@@ -56,7 +57,6 @@ use tidegate::key::Bearer;
 use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(60);
-const SECOND: Duration = Duration::from_secs(1);
 const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
@@ -100,40 +100,6 @@ fn of_toml(text: &str) -> Limits {
     Limits::from_toml(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// A file of limits, in a folder that is gone with it.
-struct LimitsFile {
-    path: PathBuf,
-    folder: TempDir,
-}
-
-impl LimitsFile {
-    fn new(text: impl AsRef<[u8]>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("limits.toml");
-        let file = Self { path, folder };
-        file.write(text);
-        file
-    }
-
-    fn name(&self) -> &str {
-        self.path.to_str().expect("a path of text")
-    }
-
-    fn write(&self, text: impl AsRef<[u8]>) {
-        fs::write(&self.path, text).expect("is written");
-    }
-
-    fn limits(&self) -> Limits {
-        Limits::from_file(&self.path).expect("valid")
-    }
-
-    /// Writes this text, and replaces the rules of the limits by what it says.
-    fn reload(&self, limits: &Limits, text: impl AsRef<[u8]>) {
-        self.write(text);
-        limits.reload(&self.path).expect("valid");
-    }
-}
-
 /// A rule that gives back what a request was charged if its outcome is one of these.
 fn refunding(path: &str, max: u64, outcomes: &[&'static str]) -> Rule {
     let rule = per_minute(path, max).with_refund_on(outcomes.iter().copied());
@@ -148,12 +114,6 @@ fn quotas(quotas: impl IntoIterator<Item = Quota>) -> Arc<Quotas> {
 /// Limits of one rule in this store.
 fn limits_of(rule: &Rule, store: &Arc<dyn Store>) -> Limits {
     Limits::new([rule.clone()]).store(Arc::clone(store))
-}
-
-/// What the layers and checks of a path have counted.
-fn counted(limits: &Limits, path: &str) -> RuleSnapshot {
-    let snapshot = limits.snapshot();
-    snapshot.rule(path).expect("the rule is in use").clone()
 }
 
 /// A POST with these fields, as in `content-type: text/plain, x-user: alice`.
@@ -176,17 +136,6 @@ fn from(peer: &str, path: &str, fields: &[(&str, &str)]) -> Request<Body> {
 fn spawn(app: &Router, path: &'static str) -> JoinHandle<StatusCode> {
     let app = app.clone();
     tokio::spawn(async move { status(&app, path).await })
-}
-
-/// How many script calls a server has answered.
-fn calls(server: &Redis) -> u64 {
-    let info = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection());
-    let info: redis::InfoDict = info.expect("stats");
-    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
-    let calls = stats.split(['=', ',']).nth(1);
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 /// Whether nothing of a response says that there is a limit.

@@ -140,19 +140,13 @@ async fn responses_of_inner_layers_are_no_outcomes() {
         let store = memory();
         let app = kit::app(inner);
         let status = status(&app.clone().layer(layer(&rule, &store)), "/").await;
-        assert_eq!(
-            (status.as_u16(), used(&store, &rule).await),
-            (expected, 1),
-            "{what}"
-        );
+        let found = (status.as_u16(), used(&store, &rule).await);
+        assert_eq!(found, (expected, 1), "{what}");
         // A closure may say otherwise.
         let all = layer(&rule, &store).refund_if(|_| true);
         let status = crate::status(&app.layer(all), "/").await;
-        assert_eq!(
-            (status.as_u16(), used(&store, &rule).await),
-            (expected, 1),
-            "{what}"
-        );
+        let got = (status.as_u16(), used(&store, &rule).await);
+        assert_eq!(got, (expected, 1), "{what}");
     }
     // An inner layer that admits is none of these.
     let store = memory();

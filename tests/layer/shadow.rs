@@ -107,13 +107,13 @@ async fn a_candidate_costs_no_round_trip() {
     let rule = per_minute("a", 1_000_000).with_shadow(per_minute("a", 10));
     let limits = limits_of(&rule, &store);
     let app = app(limits.layer("a"));
-    let before = crate::calls(&server);
+    let before = server.script_calls();
     for _ in 0..REQUESTS {
         assert_eq!(status(&app, "/").await, OK);
     }
     let a = counted_up_to(&limits, 2 * REQUESTS - 10).await;
     assert_eq!(a.decisions(ShadowDenied), REQUESTS - 10);
-    let calls = crate::calls(&server) - before;
+    let calls = server.script_calls() - before;
     assert!(calls <= REQUESTS + REQUESTS / 10, "{calls} calls");
 }
 

@@ -8,8 +8,8 @@ use kit::stub::always;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 
-use crate::contract::Strict;
 use crate::*;
+use kit::Strict;
 
 fn layer(store: impl Store) -> RateLimitLayer {
     RateLimitLayer::new("paced", SECOND, 2).store(store)

@@ -67,10 +67,8 @@ async fn each_panel_asks_for_what_is_published() {
     let mut queries = String::new();
     let mut numbers = BTreeSet::new();
     for panel in panels {
-        assert!(
-            numbers.insert(panel["id"].as_u64()),
-            "two panels with one id"
-        );
+        let is_right = numbers.insert(panel["id"].as_u64());
+        assert!(is_right, "two panels with one id");
         let targets = panel["targets"].as_array().expect("queries");
         assert!(!targets.is_empty(), "{}", panel["title"]);
         for target in targets {

@@ -101,7 +101,7 @@ async fn several_checks_at_once() {
     assert!(ask().await.iter().all(Result::is_ok));
     assert!(ask().await.iter().all(Result::is_err));
     assert_eq!(counted(&limits, "mail"), (50, 50));
-    let calls = calls(&redis);
+    let calls = redis.script_calls();
     assert!((1..=8).contains(&calls), "{calls}");
 }
 

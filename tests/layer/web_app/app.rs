@@ -14,10 +14,8 @@ pub(crate) fn example(name: &str) -> PathBuf {
         .and_then(|deps| deps.parent())
         .expect("a target folder");
     let binary = target.join("examples").join(name);
-    assert!(
-        binary.exists(),
-        "build it first: cargo build --example {name}"
-    );
+    let is_right = binary.exists();
+    assert!(is_right, "build it first: cargo build --example {name}");
     binary
 }
 

@@ -51,17 +51,13 @@ fn counters_as_json_and_for_prometheus() {
     let rule = rule_with(&app, "getId", |rule| sum(&rule["denied"]) == 2);
     assert_eq!(sum(&rule["allowed"]), 5);
     let total = &rule["total"];
-    assert_eq!(
-        (&total["allowed"], &total["denied"]),
-        (&5.into(), &2.into())
-    );
+    let found = (&total["allowed"], &total["denied"]);
+    assert_eq!(found, (&5.into(), &2.into()));
     assert_eq!((&total["units"], &total["near"]), (&5.into(), &2.into()));
     assert_eq!(rule["denied_by"][0]["denials"], 2);
     let view = json(&app, "/limits/api/now");
-    assert_eq!(
-        (&view["version"], &view["reload_error"]),
-        (&1.into(), &Value::Null)
-    );
+    let got = (&view["version"], &view["reload_error"]);
+    assert_eq!(got, (&1.into(), &Value::Null));
 
     let text = body(&app, "/metrics");
     for line in [
@@ -147,11 +143,8 @@ fn names_with_anything_in_them() {
         "東京",
     ] {
         let line = format!("tidegate_units_total{{rule=\"{label}\"}} 1");
-        assert_eq!(
-            text.lines().filter(|it| *it == line).count(),
-            1,
-            "{line}: {text}"
-        );
+        let found = text.lines().filter(|it| *it == line).count();
+        assert_eq!(found, 1, "{line}: {text}");
     }
 }
 
