@@ -9,7 +9,7 @@ use crate::prelude::*;
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_ask_for_one_charge() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let take = hourly(algorithm, "once", 10, 4);
         let (mine, other) = (clocked.charge(&take).await, clocked.charge(&take).await);
         let asking = spawn_each(0..90, mine.clone(), |at, mine| async move {
@@ -28,7 +28,7 @@ async fn many_ask_for_one_charge() {
 /// What was charged a window ago gives nothing back, and takes nothing from who came later.
 #[tokio::test]
 async fn a_charge_whose_window_is_over() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let take = hourly(algorithm, "over", 6, 6);
         let early = clocked.charge(&take).await;
         // A sliding window gives units back by up to a sub-window late.
@@ -46,7 +46,7 @@ async fn a_charge_whose_window_is_over() {
 /// Two callers of one instant: what one gives back is its own, in every order.
 #[tokio::test]
 async fn neighbours_of_one_instant() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let look = hourly(algorithm, "instant", 30, 1);
         let costs = [5, 1, 7, 2, 9, 6];
         let mut charges = Vec::new();
@@ -70,7 +70,7 @@ async fn neighbours_of_one_instant() {
 /// A part of a take may be given back, and then the rest is kept.
 #[tokio::test]
 async fn a_part_is_given_back() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let of = |cost| hourly(algorithm, "part", 8, cost);
         let charge = clocked.charge(&of(5)).await;
         let back = refund(&clocked.store, &of(2), &charge.receipt()).await;
@@ -86,7 +86,7 @@ async fn a_part_is_given_back() {
 /// Receipts that no store gave take nothing from anybody, and harm nobody.
 #[tokio::test]
 async fn receipts_that_were_made_up() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let take = hourly(algorithm, "made-up", 8, 5);
         let charge = clocked.charge(&take).await;
         let (stamp, serial) = (charge.receipt().stamp(), charge.receipt().serial());
@@ -125,7 +125,7 @@ async fn taken_again_in_the_same_instant() {
         store: Arc::new(MemoryStore::with_max_keys(1).clock(clock.clone())),
         clock,
     });
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in stores.cases() {
         for micros in [0, 1, 999] {
             let case = format!("{case} {micros} us");
             let now = clocked.clock.now();
@@ -162,7 +162,7 @@ async fn taken_again_in_the_same_instant() {
 /// number that a store can write down.
 #[tokio::test]
 async fn the_largest_costs() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         for micros in [0, 1, 1_000] {
             let case = format!("{case} {micros} us");
             let rule = by(algorithm, "largest", Quota::MAX_UNITS, Quota::MAX_WINDOW);
@@ -230,7 +230,7 @@ async fn a_server_that_evicted_what_was_given_back() {
 /// A rule with other quotas goes on with its counts: an earlier charge is worth what it was.
 #[tokio::test]
 async fn a_rule_with_other_quotas() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         for max in [4, 5, 20] {
             let case = format!("{case} {max}");
             let early = by(algorithm, "other", 10, HOUR);
@@ -251,7 +251,7 @@ async fn a_rule_with_other_quotas() {
 /// A rule with another algorithm starts fresh: a charge of the earlier one returns nothing of it.
 #[tokio::test]
 async fn a_rule_with_another_algorithm() {
-    for (case, clocked, early) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, early) in Stores::start().await.cases() {
         for later in Algorithm::ALL.into_iter().filter(|later| *later != early) {
             let case = format!("{case} {later:?}");
             let of = |algorithm| take(&by(algorithm, "algo", 5, HOUR), &case).with_cost(5);
@@ -268,7 +268,7 @@ async fn a_rule_with_another_algorithm() {
 /// All rules are replaced while a handler runs: what it gives back goes where it was charged.
 #[tokio::test]
 async fn rules_that_are_replaced_under_a_handler() {
-    for (case, clocked, later) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, later) in Stores::start().await.cases() {
         let early = by(Algorithm::SlidingLog, "replaced", 5, HOUR);
         let later = by(later, "replaced", 7, HOUR);
         let rules = |rule: &Arc<Rule>| Rules::from_iter([Rule::clone(rule)]);
@@ -293,7 +293,7 @@ async fn rules_that_are_replaced_under_a_handler() {
 /// the handler from many tasks, and code outside of the layers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_layers_of_one_path() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let look = hourly(algorithm, "nested", 9, 1);
         let layer = || {
             let rule = Rule::clone(look.rule()).with_cost(3);

@@ -46,8 +46,7 @@ impl Service {
     }
 
     fn counted(&self) -> RuleSnapshot {
-        let snapshot = self.limits.snapshot();
-        snapshot.rule("slow").expect("a layer uses it").clone()
+        kit::counters(&self.limits, "slow")
     }
 }
 
@@ -88,20 +87,17 @@ async fn a_blocked_process_lets_redis_decide(
     assert!(is_right, "{warnings:?}");
 }
 
+/// A reply that waits to be read counts. A take that was sent late is refused after its deadline,
+/// and charges nothing: it is asked again.
 #[tokio::test]
-async fn a_reply_that_waits_to_be_read_counts() {
-    for is_of_wrapper in [false, true] {
-        a_blocked_process_lets_redis_decide(is_of_wrapper, 1, |calls| calls > 0).await;
-        a_blocked_process_lets_redis_decide(is_of_wrapper, REQUESTS, |calls| calls > 0).await;
-    }
-}
-
-/// The server refuses what comes after its deadline, and charges nothing: it is asked again.
-#[tokio::test]
-async fn a_take_that_was_sent_late_counts() {
-    for is_of_wrapper in [false, true] {
-        a_blocked_process_lets_redis_decide(is_of_wrapper, 1, |_| true).await;
-        a_blocked_process_lets_redis_decide(is_of_wrapper, REQUESTS, |_| true).await;
+async fn what_is_read_or_sent_late_counts() {
+    let may_block: [fn(u64) -> bool; 2] = [|calls| calls > 0, |_| true];
+    for may_block in may_block {
+        for (is_of_wrapper, requests) in
+            [(false, 1), (false, REQUESTS), (true, 1), (true, REQUESTS)]
+        {
+            a_blocked_process_lets_redis_decide(is_of_wrapper, requests, may_block).await;
+        }
     }
 }
 

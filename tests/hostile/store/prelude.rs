@@ -5,57 +5,10 @@ pub(crate) use kit::clocked::{Clocked, Stores, assert_units, by, charge, clock_a
 pub(crate) use kit::cluster::Plan;
 pub(crate) use kit::http::{send, status};
 pub(crate) use kit::prelude::*;
+pub(crate) use kit::{far, far_within, near, near_within, proxied};
 
 /// In microseconds, near the real time: Redis does not expire what is alive by a manual clock.
 pub(crate) const NOW: u64 = 1_800_000_000_000_777;
-
-/// All of these stores under these algorithms, and what to call each case.
-pub(crate) fn cases<const N: usize>(
-    stores: &Stores,
-    algorithms: [Algorithm; N],
-) -> impl Iterator<Item = (String, &Clocked, Algorithm)> {
-    stores.all.iter().flat_map(move |clocked| {
-        let name = move |algorithm| format!("{} {algorithm:?}", clocked.name);
-        let case = move |algorithm| (name(algorithm), clocked, algorithm);
-        algorithms.into_iter().map(case)
-    })
-}
-
-/// A server, and a store on it with this time-out.
-pub(crate) async fn near_within(timeout: Duration) -> (Redis, RedisStore) {
-    let server = Redis::start();
-    let store = connect(&server.url, timeout).await;
-    (server, store)
-}
-
-/// The same with a patient store.
-pub(crate) async fn near() -> (Redis, RedisStore) {
-    near_within(PATIENT).await
-}
-
-/// A server, a proxy that adds this much to every round trip, and a store behind both.
-pub(crate) async fn far_within(
-    round_trip: Duration,
-    timeout: Duration,
-) -> (Redis, Proxy, RedisStore) {
-    let server = Redis::start();
-    let proxy = behind(&server, round_trip).await;
-    let store = connect(&proxy.url, timeout).await;
-    (server, proxy, store)
-}
-
-/// The same with a patient store.
-pub(crate) async fn far(round_trip: Duration) -> (Redis, Proxy, RedisStore) {
-    far_within(round_trip, PATIENT).await
-}
-
-/// A server, a proxy that only passes on what comes, and a store behind both.
-pub(crate) async fn proxied(timeout: Duration) -> (Redis, Proxy, RedisStore) {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url, timeout).await;
-    (server, proxy, store)
-}
 
 /// From now on all questions are lost.
 pub(crate) fn go_away(inner: &Distant) {

@@ -128,16 +128,11 @@ async fn connections_cut_within_a_reply() {
     attack(&cuts, true).await;
 }
 
-#[tokio::test]
-async fn connections_that_fall_silent() {
-    attack(&[Mode::BlackHole; 4], false).await;
-    attack(&[Mode::Hold; 4], false).await;
-}
-
-#[tokio::test]
-async fn connections_that_are_half_closed_or_reset() {
-    attack(&[Mode::HalfClosed; 6], false).await;
-    attack(&[Mode::Reset; 6], false).await;
+kit::cases! {
+    connections_that_fall_silent: attack(&[Mode::BlackHole; 4], false);
+    connections_that_hold_replies: attack(&[Mode::Hold; 4], false);
+    connections_that_are_half_closed: attack(&[Mode::HalfClosed; 6], false);
+    connections_that_are_reset: attack(&[Mode::Reset; 6], false);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ async fn give_nothing_back(charges: &[Charge], case: &str) {
 /// algorithms keep what they have, and earlier receipts are worth nothing.
 #[tokio::test]
 async fn one_key_and_nothing_else() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let store = &clocked.store;
         let key = |name: &str| Key::from(algorithm.name()).with(name);
         let rule = by(algorithm, "reset", 5, HOUR);
@@ -60,7 +60,7 @@ async fn the_same_instant() {
         (1, false, HOUR * 24),
     ];
     let ways = [1, 2, 4].map(|cost| ways.map(|way| (cost, way))).concat();
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in stores.cases() {
         for &(cost, (resets, given_back_before, window)) in &ways {
             let case = format!("{case} {cost} {resets} {given_back_before}");
             let key = Key::from("instant").with(case.as_str());
@@ -123,7 +123,7 @@ async fn the_same_instant_on_real_clocks() {
 async fn long_after_the_reset() {
     let stores = Stores::start().await;
     let mut early = Vec::new();
-    for (_, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (_, clocked, algorithm) in stores.cases() {
         let brief = take_of(&by(algorithm, "long", 5, millis(1)), &Key::default(), 1);
         let lasting = hourly(algorithm, "long", 5, 1);
         early.push((clocked, clocked.charge(&brief).await, lasting.clone()));
@@ -205,7 +205,7 @@ async fn odd_names() {
 /// A prefix with a stray brace: a reset forgets the key or says that it cannot, and takes go on.
 #[tokio::test]
 async fn a_prefix_with_a_stray_brace() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let rule = with_prefix(algorithm, "stray", Some("a}b:"));
         let take = take(&rule, "key").with_cost(2);
         clocked.charge(&take).await;
@@ -224,7 +224,7 @@ async fn a_prefix_with_a_stray_brace() {
 async fn resets_while_takes_are_in_flight() {
     const MAX: u64 = 25;
     const RESETS: u64 = 50;
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let look = hourly(algorithm, "in flight", MAX, 1);
         let ends = Arc::new(AtomicBool::new(false));
         let each = (Arc::clone(&clocked.store), Arc::clone(&ends), look.clone());
@@ -527,7 +527,7 @@ async fn a_cluster() {
 /// Rules of several quotas are forgotten as a whole.
 #[tokio::test]
 async fn several_quotas() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let quotas = [Quota::per_minute(5), Quota::per_hour(8), Quota::per_day(9)];
         let rule = Rule::new("several", quotas).expect("valid");
         let rule = Arc::new(rule.with_algorithm(algorithm));

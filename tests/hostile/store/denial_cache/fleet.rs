@@ -117,10 +117,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
             let is_local = answer.source() == Source::Fallback;
             told += u32::from(is_local && answer.is_allowed());
         }
-        match is_killed {
-            true => server.kill(),
-            false => server.signal("STOP"),
-        }
+        server.go_away(is_killed);
         let gone = Instant::now();
         while gone.elapsed() < millis(1_500) {
             let asked = Instant::now();
@@ -140,11 +137,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
             sleep(millis(1)).await;
         }
         assert_eq!(told, 1, "the fallback's share");
-        if is_killed {
-            server.restart();
-        } else {
-            server.signal("CONT");
-        }
+        server.come_back(is_killed);
         let back = Instant::now();
         while alone.take(&one).await.is_err() {
             assert!(back.elapsed() < Duration::from_secs(2));

@@ -103,8 +103,7 @@ async fn a_shadow_rule_counts_what_is_told() {
     for _ in 0..50 {
         assert_eq!(send(&shadow, "/").await.status(), StatusCode::OK);
     }
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("shadow").expect("a layer");
+    let counted = kit::counters(&limits, "shadow");
     assert_eq!(counted.decisions(DecisionOutcome::ShadowDenied), 48);
     assert_eq!(counted.decisions(DecisionOutcome::Allowed), 2);
     let enforced = app_with_refunds(limits.layer("enforced"));
@@ -113,8 +112,7 @@ async fn a_shadow_rule_counts_what_is_told() {
         allowed += u32::from(send(&enforced, "/").await.status().is_success());
     }
     assert_eq!(allowed, 5, "law 1 and 14");
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("enforced").expect("a layer");
+    let counted = kit::counters(&limits, "enforced");
     let denials: Vec<_> = counted.shadow_denials.to_vec();
     assert!(denials[0].1 >= 3, "{denials:?}");
 }

@@ -78,14 +78,19 @@ async fn a_line_that_is_cut_and_comes_back() {
     check(&mut all, 2 * MAX, WINDOW);
 }
 
+/// It remembers denials for ever.
+fn remembering(inner: Distant) -> Resilient<Distant> {
+    let store = Resilient::new(inner).denial_cache(Duration::MAX);
+    store.tokio_clock()
+}
+
 /// Law 14: a cached denial of a large cost, which lasts for ever, denies nothing that a lease still
 /// holds, and the quota is used to the last unit.
 #[tokio::test(start_paused = true)]
 async fn a_cached_denial_stands_behind_a_lease() {
     const MAX: u64 = 4_000;
     let (_memory, inner) = distant_memory();
-    let store = Resilient::new(inner).denial_cache(Duration::MAX);
-    let store = store.tokio_clock();
+    let store = remembering(inner);
     let one = leased_log("behind", MAX, HOUR, LEASE);
     let mut used = units(&until_leased(&store, &one).await);
     let large = one.clone().with_cost(MAX - used);
@@ -104,8 +109,7 @@ async fn a_cached_denial_stands_behind_a_lease() {
 async fn a_lease_answers_before_an_older_cached_denial() {
     const MAX: u64 = 4_000;
     let (memory, inner) = distant_memory();
-    let store = Resilient::new(inner).denial_cache(Duration::MAX);
-    let store = store.tokio_clock();
+    let store = remembering(inner);
     let one = leased_log("before", MAX, HOUR, LEASE);
     let three = one.clone().with_cost(3);
     let all = one.clone().with_cost(MAX);
@@ -126,8 +130,7 @@ async fn a_lease_answers_before_an_older_cached_denial() {
 async fn a_refund_of_leased_units_ends_the_denial() {
     const MAX: u64 = 3_000;
     let (memory, inner) = distant_memory();
-    let store = Resilient::new(inner).processes(2);
-    let store = store.denial_cache(Duration::MAX).tokio_clock();
+    let store = remembering(inner).processes(2);
     let one = leased_log("refunds", MAX, HOUR, LEASE);
     let mut decisions = until_leased(&store, &one).await;
     decisions.extend(use_up(&store, &one, DENIED).await);

@@ -131,9 +131,7 @@ async fn shadows_with_leases_take_nobody_down() {
 /// that is dropped then frees its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_that_are_looked_at() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let raw = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, raw) = far(millis(20)).await;
     let store = Resilient::new(raw.clone()).timeout(PATIENT).in_flight(40);
     let one = take(&rule("looked", 1_000, HOUR), "x");
     for round in 0..10 {

@@ -35,9 +35,7 @@ fn takes(random: &mut Random, rules: &[Arc<Rule>; 2], plain: &Arc<Rule>) -> Vec<
 /// Order, in flights of hundreds of tuples behind a round trip of some length.
 #[tokio::test]
 async fn tuples_that_share_counts_are_answered_in_order() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let redis = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, redis) = far(millis(10)).await;
     for algorithm in Algorithm::ALL {
         let mut random = Random::new(71 + algorithm as u64);
         for round in 0..10 {

@@ -5,7 +5,7 @@ use super::*;
 
 #[tokio::test]
 async fn costs_of_nothing_and_of_too_much() {
-    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (story, store, algorithm) in Stores::start().await.cases() {
         let user = subject("user", 10).limit(costing(3, 1));
         let subjects = [user, subject("address", 20), subject("everyone", 5)];
         let take = tuple(&named(algorithm, subjects), "u", "a");
@@ -35,7 +35,7 @@ async fn costs_of_nothing_and_of_too_much() {
 
 #[tokio::test]
 async fn a_cost_of_its_own_above_max_is_never() {
-    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (story, store, algorithm) in Stores::start().await.cases() {
         let all = subject("all", 10).limit(costing(3, 4));
         let rule = named(algorithm, [subject("user", 10), all]);
         let both = take(&rule, &[("user", "u"), ("all", "")]);
@@ -50,7 +50,7 @@ async fn a_cost_of_its_own_above_max_is_never() {
 
 #[tokio::test]
 async fn a_max_of_nothing_denies_all() {
-    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (story, store, algorithm) in Stores::start().await.cases() {
         let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
         for user in ["u", "v"] {
             let take = tuple(&rule, user, "a");
@@ -70,7 +70,7 @@ async fn a_max_of_nothing_denies_all() {
 async fn windows_of_a_millisecond_and_of_years() {
     let stores = Stores::start().await;
     let longest = u64::try_from(Quota::MAX_WINDOW.as_millis()).expect("ten years");
-    for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (story, store, algorithm) in stores.cases() {
         // Redis forgets a window of a millisecond by its own time.
         let is_memory = store.name.contains("memory");
         let own = |name: &str, max, window| Subject::new(name, Everyone).limit(quota(max, window));
@@ -119,7 +119,7 @@ async fn as_many_as_there_may_be() {
     let stores = Stores::start().await;
     for (subjects, quotas) in [(8, 16), (8, 8), (1, 16), (2, 16)] {
         let rule = many(subjects, quotas).expect("valid");
-        for (story, store, algorithm) in cases(&stores, Algorithm::ALL) {
+        for (story, store, algorithm) in stores.cases() {
             let story = format!("{story}, {subjects}, {quotas}");
             let rule = Arc::new(rule.clone().with_algorithm(algorithm));
             let key = Key::from(&*format!("k{quotas}"));

@@ -4,7 +4,7 @@ use super::*;
 
 /// Asks with takes of tokens and requests of a user, tokens of an address, requests of everyone.
 async fn each(test: impl AsyncFn(&Clocked, &str, Take)) {
-    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (story, store, algorithm) in Stores::start().await.cases() {
         let subjects = [
             subject("user", 1_000).limit(costing(10, 1)),
             subject("address", 2_000),
@@ -97,7 +97,7 @@ async fn a_refund_after_a_reset_gives_nothing_back() {
 async fn windows_of_different_lengths() {
     let stores = Stores::start().await;
     let algorithms = [Algorithm::SlidingLog, Algorithm::FixedWindow];
-    for (story, store, algorithm) in cases(&stores, algorithms) {
+    for (story, store, algorithm) in stores.cases_of(algorithms) {
         let short = Subject::new("user", Everyone).limit(quota(10, 1_000));
         let long = Subject::new("all", Everyone).limit(quota(100, 3_600_000));
         let rule = named(algorithm, [short, long]);
@@ -115,7 +115,7 @@ async fn windows_of_different_lengths() {
 /// What is given back through one tuple is free for others that share the count.
 #[tokio::test]
 async fn a_refund_through_one_tuple_frees_another() {
-    for (story, store, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (story, store, algorithm) in Stores::start().await.cases() {
         let subjects = [subject("user", 5), subject("address", 2)];
         let rule = named(algorithm, subjects);
         let of = |user: &str| super::take(&rule, &[("user", user), ("address", "x")]);

@@ -23,8 +23,7 @@ async fn a_rule_with_a_candidate() {
         sleep(millis(40)).await;
     }
     assert!(fastest < millis(75), "one round trip: {fastest:?}");
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("tried").expect("a layer uses it");
+    let counted = kit::counters(&limits, "tried");
     let allowed = counted.decisions(DecisionOutcome::Allowed);
     assert_eq!(allowed, answered, "those who waited");
     let mine = Take::new(kit::rule("tried", MAX, HOUR), Key::default());
@@ -96,9 +95,8 @@ async fn a_time_out_around_the_store() {
 /// Clients of a layer that abort, beside another layer of the same store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_layer_beside_one_whose_clients_leave() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    let (_server, proxy, store) = far(millis(20)).await;
+    let store: Arc<dyn Store> = Arc::new(store);
     let steady = Steady::watch(&proxy).await;
     let of =
         |path| app(RateLimitLayer::from_rule(kit::per_hour(path, MAX)).store(Arc::clone(&store)));

@@ -48,7 +48,7 @@ async fn takes_are_denied_until_the_microsecond() {
     let stores = Stores::start().await;
     let owes = [None, Some(0), Some(3), Some(1_000)];
     let debts = owes.map(|owe| USES.map(|of| (owe, of))).concat();
-    for (case, clocked, algorithm) in cases(&stores, Algorithm::ALL) {
+    for (case, clocked, algorithm) in stores.cases() {
         for (which, quotas) in QUOTAS.into_iter().enumerate() {
             let max = quotas.iter().map(|it| it.0).min().expect("quotas");
             let with_costs = |debt| [1, 3, max].map(|cost| (debt, cost));
@@ -76,7 +76,7 @@ async fn takes_are_denied_until_the_microsecond() {
 /// Reset-after is true, too: then all is there again, and not a microsecond earlier.
 #[tokio::test]
 async fn all_is_there_again_when_it_was_said() {
-    for (_, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (_, clocked, algorithm) in Stores::start().await.cases() {
         for beyond in [3, 14, 400] {
             let case = format!("{} {algorithm:?} {beyond}", clocked.name);
             let rule = rule(algorithm, "again", &[(10, SECOND)], 200);
@@ -275,7 +275,7 @@ async fn history(stores: &Stores, rule: &Arc<tidegate::Rule>, seed: u64) {
 /// Whatever became of the reservation, what was used beyond is charged, as much as of any other.
 #[tokio::test]
 async fn whatever_became_of_the_reservation() {
-    for (_, clocked, algorithm) in cases(&Stores::start().await, COUNTING) {
+    for (_, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         for fate in ["counts", "expired", "reset", "long gone"] {
             let case = format!("{} {algorithm:?} {fate}", clocked.name);
             let rule = rule(algorithm, "fate", &[(10, SECOND)], None);
@@ -305,7 +305,7 @@ async fn whatever_became_of_the_reservation() {
 /// Refunded first, it is not settled; settled first, it is not refunded; clones are one charge.
 #[tokio::test]
 async fn whatever_comes_first_counts() {
-    for (case, clocked, algorithm) in cases(&Stores::start().await, COUNTING) {
+    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         let rule = rule(algorithm, "first", &[(10, HOUR)], None);
         let one = take(&rule, "x", 4);
         let charge = clocked.charge(&one).await;
@@ -333,7 +333,7 @@ async fn whatever_comes_first_counts() {
 /// Refunds beside a debt give back their own units, and what is told afterwards is true.
 #[tokio::test]
 async fn refunds_beside_a_debt() {
-    for (_, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (_, clocked, algorithm) in Stores::start().await.cases() {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let case = format!("{} {algorithm:?} {order:?}", clocked.name);
             let rule = rule(algorithm, "beside", &[(10, Duration::from_secs(100))], 40);

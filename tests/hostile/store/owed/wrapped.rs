@@ -2,8 +2,6 @@
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
-
 /// A memory store, and a wrapper that caches its denials for as long as they last.
 fn cached_memory(clock: &ManualClock) -> [Arc<dyn Store>; 2] {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().clock(clock.clone()));
@@ -423,7 +421,7 @@ async fn a_store_that_cannot() {
 #[tokio::test]
 async fn each_count_is_charged_what_fits() {
     const MICRO: Duration = Duration::from_micros(1);
-    for (case, clocked, algorithm) in cases(&Stores::start().await, Algorithm::ALL) {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
         let minute = |max| Policy::from(quota(max, MINUTE));
         let user = Subject::new("user", Everyone).limit(minute(10));
         let subjects = [

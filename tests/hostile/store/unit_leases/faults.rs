@@ -19,10 +19,7 @@ async fn the_server_goes_while_a_lease_is_held() {
         for _ in 0..5_000 {
             used += u64::from(is_allowed(&store.take(&one).await));
         }
-        match is_killed {
-            true => server.kill(),
-            false => server.signal("STOP"),
-        }
+        server.go_away(is_killed);
         let gone = Instant::now();
         let (mut leases, mut errors) = (0_u64, 0);
         while gone.elapsed() < millis(1_500) {
@@ -41,10 +38,7 @@ async fn the_server_goes_while_a_lease_is_held() {
         }
         used += leases;
         assert!(leases > 0 && errors > 5, "{leases} and {errors}");
-        match is_killed {
-            true => server.restart(),
-            false => server.signal("CONT"),
-        }
+        server.come_back(is_killed);
         let is_back = async || store.take(&one).await.is_ok();
         within(millis(3_000), "the server is back", is_back).await;
         until_leased(&store, &one).await;

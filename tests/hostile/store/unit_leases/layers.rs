@@ -115,8 +115,7 @@ async fn shadow_rules() {
             sleep(LEASE / 2).await;
         }
     }
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("shadow").expect("a layer");
+    let counted = kit::counters(&limits, "shadow");
     let allowed = counted.decisions(DecisionOutcome::Allowed);
     let denied = counted.decisions(DecisionOutcome::ShadowDenied);
     assert_eq!(allowed + denied, 1_000);
@@ -130,8 +129,7 @@ async fn shadow_rules() {
         }
     }
     assert_eq!(allowed, 600, "law 1 and 14");
-    let snapshot = limits.snapshot();
-    let counted = snapshot.rule("both").expect("a layer");
+    let counted = kit::counters(&limits, "both");
     let denials = counted.shadow_denials.to_vec();
     assert!(denials[0].1 >= 390, "400 of 600 were too many: {denials:?}");
 }

@@ -9,8 +9,7 @@ const MINUTE: u64 = 60_000;
 /// Each answer is true of its own key.
 #[tokio::test]
 async fn no_memory_is_left_and_keys_count_no_longer() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = near().await;
     for algorithm in Algorithm::ALL {
         let rules = [
             &[(3, 1_000)][..],
@@ -58,8 +57,7 @@ async fn no_memory_is_left_and_keys_count_no_longer() {
 #[tokio::test]
 async fn memory_that_runs_out() {
     for algorithm in Algorithm::ALL {
-        let server = Redis::start();
-        let store = connect(&server.url, PATIENT).await;
+        let (server, store) = near().await;
         let rules = [
             rule(algorithm, "one", &[(5, 10 * MINUTE)]),
             rule(algorithm, "two", &[(5, 10 * MINUTE), (50, 100 * MINUTE)]),
