@@ -27,30 +27,20 @@ async fn lose(mode: Mode) {
     until_free(&limits, "k", 4).await;
 }
 
-#[tokio::test]
-async fn replies_that_never_come() {
-    lose(Mode::LoseReplies(2)).await;
+/// Replies that come after the time-out, or questions that arrive after it.
+fn slow(calls: u64, replies: u64) -> Mode {
+    let (calls, replies) = (millis(calls), millis(replies));
+    Mode::Delay { calls, replies }
 }
 
-#[tokio::test]
-async fn a_link_that_is_dead() {
-    lose(Mode::BlackHole).await;
-}
-
-/// Replies that come after the time-out, and questions that arrive after it.
-#[tokio::test]
-async fn a_link_that_is_slow() {
-    for (calls, replies) in [(0, 700), (500, 0)] {
-        let (calls, replies) = (millis(calls), millis(replies));
-        lose(Mode::Delay { calls, replies }).await;
-    }
-}
-
-#[tokio::test]
-async fn a_link_that_is_cut_in_a_reply() {
-    for mode in [Mode::CutAfter(3), Mode::Reset, Mode::Garbage(b"+what\r\n")] {
-        lose(mode).await;
-    }
+kit::cases! {
+    replies_that_never_come: lose(Mode::LoseReplies(2));
+    a_link_that_is_dead: lose(Mode::BlackHole);
+    replies_that_are_slow: lose(slow(0, 700));
+    questions_that_are_slow: lose(slow(500, 0));
+    a_link_that_is_cut_in_a_reply: lose(Mode::CutAfter(3));
+    a_link_that_is_reset: lose(Mode::Reset);
+    a_link_that_says_nonsense: lose(Mode::Garbage(b"+what\r\n"));
 }
 
 /// Holders that end while nothing gets through give back their permits once it does again.

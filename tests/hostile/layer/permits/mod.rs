@@ -19,7 +19,6 @@ use tokio::time::Instant;
 
 use crate::*;
 
-const SECOND: Duration = Duration::from_secs(1);
 /// A permit that leaks lives longer than any test.
 const DAY: Duration = Duration::from_secs(86_400);
 /// So long that only a bug exceeds it.

@@ -1,72 +1,28 @@
 //! Runtimes that end while permits are renewed, and servers that hang while thousands go back.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use kit::stub::Stub;
-use tidegate::StoreError;
-use tidegate::decision::{Decision, Receipt};
-use tidegate::store::{Capabilities, StoreErrorKind, StoreFuture};
-
 use super::*;
-
-/// Its first renewal never ends.
-#[derive(Debug)]
-struct FirstRenewalHangs {
-    memory: MemoryStore,
-    /// The holder of each renewal.
-    renewals: Arc<Mutex<Vec<u64>>>,
-}
-
-impl Store for FirstRenewalHangs {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.memory.take(take)
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.memory.refund(take, receipt)
-    }
-
-    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        let mut renewals = self.renewals.lock().expect("no panic");
-        renewals.push(holder.serial());
-        match renewals.len() {
-            1 => StoreFuture::boxed(std::future::pending()),
-            _ => self.memory.renew(take, holder),
-        }
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        self.memory.reset(take)
-    }
-
-    fn name(&self) -> String {
-        self.memory.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-}
 
 /// A runtime ends in the middle of a renewal: the permit is renewed by another one.
 #[test]
 fn a_runtime_that_ends_in_a_renewal() {
+    // The holder of each renewal; the first one never ends.
     let renewals = Arc::<Mutex<Vec<u64>>>::default();
-    let limits = limits(
-        leased(2, SECOND),
-        FirstRenewalHangs {
-            memory: MemoryStore::new(),
-            renewals: Arc::clone(&renewals),
-        },
-    );
+    let renewed = Arc::clone(&renewals);
+    let store = Stub::in_memory().capabilities_fn(|inner| inner.capabilities());
+    let store = store.renew_fn(move |inner, take, holder| {
+        let mut renewed = renewed.lock().expect("no panic");
+        renewed.push(holder.serial());
+        match renewed.len() {
+            1 => StoreFuture::boxed(std::future::pending()),
+            _ => inner.renew(take, holder),
+        }
+    });
+    let limits = limits(leased(2, SECOND), store);
     let of_the_first = || {
         let renewals = renewals.lock().expect("no panic");
         let first = renewals.first();
-        renewals
-            .iter()
-            .filter(|holder| Some(*holder) == first)
-            .count()
+        let of_it = renewals.iter().filter(|holder| Some(*holder) == first);
+        of_it.count()
     };
     let until = |number| {
         while of_the_first() < number {

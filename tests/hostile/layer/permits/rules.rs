@@ -206,9 +206,8 @@ async fn refunds_are_of_units() {
 /// A shadow rule and a candidate deny nothing, hold what runs, and leave nothing.
 #[tokio::test]
 async fn shadows_hold_permits_without_a_bound() {
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(store_at(&server.url, PATIENT).await);
-    for store in [redis, Arc::new(MemoryStore::new())] {
+    let (server, stores) = kit::redis_and_memory().await;
+    for store in stores {
         let candidate = without_a_number().with_shadow(at_a_time(1));
         for rule in [at_a_time(1).into_shadow(), candidate] {
             let limits = limits(rule, Arc::clone(&store));

@@ -73,17 +73,11 @@ async fn a_server_that_is_away_for_longer_than_a_lease() {
         let store = store_at(&server.url, millis(300)).await;
         let limits = limits(leased(4, SECOND), store);
         let mut running = hold(&limits, "k", 4).await;
-        match killed {
-            true => server.kill(),
-            false => server.signal("STOP"),
-        }
+        server.go_away(killed);
         // One ends meanwhile: its permit must not come back by a renewal.
         drop(running.pop());
         sleep(millis(2_500)).await;
-        match killed {
-            true => server.restart(),
-            false => server.signal("CONT"),
-        }
+        server.come_back(killed);
         until_held(&server, 3).await;
         running.append(&mut hold(&limits, "k", 1).await);
         until_held(&server, 4).await;

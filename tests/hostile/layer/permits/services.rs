@@ -90,16 +90,11 @@ impl Service<Request> for Wrong {
 #[tokio::test]
 async fn services_that_fail() {
     use Wrong::{Fails, NeverAnswers, NeverReady, NotReadyAnyMore, Panics, PanicsLater};
+    const QUICK: [Wrong; 3] = [Fails, Panics, PanicsLater];
     on_both(async |store| {
         let limits = limits(at_a_time(1), store);
-        for wrong in [
-            Fails,
-            Panics,
-            PanicsLater,
-            NeverAnswers,
-            NeverReady,
-            NotReadyAnyMore,
-        ] {
+        let others = [NeverAnswers, NeverReady, NotReadyAnyMore];
+        for wrong in QUICK.into_iter().chain(others) {
             for wait in [Duration::ZERO, PATIENT] {
                 let service = limits.layer("p").wait(wait).layer(wrong);
                 let task = tokio::spawn(service.oneshot(kit::http::get("/")));
