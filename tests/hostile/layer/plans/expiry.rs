@@ -18,8 +18,7 @@ async fn check_allowed(store: &dyn Store, rule: &Arc<Rule>, key: &str) {
 
 #[tokio::test]
 async fn a_key_lives_for_the_longest_window_of_the_plans() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = kit::near().await;
     for algorithm in ALGORITHMS {
         kit::run(&server, "FLUSHALL");
         let rule = of_own("lives", &[(100, SECOND)]).with_algorithm(algorithm);
@@ -63,8 +62,7 @@ async fn a_key_lives_for_the_longest_window_of_the_plans() {
 /// On the real clock: gone a second or two after the longest window.
 #[tokio::test]
 async fn keys_are_gone_after_the_longest_window() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = kit::near().await;
     for algorithm in ALGORITHMS {
         let rule = of_own("gone", &[(100, millis(50))]).with_algorithm(algorithm);
         let rule = Arc::new(with_plans(rule, &[("pro", &[(400, millis(400))])]));
@@ -89,8 +87,7 @@ async fn keys_are_gone_after_the_longest_window() {
 /// lives longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
 #[tokio::test]
 async fn keys_of_a_table_live_for_the_longest_window() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (server, store) = kit::near().await;
     for algorithm in ALGORITHMS {
         kit::run(&server, "FLUSHALL");
         let rule = Arc::new(of_own("table", &[(1, HOUR)]).with_algorithm(algorithm));

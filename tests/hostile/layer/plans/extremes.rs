@@ -56,29 +56,26 @@ async fn the_largest_numbers_along_the_longest_window() {
 /// Nothing for one plan, much for the other; more at once than one plan can ever have.
 #[tokio::test]
 async fn max_0_and_costs_above_the_max() {
-    let stores = Stores::start().await;
-    for one in &stores.all {
-        for algorithm in ALGORITHMS {
-            let rule = of_own("none", &[(0, HOUR)]).with_algorithm(algorithm);
-            let many: (&str, Pairs<'_>) = ("many", &[(1_000, HOUR), (2_000, 2 * HOUR)]);
-            let rules = all_of(with_plans(rule, &[("few", &[(3, HOUR)]), many]));
-            let [none, few, many] = &rules[..] else {
-                panic!("three")
-            };
-            let ask = async |rule, cost| ask(&*one.store, rule, cost).await;
-            for is_room in [true, false] {
-                // Never stays never, also while there is no room.
-                assert_eq!(ask(none, 1).await.verdict(), Verdict::Never);
-                assert_eq!(ask(few, 4).await.verdict(), Verdict::Never);
-                assert!(!is_room || ask(many, 500).await.is_allowed());
-            }
-            let denied = ask(few, 1).await.verdict();
-            assert!(matches!(denied, Verdict::Denied { .. }));
-            for (rule, left) in [(none, 0), (few, 0), (many, 500)] {
-                assert_eq!(ask(rule, 0).await.remaining(), left, "{algorithm:?}");
-            }
-            one.advance(2_000 * HOUR);
+    for (_, one, algorithm) in Stores::start().await.cases() {
+        let rule = of_own("none", &[(0, HOUR)]).with_algorithm(algorithm);
+        let many: (&str, Pairs<'_>) = ("many", &[(1_000, HOUR), (2_000, 2 * HOUR)]);
+        let rules = all_of(with_plans(rule, &[("few", &[(3, HOUR)]), many]));
+        let [none, few, many] = &rules[..] else {
+            panic!("three")
+        };
+        let ask = async |rule, cost| ask(&*one.store, rule, cost).await;
+        for is_room in [true, false] {
+            // Never stays never, also while there is no room.
+            assert_eq!(ask(none, 1).await.verdict(), Verdict::Never);
+            assert_eq!(ask(few, 4).await.verdict(), Verdict::Never);
+            assert!(!is_room || ask(many, 500).await.is_allowed());
         }
+        let denied = ask(few, 1).await.verdict();
+        assert!(matches!(denied, Verdict::Denied { .. }));
+        for (rule, left) in [(none, 0), (few, 0), (many, 500)] {
+            assert_eq!(ask(rule, 0).await.remaining(), left, "{algorithm:?}");
+        }
+        one.advance(2_000 * HOUR);
     }
 }
 

@@ -39,7 +39,7 @@ fn check(algorithm: Algorithm, mut granted: Vec<Granted>) {
     let rules = rules(algorithm);
     let mut oracle = Oracle::new(algorithm);
     for (stamp, _, which, cost, decision) in &granted {
-        oracle.charge(*stamp, *cost, u64::MAX);
+        oracle.charge(*stamp, *cost);
         oracle.check_allowed(*stamp, rules[*which].quotas(), decision);
     }
     assert!(granted.len() > 40, "{algorithm:?}: {}", granted.len());
@@ -113,7 +113,7 @@ fn three_plans_in_turn_from_two_processes() {
         let rules = rules(algorithm);
         let mut oracle = Oracle::new(algorithm);
         for [_, stamp, _, which, units, reset] in &granted {
-            oracle.charge(*stamp, *units, u64::MAX);
+            oracle.charge(*stamp, *units);
             // The window that ends last is enough.
             let quota = rules[*which as usize].quotas().last().expect("one");
             let over = oracle.over(*stamp, quota, Duration::from_micros(*reset));

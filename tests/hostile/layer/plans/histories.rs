@@ -16,7 +16,6 @@ async fn step(
     (stores, oracle): (&[&Clocked], &mut Oracle),
     (rule, quotas): (&Arc<Rule>, &[Quota]),
     (key, cost): (&str, u64),
-    until: u64,
 ) -> Decision {
     let now = stores[0].clock.now();
     let mut first: Option<Decision> = None;
@@ -30,7 +29,7 @@ async fn step(
     }
     let decision = first.expect("there is a store");
     if decision.is_allowed() && cost > 0 {
-        oracle.charge(now, cost, until);
+        oracle.charge(now, cost);
         oracle.check_allowed(now, quotas, &decision);
     }
     decision
@@ -70,7 +69,7 @@ async fn forty_plans_of_forty_windows() {
             let rule = &rules[random.below(41) as usize];
             let of = (rule, rule.quotas());
             let cost = 1 + random.below(2);
-            let decision = step((&stores, &mut oracle), of, ("x", cost), u64::MAX).await;
+            let decision = step((&stores, &mut oracle), of, ("x", cost)).await;
             allowed += u64::from(decision.is_allowed());
         }
         assert!(allowed > 10, "{algorithm:?}: {allowed}");
@@ -108,18 +107,13 @@ async fn a_long_window_outlives_thousands_of_short_ones() {
                 let decision = ask(&*one.store, &rule, "x", u64::from(at % 3 == 0)).await;
                 // A bucket that is new for a key in heavy use begins full.
                 let may_deny = algorithm == Algorithm::Gcra;
-                assert!(
-                    decision.is_allowed() || may_deny,
-                    "{algorithm:?}: {decision:?}"
-                );
+                let is_right = decision.is_allowed() || may_deny;
+                assert!(is_right, "{algorithm:?}: {decision:?}");
                 one.advance(millis(1));
             }
             let decision = ask(&*one.store, &rule.of_quotas(Arc::clone(&long)), "x", 1).await;
-            assert!(
-                !decision.is_allowed(),
-                "{}, {algorithm:?}: {decision:?}",
-                one.name
-            );
+            let is_so = !decision.is_allowed();
+            assert!(is_so, "{}, {algorithm:?}: {decision:?}", one.name);
             one.advance(Duration::from_secs(50 * 24 * 3_600));
         }
     }
@@ -128,28 +122,25 @@ async fn a_long_window_outlives_thousands_of_short_ones() {
 /// An upgrade keeps what was used, a downgrade denies until it fits and says when.
 #[tokio::test]
 async fn upgrade_and_downgrade() {
-    let stores = Stores::start().await;
-    for one in &stores.all {
-        for algorithm in ALGORITHMS {
-            let minute = Duration::from_secs(60);
-            let rule = of_own("updown", &[(10, minute)]).with_algorithm(algorithm);
-            let rules = all_of(with_plans(rule, &[("pro", &[(100, minute)])]));
-            let (free, pro) = (&rules[0], &rules[1]);
-            for _ in 0..10 {
-                assert!(ask(&*one.store, free, "x", 1).await.is_allowed());
-            }
-            assert!(!ask(&*one.store, free, "x", 1).await.is_allowed());
-            let upgraded = ask(&*one.store, pro, "x", 1).await;
-            assert_eq!(upgraded.remaining(), 89, "{}, {algorithm:?}", one.name);
-            let all = ask(&*one.store, pro, "x", 89).await;
-            assert!(all.is_allowed(), "{}, {algorithm:?}: {all:?}", one.name);
-            let downgraded = ask(&*one.store, free, "x", 1).await;
-            let wait = downgraded.retry_after().expect("it is denied");
-            one.advance(wait);
-            let then = ask(&*one.store, free, "x", 1).await;
-            assert!(then.is_allowed(), "{}, {algorithm:?}: {then:?}", one.name);
-            one.advance(100 * minute);
+    for (case, one, algorithm) in Stores::start().await.cases() {
+        let minute = Duration::from_secs(60);
+        let rule = of_own("updown", &[(10, minute)]).with_algorithm(algorithm);
+        let rules = all_of(with_plans(rule, &[("pro", &[(100, minute)])]));
+        let (free, pro) = (&rules[0], &rules[1]);
+        for _ in 0..10 {
+            assert!(ask(&*one.store, free, "x", 1).await.is_allowed());
         }
+        assert!(!ask(&*one.store, free, "x", 1).await.is_allowed());
+        let upgraded = ask(&*one.store, pro, "x", 1).await;
+        assert_eq!(upgraded.remaining(), 89, "{case}");
+        let all = ask(&*one.store, pro, "x", 89).await;
+        assert!(all.is_allowed(), "{case}: {all:?}");
+        let downgraded = ask(&*one.store, free, "x", 1).await;
+        let wait = downgraded.retry_after().expect("it is denied");
+        one.advance(wait);
+        let then = ask(&*one.store, free, "x", 1).await;
+        assert!(then.is_allowed(), "{case}: {then:?}");
+        one.advance(100 * minute);
     }
 }
 
@@ -157,28 +148,25 @@ async fn upgrade_and_downgrade() {
 /// under the other, though a cache remembers it.
 #[tokio::test]
 async fn a_denial_is_of_its_plan() {
-    let stores = Stores::start().await;
-    for one in &stores.all {
-        for algorithm in ALGORITHMS {
-            let hour = Duration::from_secs(3_600);
-            let rule = of_own("denied", &[(1, hour)]).with_algorithm(algorithm);
-            let rules = all_of(with_plans(
-                rule,
-                &[("none", &[(0, hour)]), ("pro", &[(100, hour)])],
-            ));
-            assert!(ask(&*one.store, &rules[0], "x", 1).await.is_allowed());
-            for used in 1..20 {
-                for denied in [0, 1, 0, 1] {
-                    assert!(!ask(&*one.store, &rules[denied], "x", 1).await.is_allowed());
-                }
-                let pro = ask(&*one.store, &rules[2], "x", 1).await;
-                assert_eq!(pro.remaining(), 99 - used, "{}, {algorithm:?}", one.name);
-                let derived = Arc::new(Quotas::new([quota((1_000, hour))]).expect("valid"));
-                let table = ask(&*one.store, &rules[0].of_quotas(derived), "x", 0).await;
-                assert!(table.is_allowed());
+    for (case, one, algorithm) in Stores::start().await.cases() {
+        let hour = Duration::from_secs(3_600);
+        let rule = of_own("denied", &[(1, hour)]).with_algorithm(algorithm);
+        let rules = all_of(with_plans(
+            rule,
+            &[("none", &[(0, hour)]), ("pro", &[(100, hour)])],
+        ));
+        assert!(ask(&*one.store, &rules[0], "x", 1).await.is_allowed());
+        for used in 1..20 {
+            for denied in [0, 1, 0, 1] {
+                assert!(!ask(&*one.store, &rules[denied], "x", 1).await.is_allowed());
             }
-            one.advance(1_000 * hour);
+            let pro = ask(&*one.store, &rules[2], "x", 1).await;
+            assert_eq!(pro.remaining(), 99 - used, "{case}");
+            let derived = Arc::new(Quotas::new([quota((1_000, hour))]).expect("valid"));
+            let table = ask(&*one.store, &rules[0].of_quotas(derived), "x", 0).await;
+            assert!(table.is_allowed());
         }
+        one.advance(1_000 * hour);
     }
 }
 

@@ -28,8 +28,6 @@ use tidegate::rule::Plan;
 
 use crate::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
 

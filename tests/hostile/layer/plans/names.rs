@@ -92,10 +92,8 @@ async fn a_flood_of_names() {
         (plans, limits.warnings().len())
     };
     let first = flood(0).await;
-    assert_eq!(
-        (first.0, counters(&limits, "flood").unknown_plans),
-        (1, 6_000)
-    );
+    let found = (first.0, counters(&limits, "flood").unknown_plans);
+    assert_eq!(found, (1, 6_000));
     assert_eq!(flood(3_000).await, first);
     let said = log.lines_of(Level::WARN);
     assert!(said.is_empty(), "said again: {said:?}");
@@ -115,8 +113,7 @@ async fn a_rule_without_plans_does_not_ask() {
 /// Names of configured plans may be anything that is not empty; each is found again.
 #[tokio::test]
 async fn configured_names_of_all_kinds() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = kit::near().await;
     let mut rule = of_own("odd", &[(1_000, HOUR)]);
     let names = hostile().split_off(1);
     for (at, name) in (0..).zip(&names) {

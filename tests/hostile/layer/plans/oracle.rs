@@ -2,19 +2,12 @@
 
 use crate::*;
 
-/// A charge, and until when it has to count at most; for ever with plans.
-#[derive(Debug, Clone, Copy)]
-struct Charged {
-    at: u64,
-    units: u64,
-    until: u64,
-}
-
 /// The charges of a key.
 #[derive(Debug, Clone)]
 pub(super) struct Oracle {
     algorithm: Algorithm,
-    charged: Vec<Charged>,
+    /// Of each charge its time, and its units.
+    charged: Vec<(u64, u64)>,
 }
 
 fn micros(time: Duration) -> u64 {
@@ -29,19 +22,15 @@ impl Oracle {
         }
     }
 
-    /// A decision about a take at this instant, to which the charges must stand in order. `until`
-    /// is when the contract ceases to count the charge for quotas that come later.
-    pub(super) fn charge(&mut self, at: u64, units: u64, until: u64) {
-        self.charged.push(Charged { at, units, until });
+    /// What a take at this instant was charged. The charges must stand in order.
+    pub(super) fn charge(&mut self, at: u64, units: u64) {
+        self.charged.push((at, units));
     }
 
-    fn sum(&self, now: u64, from_excluded: i128) -> u64 {
-        let counts = |one: &&Charged| i128::from(one.at) > from_excluded && one.until > now;
-        self.charged
-            .iter()
-            .filter(counts)
-            .map(|one| one.units)
-            .sum()
+    fn sum(&self, from_excluded: i128) -> u64 {
+        let charged = self.charged.iter();
+        let counts = charged.filter(|(at, _)| i128::from(*at) > from_excluded);
+        counts.map(|(_, units)| units).sum()
     }
 
     /// Whether this quota was kept when it let pass a take that is in the charges already; what is
@@ -53,12 +42,12 @@ impl Oracle {
         };
         match self.algorithm {
             Algorithm::SlidingLog | Algorithm::SlidingWindow => {
-                over(self.sum(now, i128::from(now) - i128::from(window)), max)
+                over(self.sum(i128::from(now) - i128::from(window)), max)
             }
             // The window that counts began one window before its end.
             Algorithm::FixedWindow => {
                 let begin = i128::from(now + micros(reset_after)) - i128::from(window);
-                over(self.sum(now, begin - 1), max)
+                over(self.sum(begin - 1), max)
             }
             _ => {
                 let (level, most) = (self.bucket(now, quota), quota.burst());
@@ -88,16 +77,13 @@ impl Oracle {
             };
             let begin = i128::from(now) - i128::from(window + longer);
             if self.algorithm != Algorithm::Gcra {
-                return self.sum(now, begin) + cost > max;
+                return self.sum(begin) + cost > max;
             }
             self.bucket(now, quota) + u128::from(cost) * u128::from(window)
                 > u128::from(quota.burst()) * u128::from(window)
         });
-        assert!(
-            is_full,
-            "law 14, {:?}: {decision:?} at {now}",
-            self.algorithm
-        );
+        let algorithm = self.algorithm;
+        assert!(is_full, "law 14, {algorithm:?}: {decision:?} at {now}");
     }
 
     /// What is in the bucket, in units times the window in microseconds. What others than its own
@@ -105,11 +91,11 @@ impl Oracle {
     fn bucket(&self, now: u64, quota: &Quota) -> u128 {
         let full = u128::from(quota.burst()) * u128::from(micros(quota.window()));
         let (mut level, mut last) = (0_u128, 0);
-        for one in self.charged.iter().filter(|one| one.until > now) {
+        for &(at, units) in &self.charged {
             level = level.min(full);
-            level = level.saturating_sub(u128::from(one.at - last) * u128::from(quota.max()));
-            level += u128::from(one.units) * u128::from(micros(quota.window()));
-            last = one.at;
+            level = level.saturating_sub(u128::from(at - last) * u128::from(quota.max()));
+            level += u128::from(units) * u128::from(micros(quota.window()));
+            last = at;
         }
         // The last charge may be that of the take in question.
         let is_now = last == now;

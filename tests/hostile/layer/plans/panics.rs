@@ -26,9 +26,8 @@ fn panicking_plan(head: &Parts) -> Option<&str> {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_nobody_elses() {
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
-    for store in [redis, Arc::new(MemoryStore::new())] {
+    let (_server, stores) = kit::redis_and_memory().await;
+    for store in stores {
         let limits = limits().store(store);
         let layers = [
             limits.layer("api").plan(panicking_plan),
