@@ -6,9 +6,7 @@ use super::*;
 /// left are charged, whoever had a good head is not, and nothing is over what was asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_at_any_instant() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(6)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(6)).await;
     let (limits, service) = world(of("a", 100_000, &["2xx"]), store);
     let clients = (0..400).map(|at| {
         let (service, mut random) = (service.clone(), Random::new(at));
@@ -47,8 +45,7 @@ async fn connections_that_clients_close() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = kit::near().await;
     let limits = limits(of("a", 1_000, &["2xx"]), store);
     let slow = async |request: Request<Body>| {
         let slow = request.headers().contains_key("x-slow");

@@ -65,9 +65,7 @@ async fn many_wait() {
 /// before it was answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_requests_run() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(10)).await;
     let (limits, service) = world(of("a", 1_000_000, &["2xx"]), store);
     let is_over = Arc::new(AtomicBool::new(false));
     let clients = (0..8).map(|_| {

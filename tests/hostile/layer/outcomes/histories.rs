@@ -104,21 +104,17 @@ fn of_pairs(path: &str, pairs: &[(u64, Duration)], algorithm: Algorithm) -> Rule
 /// The key of a client that only succeeds leaves nothing behind, and denies nobody: law 4.
 #[tokio::test]
 async fn good_requests_for_ever() {
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            let rule = of_pairs("h", &[(3, millis(1_000))], algorithm);
-            let limits = limits(rule, Arc::clone(&clocked.store));
-            let mut layer = Holding::new(&limits, "h");
-            for _ in 0..100 {
-                let one = layer.begin("x", 3).await;
-                let case = format!("{} {algorithm:?}", clocked.name);
-                one.unwrap_or_else(|| panic!("{case}: denied"))
-                    .end(200)
-                    .await;
-                flushed(&limits).await;
-            }
-            clocked.advance(Duration::from_secs(60));
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
+        let rule = of_pairs("h", &[(3, millis(1_000))], algorithm);
+        let limits = limits(rule, Arc::clone(&clocked.store));
+        let mut layer = Holding::new(&limits, "h");
+        for _ in 0..100 {
+            let one = layer.begin("x", 3).await;
+            one.unwrap_or_else(|| panic!("{case}: denied"))
+                .end(200)
+                .await;
+            flushed(&limits).await;
         }
+        clocked.advance(Duration::from_secs(60));
     }
 }

@@ -10,9 +10,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// wait, the rest is lost and stays charged, and takes of a route beside them are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_at_once() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = kit::far(millis(20)).await;
     let limits = Limits::new([of("good", 100_000, &["2xx"]), of("other", 100_000, &[])]);
     let limits = limits.store(store);
     let (service, other) = (wrap(&limits.layer("good")), wrap(&limits.layer("other")));
@@ -131,9 +129,8 @@ async fn a_server_that_hangs() {
 /// server at a distance, and of the default store, whose refunds need no queue, under many threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn failures_are_counted_exactly() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let redis: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    let (_server, _proxy, redis) = kit::far(millis(2)).await;
+    let redis: Arc<dyn Store> = Arc::new(redis);
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     for (store, tasks, of_each) in [(redis, 32, 25), (memory, 16, 300)] {
         for algorithm in ALGORITHMS {

@@ -27,7 +27,6 @@ use tokio::sync::Semaphore;
 use crate::*;
 
 const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
-const SECOND: Duration = Duration::from_secs(1);
 const ALL: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// A layer around a handler that does what its request says.

@@ -8,44 +8,40 @@ use super::*;
 /// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_and_outcomes_race() {
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            let case = format!("{} {algorithm:?}", clocked.name);
-            let rule = of("a", 1_000, &["2xx"]).with_algorithm(algorithm);
-            let (limits, service) = world(rule.with_cost(5), Arc::clone(&clocked.store));
-            let tasks = (0..64).map(|at| {
-                let service = service.clone();
-                async move {
-                    // Of 8: 2 stay charged, 2 handlers refund (and one fails), 2 settle at 3 (one
-                    // fails), 2 are given back.
-                    let how = ["none", "refund", "settle", "none"][at % 4];
-                    let status = if at % 8 < 4 { "200" } else { "500" };
-                    let fields = format!("x-how: {how}, x-status: {status}, x-used: 3");
-                    let answer = service.oneshot(request(&fields)).await.expect("an answer");
-                    // Somebody asks again, by the response.
-                    if at % 4 == 1 {
-                        let charges = Charges::from_extensions(answer.extensions());
-                        let units = charges.refund().await.expect("an answer");
-                        assert_eq!(units, 0, "they were claimed before");
-                    }
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
+        let rule = of("a", 1_000, &["2xx"]).with_algorithm(algorithm);
+        let (limits, service) = world(rule.with_cost(5), Arc::clone(&clocked.store));
+        let tasks = (0..64).map(|at| {
+            let service = service.clone();
+            async move {
+                // Of 8: 2 stay charged, 2 handlers refund (and one fails), 2 settle at 3 (one
+                // fails), 2 are given back.
+                let how = ["none", "refund", "settle", "none"][at % 4];
+                let status = if at % 8 < 4 { "200" } else { "500" };
+                let fields = format!("x-how: {how}, x-status: {status}, x-used: 3");
+                let answer = service.oneshot(request(&fields)).await.expect("an answer");
+                // Somebody asks again, by the response.
+                if at % 4 == 1 {
+                    let charges = Charges::from_extensions(answer.extensions());
+                    let units = charges.refund().await.expect("an answer");
+                    assert_eq!(units, 0, "they were claimed before");
                 }
-            });
-            in_tasks(tasks).await;
-            flushed(&limits).await;
-            // Of 8: 4 x 5 units back, 2 x 2, and 2 stay.
-            let left = left(&limits, "a").await;
-            let (refunds, units, lost) = counted(&limits, "a");
-            if algorithm == Algorithm::Gcra {
-                // In another order than the takes it may give back less.
-                assert!(left <= 1_000 - 8 * (2 * 5 + 2 * 3), "{case}: {left}");
-                assert!(units <= 8 * 24 && lost == 0, "{case}: {units}");
-            } else {
-                assert_eq!(left, 1_000 - 8 * (2 * 5 + 2 * 3), "{case}");
-                assert_eq!((refunds, units, lost), (48, 8 * 24, 0), "{case}");
             }
-            clocked.advance(3 * HOUR);
+        });
+        in_tasks(tasks).await;
+        flushed(&limits).await;
+        // Of 8: 4 x 5 units back, 2 x 2, and 2 stay.
+        let left = left(&limits, "a").await;
+        let (refunds, units, lost) = counted(&limits, "a");
+        if algorithm == Algorithm::Gcra {
+            // In another order than the takes it may give back less.
+            assert!(left <= 1_000 - 8 * (2 * 5 + 2 * 3), "{case}: {left}");
+            assert!(units <= 8 * 24 && lost == 0, "{case}: {units}");
+        } else {
+            assert_eq!(left, 1_000 - 8 * (2 * 5 + 2 * 3), "{case}");
+            assert_eq!((refunds, units, lost), (48, 8 * 24, 0), "{case}");
         }
+        clocked.advance(3 * HOUR);
     }
 }
 
@@ -53,9 +49,8 @@ async fn handlers_and_outcomes_race() {
 /// the neighbour's stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_race_for_one_charge() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    let (_server, _proxy, store) = kit::far(millis(4)).await;
+    let store: Arc<dyn Store> = Arc::new(store);
     for algorithm in ALGORITHMS {
         let rule = of("a", 100, &["2xx"])
             .with_algorithm(algorithm)
@@ -117,30 +112,27 @@ async fn settlements() {
         (10, u64::MAX, 0),
         (1, 0, 1),
     ];
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            let rule = of("a", 10, &[]).with_algorithm(algorithm);
-            let limits = limits(rule, Arc::clone(&clocked.store));
-            for (reserved, used, back) in CASES {
-                let case = format!("{} {algorithm:?} {used}", clocked.name);
-                let admitted = limits.check("a", key("x")).cost(reserved).await;
-                let charge = admitted.expect("it is allowed").charge.expect("charged");
-                for (used, expected) in [(used, back), (0, 0), (used, 0), (5, 0)] {
-                    let settled = charge.settle(used).await.expect("an answer");
-                    assert_eq!(settled.given_back, expected, "{case}");
-                    assert_eq!(left(&limits, "a").await, 10 - reserved + back, "{case}");
-                }
-                let again = charge.clone().refund().await.expect("an answer");
-                assert_eq!(again, 0, "{case}");
+    for (_, clocked, algorithm) in Stores::start().await.cases() {
+        let rule = of("a", 10, &[]).with_algorithm(algorithm);
+        let limits = limits(rule, Arc::clone(&clocked.store));
+        for (reserved, used, back) in CASES {
+            let case = format!("{} {algorithm:?} {used}", clocked.name);
+            let admitted = limits.check("a", key("x")).cost(reserved).await;
+            let charge = admitted.expect("it is allowed").charge.expect("charged");
+            for (used, expected) in [(used, back), (0, 0), (used, 0), (5, 0)] {
+                let settled = charge.settle(used).await.expect("an answer");
+                assert_eq!(settled.given_back, expected, "{case}");
                 assert_eq!(left(&limits, "a").await, 10 - reserved + back, "{case}");
-                reset(&limits, "a").await;
-                clocked.advance(2 * HOUR);
             }
-            // Nothing was charged, so there is nothing to settle.
-            let free = limits.check("a", key("x")).cost(0).await.expect("allowed");
-            assert!(free.charge.is_none(), "{} {algorithm:?}", clocked.name);
+            let again = charge.clone().refund().await.expect("an answer");
+            assert_eq!(again, 0, "{case}");
+            assert_eq!(left(&limits, "a").await, 10 - reserved + back, "{case}");
+            reset(&limits, "a").await;
+            clocked.advance(2 * HOUR);
         }
+        // Nothing was charged, so there is nothing to settle.
+        let free = limits.check("a", key("x")).cost(0).await.expect("allowed");
+        assert!(free.charge.is_none(), "{} {algorithm:?}", clocked.name);
     }
 }
 
@@ -160,27 +152,24 @@ async fn a_request_that_costs_nothing_gives_nothing_back() {
 /// outcome: nothing comes back, and nothing of who came later.
 #[tokio::test]
 async fn an_outcome_after_the_window_or_a_reset() {
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            for is_reset in [false, true] {
-                let case = format!("{} {algorithm:?}, reset {is_reset}", clocked.name);
-                let rule = of("late", 5, &["2xx"]).with_algorithm(algorithm);
-                let (limits, service) = world(rule, Arc::clone(&clocked.store));
-                let slow = start(&service, "x-sleep: 150");
-                until_left(&limits, "late", 4).await;
-                if is_reset {
-                    assert!(reset(&limits, "late").await, "{case}");
-                } else {
-                    clocked.advance(2 * HOUR);
-                }
-                pass(&service, 500, 5).await;
-                assert_eq!(slow.await.expect("no panic"), 200);
-                flushed(&limits).await;
-                assert_eq!(left(&limits, "late").await, 0, "{case}");
-                assert!(is_reset || counted(&limits, "late").1 == 0, "{case}");
+    for (_, clocked, algorithm) in Stores::start().await.cases() {
+        for is_reset in [false, true] {
+            let case = format!("{} {algorithm:?}, reset {is_reset}", clocked.name);
+            let rule = of("late", 5, &["2xx"]).with_algorithm(algorithm);
+            let (limits, service) = world(rule, Arc::clone(&clocked.store));
+            let slow = start(&service, "x-sleep: 150");
+            until_left(&limits, "late", 4).await;
+            if is_reset {
+                assert!(reset(&limits, "late").await, "{case}");
+            } else {
                 clocked.advance(2 * HOUR);
             }
+            pass(&service, 500, 5).await;
+            assert_eq!(slow.await.expect("no panic"), 200);
+            flushed(&limits).await;
+            assert_eq!(left(&limits, "late").await, 0, "{case}");
+            assert!(is_reset || counted(&limits, "late").1 == 0, "{case}");
+            clocked.advance(2 * HOUR);
         }
     }
 }

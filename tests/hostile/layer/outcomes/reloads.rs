@@ -8,52 +8,49 @@ use super::*;
 /// where they were charged, and nothing is taken from what was charged under the new rule.
 #[tokio::test]
 async fn changes_between_charge_and_outcome() {
-    let stores = Stores::start().await;
-    for clocked in &stores.all {
-        for algorithm in ALGORITHMS {
-            let rule = |max, outcome| of("a", max, outcome).with_algorithm(algorithm);
-            let before = || rule(10, &["2xx"]);
-            let longer = of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm);
-            let other = match algorithm {
-                Algorithm::Gcra => Algorithm::SlidingLog,
-                _ => Algorithm::Gcra,
-            };
-            for (what, after) in [
-                ("quotas", Some(rule(4, &["2xx"]))),
-                ("more quotas", Some(rule(90, &["2xx"]))),
-                ("window", Some(longer)),
-                ("algorithm", Some(before().with_algorithm(other))),
-                ("gone", None),
-                ("no outcomes", Some(rule(10, &[]))),
-                ("others", Some(rule(10, &["5xx"]))),
-                ("shadow", Some(before().into_shadow())),
-            ] {
-                let case = format!("{} {algorithm:?} {what}", clocked.name);
-                let limits = limits(before(), Arc::clone(&clocked.store));
-                let mut layer = Holding::new(&limits, "a");
-                let (good, bad) = (layer.begin("x", 3).await, layer.begin("x", 2).await);
-                assert_eq!(left(&limits, "a").await, 5, "{case}");
-                replace(&limits, after);
-                let newer = layer.begin("x", 1).await;
-                good.expect("allowed").end(200).await;
-                bad.expect("allowed").end(500).await;
-                flushed(&limits).await;
-                let left = left_in(&*clocked.store, &before()).await;
-                // What was begun after the change counts in the same place, if it is the same.
-                let is_same = !matches!(what, "algorithm" | "gone" | "shadow");
-                let used = 2 + u64::from(is_same && newer.is_some());
-                match algorithm {
-                    Algorithm::Gcra => assert!(left <= 10 - 2, "{case}: {left}"),
-                    _ => assert_eq!(left, 10 - used, "{case}"),
-                }
-                if let Some(newer) = newer {
-                    newer.end(500).await;
-                }
-                flushed(&limits).await;
-                replace(&limits, [before(), of("b", 1, &[])]);
-                reset(&limits, "a").await;
-                clocked.advance(HOUR * 5);
+    for (_, clocked, algorithm) in Stores::start().await.cases() {
+        let rule = |max, outcome| of("a", max, outcome).with_algorithm(algorithm);
+        let before = || rule(10, &["2xx"]);
+        let longer = of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm);
+        let other = match algorithm {
+            Algorithm::Gcra => Algorithm::SlidingLog,
+            _ => Algorithm::Gcra,
+        };
+        for (what, after) in [
+            ("quotas", Some(rule(4, &["2xx"]))),
+            ("more quotas", Some(rule(90, &["2xx"]))),
+            ("window", Some(longer)),
+            ("algorithm", Some(before().with_algorithm(other))),
+            ("gone", None),
+            ("no outcomes", Some(rule(10, &[]))),
+            ("others", Some(rule(10, &["5xx"]))),
+            ("shadow", Some(before().into_shadow())),
+        ] {
+            let case = format!("{} {algorithm:?} {what}", clocked.name);
+            let limits = limits(before(), Arc::clone(&clocked.store));
+            let mut layer = Holding::new(&limits, "a");
+            let (good, bad) = (layer.begin("x", 3).await, layer.begin("x", 2).await);
+            assert_eq!(left(&limits, "a").await, 5, "{case}");
+            replace(&limits, after);
+            let newer = layer.begin("x", 1).await;
+            good.expect("allowed").end(200).await;
+            bad.expect("allowed").end(500).await;
+            flushed(&limits).await;
+            let left = left_in(&*clocked.store, &before()).await;
+            // What was begun after the change counts in the same place, if it is the same.
+            let is_same = !matches!(what, "algorithm" | "gone" | "shadow");
+            let used = 2 + u64::from(is_same && newer.is_some());
+            match algorithm {
+                Algorithm::Gcra => assert!(left <= 10 - 2, "{case}: {left}"),
+                _ => assert_eq!(left, 10 - used, "{case}"),
             }
+            if let Some(newer) = newer {
+                newer.end(500).await;
+            }
+            flushed(&limits).await;
+            replace(&limits, [before(), of("b", 1, &[])]);
+            reset(&limits, "a").await;
+            clocked.advance(HOUR * 5);
         }
     }
 }
@@ -83,8 +80,7 @@ async fn outcomes_are_those_of_the_take() {
 /// Reloads all the time, with outcomes and quotas that change: the count is what failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
+    let (_server, store) = kit::near().await;
     let (limits, service) = world(of("a", 100_000, &["2xx"]), store);
     let is_over = AtomicBool::new(false);
     let reloads = async {
