@@ -8,8 +8,7 @@ use super::*;
 async fn those_who_leave_hold_up_nobody() {
     for leaving in [1, 5, 9] {
         for at in (80..=330).step_by(3) {
-            let limits = limits([logins(1)], far(millis(20)));
-            let app = waiting_app(&limits, 10 * SECOND);
+            let (limits, app) = world(logins(1), far(millis(20)), 10 * SECOND);
             let held = start(&app, 0, "x-hold: 100");
             let mut asked: Vec<_> = (0..10).map(|number| start(&app, 30 + number, "")).collect();
             sleep(millis(at)).await;
@@ -29,10 +28,8 @@ async fn those_who_leave_hold_up_nobody() {
                 }
                 false => 1_499,
             };
-            assert!(
-                others.iter().all(|it| it.millis() <= patience),
-                "{others:?}"
-            );
+            let is_right = others.iter().all(|it| it.millis() <= patience);
+            assert!(is_right, "{others:?}");
             check_rest(&limits).await;
         }
     }
@@ -43,8 +40,7 @@ async fn those_who_leave_hold_up_nobody() {
 async fn those_who_leave_take_nothing() {
     for leaving in [1, 5, 9] {
         for at in 0..=320 {
-            let limits = limits([logins(1)], paused());
-            let app = waiting_app(&limits, 2 * SECOND);
+            let (limits, app) = world(logins(1), paused(), 2 * SECOND);
             let held = start(&app, 0, "x-hold: 200");
             let mut asked: Vec<_> = (0..10).map(|number| start(&app, 2 + number, "")).collect();
             sleep(millis(at)).await;
@@ -90,8 +86,7 @@ async fn holders_that_leave() {
         (units(1), "x-hold: 5000, x-used: 0"),
         (logins(1), "x-hold: 5000"),
     ] {
-        let limits = limits([rule], paused());
-        let app = waiting_app(&limits, 2 * SECOND);
+        let (limits, app) = world(rule, paused(), 2 * SECOND);
         let held = start(&app, 0, fields);
         let waits = start(&app, 100, "");
         sleep(millis(400)).await;

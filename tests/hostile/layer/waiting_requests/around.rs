@@ -44,8 +44,7 @@ async fn rules_change_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_meanwhile() {
     for rule in [logins(5), units(5)] {
-        let limits = limits([rule], paused());
-        let app = waiting_app(&limits, 90 * SECOND);
+        let (limits, app) = world(rule, paused(), 90 * SECOND);
         let mut held = Vec::new();
         for _ in 0..5 {
             held.push(charge(&limits).await);
@@ -156,8 +155,7 @@ async fn plans_and_candidates() {
         logins(1).with_plan("pro", plan).expect("valid"),
         logins(1).into_shadow(),
     ] {
-        let limits = limits([rule.clone()], paused());
-        let app = waiting_app(&limits, 2 * SECOND);
+        let (limits, app) = world(rule.clone(), paused(), 2 * SECOND);
         let after = served(start_all(5, &app, 0, "x-hold: 300")).await;
         assert!(!rule.is_shadow() || after == [300; 5], "{after:?}");
         check_rest(&limits).await;
@@ -235,8 +233,7 @@ async fn wrapped_stores() {
                 ("settled", units(3), "x-used: 0, "),
                 ("by outcome", logins(3), ""),
             ] {
-                let limits = limits([of_store(rule)], Arc::clone(&store));
-                let app = waiting_app(&limits, 2 * SECOND);
+                let (limits, app) = world(of_store(rule), Arc::clone(&store), 2 * SECOND);
                 let fields = format!("{used}x-hold: {hold}");
                 let first = start_all(3, &app, 0, &fields);
                 let second = start_all(3, &app, 10, &fields);

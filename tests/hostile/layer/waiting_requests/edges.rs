@@ -24,10 +24,8 @@ async fn any_cost_gets_what_another_process_gives_back() {
             assert_eq!(refund(charge).await, 1);
         }
         sleep(millis(1_010)).await;
-        assert!(
-            asked[units - 1].is_finished(),
-            "{units} are free, and wanted"
-        );
+        let is_right = asked[units - 1].is_finished();
+        assert!(is_right, "{units} are free, and wanted");
         assert_eq!(waiting(&limits), 10 - units as u64);
     }
     for charge in charges {
@@ -55,8 +53,7 @@ async fn those_behind_one_that_is_just_admitted() {
                 0 => paused(),
                 _ => Arc::new(far(millis(round_trip))),
             };
-            let limits = limits([units(max)], store);
-            let app = waiting_app(&limits, 10 * SECOND);
+            let (limits, app) = world(units(max), store, 10 * SECOND);
             let asked = (0..5 * max).map(|at| start(&app, 2 * at, "x-hold: 100, x-used: 0"));
             let answers = done(asked).await;
             let served = answers.iter().filter(|it| it.status == OK).count() as u64;
@@ -98,8 +95,7 @@ async fn a_denial_that_crosses_a_settlement() {
 /// A runtime of one thread that is gone, or that nobody drives any more, while others wait.
 #[test]
 fn a_runtime_that_stands_still_holds_up_nobody() {
-    let limits = limits([logins(1)], MemoryStore::new());
-    let app = waiting_app(&limits, 20 * SECOND);
+    let (limits, app) = world(logins(1), MemoryStore::new(), 20 * SECOND);
     let [stands, runs] = [kit::still_runtime(), kit::still_runtime()];
     let until_waiting = async |number| {
         while waiting(&limits) < number {
@@ -194,8 +190,7 @@ async fn charges_before_a_reset() {
 /// An operator lets a key through, of which requests wait.
 #[tokio::test(start_paused = true)]
 async fn let_through_meanwhile() {
-    let limits = limits([logins(1)], paused());
-    let app = waiting_app(&limits, 20 * SECOND);
+    let (limits, app) = world(logins(1), paused(), 20 * SECOND);
     let page = limits.page().allow_changes().router();
     let held = start(&app, 0, "x-hold: 60000");
     let asked = start_all(20, &app, 10, "");

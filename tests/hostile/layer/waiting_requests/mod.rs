@@ -17,8 +17,6 @@ use tokio::time::Instant;
 
 use crate::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 const OK: u16 = 200;
 const BAD: u16 = 401;
 const DENIED: u16 = 429;
@@ -56,6 +54,13 @@ fn app(layers: impl IntoIterator<Item = RateLimitLayer>) -> Router {
 /// The same behind the layer of the rule `p`, which lets wait for so long.
 fn waiting_app(limits: &Limits, up_to: Duration) -> Router {
     app([limits.layer("p").wait(up_to)])
+}
+
+/// Limits of this rule `p`, and an app behind its layer, which lets wait for so long.
+fn world(rule: Rule, store: impl Store, up_to: Duration) -> (Limits, Router) {
+    let limits = kit::limits([rule], store);
+    let app = waiting_app(&limits, up_to);
+    (limits, app)
 }
 
 /// A request with these fields, as in `x-hold: 300, x-used: 0`.

@@ -2,34 +2,15 @@
 
 use super::*;
 
-async fn behind(server: &Redis) -> (Proxy, RedisStore) {
-    let proxy = Proxy::start(&server.url).await;
-    let store = RedisStore::connect(&*proxy.url).await;
-    (proxy, store.expect("a running server"))
-}
-
-fn script_calls(server: &Redis) -> u64 {
-    let info = redis::cmd("INFO")
-        .arg("commandstats")
-        .query(&mut server.connection());
-    let info: String = info.expect("an answer");
-    let mut lines = info.lines();
-    let calls = lines.find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    let number = calls.and_then(|it| it.split(',').next());
-    number.map_or(0, |it| it.parse().expect("a number"))
-}
-
 /// A round trip of 20 ms: five at a time, each held 100 ms.
 #[tokio::test]
 async fn at_a_distance() {
-    let server = Redis::start();
-    let (proxy, store) = behind(&server).await;
+    let (_server, proxy, store) = kit::proxied(TIMEOUT).await;
     let (calls, replies) = (millis(10), millis(10));
     proxy.all(Mode::Delay { calls, replies });
     let store = Resilient::new(store).timeout(10 * SECOND).build();
     for rule in [logins(5), units(5)] {
-        let limits = limits([rule], Arc::clone(&store));
-        let app = waiting_app(&limits, 10 * SECOND);
+        let (limits, app) = world(rule, Arc::clone(&store), 10 * SECOND);
         served(start_all(25, &app, 0, "x-hold: 100, x-used: 0")).await;
         check_rest(&limits).await;
         assert_eq!(left(&limits, "p", "k").await, 5);
@@ -41,15 +22,13 @@ async fn at_a_distance() {
 #[tokio::test]
 async fn redis_hangs_meanwhile() {
     for (has_fallback, comes_back) in [(false, false), (false, true), (true, false), (true, true)] {
-        let server = Redis::start();
-        let (proxy, store) = behind(&server).await;
+        let (_server, proxy, store) = kit::proxied(TIMEOUT).await;
         let resilient = Resilient::new(store).timeout(millis(200));
         let store = match has_fallback {
             true => resilient.processes(1).build(),
             false => resilient.build(),
         };
-        let limits = limits([logins(5)], store);
-        let app = waiting_app(&limits, 4 * SECOND);
+        let (limits, app) = world(logins(5), store, 4 * SECOND);
         let held = start_all(5, &app, 0, "x-hold: 1500");
         let asked = start_all(20, &app, 300, "x-hold: 10");
         sleep(millis(700)).await;
@@ -61,10 +40,8 @@ async fn redis_hangs_meanwhile() {
         let answers = done(asked).await;
         let seen: Vec<_> = answers.iter().map(|it| (it.millis(), it.status)).collect();
         // Patience, a time-out, and what a busy machine needs.
-        assert!(
-            seen.iter().all(|(after, _)| *after < 4_000 + 200 + 2_000),
-            "{seen:?}"
-        );
+        let is_right = seen.iter().all(|(after, _)| *after < 4_000 + 200 + 2_000);
+        assert!(is_right, "{seen:?}");
         join_all(held).await;
         let expected: &[u16] = if has_fallback { &[200] } else { &[200, 503] };
         let are_right = seen.iter().all(|(_, status)| expected.contains(status));
@@ -74,10 +51,8 @@ async fn redis_hangs_meanwhile() {
         );
         assert_eq!(waiting(&limits), 0);
         proxy.all(Mode::Pass);
-        kit::eventually("it decides again", async || {
-            limits.check("p", "other").await.is_ok()
-        })
-        .await;
+        let is_so = async || limits.check("p", "other").await.is_ok();
+        kit::eventually("it decides again", is_so).await;
         assert_eq!(ask(&app, "x-key: third").await.status, OK);
     }
 }
@@ -93,14 +68,13 @@ async fn a_key_that_waits_asks_rarely() {
             false => Arc::new(store),
         };
         for rule in [logins(1), units(1), units(1)] {
-            let limits = limits([rule], Arc::clone(&store));
-            let app = waiting_app(&limits, 3 * SECOND);
+            let (limits, app) = world(rule, Arc::clone(&store), 3 * SECOND);
             let held = limits.check("p", "k").await.expect("a unit");
             let asked = start_all(50, &app, 0, "");
             sleep(millis(500)).await;
-            let (began, before) = (Instant::now(), script_calls(&server));
+            let (began, before) = (Instant::now(), server.script_calls());
             sleep(2 * SECOND).await;
-            let (calls, took) = (script_calls(&server) - before, began.elapsed());
+            let (calls, took) = (server.script_calls() - before, began.elapsed());
             let most = 12.0 * took.as_secs_f64() + 1.0;
             assert!(calls >= 2 && calls as f64 <= most, "{calls} in {took:?}");
             for answer in done(asked).await {
@@ -120,8 +94,7 @@ async fn redis_is_restarted_meanwhile() {
     let store = RedisStore::connect(&*server.url).await;
     // No grant is lost because a busy machine hears of it too late.
     let store = Resilient::new(store.expect("a running server")).timeout(2 * SECOND);
-    let limits = limits([logins(1)], store.processes(1).build());
-    let app = waiting_app(&limits, 10 * SECOND);
+    let (limits, app) = world(logins(1), store.processes(1).build(), 10 * SECOND);
     let held = start(&app, 0, "x-hold: 8000");
     let asked = start_all(5, &app, 300, "x-hold: 10");
     sleep(millis(600)).await;

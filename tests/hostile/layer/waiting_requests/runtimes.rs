@@ -6,8 +6,7 @@ use super::*;
 #[test]
 fn a_runtime_that_ends_holds_up_nobody() {
     for rule in [units(1), logins(1)] {
-        let limits = limits([rule], MemoryStore::new());
-        let app = waiting_app(&limits, 20 * SECOND);
+        let (limits, app) = world(rule, MemoryStore::new(), 20 * SECOND);
         let [first, second] = [kit::runtime(), kit::runtime()];
         let until = |is_so: fn(u64) -> bool| {
             while !is_so(waiting(&limits)) {

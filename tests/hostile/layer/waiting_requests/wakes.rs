@@ -8,8 +8,7 @@ use super::*;
 async fn a_settlement_wakes() {
     for algorithm in COUNTING {
         let rule = units(100).with_algorithm(algorithm).with_cost(100);
-        let limits = limits([rule], paused());
-        let app = waiting_app(&limits, 2 * SECOND);
+        let (limits, app) = world(rule, paused(), 2 * SECOND);
         let first = start(&app, 0, "x-hold: 300, x-used: 0");
         let second = start(&app, 100, "x-used: 0");
         assert_eq!(served([first, second]).await[1], 200, "{algorithm:?}");
@@ -21,8 +20,7 @@ async fn a_settlement_wakes() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_by_outcome_wakes() {
     for algorithm in COUNTING {
-        let limits = limits([logins(5).with_algorithm(algorithm)], paused());
-        let app = waiting_app(&limits, 2 * SECOND);
+        let (limits, app) = world(logins(5).with_algorithm(algorithm), paused(), 2 * SECOND);
         let mut after = served(start_all(25, &app, 0, "x-hold: 300")).await;
         after.sort_unstable();
         let expected = [300, 600, 900, 1_200, 1_500];
@@ -137,8 +135,7 @@ async fn no_wait_and_the_longest_one() {
 /// Charges held by a check; of another key, too.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_holds_its_charge() {
-    let limits = limits([units(1)], paused());
-    let app = waiting_app(&limits, 2 * SECOND);
+    let (limits, app) = world(units(1), paused(), 2 * SECOND);
     let held = charge(&limits).await;
     let other = limits.check("p", "other").await.expect("a unit");
     let waits = start(&app, 0, "");
