@@ -106,10 +106,8 @@ async fn every_key_of_the_fleet_expires() {
     assert_eq!(slots.len(), 1, "all in one hash tag");
     drop(here);
     // What is left when nobody is there goes by itself, but what is let through keeps its end.
-    eventually("the processes are gone", async || {
-        keys(&server, "*~fleet*:process:*").is_empty()
-    })
-    .await;
+    let is_so = async || keys(&server, "*~fleet*:process:*").is_empty();
+    eventually("the processes are gone", is_so).await;
 }
 
 /// "No process calls another", whoever looks on, and however often it is said that it takes part.
@@ -136,18 +134,14 @@ async fn a_process_costs_one_call_a_second() {
     ];
     app.limits.join_fleet();
     // A page that somebody has looked at reads what the others say for some seconds.
-    eventually("it reads them no longer", async || {
-        scripts_in(&server, Duration::from_secs(2)).await <= 5
-    })
-    .await;
+    let is_so = async || scripts_in(&server, Duration::from_secs(2)).await <= 5;
+    eventually("it reads them no longer", is_so).await;
     let began = Instant::now();
     let idle = scripts_in(&server, time).await;
     let took = began.elapsed();
     let expected = 2..=2 * (took.as_secs() + 2);
-    assert!(
-        expected.contains(&idle),
-        "{idle} calls of two processes in {took:?}"
-    );
+    let is_right = expected.contains(&idle);
+    assert!(is_right, "{idle} calls of two processes in {took:?}");
 
     // A thousand looks.
     let began = Instant::now();

@@ -32,10 +32,8 @@ async fn expect_refused(app: &App, fields: &Fields<'_>) -> Vec<String> {
         said.push(answer.expect_refusal(&format!("{what} {fields:?}")));
         assert_eq!(app.search("alice").await, 429, "{what} {fields:?}");
         let limited = app.view("limited").await;
-        assert_eq!(
-            [&limited["let_through"], &limited["blocked"]],
-            [&json!([]); 2]
-        );
+        let found = [&limited["let_through"], &limited["blocked"]];
+        assert_eq!(found, [&json!([]); 2]);
     }
     said
 }
@@ -193,34 +191,6 @@ async fn an_authority_is_a_host() {
         let request = with_uri(altered("reset", &fields), &format!("{origin}{path}"));
         app.send(request).await.expect_ok(origin);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn hosts_are_exactly_those_of_the_list() {
-    let app = App::new(|page| {
-        let page = page.allow_changes();
-        page.hosts(["Admin.Example.com", "ops.example.com:8443"])
-    });
-    // A proxy has changed the host in the last three.
-    let right = "admin.example.com https://admin.example.com
-        admin.example.com:8443 https://admin.example.com:8443
-        ADMIN.example.com https://admin.example.com
-        ops.example.com:8443 https://ops.example.com:8443
-        internal:9000 https://admin.example.com 10.0.0.7:9000 https://admin.example.com:444
-        internal https://ops.example.com:8443";
-    expect_all_allowed(&app, &pairs(right)).await;
-    let wrong = "admin.example.com https://evil.example admin.example.com null
-        evil.example https://evil.example example.com https://example.com
-        admin.example.com.evil.example https://admin.example.com.evil.example
-        internal https://admin.example.com.evil.example
-        internal https://admin.example.com@evil.example
-        internal https://evil.example/admin.example.com internal https://xadmin.example.com
-        internal https://ops.example.com internal https://ops.example.com:844
-        internal https://ops.example.com:84430 ops.example.com https://ops.example.com";
-    expect_all_refused(&app, &pairs(wrong)).await;
-    // The field that only a script may set is needed still.
-    let origin = &["https://admin.example.com"][..];
-    expect_refused(&app, &[("origin", origin), ("x-tidegate", &[])]).await;
 }
 
 /// What stands for every name in other programs, or for none.

@@ -24,8 +24,7 @@ pub(super) async fn in_time(what: &str, mut is_so: impl AsyncFnMut() -> bool) ->
 }
 
 pub(super) fn counted(app: &App) -> RuleSnapshot {
-    let snapshot = app.limits.snapshot();
-    snapshot.rule("search").expect("a rule").clone()
+    kit::counters(&app.limits, "search")
 }
 
 pub(super) async fn two(server: &Redis) -> [App; 2] {
@@ -415,10 +414,8 @@ async fn a_list_after_a_loss_is_not_taken_for_the_one_before() {
     // Both have the same secret again.
     there.use_up("alice").await;
     let row = async |app: &App| app.look("alice").await["row"].clone();
-    eventually("one secret in one service", async || {
-        row(&here).await == row(&there).await
-    })
-    .await;
+    let is_so = async || row(&here).await == row(&there).await;
+    eventually("one secret in one service", is_so).await;
 }
 
 /// One of the fleet's keys on a server of its own, and two processes.
