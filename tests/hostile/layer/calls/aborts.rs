@@ -51,8 +51,7 @@ async fn leave_at_every_moment(limits: &Limits) {
 /// Beside permits, a quota that is never used up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_leave_no_permit_and_no_waiter() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (server, _proxy, stores) = stores().await;
     for store in stores {
         let limits = limits(both(100_000, 3), store);
         leave_at_every_moment(&limits).await;

@@ -18,8 +18,7 @@ fn call(limits: &Limits, cost: u64) -> Call {
 /// Costs that nobody else has, in a task with others, that moves between threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn each_finds_its_own() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (_server, _proxy, stores) = stores().await;
     for store in stores {
         let limits = limits(hourly(1_000_000), store);
         let one = |limits: Limits, cost: u64| async move {
@@ -166,8 +165,7 @@ async fn panics_leave_nothing() {
 /// An error gives back what the function itself did not settle, once.
 #[tokio::test]
 async fn given_back_once() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (_server, _proxy, stores) = stores().await;
     let plan = kit::hourly_quotas(100);
     for store in stores {
         for rule in [

@@ -6,8 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn costs_at_the_edges() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (_server, _proxy, stores) = stores().await;
     for store in stores {
         let limits = limits(hourly(5), store);
         let costs = async |cost| call(&limits).cost(cost).run(async || 7).await;
@@ -40,8 +39,7 @@ async fn calls_within_calls() {
             call.run(inner).await
         })
     }
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (_server, _proxy, stores) = stores().await;
     for store in stores {
         let limits = limits(hourly(100), store);
         assert_eq!(nested(&limits, 60).await, 60);
@@ -180,8 +178,7 @@ fn a_call_allocates_no_future() {
 /// Paths of other rules, of the same key, do not know each other.
 #[tokio::test]
 async fn a_call_of_one_path_in_one_of_another() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (_server, _proxy, stores) = stores().await;
     for store in stores {
         let rules = ["p", "q", "r"].map(|path| per_hour(path, 10).with_max_concurrent(2));
         let limits = Limits::new(rules.map(|rule| rule.expect("valid"))).store(store);

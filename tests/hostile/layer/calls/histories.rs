@@ -37,34 +37,21 @@ fn rules() -> Vec<(&'static str, Rule, bool)> {
     let with_permit = plain().with_max_concurrent(1).expect("valid");
     let candidate = Rule::new("p", [quota(2)]).expect("valid");
     let joint_plan = Rule::joint("p", [subject("user", 5), subject("org", 7)]).expect("valid");
+    let by = |algorithm| plain().with_algorithm(algorithm);
+    let zero = Rule::new("p", [quota(0)]).expect("valid");
+    let with_plan = plain().with_plan("pro", quotas(8));
     vec![
         ("plain", plain(), false),
         ("several", several.with_key(key), false),
-        ("gcra", plain().with_algorithm(Algorithm::Gcra), false),
-        (
-            "fixed",
-            plain().with_algorithm(Algorithm::FixedWindow),
-            false,
-        ),
-        (
-            "sliding window",
-            plain().with_algorithm(Algorithm::SlidingWindow),
-            false,
-        ),
+        ("gcra", by(Algorithm::Gcra), false),
+        ("fixed", by(Algorithm::FixedWindow), false),
+        ("sliding window", by(Algorithm::SlidingWindow), false),
         ("cost", plain().with_cost(2), false),
-        (
-            "zero",
-            Rule::new("p", [quota(0)]).expect("valid").with_key(key),
-            false,
-        ),
+        ("zero", zero.with_key(key), false),
         ("shadow", plain().into_shadow(), false),
         ("candidate", plain().with_shadow(candidate), false),
         ("candidate of joint", joint().with_shadow(joint_plan), true),
-        (
-            "plans",
-            plain().with_plan("pro", quotas(8)).expect("valid"),
-            false,
-        ),
+        ("plans", with_plan.expect("valid"), false),
         ("permit", with_permit, false),
         ("joint", joint(), true),
         ("joint, in shadow", joint().into_shadow(), true),
@@ -163,18 +150,9 @@ async fn counts(limits: &Limits, is_joint: bool) -> String {
 }
 
 fn random_ask(random: &mut Random) -> Ask {
-    let pick = random.below(8);
+    let pick = random.below(8) as usize;
     Ask {
-        cost: [
-            None,
-            None,
-            None,
-            Some(0),
-            Some(1),
-            Some(2),
-            Some(3),
-            Some(u64::MAX),
-        ][pick as usize],
+        cost: [0, 1, 2, 3, u64::MAX].get(pick).copied(),
         plan: [None, None, Some("pro"), Some("unknown")][random.below(4) as usize],
         table: [None, None, None, Some(3)][random.below(4) as usize],
         fails: random.below(2) == 0,
@@ -227,8 +205,6 @@ async fn a_layer_and_calls_have_equal_counts_and_counters() {
         }
     }
     println!("{answers:?}");
-    assert!(
-        answers.len() == 3 && answers.values().all(|number| *number > 500),
-        "{answers:?}"
-    );
+    let is_right = answers.len() == 3 && answers.values().all(|number| *number > 500);
+    assert!(is_right, "{answers:?}");
 }

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 
 use crate::*;
 
-const SECOND: Duration = Duration::from_secs(1);
 /// A permit that leaks lives longer than any test.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -73,9 +72,13 @@ async fn far(server: &Redis, round_trip: Duration) -> (Proxy, RedisStore) {
 }
 
 /// A store that answers at once, and one that takes a while.
-async fn stores(server: &Redis) -> (Proxy, [Arc<dyn Store>; 2]) {
-    let (proxy, redis) = far(server, millis(4)).await;
-    (proxy, [Arc::new(MemoryStore::new()), Arc::new(redis)])
+async fn stores() -> (Redis, Proxy, [Arc<dyn Store>; 2]) {
+    let (server, proxy, redis) = kit::far(millis(4)).await;
+    (
+        server,
+        proxy,
+        [Arc::new(MemoryStore::new()), Arc::new(redis)],
+    )
 }
 
 /// A store that says of each take that it is away.

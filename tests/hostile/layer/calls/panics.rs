@@ -6,8 +6,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_that_panics_gives_its_permit_back() {
-    let server = Redis::start();
-    let (_proxy, stores) = stores(&server).await;
+    let (server, _proxy, stores) = stores().await;
     for store in stores {
         let limits = limits(both(30, 1), store);
         let call = || call(&limits).wait(PATIENT);

@@ -168,20 +168,14 @@ async fn who_waits_asks_redis_again() {
 }
 
 /// What others do between two layers takes longer than the time-out: Redis is there again, so the
-/// later layer asks it.
+/// later layer asks it; also where there is a longer time-out around the store's own, which is the
+/// one that counts.
 #[tokio::test]
 async fn time_between_the_layers() {
     let server = Server::start();
     let proxy = Arc::new(Proxy::start(&server.url).await);
     let store = resilient(&proxy, millis(100)).await.processes(1);
-    the_later_layer_asks(proxy, store).await;
-}
-
-/// The same where there is a longer time-out around the store's own, which is the one that counts.
-#[tokio::test]
-async fn time_between_the_layers_under_two_time_outs() {
-    let server = Server::start();
-    let proxy = Arc::new(Proxy::start(&server.url).await);
+    the_later_layer_asks(Arc::clone(&proxy), store).await;
     let store = RedisStore::connect(&*proxy.url).await.expect("a server");
     let store = Resilient::new(store.timeout(millis(100))).timeout(HOUR);
     the_later_layer_asks(proxy, store.processes(1)).await;
@@ -418,10 +412,8 @@ async fn clients_that_leave_during_a_hang() {
         proxy.all(Mode::Pass);
         eventually("Redis decides", async || decided(Source::Redis).await).await;
     }
-    eventually("no task is left", async || {
-        tasks.num_alive_tasks() <= before
-    })
-    .await;
+    let is_so = async || tasks.num_alive_tasks() <= before;
+    eventually("no task is left", is_so).await;
 }
 
 /// Many requests at once: each pays for one question, and on a machine that does not stand still
