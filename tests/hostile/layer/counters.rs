@@ -3,6 +3,7 @@
 
 use std::hash::Hash;
 
+use kit::counters as of;
 use kit::http::send;
 use kit::random;
 
@@ -25,11 +26,6 @@ type Counter = Arc<AtomicU64>;
 
 fn counted(counter: &Counter) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-fn of(limits: &Limits, path: &str) -> RuleSnapshot {
-    let snapshot = limits.snapshot();
-    snapshot.rule(path).expect("a layer uses it").clone()
 }
 
 /// The requests that were decided about, whatever became of them.
@@ -72,9 +68,7 @@ const INNER: u16 = 460;
 /// largest number, and charges that are refunded by several callers at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_and_counters_agree() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(4)).await;
     let quick = Policy::new("quick", quota(700, HOUR));
     let daily = Policy::new("daily", quota(900, 24 * HOUR));
     let outer = Rule::with_policies("outer", [quick, daily]).expect("valid");
@@ -160,9 +154,7 @@ async fn clients_and_counters_agree() {
 /// handler. A dropped request may be uncounted, but never counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_dropped_at_every_point() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(6)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(6)).await;
     let shadow = owned_rule("a", 20, millis(500));
     let rule = owned_rule("a", 40, millis(500)).with_shadow(shadow);
     let limits = limits([rule], store);
@@ -520,9 +512,7 @@ async fn every_request_is_counted_by_one_outcome() {
 /// the request, the layer and the rule are gone.
 #[tokio::test]
 async fn refunds_that_fail_or_come_late() {
-    let server = Redis::start();
-    let proxy = behind(&server, Duration::ZERO).await;
-    let store = connect(&proxy.url, millis(100)).await;
+    let (_server, proxy, store) = kit::far_within(Duration::ZERO, millis(100)).await;
     let limits = limits([per_hour("a", 9)], store);
     let app = app(limits.layer("a").cost(|_| 3));
     let charges = loop {
@@ -678,9 +668,7 @@ async fn odd_names_of_quotas_and_paths() {
 /// The latency is that of the store, in its bucket, also of answers that are errors.
 #[tokio::test]
 async fn latency_through_a_slow_network() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(20)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, proxy, store) = kit::far(millis(20)).await;
     let limits = limits([per_hour("a", 3)], store.clone());
     let app = app(limits.layer("a"));
     let began = std::time::Instant::now();

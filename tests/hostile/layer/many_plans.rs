@@ -51,10 +51,8 @@ fn is_linear(what: &str, cost: impl Fn(usize) -> AllocationInfo) {
         "{what}: {} bytes, {} at most",
         many.bytes_total, many.bytes_max
     );
-    assert!(
-        total <= 12.0 && kept <= 12.0,
-        "{what}: {total:.1} times, {kept:.1} at most"
-    );
+    let is_right = total <= 12.0 && kept <= 12.0;
+    assert!(is_right, "{what}: {total:.1} times, {kept:.1} at most");
 }
 
 #[test]

@@ -43,8 +43,7 @@ fn cost(head: &Parts) -> u64 {
 }
 
 fn counted(limits: &Limits) -> RuleSnapshot {
-    let snapshot = limits.snapshot();
-    snapshot.rule("a").expect("a layer uses it").clone()
+    kit::counters(limits, "a")
 }
 
 fn is_of_shadow(take: &Take) -> bool {
@@ -199,7 +198,7 @@ async fn a_shadow_rule_counts_what_it_would_have_denied() {
 type Answer = fn() -> StoreFuture<tidegate::Decision>;
 
 /// What a store may do about a shadow rule, and nothing of it changes an answer.
-const BAD_ANSWERS: [(&str, Answer); 5] = [
+const BAD_ANSWERS: [(&str, Answer); 8] = [
     ("hangs", || StoreFuture::boxed(std::future::pending())),
     ("fails at once", || StoreFuture::ready(Err(refused()))),
     ("fails", || StoreFuture::boxed(async { Err(refused()) })),
@@ -212,6 +211,17 @@ const BAD_ANSWERS: [(&str, Answer); 5] = [
     ("says nothing", || {
         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Protocol, "")))
     }),
+    // As a panic of its key or of its cost.
+    ("panics late", || {
+        StoreFuture::boxed(async {
+            yield_now().await;
+            panic!("a store of a test")
+        })
+    }),
+    ("panics", || {
+        StoreFuture::boxed(async { panic!("a store of a test") })
+    }),
+    ("panics when it is asked", || panic!("a store of a test")),
 ];
 
 async fn bad_answers(name: &str, answer: Answer) {
@@ -237,28 +247,8 @@ async fn bad_answers(name: &str, answer: Answer) {
 
 #[tokio::test(start_paused = true)]
 async fn bad_answers_to_shadow_rules_change_nothing() {
-    for (name, answer) in BAD_ANSWERS {
-        bad_answers(name, answer).await;
-    }
-}
-
-/// As a panic of its key or of its cost.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_panics_for_a_shadow_rule() {
-    let panics: [(&str, Answer); 3] = [
-        ("panics late", || {
-            StoreFuture::boxed(async {
-                tokio::task::yield_now().await;
-                panic!("a store of a test")
-            })
-        }),
-        ("panics", || {
-            StoreFuture::boxed(async { panic!("a store of a test") })
-        }),
-        ("panics when it is asked", || panic!("a store of a test")),
-    ];
     let mut wrong = Vec::new();
-    for (name, answer) in panics {
+    for (name, answer) in BAD_ANSWERS {
         let request = tokio::spawn(bad_answers(name, answer));
         wrong.extend(request.await.is_err().then_some(name));
     }
@@ -346,9 +336,7 @@ async fn a_waiting_request_asks_its_candidate_once() {
 /// and no task stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_requests_leave_neither_tasks_nor_keys() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(6)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = kit::far(millis(6)).await;
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     for algorithm in Algorithm::ALL {
@@ -386,9 +374,7 @@ async fn dropped_requests_leave_neither_tasks_nor_keys() {
 /// A server that hangs: all tasks that wait for candidates end with the store's time-out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_task_outlives_a_hanging_server() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let store = connect(&proxy.url, millis(300)).await;
+    let (_server, proxy, store) = kit::far_within(millis(2), millis(300)).await;
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let limits = limits(of_one("a", 0).into_shadow(), store);
@@ -398,10 +384,8 @@ async fn no_task_outlives_a_hanging_server() {
     let statuses = join_all((0..500).map(|_| status(&app, "/"))).await;
     assert!(began.elapsed() < PATIENT / 2, "{:?}", began.elapsed());
     assert!(statuses.iter().all(|status| *status == 200));
-    eventually("all questions failed", async || {
-        counted(&limits).shadow_errors == 500
-    })
-    .await;
+    let is_so = async || counted(&limits).shadow_errors == 500;
+    eventually("all questions failed", is_so).await;
     proxy.all(Mode::Pass);
     // The connection has been made anew meanwhile.
     eventually("all tasks have ended", async || tasks() <= before + 12).await;
@@ -412,9 +396,7 @@ async fn no_task_outlives_a_hanging_server() {
 /// Values of another type under the keys of all shadows: the enforced answers do not change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_types_under_the_keys_of_shadows() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (server, _proxy, store) = kit::far(millis(4)).await;
     for algorithm in Algorithm::ALL {
         let candidate = of_one("a", 1).with_algorithm(algorithm).with_prefix("t:");
         let rule = of_one("a", 2).with_algorithm(algorithm);
@@ -434,10 +416,8 @@ async fn wrong_types_under_the_keys_of_shadows() {
         let ok = statuses.iter().filter(|status| **status == 200).count();
         let denied = statuses.iter().filter(|status| **status == 429).count();
         assert_eq!((ok, denied), (140, 140), "{algorithm:?}");
-        eventually("the candidates' answers are counted", async || {
-            counted(&limits).shadow_errors == 280
-        })
-        .await;
+        let is_so = async || counted(&limits).shadow_errors == 280;
+        eventually("the candidates' answers are counted", is_so).await;
         assert_eq!(counted(&limits).decisions(ShadowDenied), 0);
     }
 }
@@ -473,19 +453,16 @@ async fn no_path_has_the_keys_of_a_shadow() {
         }
     }
     // And on a store: the rule "a" with a candidate beside the enforced rule "a~shadow".
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
-    for store in [redis, Arc::new(MemoryStore::new())] {
+    let (_server, stores) = kit::redis_and_memory().await;
+    for store in stores {
         let limits = Limits::new([tried(4, 4), of_one("a~shadow", 4)]).store(Arc::clone(&store));
         let [a, other] = ["a", "a~shadow"].map(|path| app(limits.layer(path)));
         for expected in [200, 200, 200, 200, 429] {
             assert_eq!(status(&a, "/").await, expected);
             assert_eq!(status(&other, "/").await, expected);
         }
-        eventually("the candidate is counted", async || {
-            counted(&limits).decisions(ShadowDenied) == 1
-        })
-        .await;
+        let is_so = async || counted(&limits).decisions(ShadowDenied) == 1;
+        eventually("the candidate is counted", is_so).await;
     }
 }
 
@@ -493,9 +470,7 @@ async fn no_path_has_the_keys_of_a_shadow() {
 /// than its max, as a shadow it denies nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn switched_between_shadow_and_enforced() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(4)).await;
     let rule = of_one("a", 30);
     let limits = limits(rule.clone(), store);
     let app = app(limits.layer("a"));
@@ -580,37 +555,11 @@ async fn what_a_candidate_is_asked() {
 /// An inner service that is never called before it was ready, and never twice after that.
 #[tokio::test]
 async fn only_a_ready_service_is_called() {
-    #[derive(Default)]
-    struct Strict {
-        is_ready: bool,
-    }
-    impl Clone for Strict {
-        fn clone(&self) -> Self {
-            Self::default()
-        }
-    }
-    impl Service<Request<Body>> for Strict {
-        type Response = Response<Body>;
-        type Error = Infallible;
-        type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            self.is_ready = true;
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<Body>) -> Self::Future {
-            let was_ready = std::mem::take(&mut self.is_ready);
-            assert!(was_ready, "it was not polled ready");
-            std::future::ready(Ok(Response::new(Body::empty())))
-        }
-    }
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
-    for store in [redis, Arc::new(MemoryStore::new())] {
+    let (_server, stores) = kit::redis_and_memory().await;
+    for store in stores {
         for rule in [of_one("a", 1).into_shadow(), tried(9, 1)] {
             let limits = limits(rule, Arc::clone(&store));
-            let mut service = limits.layer("a").wait(HOUR).layer(Strict::default());
+            let mut service = limits.layer("a").wait(HOUR).layer(kit::Strict::default());
             for _ in 0..4 {
                 let ready = service.ready().await.expect("no error");
                 let response = ready.call(get("/")).await.expect("no error");
@@ -771,9 +720,7 @@ async fn a_candidate_takes_no_room_in_a_small_store() {
 /// As many callers as may be in flight: a candidate takes no caller's place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_candidate_takes_no_place_in_flight() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(6)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(6)).await;
     let all = |rule: Rule| {
         let store = store.clone();
         async move {

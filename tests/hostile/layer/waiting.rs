@@ -11,9 +11,7 @@ fn app(store: &RedisStore, max: u64, wait: Duration) -> Router {
 /// afterwards the quota is whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_every_moment() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
+    let (_server, _proxy, store) = kit::far(millis(4)).await;
     let waiting = app(&store, 5, Duration::MAX);
     in_tasks((0..400).map(|at| {
         let app = waiting.clone();

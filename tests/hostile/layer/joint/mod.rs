@@ -9,6 +9,7 @@ mod reload;
 mod waiting;
 
 use axum::routing::MethodRouter;
+use kit::redis_and_memory as stores;
 use tidegate::layer::SubjectKeys;
 use tokio::time::Instant;
 
@@ -19,13 +20,6 @@ const DENIED: u16 = 429;
 
 async fn ask(app: &Router, fields: &str) -> u16 {
     kit::http::ask(app, "/", fields).await.status
-}
-
-/// On a server, which lives as long, and in memory.
-async fn stores() -> (Redis, [Arc<dyn Store>; 2]) {
-    let server = Redis::start();
-    let redis = store_on(&server).await;
-    (server, [Arc::new(redis), Arc::new(MemoryStore::new())])
 }
 
 fn limits(file: &str, store: impl Store) -> Limits {

@@ -71,10 +71,8 @@ async fn files_with_mistakes() {
     let path = folder.path().join("limits.toml");
     fs::write(&path, file(&[USER, ADDRESS])).expect("is written");
     let limits = Limits::from_file(&path).expect("valid");
-    assert_eq!(
-        ask(&app(limits.layer("api")), "x-user: a, x-address: 1").await,
-        OK
-    );
+    let found = ask(&app(limits.layer("api")), "x-user: a, x-address: 1").await;
+    assert_eq!(found, OK);
     let many = |number: usize, keys: usize| {
         let quota = |at| {
             let key = at % keys;

@@ -4,8 +4,6 @@ use axum::extract::Request;
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Holds for `x-hold` milliseconds, and gives its charge back if there is such a field.
 fn app(limits: &Limits, wait: Duration) -> Router {
     let handler = async |charges: Charges, request: Request| {

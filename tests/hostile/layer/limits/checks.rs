@@ -31,7 +31,7 @@ async fn dropped_at_every_point() {
         assert!(answer.is_err(), "it hangs");
     }
     assert_eq!(asked.asked(|take| !take.rule().is_shadow()), 50);
-    let rule = of_rule(&limits, "a");
+    let rule = counters(&limits, "a");
     assert_eq!((rule.waiting, rule.units), (0, 0));
     assert_eq!(rule.decisions(Allowed) + rule.decisions(Denied), 0);
     assert_eq!(rule.store_errors(StoreErrorKind::Timeout), 0);
@@ -59,7 +59,7 @@ async fn crowd(limits: &Limits, path: &'static str, max: u64) {
     }
     // A unit more fits only those who ask for one; somebody does.
     assert_eq!(units, max);
-    let rule = of_rule(limits, path);
+    let rule = counters(&limits, path);
     assert_eq!((rule.units, rule.waiting), (units, 0));
     assert_eq!(rule.decisions(Allowed), admitted);
     assert_eq!(rule.decisions(Denied), denied);
@@ -125,7 +125,7 @@ fn rules_are_counted_after_a_flood_of_unknown_paths() {
     assert_eq!(limits.snapshot().unmatched, 10_001);
     at_once(admitted(&limits, "known", "alice"));
     assert_eq!(status_now(&wrap(limits.layer("known"))), 200);
-    assert_eq!(of_rule(&limits, "known").units, 2);
+    assert_eq!(counters(&limits, "known").units, 2);
 }
 
 /// The log is told of a bounded number of them.
@@ -286,13 +286,13 @@ async fn a_refund_counts_once() {
     let units = join_all(asked).await.into_iter();
     assert_eq!(units.map(|it| it.expect("no panic")).sum::<u64>(), 4);
     assert_eq!(left(&limits, "a", "alice").await, 7);
-    let rule = of_rule(&limits, "a");
+    let rule = counters(&limits, "a");
     assert_eq!((rule.refunds, rule.refunded_units), (1, 4));
     let watching = limits.clone();
     drop(limits);
     let back = other.charge.expect("a charge").refund().await;
     assert_eq!(back.expect("an answer"), 3);
-    assert_eq!(of_rule(&watching, "a").refunded_units, 7);
+    assert_eq!(counters(&watching, "a").refunded_units, 7);
     // Nothing to give back where nothing was charged.
     let free = check(&watching, 0).await.expect("a look");
     assert!(free.charge.is_none() && free.decision.is_some());
@@ -333,13 +333,11 @@ async fn without_redis() {
         assert!(!reset(&limits, "unknown", "x").await);
     });
     ended.await.expect("nobody waits for ever");
-    assert_eq!(of_rule(&limits, "goes on").proceeded, 1);
+    assert_eq!(counters(&limits, "goes on").proceeded, 1);
 
     server.restart();
-    eventually("it decides again", async || {
-        limits.check("a", "alice").await.is_ok()
-    })
-    .await;
+    let is_so = async || limits.check("a", "alice").await.is_ok();
+    eventually("it decides again", is_so).await;
     assert!(!reset(&limits, "a", "nobody").await);
 }
 
@@ -386,7 +384,7 @@ fn from_several_runtimes() {
         admitted.sum()
     });
     assert_eq!(admitted, 100);
-    let rule = of_rule(&limits, "a");
+    let rule = counters(&limits, "a");
     assert_eq!((rule.units, rule.decisions(Denied)), (100, 100));
 }
 
@@ -403,7 +401,7 @@ async fn a_store_that_panics() {
     // An error or a panic of the caller's own task; never an admission.
     assert!(!matches!(evil.await, Ok(Ok(()))));
     admitted(&limits, "a", "good").await;
-    assert_eq!(of_rule(&limits, "a").waiting, 0);
+    assert_eq!(counters(&limits, "a").waiting, 0);
 }
 
 /// A key that no request has, and the one that all have.

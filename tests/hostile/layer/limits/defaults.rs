@@ -118,7 +118,7 @@ async fn exemptions_add_up() {
         assert!(expected != 200 || response.headers().is_empty());
     }
     let absent = tidegate::key::KeyErrorKind::Absent;
-    assert_eq!(of_rule(&limits, "a").key_errors(absent), 4);
+    assert_eq!(counters(&limits, "a").key_errors(absent), 4);
 }
 
 /// Exemptions need a request: `check` has none.
@@ -344,5 +344,5 @@ fn everybody_at_once() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(of_rule(&limits, "a").units, 2 * THREADS * ROUNDS);
+    assert_eq!(counters(&limits, "a").units, 2 * THREADS * ROUNDS);
 }

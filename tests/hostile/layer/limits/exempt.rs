@@ -301,7 +301,7 @@ async fn exempt_from_shadows() {
         }
         let purge = of_method("PURGE", of_target("/"));
         assert_eq!(send(&service, purge).await.status(), 200);
-        let rule = of_rule(&limits, path);
+        let rule = counters(&limits, path);
         let denied = [ShadowDenied, Denied].map(|it| rule.decisions(it));
         assert_eq!(denied, [2, 0], "{path}");
     }

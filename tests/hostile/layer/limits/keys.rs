@@ -483,7 +483,7 @@ async fn malformed_is_never_an_admission() {
         }
         assert_eq!(status(&layer, &[]).await, 200);
         assert_eq!(status(&layer, &[("authorization", "bearer a")]).await, 200);
-        let rule = of_rule(&limits, "a");
+        let rule = counters(&limits, "a");
         let errors = rule.key_errors(KeyErrorKind::Malformed);
         assert_eq!(errors, malformed.len() as u64);
         assert_eq!((rule.units, rule.proceeded), (2, 0));

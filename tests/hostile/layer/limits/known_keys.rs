@@ -42,7 +42,7 @@ fn known(name: &'static str, extractor: impl KeyExtractor, key: Key) -> Known {
 fn all() -> Vec<Known> {
     let (user, api_key) = (Header::new("x-user"), Header::new("x-api-key"));
     let (sid, account) = (Cookie::new("sid"), Extension::<User>::new(|user| user.0));
-    let client = ClientIp::behind_hops(1);
+    let (client, path) = (ClientIp::behind_hops(1), MatchedPath.extract(&head()));
     vec![
         known("everyone", Everyone, Key::default()),
         known("header:x-user", user.clone(), user.key("alice: 7")),
@@ -54,11 +54,7 @@ fn all() -> Vec<Known> {
         known("client-ip", client.clone(), client.key(ip("2001:db8::7"))),
         known("", account.clone(), account.key(&User(17))),
         known("", user.clone().secret(), user.secret().key("alice: 7")),
-        known(
-            "matched-path",
-            MatchedPath,
-            MatchedPath.extract(&head()).expect("a key"),
-        ),
+        known("matched-path", MatchedPath, path.expect("a key")),
     ]
 }
 
@@ -71,11 +67,8 @@ fn head() -> http::request::Parts {
 /// A layer's request, the check and the reset meet in one count.
 async fn check_meeting(case: &str, limits: Limits, key: Key) {
     let layer = wrap(limits.layer("a"));
-    let ask = async || {
-        send(&layer, Request::from_parts(head(), Body::empty()))
-            .await
-            .status()
-    };
+    let request = || Request::from_parts(head(), Body::empty());
+    let ask = async || send(&layer, request()).await.status();
     assert_eq!(ask().await, 200, "{case}");
     assert_eq!(left(&limits, "a", key.clone()).await, 1, "{case}");
     let checked = limits.check("a", key.clone()).await;
@@ -105,12 +98,8 @@ fn of_code(extractor: Arc<dyn KeyExtractor>) -> Limits {
 async fn alone() {
     for known in all() {
         let case = format!("{:?} {:?}", known.name, known.key);
-        check_meeting(
-            &case,
-            of_code(Arc::clone(&known.extractor)),
-            known.key.clone(),
-        )
-        .await;
+        let of_code = of_code(known.extractor);
+        check_meeting(&case, of_code, known.key.clone()).await;
         if let Some(name) = known.name {
             check_meeting(&case, of_file(&format!("\"{name}\"")), known.key).await;
         }
@@ -120,12 +109,8 @@ async fn alone() {
 /// Each as an alternative, whatever stands before it, from code and from a file.
 #[tokio::test]
 async fn as_an_alternative() {
-    for Known {
-        name,
-        extractor,
-        key,
-    } in all()
-    {
+    for known in all() {
+        let (name, extractor, key) = (known.name, known.extractor, known.key);
         let case = format!("{name:?} {key:?}");
         let marked = extractor.marked(key.clone());
         let absent = || Header::new("x-absent").or(Cookie::new("absent"));

@@ -71,8 +71,3 @@ async fn admitted(limits: &Limits, path: &str, key: &str) -> tidegate::layer::Ad
 fn replace(limits: &Limits, rule: Rule) {
     limits.rules().replace(Rules::from_iter([rule]));
 }
-
-fn of_rule(limits: &Limits, path: &str) -> RuleSnapshot {
-    let snapshot = limits.snapshot();
-    snapshot.rule(path).expect("it is in use").clone()
-}

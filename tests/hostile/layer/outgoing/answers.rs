@@ -22,6 +22,8 @@ fn shown(all: &[u8]) -> String {
 async fn what_the_partner_says_is_obeyed() {
     let digits = [b"retry-after: ", &[b'9'; 64 * 1024][..]].concat();
     let dated = |date: &str| format!("{DATE}\nretry-after: {date}").into_bytes();
+    let two_fields = b"ratelimit: \"a\";r=0;t=6\nratelimit: \"b\";r=0;t=60";
+    let long_pushback = b"grpc-status: 8\ngrpc-retry-pushback-ms: 99999999999999999999";
     let rows: [(u16, &[u8], f64); 21] = [
         (429, b"retry-after: 9", 9.0),
         (429, b"retry-after:   9  ", 9.0),
@@ -39,29 +41,18 @@ async fn what_the_partner_says_is_obeyed() {
         (429, &dated("Wed Oct 21 07:28:30 2015"), 30.0),
         (200, b"ratelimit: \"a\";r=0;t=60", 60.0),
         (200, b"ratelimit: \"a\";r=0;t=6, \"b\";r=0;t=60", 60.0),
-        (
-            200,
-            b"ratelimit: \"a\";r=0;t=6\nratelimit: \"b\";r=0;t=60",
-            60.0,
-        ),
+        (200, two_fields, 60.0),
         (200, b"ratelimit: \"a\";t=60;r=0", 60.0),
         (200, b"ratelimit: \"a\";r=0;t=60;pk=:Zm9v:", 60.0),
         (200, b"ratelimit: \"a\";r=0;t=999999999999999", 3_600.0),
         (200, b"grpc-status: 8\ngrpc-retry-pushback-ms: 7000", 7.0),
-        (
-            200,
-            b"grpc-status: 8\ngrpc-retry-pushback-ms: 99999999999999999999",
-            3_600.0,
-        ),
+        (200, long_pushback, 3_600.0),
     ];
     for (status, all, expected) in rows {
         let found = hold_of(status, all).await;
         let is_right = found.is_some_and(|it| (it - expected).abs() < 0.01);
-        assert!(
-            is_right,
-            "{status} {}: {found:?}, expected {expected}",
-            shown(all)
-        );
+        let shown = shown(all);
+        assert!(is_right, "{status} {shown}: {found:?}, not {expected}");
     }
 }
 
@@ -115,11 +106,8 @@ async fn a_refusal_that_is_unclear_holds_shortly() {
     ];
     for all in unclear {
         let found = hold_of(429, all).await;
-        assert!(
-            found.is_some_and(|it| it <= 1.0),
-            "{}: {found:?}",
-            shown(all)
-        );
+        let is_right = found.is_some_and(|it| it <= 1.0);
+        assert!(is_right, "{}: {found:?}", shown(all));
     }
     for over in [
         "retry-after: 0",
@@ -135,13 +123,10 @@ async fn a_refusal_that_is_unclear_holds_shortly() {
 /// With `also_unavailable` a 503 and 14 hold, and nothing else does in addition.
 #[tokio::test(start_paused = true)]
 async fn what_is_unavailable() {
+    let pushback = b"grpc-status: 14\ngrpc-retry-pushback-ms: 7000";
     let rows: [(u16, &[u8], Option<u64>); 6] = [
         (503, b"retry-after: 9", Some(9)),
-        (
-            200,
-            b"grpc-status: 14\ngrpc-retry-pushback-ms: 7000",
-            Some(7),
-        ),
+        (200, pushback, Some(7)),
         (502, b"retry-after: 9", None),
         (500, b"retry-after: 9", None),
         (200, b"grpc-status: 13\ngrpc-retry-pushback-ms: 7000", None),

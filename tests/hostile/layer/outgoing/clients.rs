@@ -75,10 +75,8 @@ async fn a_client_that_is_broken_says_so_itself() {
     let client = partner.layer(Strict::new(|| Poll::Ready(Err("broken"))));
     for _ in 0..2 {
         let error = client.clone().oneshot(get()).await;
-        assert!(
-            matches!(error, Err(CallError::Inner("broken"))),
-            "{error:?}"
-        );
+        let is_right = matches!(error, Err(CallError::Inner("broken")));
+        assert!(is_right, "{error:?}");
     }
 }
 

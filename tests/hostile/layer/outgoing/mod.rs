@@ -19,9 +19,6 @@ use tokio::time::Instant;
 
 use crate::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
 fn partner(max: u64) -> Rule {
     let rule = per_minute("partner", max).with_outgoing();
     rule.expect("one subject")

@@ -148,10 +148,8 @@ async fn ten_thousand_while_the_server_stands_still() {
     let (owed, _, lost) = counted(&limits, "p");
     assert_eq!(owed / 2 + lost, 10_000, "each is counted");
     // A connection that was given up is made anew.
-    eventually("it goes on", async || {
-        limits.peek("p", "later").await.is_ok()
-    })
-    .await;
+    let is_so = async || limits.peek("p", "later").await.is_ok();
+    eventually("it goes on", is_so).await;
     let mut units = 0;
     for at in 0..100 {
         units += used(&patient, &per_hour("p", 1), &format!("k{at}")).await;

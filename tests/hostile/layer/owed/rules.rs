@@ -5,19 +5,6 @@ use super::*;
 
 const MICRO: Duration = Duration::from_micros(1);
 
-/// Every store with every algorithm that counts, and how to name it.
-fn cases(stores: &Stores) -> impl Iterator<Item = (&Clocked, Algorithm, String)> {
-    stores.all.iter().flat_map(|clocked| {
-        COUNTING.map(|algorithm| {
-            (
-                clocked,
-                algorithm,
-                format!("{} {algorithm:?}", clocked.name),
-            )
-        })
-    })
-}
-
 /// A refusal tells the time to the microsecond, after which such a check is admitted.
 async fn check_law_3(
     clocked: &Clocked,
@@ -36,8 +23,7 @@ async fn check_law_3(
 /// forgiven, once, where the take was charged, and whoever is denied then is told the truth.
 #[tokio::test]
 async fn reloads_before_a_settlement() {
-    let stores = Stores::start().await;
-    for (clocked, algorithm, case) in cases(&stores) {
+    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         let of = |max| per_hour("a", max).with_algorithm(algorithm);
         let longer = kit::owned_rule("a", 10, 3 * HOUR).with_algorithm(algorithm);
         let changes: [(&str, Option<Rule>); 9] = [
@@ -84,8 +70,7 @@ async fn reloads_before_a_settlement() {
 /// plan, not as the smallest one.
 #[tokio::test]
 async fn plans_see_the_debt() {
-    let stores = Stores::start().await;
-    for (clocked, algorithm, case) in cases(&stores) {
+    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         let rule = per_hour("p", 10).with_algorithm(algorithm);
         let rule = rule.with_plan("pro", hourly_quotas(1_000)).expect("valid");
         let limits = limits([rule.clone()], Arc::clone(&clocked.store));
@@ -111,8 +96,7 @@ async fn plans_see_the_debt() {
 /// A candidate is charged along with its rule, as much as it may owe itself.
 #[tokio::test]
 async fn candidates_are_charged_along() {
-    let stores = Stores::start().await;
-    for (clocked, algorithm, case) in cases(&stores) {
+    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         let [candidate, rule] = [20, 1_000].map(|max| per_hour("c", max).with_algorithm(algorithm));
         let rule = rule.with_shadow(candidate);
         let dry = Take::new(
@@ -126,17 +110,11 @@ async fn candidates_are_charged_along() {
             flushed(&limits).await;
             assert_eq!(settle(&one, used).await, (0, charged, 0), "{case}");
             flushed(&limits).await;
-            assert_eq!(
-                clocked.remaining(&dry).await,
-                left,
-                "{case}: of the candidate"
-            );
+            let found = clocked.remaining(&dry).await;
+            assert_eq!(found, left, "{case}: of the candidate");
         }
-        assert_eq!(
-            counted(&limits, "c"),
-            (312, 0, 0),
-            "{case}: the rule's alone"
-        );
+        let got = counted(&limits, "c");
+        assert_eq!(got, (312, 0, 0), "{case}: the rule's alone");
         let before = counters(&limits, "c").shadow_denials;
         charge(&limits, "c", "x", 1).await;
         flushed(&limits).await;
@@ -149,8 +127,7 @@ async fn candidates_are_charged_along() {
 /// Permits: a settlement charges the quota and keeps the permit, which goes back as ever.
 #[tokio::test]
 async fn permits_stay() {
-    let stores = Stores::start().await;
-    for (clocked, algorithm, case) in cases(&stores) {
+    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
         if !clocked.store.capabilities().permits {
             continue;
         }
