@@ -291,7 +291,7 @@ fn a_subscriber_that_reads_everything() {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let text = |path: &str| format!("[rules.{path}]\nmax-count = 0\nwindow = \"1h\"\n");
-        let file = LimitsFile::new(&text("a"));
+        let file = LimitsFile::new(text("a"));
         let limits = file.limits();
         let (reader, told) = (limits.clone(), Rc::new(Cell::new(0)));
         let counting = Rc::clone(&told);

@@ -25,6 +25,7 @@ fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str,
     let chain = || ErrorCallbackChain::new().on::<KeyError>(answers);
     let of_rules = RateLimitLayer::from_rules(&shared(proceed()), "keyed", Arc::clone(store));
     let of_limits = Limits::new([proceed()]).store(Arc::clone(store));
+    let waits = layer(proceed()).wait(Duration::MAX);
     vec![
         ("proceed", layer(proceed())),
         ("fallback", layer(fallback())),
@@ -33,10 +34,7 @@ fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str,
         ("a callback", layer(proceed()).on_error(answers)),
         ("a chain", layer(proceed()).on_error(chain())),
         ("an Arc", layer(proceed()).on_error(Arc::new(FailOpen))),
-        (
-            "waiting",
-            layer(proceed()).wait(Duration::MAX).on_error(FailOpen),
-        ),
+        ("waiting", waits.on_error(FailOpen)),
         ("rules", of_rules.on_error(FailOpen)),
         ("limits", of_limits.layer("keyed").on_error(answers)),
     ]
@@ -87,13 +85,8 @@ async fn a_missing_key_is_no_admission() {
     let both = || (Header::new("x-other"), tenant());
     let free = |rule: Rule| rule.with_key(tenant()).with_cost(0);
     check("a header", |rule| rule.with_key(tenant()), "", BAD).await;
-    check(
-        "one of two",
-        |rule| rule.with_key(both()),
-        "x-other: somebody",
-        BAD,
-    )
-    .await;
+    let other = "x-other: somebody";
+    check("one of two", |rule| rule.with_key(both()), other, BAD).await;
     check("free", free, "", BAD).await;
     check("no peer", |rule| rule.with_key(PeerIp), "", BROKEN).await;
     check("no server", |rule| rule.with_key(server_key), "", BROKEN).await;

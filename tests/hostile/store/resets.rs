@@ -53,11 +53,12 @@ async fn one_key_and_nothing_else() {
 #[tokio::test]
 async fn the_same_instant() {
     let stores = Stores::start().await;
+    let day = HOUR * 24;
     let ways = [
         (1, false, HOUR),
         (2, false, HOUR),
         (1, true, HOUR),
-        (1, false, HOUR * 24),
+        (1, false, day),
     ];
     let ways = [1, 2, 4].map(|cost| ways.map(|way| (cost, way))).concat();
     for (case, clocked, algorithm) in stores.cases() {
@@ -271,20 +272,14 @@ async fn resets_in_the_order_of_arrival() {
 async fn values_of_a_wrong_type() {
     let stores = Stores::start().await;
     let (clocked, server) = (&stores.all[1], &stores.server);
-    let values = [
-        "SET x",
-        "RPUSH x",
-        "HSET x y",
-        "SADD x",
-        "ZADD 1 x",
-        "SETBIT 9 1",
-    ];
+    let values = "SET x,RPUSH x,HSET x y,SADD x,ZADD 1 x,SETBIT 9 1".split(',');
     for algorithm in Algorithm::ALL {
         let rule = by(algorithm, "typed", 5, HOUR);
         let [mine, neighbour] = ["key", "neighbour"].map(|key| take(&rule, key).with_cost(2));
         let name = mine.name(RedisStore::DEFAULT_PREFIX);
         for name in [name.clone(), format!("{{{name}}}:back")] {
-            for value in values.map(|value| value.replacen(' ', &format!(" {name} "), 1)) {
+            let named = |value: &str| value.replacen(' ', &format!(" {name} "), 1);
+            for value in values.clone().map(named) {
                 run(server, "FLUSHALL");
                 let case = format!("{algorithm:?}: {value}");
                 let early = clocked.charge(&mine).await;
@@ -515,11 +510,8 @@ async fn a_cluster() {
     reset_all(second).await;
     give_nothing_back(&early, "cluster").await;
     let is_empty = async || {
-        let mut names = cluster
-            .nodes
-            .iter()
-            .map(|it| it.run::<Vec<String>>("KEYS *"));
-        names.all(|names| names.is_empty())
+        let mut nodes = cluster.nodes.iter();
+        nodes.all(|it| it.run::<Vec<String>>("KEYS *").is_empty())
     };
     within(5 * SECOND, "nothing is left", is_empty).await;
 }

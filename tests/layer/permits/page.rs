@@ -48,11 +48,7 @@ async fn a_rule_shows_how_many_may_run_at_a_time() {
     sleep(2 * SECOND).await;
     let now = app.view("now").await;
     let of_rule = |concurrent, max, window| {
-        let name = if concurrent {
-            "export-concurrent"
-        } else {
-            "export"
-        };
+        let name = ["export", "export-concurrent"][usize::from(concurrent)];
         json!({"name": name, "subject": null, "cost": null, "hidden": false, "max": max,
             "window_s": window, "concurrent": concurrent})
     };

@@ -67,11 +67,9 @@ async fn switches_turn_while_requests_run() {
             next.run(request)
         })
     };
+    let inner = get(handler).layer(limits.layer("inner").exempt(exempt));
     let app = Router::new()
-        .route(
-            "/",
-            get(handler).layer(limits.layer("inner").exempt(exempt)),
-        )
+        .route("/", inner)
         .layer(meddles.clone())
         .layer(limits.layer("middle"))
         .layer(meddles)
@@ -80,11 +78,7 @@ async fn switches_turn_while_requests_run() {
     let (charged, empty) = (AtomicU64::new(0), AtomicU64::new(0));
     let clients = (0..8).map(async |client| {
         for at in 0..150 {
-            let uri = if (client + at) % 7 == 0 {
-                "/?exempt"
-            } else {
-                "/"
-            };
+            let uri = ["/", "/?exempt"][usize::from((client + at) % 7 == 0)];
             let response = send(&app, uri).await;
             assert_eq!(response.status(), StatusCode::OK, "law 16");
             let outside = Charges::from_extensions(response.extensions());

@@ -59,7 +59,7 @@ async fn crowd(limits: &Limits, path: &'static str, max: u64) {
     }
     // A unit more fits only those who ask for one; somebody does.
     assert_eq!(units, max);
-    let rule = counters(&limits, path);
+    let rule = counters(limits, path);
     assert_eq!((rule.units, rule.waiting), (units, 0));
     assert_eq!(rule.decisions(Allowed), admitted);
     assert_eq!(rule.decisions(Denied), denied);
@@ -259,7 +259,7 @@ async fn a_rule_that_only_checks_use() {
     assert_eq!(about(WarningKind::NoRule), ["chta"]);
     assert_eq!(about(WarningKind::UnusedRule), [""; 0], "not yet");
 
-    file.reload(&limits, &rule("third"));
+    file.reload(&limits, rule("third"));
     assert_eq!(limits.status().kept_rules, ["chat"]);
     // The count stays as well.
     refused(&limits, "chat", "alice").await;
@@ -267,7 +267,7 @@ async fn a_rule_that_only_checks_use() {
     // A path that was only looked at is not in use.
     assert!(peek(&limits, "third", "x").await.is_some());
     assert!(!reset(&limits, "third", "x").await);
-    file.reload(&limits, &rule("fourth"));
+    file.reload(&limits, rule("fourth"));
     assert_eq!(limits.status().kept_rules, ["chat"]);
 }
 

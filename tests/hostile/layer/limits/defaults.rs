@@ -72,7 +72,7 @@ async fn the_nearest_key_counts_after_a_reload() {
         ("key = \"everyone\"", "everyone"),
         ("", "limits"),
     ] {
-        file.reload(&limits, &text(key));
+        file.reload(&limits, text(key));
         assert_eq!(status(&service, &fields).await, 200, "{key}");
         assert_eq!(counted_by(&limits, "a").await, [expected], "{key}");
         let known = match expected {
@@ -323,11 +323,7 @@ fn everybody_at_once() {
     std::thread::scope(|scope| {
         let threads = (0..THREADS).map(|thread| {
             let is_legacy = thread % 2 == 0;
-            let headers = if is_legacy {
-                Headers::Legacy
-            } else {
-                Headers::None
-            };
+            let headers = [Headers::None, Headers::Legacy][usize::from(is_legacy)];
             let (mine, ask) = (limits.clone().headers(headers), &ask);
             scope.spawn(move || still_runtime().block_on(ask(mine, is_legacy)))
         });

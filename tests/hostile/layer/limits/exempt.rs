@@ -181,6 +181,7 @@ async fn forwarding_fields_with_settings() {
     let trusted = of("trusted = [\"192.0.2.0/24\"]");
     let hops = of("hops = 1");
     let forwarded = of("hops = 1, field = \"forwarded\"");
+    let two = "for=\"10.0.0.1\", for=203.0.113.9";
     // Lines of `x-forwarded-for`, or of `forwarded` where they say `for=`, between slashes.
     let cases = [
         (&trusted, "192.0.2.1", "10.0.0.1", true),
@@ -199,23 +200,13 @@ async fn forwarding_fields_with_settings() {
         (&hops, "10.0.0.1", "203.0.113.1", false),
         (&hops, "10.0.0.1", "-", true),
         (&forwarded, "203.0.113.1", "for=\"[fd00::1]:80\"", true),
-        (
-            &forwarded,
-            "203.0.113.1",
-            "for=\"10.0.0.1\", for=203.0.113.9",
-            false,
-        ),
+        (&forwarded, "203.0.113.1", two, false),
         (&forwarded, "203.0.113.1", "10.0.0.1", false),
     ];
     for (limits, peer, lines, expected) in cases {
         let lines = lines.split('/').filter(|line| *line != "-");
-        let name = |line: &str| {
-            if line.starts_with("for=") {
-                "forwarded"
-            } else {
-                "x-forwarded-for"
-            }
-        };
+        let is_forwarded = |line: &str| usize::from(line.starts_with("for="));
+        let name = |line: &str| ["x-forwarded-for", "forwarded"][is_forwarded(line)];
         let fields: Vec<_> = lines.map(|line| (name(line), line)).collect();
         let got = is_exempt(&wrap(limits.layer("p")), from(peer, &fields)).await;
         assert_eq!(got, expected, "{peer} {fields:?}");
@@ -228,16 +219,13 @@ async fn networks() {
     let (v4, mapped) = ("203.0.113.9", "::ffff:203.0.113.9");
     let both = format!("{v4} {mapped}");
     let (near, other) = ("203.0.113.8", "203.0.112.9");
+    let of_mapped = "203.0.113.9 ::ffff:203.0.113.1";
     for (network, inside, outside) in [
         ("0.0.0.0/0", &*both, "2001:db8::1 ::"),
         ("::/0", "2001:db8::1 ::1", &*both),
         ("203.0.113.9/32", v4, near),
         ("203.0.113.9/24", "203.0.113.255", other),
-        (
-            "::ffff:203.0.113.0/120",
-            "203.0.113.9 ::ffff:203.0.113.1",
-            other,
-        ),
+        ("::ffff:203.0.113.0/120", of_mapped, other),
         ("::ffff:203.0.113.9", v4, near),
         ("2001:db8::/64", "2001:db8::ffff", "2001:db8:0:1::"),
         ("2001:db8::1/128", "2001:db8::1", "2001:db8::2"),
@@ -274,11 +262,7 @@ async fn exempt_is_untouched() {
         assert!(is_right, "{shadow}: {text}");
         assert_eq!(format!("{:?}", limits.snapshot()), before, "{shadow}");
         // A shadow denies nobody, also without a key.
-        let expected = if shadow.starts_with("shadow") {
-            404
-        } else {
-            400
-        };
+        let expected = [400, 404][usize::from(shadow.starts_with("shadow"))];
         let other = send(&app, of_target("/")).await.status();
         assert_eq!(other, expected, "{shadow}: a key is missing");
     }
@@ -335,13 +319,10 @@ async fn grpc() {
 async fn reloads_under_requests() {
     // `/a` and `/b` are exempt in turns, `/always` in both, `/never` in none.
     let text = |path: &str| format!("{RULE}exempt = {{ paths = [\"/{path}\", \"/always\"] }}");
-    let file = LimitsFile::new(&text("a"));
+    let file = LimitsFile::new(text("a"));
     let limits = file.limits();
     let service = wrap(limits.layer("p"));
-    let (is_over, asked) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let (is_over, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let tasks = ["/always", "/never", "/a", "/b"].map(|target| {
         let (service, is_over, asked) = (service.clone(), Arc::clone(&is_over), Arc::clone(&asked));
         tokio::spawn(async move {
@@ -355,21 +336,16 @@ async fn reloads_under_requests() {
         })
     });
     for round in 0..200 {
-        let [exempt, other] = if round % 2 == 0 {
-            ["b", "a"]
-        } else {
-            ["a", "b"]
-        };
-        file.reload(&limits, &text(exempt));
+        let [exempt, other] = [["a", "b"], ["b", "a"]][usize::from(round % 2 == 0)];
+        file.reload(&limits, text(exempt));
         for has_mistake in [false, true] {
             if has_mistake && round % 10 > 0 {
                 continue;
             }
             if has_mistake {
                 file.write(text("x*"));
-                limits
-                    .reload(&file.path)
-                    .expect_err("a mistake changes nothing");
+                let mistake = limits.reload(&file.path);
+                mistake.expect_err("a mistake changes nothing");
             }
             let [exempt, other] = [exempt, other].map(|path| format!("/{path}"));
             expect_exempt(&format!("round {round}"), &service, &exempt, &other).await;

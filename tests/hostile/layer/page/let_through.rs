@@ -144,7 +144,7 @@ async fn a_key_of_a_rule_that_is_gone_can_be_ended() {
     let app = App::keyed(limits.clone(), |page| page.allow_changes().show_keys());
     let body = json!({"rule": "gone", "key": "alice", "seconds": 600});
     app.done("let-through", body).await;
-    file.reload(&limits, &rule("search"));
+    file.reload(&limits, rule("search"));
     sleep(Duration::from_secs(2)).await;
     let list = app.view("limited").await["let_through"].clone();
     assert_eq!(list[0]["key"], "alice");

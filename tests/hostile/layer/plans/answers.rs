@@ -21,9 +21,8 @@ window = "1m"
 "#;
 
 async fn stores() -> (Redis, [Arc<dyn Store>; 2]) {
-    let server = Redis::start();
-    let redis: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
-    (server, [Arc::new(clocked().1), redis])
+    let (server, redis) = kit::near().await;
+    (server, [Arc::new(clocked().1), Arc::new(redis)])
 }
 
 fn of_file(store: impl Store) -> Limits {
@@ -163,14 +162,8 @@ async fn sums_are_right() {
     let (mut of_plan, mut unknown) = ([[0_u64; 2]; 3], 0);
     for at in 0..2_000 {
         let name = format!("k{}", random.below(150));
-        let plans = [
-            None,
-            Some("none"),
-            Some("pro"),
-            Some("free\n\u{7f}"),
-            Some("PRO"),
-        ];
-        let plan = plans[random.below(5) as usize];
+        let plans = ["none", "pro", "free\n\u{7f}", "PRO"];
+        let plan = plans.get(random.below(5) as usize).copied();
         let check = limits.check("api", key(&name));
         let is_ok = match (at % 2, plan) {
             (0, _) => status(&service, &name, plan).await == 200,

@@ -37,11 +37,8 @@ async fn step(
 
 /// A wrapped store may answer a denial from its cache: compared are the bare ones.
 fn bare(stores: &Stores) -> Vec<&Clocked> {
-    stores
-        .all
-        .iter()
-        .filter(|one| !one.name.starts_with("wrapped"))
-        .collect()
+    let all = stores.all.iter();
+    all.filter(|one| !one.name.starts_with("wrapped")).collect()
 }
 
 /// More windows, and under GCRA more rates, than a count keeps apart: stricter, never laxer, and

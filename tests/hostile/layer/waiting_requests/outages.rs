@@ -5,7 +5,7 @@ use super::*;
 /// A round trip of 20 ms: five at a time, each held 100 ms.
 #[tokio::test]
 async fn at_a_distance() {
-    let (_server, proxy, store) = kit::proxied(TIMEOUT).await;
+    let (_server, proxy, store) = kit::proxied(PATIENT).await;
     let (calls, replies) = (millis(10), millis(10));
     proxy.all(Mode::Delay { calls, replies });
     let store = Resilient::new(store).timeout(10 * SECOND).build();
@@ -22,7 +22,7 @@ async fn at_a_distance() {
 #[tokio::test]
 async fn redis_hangs_meanwhile() {
     for (has_fallback, comes_back) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (_server, proxy, store) = kit::proxied(TIMEOUT).await;
+        let (_server, proxy, store) = kit::proxied(PATIENT).await;
         let resilient = Resilient::new(store).timeout(millis(200));
         let store = match has_fallback {
             true => resilient.processes(1).build(),

@@ -121,7 +121,7 @@ async fn a_shadow_rule_counts_what_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_a_flood() {
     let text = |max: u64| format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n");
-    let file = LimitsFile::new(&text(1));
+    let file = LimitsFile::new(text(1));
     let store = Resilient::new(MemoryStore::new());
     let store = store.denial_cache(HOUR).build();
     let limits = file.limits().store(store);
@@ -136,7 +136,7 @@ async fn reloads_under_a_flood() {
         }
     }));
     for max in 2..30_u64 {
-        file.reload(&limits, &text(max));
+        file.reload(&limits, text(max));
         let reloaded = Instant::now();
         // One of the flood, or this one, gets the unit that is free.
         loop {

@@ -143,7 +143,7 @@ async fn reloads_under_load() {
         let lease = lease.unwrap_or_default();
         format!("[rules.feed]\nmax-count = {max}\nwindow = \"1h\"\n{lease}")
     };
-    let file = LimitsFile::new(&text(500, 50));
+    let file = LimitsFile::new(text(500, 50));
     let (memory, store) = leasing_memory();
     let limits = file.limits().store(store);
     let app = app_with_refunds(limits.layer("feed"));
@@ -160,7 +160,7 @@ async fn reloads_under_load() {
     let mut largest = 500;
     let maxes = [1_000, 1_000, 1_500, 700, 2_500, 2_600, 3_200];
     for (max, lease) in maxes.into_iter().zip([50, 0, 20, 200, 200, 0, 10]) {
-        file.reload(&limits, &text(max, lease));
+        file.reload(&limits, text(max, lease));
         largest = largest.max(max);
         let is_used = async || {
             assert!(used() <= largest, "law 1: {} of {largest}", used());
