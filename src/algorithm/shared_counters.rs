@@ -89,7 +89,7 @@ fn slowest(all: &[Quota]) -> Option<Quota> {
     };
     let slowest = with_units().min_by(rate)?;
     let lives = with_units().map(|quota| match quota.bounds() {
-        true => Pace::of(quota).life(quota) / 2,
+        true => half_life(quota),
         false => Pace::of(quota).life(quota),
     });
     let pace = Pace::of(slowest);
@@ -97,6 +97,14 @@ fn slowest(all: &[Quota]) -> Option<Quota> {
     let most = Quota::MAX_UNITS.min(pace.drained(Quota::MAX_WINDOW.as_micros() as u64).0);
     let slowest = slowest.without_burst();
     slowest.with_burst((2 * half).min(most.max(1))).ok()
+}
+
+/// How long half of such a bucket drains, rounded down. Rounded up, a part of one more unit would
+/// drain meanwhile, and the bucket of this one bucket would be larger, without an end.
+fn half_life(bound: &Quota) -> u64 {
+    let (pace, half) = (Pace::of(bound), bound.burst().div_ceil(2));
+    let life = pace.time_for(half);
+    life - u64::from(pace.touched(life) > half)
 }
 
 #[cfg(test)]
