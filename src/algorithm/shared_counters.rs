@@ -39,7 +39,10 @@ impl Algorithm {
         let mut along: Vec<Quota> = Vec::new();
         // No take is ever charged under a quota of no units.
         for quota in all.iter().filter(|quota| quota.max() > 0) {
-            if own.iter().any(|own| is_same(own, quota)) {
+            // The bucket that counts for all says which counter may have lost units, also where a
+            // quota of its own has that bucket, as of windows of ten years.
+            let says_bound = self == Self::Gcra && quota.bounds();
+            if !says_bound && own.iter().any(|own| is_same(own, quota)) {
                 continue;
             }
             let quota = match quota.bounds() {
