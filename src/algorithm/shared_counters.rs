@@ -159,4 +159,29 @@ mod tests {
         assert_eq!(Algorithm::Gcra.bound(&[], &bound), bound, "it stays");
         assert_eq!(along(bound), [(1, 86_400, 2)]);
     }
+
+    /// Whatever remainder its pace leaves: another one would count anew.
+    #[test]
+    fn one_that_stands_for_all_stays() {
+        for (max, seconds, burst) in [(21, 97, 1_239), (1, 2, 1), (997, 7, 13), (3, 86_400, 5)] {
+            let slow = quota(max, seconds).with_burst(burst).expect("valid");
+            let bound = Algorithm::Gcra.bound(&[], &[slow, quota(5, 1)]);
+            assert_eq!(Algorithm::Gcra.bound(&[], &bound), bound, "{slow:?}");
+            let again = [bound.clone(), vec![quota(5, 1), slow]].concat();
+            assert_eq!(Algorithm::Gcra.bound(&[], &again), bound, "{slow:?}");
+        }
+    }
+
+    /// A new counter has to know that it may have lost units.
+    #[test]
+    fn one_that_stands_for_all_is_told_beside_its_like() {
+        let slowest = quota(2, Quota::MAX_WINDOW.as_secs());
+        let bound = Algorithm::Gcra.bound(&[], &[slowest]);
+        assert_eq!(Algorithm::Gcra.shared_counters(&[slowest], &bound), bound);
+        let window = Algorithm::FixedWindow.bound(&[], &[slowest]);
+        assert_eq!(
+            Algorithm::FixedWindow.shared_counters(&[slowest], &window),
+            []
+        );
+    }
 }
