@@ -672,6 +672,11 @@ impl Ledger {
         }
         let windows = terms.in_use().map(window);
         self.horizon = self.horizon.min(windows.max().unwrap_or(0));
+        // A bucket above what it holds flows over, too, with all that is charged to it.
+        let flows_over = self
+            .books
+            .iter()
+            .any(|book| !is_in_use(book) && book.is_in_debt(now));
         self.books.retain(is_in_use);
         for book in &mut self.books {
             // Of what is owed, only the quotas that limit hold all.
@@ -682,7 +687,7 @@ impl Ledger {
                 ..charge.entry
             });
         }
-        let is_blurred = self.books.iter().any(|book| book.is_blurred);
+        let is_blurred = flows_over || self.books.iter().any(|book| book.is_blurred);
         self.books
             .iter_mut()
             .for_each(|it| it.is_blurred |= is_blurred);
