@@ -472,8 +472,10 @@ impl Counted {
             }
         }
         let mut traced = self.trace.iter_mut();
-        if let Some(traced) = traced.find(|it| it.number == number) {
-            traced.back += back;
+        match traced.find(|it| it.number == number) {
+            Some(traced) => traced.back += back,
+            // A receipt from before a reset, stamped later by a clock that has gone back.
+            None => self.is_untraced |= back > 0,
         }
         seen.note_if(back > 0, "refunds");
         seen.note_if(back > 0 && back < receipt.units(), "refunds of a part");
