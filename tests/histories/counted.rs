@@ -280,7 +280,8 @@ impl Counted {
         if let Some(wait) = decision.retry_after() {
             let wait = micros(Some(wait));
             ensure!(wait > 0, "denied, but not for any time");
-            let then = self.would(now + wait, take, cost);
+            let falls_short = self.ledger.wait_falls_short(terms);
+            let then = self.would(now + wait + falls_short, take, cost);
             ensure!(then.is_allowed(), "denied after the wait: {then:?}");
             let before = self.would(now + wait - 1, take, cost);
             let is_early = is_exact && before.is_allowed();

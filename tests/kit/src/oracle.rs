@@ -525,6 +525,15 @@ impl Ledger {
         last.map_or(0, |last| last.entry.stamp.saturating_add(self.span))
     }
 
+    /// By how much a wait may be too short. Under a rule with a lease windows are longer, and so are
+    /// their sub-windows; once they are not, a unit may be in a sub-window that ends later.
+    pub fn wait_falls_short(&self, terms: &Terms) -> u64 {
+        let is_longer = self.lease > terms.lease && terms.way.algorithm == Algorithm::SlidingWindow;
+        let sub_windows = terms.own.iter();
+        let sub_windows = sub_windows.map(|it| window(it) / u64::from(terms.way.sub_windows));
+        sub_windows.max().filter(|_| is_longer).unwrap_or(0)
+    }
+
     /// Whether the rule that asks is another than the one that was charged last.
     pub fn was_changed(&self, terms: &Terms) -> bool {
         let last = self.charges.last();
