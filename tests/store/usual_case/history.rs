@@ -129,6 +129,9 @@ fn rule() -> impl Strategy<Value = RuleNumbers> {
     let lease = prop_oneof![6 => Just(0), 1 => 1..2_000_000_u64];
     (quotas, 1..4_usize, any::<bool>(), lease).prop_map(|(quotas, limiting, has_bound, lease)| {
         let limiting = limiting.min(quotas.len());
+        // As of a rule: at most a fiftieth of its shortest window, in whole milliseconds.
+        let shortest = quotas.iter().map(|quota| quota.window).min().unwrap_or(0);
+        let lease = lease.min(shortest / 50) / 1_000 * 1_000;
         RuleNumbers {
             has_bound: has_bound && limiting < quotas.len(),
             limiting,

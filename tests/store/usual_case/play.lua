@@ -31,9 +31,14 @@ end
 
 -- Whether the two parts have to agree about a damaged state. They need not where the entries of a
 -- sliding window are out of order, in which a binary search finds anything; nor where the oldest
--- entry of a log is said to be later than the newest one, for which one part says a longer wait.
+-- entry of a log is said to be later than the newest one, for which one part says a longer wait; nor
+-- where a counter gives takes back since 0: no script writes that, and the general part takes the
+-- counter for a new one, which gives back takes of now on.
+local REFUNDABLE_SINCE = { [248] = 37, [249] = 44, [250] = 37 }
 local function is_compared(state)
   local mark, size = string.byte(state), #state
+  local since = REFUNDABLE_SINCE[mark]
+  if since and size >= since + 6 and read_number(state, since) == 0 then return false end
   if mark == 247 then return size < 36 or read_number(state, 23) <= read_number(state, 30) end
   if mark ~= 248 or size < 59 or (size - 59) % 14 ~= 0 then return true end
   local stamp, total = 0, read_number(state, 51)
