@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
@@ -10,6 +12,7 @@ use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::jitter;
 
 /// A store and what guards it, from outside in. A question needs one future for all of it.
 pub(super) struct Guarded<S> {
@@ -48,21 +51,23 @@ impl<S: Store> Guarded<S> {
         })
     }
 
-    pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    pub(super) fn refund(self: &Arc<Self>, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let fallback = self.fallback.as_ref();
         if let Some(given_back) = fallback.and_then(|it| it.refund(take, receipt)) {
             return StoreFuture::ready(Ok(given_back));
         }
-        let refund = |inner: &S, take: &Take| inner.refund(take, receipt);
+        let receipt = receipt.clone();
+        let refund = move |inner: &S, take: &Take| inner.refund(take, &receipt);
         self.change(take, refund, |given_back| given_back)
     }
 
-    pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+    pub(super) fn owe(self: &Arc<Self>, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let fallback = self.fallback.as_ref();
         if let Some(charged) = fallback.and_then(|it| it.owe(take, receipt)) {
             return charged;
         }
-        let owe = |inner: &S, take: &Take| inner.owe(take, receipt);
+        let receipt = receipt.clone();
+        let owe = move |inner: &S, take: &Take| inner.owe(take, &receipt);
         self.change(take, owe, |charged| charged)
     }
 
@@ -78,24 +83,57 @@ impl<S: Store> Guarded<S> {
     }
 
     /// The fallback holds the key, too, also while the store fails.
-    pub(super) fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
+    pub(super) fn hold(self: &Arc<Self>, take: &Take, time: Duration) -> StoreFuture<Duration> {
         if let Some(fallback) = &self.fallback {
             drop(fallback.store.hold(take, time));
         }
-        let hold = |inner: &S, take: &Take| inner.hold(take, time);
+        let hold = move |inner: &S, take: &Take| inner.hold(take, time);
         self.change(take, hold, |held| held)
     }
 
-    pub(super) fn reset(&self, take: &Take) -> StoreFuture<bool> {
+    pub(super) fn reset(self: &Arc<Self>, take: &Take) -> StoreFuture<bool> {
         let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
         self.change(take, S::reset, move |has_counted| {
             has_counted || has_counted_here
         })
     }
 
-    /// Asks something that may free units, be in their way, or change why a key is denied: denials
-    /// of the key are void.
+    /// Asks something that may free units, be in their way, or change why a key is denied. Where
+    /// there is no room, it asks again until its time-out is over.
     fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        take: &Take,
+        ask: impl Fn(&S, &Take) -> StoreFuture<T> + Clone + Send + 'static,
+        map: impl FnOnce(T) -> T + Clone + Send + 'static,
+    ) -> StoreFuture<T> {
+        let mut first = self.change_now(take, ask.clone(), map.clone());
+        let Some(mut answer) = first.poll_now() else {
+            return first;
+        };
+        if !is_overloaded(&answer) {
+            return StoreFuture::ready(answer);
+        }
+        let timeout = self.timeout.or_else(|| self.inner.capabilities().timeout);
+        let Some(timeout) = timeout else {
+            return StoreFuture::ready(answer);
+        };
+        let guarded = Arc::clone(self);
+        let take = take.clone().within(Deadline::after(timeout));
+        StoreFuture::boxed(async move {
+            while is_overloaded(&answer) {
+                let next = Instant::now() + MIN_PAUSE + jitter::up_to(MAX_JITTER);
+                if take.deadline().is_some_and(|deadline| next >= deadline.at) {
+                    break;
+                }
+                sleep_until(next).await;
+                answer = guarded.change_now(&take, ask.clone(), map.clone()).await;
+            }
+            answer
+        })
+    }
+
+    /// Denials of the key are void.
+    fn change_now<T: Send + 'static>(
         &self,
         take: &Take,
         ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
@@ -140,6 +178,7 @@ impl<S: Store> Guarded<S> {
             after(take, answer)
         };
         let deadline = self.timeout.map(Deadline::after);
+        let deadline = deadline.map(|it| it.or_earlier(take.deadline()));
         let take = deadline.map_or(Cow::Borrowed(take), |deadline| {
             Cow::Owned(take.clone().within(deadline))
         });
@@ -158,6 +197,16 @@ impl<S: Store> Guarded<S> {
             answered(&take, answer)
         })
     }
+}
+
+/// How long a change for which there is no room pauses, and up to how much longer.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_JITTER: Duration = Duration::from_millis(40);
+
+/// Whether the store was not asked because there was no room.
+fn is_overloaded<T>(answer: &Result<T, StoreError>) -> bool {
+    let error = answer.as_ref().err();
+    error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded)
 }
 
 /// The bound on questions under way.

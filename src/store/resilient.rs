@@ -257,8 +257,9 @@ impl<S: Store> Resilient<S> {
     /// bound to others. Each take needs a permit, also where the store answers immediately, except
     /// [repeats](Take::repeat) of callers that wait, and takes of
     /// [shadow rules](crate::Rule::into_shadow). Refunds, settlements, holds and resets have a bound
-    /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one. A
-    /// future that is dropped gives its permit back.
+    /// of their own, of 16,384, and refunds [by outcome](crate::Rule::with_refund_on) another one.
+    /// Beyond theirs they ask again every 10 to 50 ms until their time-out is over, and only then
+    /// fail. A future that is dropped gives its permit back.
     pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
         self.change().in_flight = max.into();
         self

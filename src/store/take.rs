@@ -359,7 +359,6 @@ impl Take {
         self
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) const fn deadline(&self) -> Option<Deadline> {
         self.deadline
     }

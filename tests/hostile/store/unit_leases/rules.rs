@@ -121,7 +121,7 @@ fn files() {
     // A candidate's lease is read or refused, and is no panic.
     let shadow = "[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n";
     let _ = Rules::from_toml(&(text("\"10ms\"", "sliding-log") + shadow));
-    let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"10years\"\nlease = \"50ms\"\n";
+    let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"3652d 12h\"\nlease = \"50ms\"\n";
     let error = Rules::from_toml(ten_years)
         .expect_err("too long")
         .to_string();
