@@ -81,6 +81,34 @@ async fn changes_have_a_bound_of_their_own() {
     assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
 }
 
+/// Beyond their bound, what gives back waits for room until its time-out.
+#[tokio::test(start_paused = true)]
+async fn changes_wait_for_room() {
+    let receipt = Receipt::new(1, 1, 1);
+    for (leave_after, is_sent) in [(SECOND / 2, true), (SECOND * 2, false)] {
+        let (store, flaky) = around(Mode::Hangs, |it| it.in_flight(3).timeout(SECOND));
+        let pending: Vec<_> = (0..16_384)
+            .map(|_| store.refund(&take(), &receipt))
+            .collect();
+        flaky.set(Mode::Works);
+        let began = tokio::time::Instant::now();
+        let one_more = async {
+            let answer = store.refund(&take(), &receipt).await;
+            (answer.map_err(|error| error.kind()), began.elapsed())
+        };
+        let leave = async {
+            tokio::time::sleep(leave_after).await;
+            drop(pending);
+        };
+        let ((answer, took), ()) = tokio::join!(one_more, leave);
+        match is_sent {
+            true => assert!(answer.is_ok() && took >= leave_after, "{answer:?}"),
+            false => assert_eq!(answer, Err(StoreErrorKind::Overloaded)),
+        }
+        assert!(took >= SECOND / 2 && took <= SECOND, "{took:?}");
+    }
+}
+
 /// Also around a store whose answers are ready.
 #[tokio::test]
 async fn a_first_question_needs_a_permit() {
