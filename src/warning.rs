@@ -255,17 +255,31 @@ pub struct VerifyError {
     /// Rules without a layer or a [declared](crate::Limits::declare_checks) check: they limit
     /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
+    /// Layers that choose [quotas in code](crate::RateLimitLayer::quotas) for a rule of several
+    /// subjects or costs, or with requests at a time, which decides by its own. In alphabetical
+    /// order.
+    pub quotas_without_effect: Vec<String>,
 }
 
 crate::error::debug_as_message!(VerifyError);
 
-impl fmt::Display for VerifyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lists = [
+impl VerifyError {
+    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 3] {
+        [
             ("layers or checks without a rule", &self.paths_without_rule),
             ("rules without a layer or check", &self.paths_without_layer),
-        ];
-        let lists = lists.into_iter().filter(|(_, paths)| !paths.is_empty());
+            (
+                "rules that ignore quotas from code, use plans instead",
+                &self.quotas_without_effect,
+            ),
+        ]
+    }
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = self.lists().into_iter();
+        let lists = lists.filter(|(_, paths)| !paths.is_empty());
         let lists = lists.map(|(what, paths)| format!("{what}: {paths:?}"));
         f.write_str(&lists.collect::<Vec<_>>().join("; "))
     }

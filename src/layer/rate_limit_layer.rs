@@ -214,6 +214,9 @@ impl RateLimitLayer {
         self,
         quotas: impl Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync + 'static,
     ) -> Self {
+        if let RuleSource::Named { rules, path } = &self.gate.rule {
+            rules.mark_quotas(path);
+        }
         self.with_option(|it| it.quotas = Some(Arc::new(quotas)))
     }
 
