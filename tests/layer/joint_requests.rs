@@ -189,6 +189,11 @@ async fn quotas_from_code_are_warned_of_once() {
     let ours = quotas([per_hour(1_000)]);
     let limits = Limits::new([of_two(2, 9)]);
     let app = app(limits.layer("p").quotas(move |_| Some(Arc::clone(&ours))));
+    let found = limits.verify().expect_err("they have no effect");
+    assert_eq!(found.quotas_without_effect, ["p"]);
+    limits.rules().replace([kit::per_minute("p", 10)].into());
+    limits.verify().expect("they have an effect");
+    limits.rules().replace([of_two(2, 9)].into());
     // The rule's own decide.
     for expected in [200, 200, 429] {
         assert_eq!(of_alice(&app, "/").await.status, expected);
