@@ -80,6 +80,9 @@ pub enum WarningKind {
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
     KeyOfJointRule,
+    /// A readable part of a key looks like a token, which the store then keeps as it is: whoever
+    /// reads its keys could use it. The page and the log show the first four characters of it.
+    ReadableToken,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
@@ -221,6 +224,11 @@ impl fmt::Display for Warning {
                 f,
                 "code sets a key for {path:?}, but each subject of the rule has its own, so that key \
                  counts nothing: take it out, or make it the key of a subject"
+            ),
+            WarningKind::ReadableToken => write!(
+                f,
+                "a key of {path:?} looks like a token, and the store keeps it as it is: make it by \
+                 Bearer, or Key::secret, so that it is stored as a hash"
             ),
             WarningKind::SetTooLate => write!(
                 f,

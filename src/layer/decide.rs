@@ -162,6 +162,7 @@ impl Gate {
     /// instant.
     #[inline]
     pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
+        self.inspect_keys(&take);
         self.decide_after(take, Wait::May(since), None)
     }
 

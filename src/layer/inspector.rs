@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
-use crate::key::KeyExtractor;
+use crate::key::{KeyExtractor, has_token};
 use crate::rule::{Rule, SharedRules, WeakRules};
-use crate::store::{Permit, Store};
+use crate::store::{Permit, Store, Take};
 use crate::sync::lock;
 use crate::warning::{Warning, WarningKind};
 
@@ -110,6 +110,23 @@ impl Gate {
         let warnings = Arc::clone(&self.warnings);
         let warning = Warning::new(WarningKind::PermitNotKept).about(rule.path());
         permit.watched(move || warnings.add(warning.clone()))
+    }
+
+    /// Looks whether a key of one of the first takes shows a token.
+    #[inline]
+    pub(super) fn inspect_keys(&self, take: &Take) {
+        if self.inspected.load(Ordering::Relaxed) <= ALL {
+            self.inspect_first_keys(take);
+        }
+    }
+
+    #[cold]
+    fn inspect_first_keys(&self, take: &Take) {
+        let mut keys = take.counts().iter().map(Take::key);
+        if keys.any(|key| has_token(key.as_str())) {
+            let warning = Warning::new(WarningKind::ReadableToken);
+            self.warnings.add(warning.about(take.rule().path()));
+        }
     }
 
     #[cold]

@@ -204,7 +204,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         "rule": path,
         "row": target.row(page),
         "subject": target.subject,
-        "key": page.shows_keys.then(|| target.key.as_str()),
+        "key": page.shown(target.key.as_str()),
         "allowed": (fits && blocked.is_none()) || let_through.is_some() || !is_enforced,
         "plan": take.rule().plan(),
         "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),

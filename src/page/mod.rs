@@ -44,6 +44,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
+use crate::key::masked;
 use crate::limits::Limits;
 
 /// The page of some [`Limits`]: see the [module](crate::page).
@@ -86,8 +87,9 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through or block it. The events that log a change name the key, too. Default: a key is shown
-    /// as a hash of it, made with a secret of the service, and an error by its kind.
+    /// through or block it. The events that log a change name the key, too. Of a part that looks like
+    /// a token the first four characters are shown. Default: a key is shown as a hash of it, made
+    /// with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
         self.shows_keys = true;
         self
@@ -128,9 +130,9 @@ impl Page {
         self
     }
 
-    /// A key, where keys are shown.
-    pub(super) fn shown<'a>(&self, key: &'a str) -> Option<&'a str> {
-        self.shows_keys.then_some(key)
+    /// A key, where keys are shown. What looks like a token is masked.
+    pub(super) fn shown(&self, key: &str) -> Option<String> {
+        self.shows_keys.then(|| masked(key))
     }
 
     /// The routes of the page, to be mounted by `nest_service`, at any path: the page is there with

@@ -198,11 +198,10 @@ fn limited(page: &Page, tick: u64) -> Value {
     let is_accepted = monitor.state().is_accepted;
     let (rows, missing) = most_limited(limits);
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
-    let shown = |key: &str| page.shows_keys.then(|| key.to_owned());
     // A joint rule has keys of subjects.
     let parts = |text: &str| match Key::split_subject(text) {
-        Some((subject, key)) => (Some(subject), shown(key)),
-        None => (None, shown(text)),
+        Some((subject, key)) => (Some(subject), page.shown(key)),
+        None => (None, page.shown(text)),
     };
     let rows = rows.iter().map(|row| {
         let [let_through, blocked] = seconds_by_operator(limits, &row.path, &row.key);

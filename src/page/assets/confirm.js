@@ -1,6 +1,6 @@
 // The question before something is changed: which rule, which key, and what it does.
 
-import { byId, keyWords, say, visible } from "./words.js";
+import { byId, isWhole, keyWords, say, visible } from "./words.js";
 
 const dialog = byId("confirm"), form = byId("confirm-form"), span = byId("confirm-span");
 let action;
@@ -24,7 +24,7 @@ export function confirm({ title, rule, key, effect, button, hasSpan = false, act
 }
 
 export const target = ({ rule, subject, key, row, plan }) => ({
-  rule, ...(key == null ? { row } : { key, subject }), ...(plan ? { plan } : {}),
+  rule, ...(isWhole(key) ? { key, subject } : { row }), ...(plan ? { plan } : {}),
 });
 
 export const named = (item) => ({ rule: item.rule, key: keyWords(item) });

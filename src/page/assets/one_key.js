@@ -4,7 +4,7 @@ import { Refusal, send } from "./api.js";
 import { target } from "./confirm.js";
 import { Rows } from "./rows.js";
 import {
-  byId, duration, element, grouped, keyWords, quotaWords, say, sayAll, soon, visible,
+  byId, duration, element, grouped, isWhole, keyWords, quotaWords, say, sayAll, soon, visible,
 } from "./words.js";
 
 const form = byId("key-form"), { rule, subject, key, plan } = form.elements;
@@ -66,8 +66,8 @@ export class OneKey {
   /** From a row of a table. */
   open(item) {
     rule.value = item.rule;
-    key.value = item.key ?? "";
-    this.setRow(item.key === null ? item.row : undefined);
+    key.value = isWhole(item.key) ? item.key : "";
+    this.setRow(isWhole(item.key) ? undefined : item.row);
     if (item.subject !== null) subject.value = item.subject;
     // A plan that the rule no longer has leaves the choice empty.
     plan.value = item.plan ?? "";
@@ -77,7 +77,7 @@ export class OneKey {
   /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
   item() {
     const { subject, key, row } = this.answer;
-    return { ...this.asked, subject, key: key ?? this.asked.key, row };
+    return { ...this.asked, subject, key: isWhole(key) ? key : this.asked.key ?? key, row };
   }
 
   async ask(item) {

@@ -70,6 +70,9 @@ export function visible(name) {
   return name.replace(hidden, (it) => `\\u{${it.codePointAt(0).toString(16)}}`);
 }
 
+/** Whether a key is shown, and no part of it is masked. */
+export const isWhole = (key) => key != null && !key.includes("…");
+
 /** A key, or the beginning of its hash where keys are not shown; behind its subject, if it has one. */
 export function keyWords({ subject, key, row }) {
   const words = key == null ? `#${row.slice(0, 8)}` : visible(key) || "all requests together";
