@@ -275,11 +275,11 @@ impl VerifyError {
     pub(crate) fn lists(&self) -> [(&'static str, &[String]); 3] {
         [
             ("layers or checks without a rule", &self.paths_without_rule),
-            ("rules without a layer or check", &self.paths_without_layer),
             (
                 "rules that ignore quotas from code, use plans instead",
                 &self.quotas_without_effect,
             ),
+            ("rules without a layer or check", &self.paths_without_layer),
         ]
     }
 }
@@ -289,7 +289,15 @@ impl fmt::Display for VerifyError {
         let lists = self.lists().into_iter();
         let lists = lists.filter(|(_, paths)| !paths.is_empty());
         let lists = lists.map(|(what, paths)| format!("{what}: {paths:?}"));
-        f.write_str(&lists.collect::<Vec<_>>().join("; "))
+        f.write_str(&lists.collect::<Vec<_>>().join("; "))?;
+        match &self.paths_without_layer[..] {
+            [] => Ok(()),
+            paths => write!(
+                f,
+                " (before limits.check, limits.call or #[limited] has run: \
+                 limits.declare_checks({paths:?}))"
+            ),
+        }
     }
 }
 
