@@ -110,10 +110,10 @@ impl SubjectKeys {
             return self.take(rule);
         }
         let mut keys = self.0.by_subject(&rule)?;
+        // The only subject of a rule has the key that it is given.
+        let has_others = keys.len() > 1;
         for (subject, key) in rule.counted_subjects().iter().zip(&mut keys) {
-            // The only subject of a rule has the key that it is given.
-            let has_name = !subject.name().is_empty();
-            if has_name && is_everyone(subject) || subject.is_everyone() {
+            if has_others && is_everyone(subject) || subject.is_everyone() {
                 *key = Some(Key::default());
             }
             if key.is_none() && !subject.may_be_absent() {
