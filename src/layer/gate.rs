@@ -295,7 +295,10 @@ impl Gate {
         if error.kind() == KeyErrorKind::Server {
             self.log.key_error.get_or_init(|| {
                 let (path, error) = (rule.path(), error.to_string());
-                trace::event!(warn: path, error, "requests have no key: answered with a 500");
+                trace::event!(
+                    warn: path, error,
+                    "there is no key: a request is answered with a 500, a check with an error"
+                );
             });
         }
     }

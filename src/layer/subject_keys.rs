@@ -141,14 +141,15 @@ impl Given {
                 ));
             }
         };
-        let names = || {
-            let names: Vec<_> = subjects.iter().map(Subject::name).collect();
+        let names = |is_named: fn(&Subject) -> bool| {
+            let named = subjects.iter().filter(|subject| is_named(subject));
+            let names: Vec<_> = named.map(Subject::name).collect();
             names.join(", ")
         };
         if named.is_empty() {
             return Err(format!(
                 "the rule {path:?} has several subjects, expected a key by the name of each: {}",
-                names()
+                names(|subject| !subject.is_everyone())
             ));
         }
         let mut keys: Box<[_]> = subjects.iter().map(|_| None).collect();
@@ -156,9 +157,14 @@ impl Given {
             let Some(place) = rule.place_of_subject(&name) else {
                 return Err(format!(
                     "the rule {path:?} has no subject {name:?}, expected one of: {}",
-                    names()
+                    names(|_| true)
                 ));
             };
+            if keys[place].is_some() {
+                return Err(format!(
+                    "two keys of the subject {name:?} of the rule {path:?}, expected one"
+                ));
+            }
             let is_everyone = subjects[place].is_everyone();
             keys[place] = Some(if is_everyone { Key::default() } else { key });
         }
