@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::sync::lock;
+use crate::trace;
 
 /// How often a permit is renewed before it would end: whenever a third of its lease has passed.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -32,7 +34,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 ///
 /// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews the permits of
 /// a store or of `Limits`, in the runtime of the first request: when that runtime ends, the next
-/// request that gets a permit begins another one.
+/// request that gets a permit begins another one. Outside of a tokio runtime nothing renews a permit,
+/// which the log then says once.
 ///
 /// ```
 /// use tidegate::store::Permit;
@@ -65,6 +68,8 @@ struct Holders {
     last: u64,
     /// The task that renews, and when it looks next.
     renewals: Option<(JoinHandle<()>, Instant)>,
+    /// Whether it was logged that nothing renews.
+    has_warned: bool,
 }
 
 /// A permit among those that are held.
@@ -145,7 +150,7 @@ impl RefundQueue {
             is_renewing: false,
         };
         let refunds = self.clone();
-        let number = self.permits().add(taken);
+        let number = self.permits().add(taken, take.rule().path());
         Some(Permit(Arc::new(Held {
             number,
             refunds,
@@ -183,7 +188,7 @@ impl Drop for Held {
 }
 
 impl HeldPermits {
-    fn add(&self, taken: TakenPermits) -> u64 {
+    fn add(&self, taken: TakenPermits, path: &str) -> u64 {
         let look_at = taken.renew_at;
         let mut holders = lock(&self.0);
         holders.last += 1;
@@ -192,11 +197,20 @@ impl HeldPermits {
         // A task ends with its runtime, and a shorter lease needs an earlier look.
         let looks = holders.renewals.as_ref();
         let looks = looks.is_some_and(|(task, at)| !task.is_finished() && *at <= look_at);
-        if !looks && let Ok(runtime) = Handle::try_current() {
-            let task = runtime.spawn(self.clone().renew_all(look_at));
-            if let Some((old, _)) = holders.renewals.replace((task, look_at)) {
-                old.abort();
+        match Handle::try_current() {
+            _ if looks => {}
+            Ok(runtime) => {
+                let task = runtime.spawn(self.clone().renew_all(look_at));
+                if let Some((old, _)) = holders.renewals.replace((task, look_at)) {
+                    old.abort();
+                }
             }
+            Err(_) if replace(&mut holders.has_warned, true) => {}
+            Err(_) => trace::event!(
+                warn: path,
+                "a permit was granted outside of a tokio runtime: nothing renews it, so it is free \
+                 again after permit-lease"
+            ),
         }
         number
     }
@@ -231,7 +245,7 @@ impl HeldPermits {
                 return None;
             }
             taken.renew_at = now + taken.time / ATTEMPTS_PER_LEASE;
-            let renews = std::mem::replace(&mut taken.is_renewing, true);
+            let renews = replace(&mut taken.is_renewing, true);
             (!renews).then(|| (*number, taken.clone()))
         });
         due.collect()
