@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, tim
 
 use super::process::{Process, short_name};
 use crate::limits::Limits;
-use crate::store::{FleetState, Report, Store};
+use crate::store::{FleetState, OperatorKey, Report, Store};
 use crate::trace;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -184,6 +184,12 @@ impl Limits {
             && state.own_changes == own_changes
         {
             state.version = shared.version;
+            let rules = self.rules().guard();
+            if let Some(OperatorKey { path, .. }) = list.iter().find(|it| !rules.contains(&it.path))
+            {
+                let path = &**path;
+                trace::event!(warn: path, "a key is let through or blocked under a rule that is not there");
+            }
             self.operator_keys.replace(list);
             state.changes += 1;
         }
