@@ -235,6 +235,31 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
     }
 }
 
+/// A key that is a token is masked, and warned of.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_not_shown() {
+    const TOKEN: &str = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    let app = App::new(|page| page.allow_changes().show_keys());
+    sleep(millis(1_100)).await;
+    for _ in 0..3 {
+        app.search(TOKEN).await;
+    }
+    sleep(millis(1_000)).await;
+    let log = kit::log::Log::start();
+    let limited = app.view("limited").await;
+    assert_eq!(limited["rows"][0]["key"], "ghp_…");
+    let by_row = json!({"rule": "search", "row": limited["rows"][0]["row"]});
+    assert_eq!(app.done("key", &by_row).await["key"], "ghp_…");
+    assert_eq!(app.done("reset", by_row).await, json!({"found": true}));
+    app.let_through(TOKEN, 60).await;
+    let told = format!("{} {:?}", app.view("limited").await, log.lines());
+    assert!(told.contains("ghp_") && !told.contains(TOKEN), "{told}");
+    let warnings = app.limits.warnings();
+    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [WarningKind::ReadableToken]);
+    assert!(!format!("{warnings:?} {}", warnings[0]).contains("ghp_"));
+}
+
 /// Whoever types `alice` would look at a key that nobody has.
 #[tokio::test(start_paused = true)]
 async fn a_key_without_its_mark_is_told() {
@@ -579,6 +604,7 @@ async fn a_key_is_looked_at_as_it_was_decided() {
 /// Two processes of a service over one Redis: each has limits of its own.
 mod fleet {
     use kit::{Redis, check_expiries, eventually, keys, query};
+    use tidegate::store::{OperatorKey, OperatorKind};
 
     use super::*;
 
@@ -632,6 +658,31 @@ mod fleet {
         kit::run(&redis, &format!("ZADD {INDEX} 9e15 ghost"));
         let is_so = async || query::<u64>(&redis, &format!("ZCARD {INDEX}")) == 1;
         eventually("one name", is_so).await;
+    }
+
+    /// What code of the application blocks under another path blocks nobody.
+    #[tokio::test]
+    async fn a_path_without_a_rule_is_warned_of() {
+        let redis = Redis::start();
+        let app = App::on(&redis, Page::show_keys);
+        app.fleet_of(1).await;
+        let log = kit::log::Log::start();
+        let fleet = kit::page::store(&redis.url, "shop")
+            .fleet()
+            .expect("a fleet");
+        let one = OperatorKey {
+            kind: OperatorKind::Blocked,
+            path: "serach".into(),
+            key: "alice".into(),
+            by: None,
+            time: Duration::from_secs(60),
+        };
+        eventually("it is told", async || {
+            fleet.set_key(&one).await.ok();
+            let lines = log.lines();
+            lines.iter().any(|line| line.contains("path=\"serach\""))
+        })
+        .await;
     }
 
     /// A row of another process is its key, also of an empty value.
