@@ -232,7 +232,9 @@ async fn rules_without_layers_and_layers_without_rules() {
     let wrong = limits.verify().expect_err("three paths").to_string();
     assert_eq!(
         wrong,
-        "layers or checks without a rule: [\"sign-in\"]; rules without a layer or check: [\"search\", \"signin\"]"
+        "layers or checks without a rule: [\"sign-in\"]; rules without a layer or check: [\"search\", \"signin\"] \
+         (before limits.check, limits.call or #[limited] has run: \
+         limits.declare_checks([\"search\", \"signin\"]))"
     );
     sleep(60 * SECOND).await;
     assert_eq!(kinds(&limits), [Kind::NoRule], "no request has come");

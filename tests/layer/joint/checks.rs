@@ -58,11 +58,14 @@ async fn a_missing_or_unknown_subject_is_no_admission() {
         let other = [("address", "here"), ("tenant", "acme")];
         let no_key = r#"the check of "api" has no key of the subject "address""#;
         let no_subject = r#"no subject "tenant", expected one of: user, address, everyone"#;
-        let no_name = "a key by the name of each: user, address, everyone";
-        let cases: [(&str, SubjectKeys, &str); 4] = [
+        let no_name = "a key by the name of each: user, address";
+        let twice = r#"two keys of the subject "user" of the rule "api", expected one"#;
+        let both = [("user", "alice"), ("user", "bob")];
+        let cases: [(&str, SubjectKeys, &str); 5] = [
             ("api", user(), no_key),
             ("api", other.into(), no_subject),
             ("api", "alice".into(), no_name),
+            ("api", both.into(), twice),
             ("plain", user(), "expected its key alone"),
         ];
         for (path, keys, expected) in cases {
@@ -78,7 +81,7 @@ async fn a_missing_or_unknown_subject_is_no_admission() {
         let everyone = left(&limits, [("everyone", "")]).await;
         assert_eq!(everyone, [2, 3, 10], "nothing was charged");
         let counted = counted(&limits, "api");
-        assert_eq!(counted.key_errors(KeyErrorKind::Server), 3);
+        assert_eq!(counted.key_errors(KeyErrorKind::Server), 4);
         assert_eq!(counted.proceeded, 0);
 
         for keys in [SubjectKeys::from("alice"), [("tenant", "acme")].into()] {
@@ -147,6 +150,22 @@ async fn one_subject_of_two_costs_takes_its_key_alone() {
 }
 
 /// A request that leaves out all subjects of a plan would be limited by nothing.
+/// A rule without a key counts the key of each check, as one without costs of its own does.
+#[tokio::test]
+async fn without_a_key_of_the_rule_each_check_has_its_own() {
+    let quotas = r#"{ max-count = 9, window = "1h" }, { max-count = 2, window = "1h", cost = 1 }"#;
+    for store in Stores::start().await.all {
+        let limits = of_toml(&format!("[rules.api]\nquotas = [{quotas}]")).store(store);
+        limits.check("api", "alice").cost(3).await.expect("room");
+        limits.check("api", "bob").await.expect("room");
+        assert_eq!(left(&limits, "alice").await, [6, 1]);
+        assert_eq!(left(&limits, "bob").await, [8, 1]);
+        assert!(reset(&limits, "alice").await);
+        assert_eq!(left(&limits, "alice").await, [9, 2]);
+        assert_eq!(left(&limits, "bob").await, [8, 1]);
+    }
+}
+
 #[test]
 fn a_plan_has_a_subject_that_is_in_every_request() {
     let of = |name: &str| Policy::from(Quota::per_hour(5)).of_subject(name);

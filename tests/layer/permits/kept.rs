@@ -82,3 +82,22 @@ async fn other_rules_give_no_permit() {
     }
     assert_eq!(warnings(&limits), Vec::<String>::new());
 }
+
+/// Outside of a runtime nothing renews a permit: told once.
+#[test]
+fn a_permit_outside_of_a_runtime_is_told_once() {
+    let (limits, log) = (limits(), kit::log::Log::start());
+    let held = [0; 2].map(|_| {
+        let checked = check(&limits).into_future().now_or_never();
+        checked.expect("at once").expect("it may")
+    });
+    let lines = log.lines();
+    let [line] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert!(
+        line.contains("path=\"export\"") && line.contains("permit-lease"),
+        "{line}"
+    );
+    drop(held);
+}
