@@ -7,7 +7,7 @@ use super::subjects::{Entry, Subjects, checked_cost};
 use super::table::{Table, Value};
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
-use crate::quota::{Quota, QuotaError};
+use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
 use crate::rule::{FileSwitches, OnError, Outcomes, Policy, Quotas, Rule, RuleError};
 
 /// The keys of a table that describe one quota.
@@ -23,8 +23,16 @@ const KEYS: &str = "enabled key client-ip exempt cost on-error lease refund-on s
      outgoing hold-at-most";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
-/// The keys that are about what is charged in quotas.
-const CHARGE_KEYS: [&str; 4] = ["cost", "refund-on", "settles", "owe-at-most"];
+/// The keys that are about what is charged in quotas, and those that are about the cost of a request.
+const CHARGE_KEYS: [&str; 6] = [
+    "cost",
+    "refund-on",
+    "settles",
+    "owe-at-most",
+    "algorithm",
+    "sub-windows",
+];
+const COST_KEYS: [&str; 3] = ["cost", "settles", "owe-at-most"];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
@@ -80,6 +88,12 @@ pub(super) fn rule(
              each request holds one permit";
         return Err(value.mistake(message));
     }
+    let cost_keys = COST_KEYS.iter().find_map(|name| table.get(name));
+    if let Some(value) = cost_keys.filter(|_| rule.quotas_at_cost().next().is_none()) {
+        let message = "each quota has a cost of its own, expected one without: nothing counts the \
+             cost of a request";
+        return Err(value.mistake(message));
+    }
     rule = with_permit_settings(rule, table)?;
     if let Some(shadow) = table.get("shadow") {
         rule = with_shadow(rule, shadow, table, &subjects)?;
@@ -94,17 +108,38 @@ pub(super) fn rule(
     }
 }
 
+/// What calls to a partner do not have.
+const WITHOUT_OUTGOING: [(&str, &str); 2] = [
+    (
+        "key",
+        "no key beside outgoing, all callers would count together: expected key_by(..) of \
+         limits.outgoing, or a key in each call",
+    ),
+    (
+        "refund-on",
+        "nothing is given back beside outgoing, a call ends before its answer is known",
+    ),
+];
+
 /// The rule with what its table says of calls to a partner.
 fn with_outgoing(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError> {
     if let Some(outgoing) = table.get("outgoing")
         && outgoing.boolean()?
     {
         rule = outgoing.check(rule.with_outgoing())?;
+        for (name, message) in WITHOUT_OUTGOING {
+            if let Some(value) = table.get(name) {
+                return Err(value.mistake(message));
+            }
+        }
     }
     let Some(at_most) = table.get("hold-at-most") else {
         return Ok(rule);
     };
     match rule.is_outgoing() {
+        true if duration(&at_most)?.is_zero() => {
+            Err(at_most.mistake("no answer would hold a key, expected more than 0s"))
+        }
         true => Ok(rule.with_hold_at_most(duration(&at_most)?)),
         false => Err(at_most.mistake("no key is held, expected outgoing = true beside it")),
     }
@@ -209,6 +244,19 @@ fn with_shadow(
         return Err(table.mistake(message));
     }
     let candidate = with_permit_settings(candidate.with_algorithm(counting), of_rule)?;
+    let [own, of_candidate] = [&rule, &candidate].map(|it| it.quotas_at_cost().next().is_some());
+    if rule.has_quotas() && of_candidate && !own {
+        let message = "each quota of the rule has a cost of its own, expected one in each quota of \
+             the candidate: it is charged as the rule is";
+        return Err(table.mistake(message));
+    }
+    if let Some(cost) = of_rule.get("cost") {
+        checked_cost(
+            &cost,
+            candidate.algorithm().algorithm(),
+            candidate.quotas_at_cost(),
+        )?;
+    }
     Ok(rule.with_shadow(candidate))
 }
 
@@ -226,6 +274,9 @@ fn entries<'a>(
         (Some(list), false) => {
             let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
             let items = list.list().ok_or_else(|| list.not(expected))?;
+            if items.len() > MAX_QUOTAS {
+                return Err(table.mistake(RuleError::NumberOfQuotas(items.len())));
+            }
             let entries = items.map(|item| {
                 let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
                 table.only(&[&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat())?;
@@ -324,11 +375,21 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
 
 /// A duration as people write it.
 pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
-    let expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
+    const NO_DURATIONS: [&str; 6] = ["M", "month", "months", "y", "year", "years"];
+    let mut expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
+    let units = value.text(expected, |text| {
+        let mut units = text.split(|char: char| !char.is_ascii_alphabetic());
+        Some(units.any(|unit| NO_DURATIONS.contains(&unit)))
+    });
+    let has_no_duration = units?;
+    if has_no_duration {
+        expected = "days as in \"30d\" (\"m\" are minutes): months and years differ in length";
+    }
     value.text(expected, |text| {
         // The parser panics on sums that are too large. They have longer numbers, or more of them.
         let mut numbers = text.split(|char: char| !char.is_ascii_digit());
         let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
+        let is_short = is_short && !has_no_duration;
         is_short.then(|| humantime::parse_duration(text).ok())?
     })
 }
@@ -407,7 +468,7 @@ mod tests {
             assert_eq!(millis(wrong), None);
         }
         assert_eq!(millis("18446744073709551615s 1000ms"), None);
-        assert!(millis(&"99999999999y".repeat(5)).is_some());
-        assert_eq!(millis(&"9y".repeat(31)), None);
+        assert!(millis(&"99999999999w".repeat(5)).is_some());
+        assert_eq!(millis(&"9w".repeat(31)), None);
     }
 }

@@ -175,6 +175,15 @@ impl Subjects {
                 }
             }
         }
+        for (at, entry) in entries.iter().enumerate() {
+            let mut before = entries[..at].iter().zip(&places);
+            let is_same =
+                |it: &Entry<'_>| it.policy.is_concurrent() && entry.policy.is_concurrent();
+            if before.any(|(it, place)| *place == places[at] && is_same(it)) {
+                let message = "a second max of requests at a time for one key, expected one";
+                return Err(entry.table.mistake_in(entry.field(), message));
+            }
+        }
         subjects.is_joint |= subjects.known.len() > 1;
         for (entry, place) in entries.iter().zip(&places) {
             let name = subjects.known[*place].name();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use crate::key::escape;
-use crate::quota::{Quota, ShortWindow};
+use crate::quota::{MAX_QUOTAS, Quota, ShortWindow};
 
 /// A quota with the name that clients see in the `RateLimit` fields.
 ///
@@ -120,6 +120,10 @@ impl Policy {
     /// path, one of several like the path and its window; that of a subject like the path, the
     /// subject, and, if the subject has several, its window, and its cost where it has one.
     pub(super) fn name_all(path: &str, policies: &mut [Self]) {
+        if policies.len() > MAX_QUOTAS {
+            // They are refused, and naming them takes time by the square of their number.
+            return;
+        }
         for at in 0..policies.len() {
             let policy = &policies[at];
             if !policy.name.is_empty() {

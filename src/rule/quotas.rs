@@ -73,12 +73,12 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
     }
     for (at, policy) in policies.iter().enumerate() {
         let name = policy.name();
-        if policies[..at].iter().any(|other| other.name() == name) {
-            return Err(RuleError::SameName(name.to_owned()));
-        }
         let is_same = |other: &Policy| other.is_concurrent() && other.subject == policy.subject;
         if policy.is_concurrent() && policies[..at].iter().any(is_same) {
             return Err(RuleError::SameMaxConcurrent(name.to_owned()));
+        }
+        if policies[..at].iter().any(|other| other.name() == name) {
+            return Err(RuleError::SameName(name.to_owned()));
         }
         if policy.is_concurrent() && policy.cost().is_some() {
             return Err(RuleError::CostOfPermits(name.to_owned()));
