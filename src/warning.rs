@@ -73,6 +73,10 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
+    /// A plan of a [joint](crate::Rule::joint) rule has no quota of the subject whose key is
+    /// [`Everyone`](crate::key::Everyone), so that requests of the plan are without it. The first
+    /// one is named.
+    PlanWithoutEveryone,
     /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a rule of
     /// [several subjects](crate::Rule::joint), or with [permits](crate::Rule::with_max_concurrent),
     /// or the quotas have permits: the rule decides by its own.
@@ -119,13 +123,13 @@ impl Warning {
         }
     }
 
-    /// A client may have chosen the name.
-    pub(crate) fn unknown_plan(name: &str) -> Self {
+    /// About this plan. A client may have chosen the name.
+    pub(crate) fn of_plan(kind: WarningKind, name: &str) -> Self {
         const MAX_CHARS: usize = 64;
         let name: String = name.escape_default().take(MAX_CHARS).collect();
         Self {
             name: Some(Cow::Owned(name)),
-            ..Self::new(WarningKind::UnknownPlan)
+            ..Self::new(kind)
         }
     }
 
@@ -213,6 +217,11 @@ impl fmt::Display for Warning {
                 f,
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
                  own quotas apply; add that plan to the rule, or give such requests no plan"
+            ),
+            WarningKind::PlanWithoutEveryone => write!(
+                f,
+                "the plan \"{name}\" of {path:?} has no quota of everyone, so its requests are \
+                 neither counted nor limited there: repeat that quota in the plan"
             ),
             WarningKind::QuotasOfJointRule => write!(
                 f,

@@ -353,7 +353,7 @@ impl Gate {
         }
         self.counters.unknown_plan();
         if rule.is_first_unknown_plan() {
-            let warning = Warning::unknown_plan(name).about(rule.path());
+            let warning = Warning::of_plan(WarningKind::UnknownPlan, name).about(rule.path());
             self.warnings.add(warning);
         }
         rule.for_no_plan()

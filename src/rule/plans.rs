@@ -7,6 +7,7 @@ use super::quotas::Quotas;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
 use super::share::Share;
+use super::subject::Subject;
 use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 use crate::sync::lock;
@@ -220,6 +221,21 @@ impl Rule {
     pub(crate) fn is_first_unknown_plan(&self) -> bool {
         let is_known = &self.derived().has_had_unknown_plan;
         !is_known.swap(true, Ordering::Relaxed)
+    }
+
+    /// The first plan that leaves the count of everyone out, which the rule has: its requests are
+    /// without the bound of the whole service.
+    pub(crate) fn plan_without_everyone(&self) -> Option<&str> {
+        let subjects = self.subjects();
+        let first = subjects.first().map(Subject::name);
+        let limits = |plan: &PlanQuotas, name| {
+            let mut policies = plan.quotas.given().iter();
+            policies.any(|policy| policy.subject().or(first) == Some(name))
+        };
+        let mut of_everyone = subjects.iter().filter(|subject| subject.is_everyone());
+        let name = of_everyone.next()?.name();
+        let mut plans = self.settings.plans.iter();
+        Some(&plans.find(|plan| !limits(plan, name))?.name)
     }
 
     /// The quotas of the rule and of its plans that count the cost of a request.
