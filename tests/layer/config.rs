@@ -171,8 +171,8 @@ fn tables_nested_too_deeply() {
 
 #[test]
 fn windows_of_up_to_ten_years() {
-    for years in ["10years", "10y", "3652d 12h", "3650d"] {
-        let rule = rule(&format!("max-count = 5\nwindow = \"{years}\""));
+    for days in ["3652d 12h", "3650d", "521w"] {
+        let rule = rule(&format!("max-count = 5\nwindow = \"{days}\""));
         assert!(rule.quotas()[0].window() <= Quota::MAX_WINDOW);
     }
     let days = "max-count = 5\nwindow-time = 5000000000\nwindow-time-unit = \"MILLISECONDS\"";

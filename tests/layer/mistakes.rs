@@ -14,6 +14,23 @@ fn texts(file: &str) -> impl Iterator<Item = String> {
     std::iter::once(first).chain(others)
 }
 
+/// Whatever a file or code has, nobody waits for what is refused.
+#[test]
+fn too_many_quotas_are_refused_at_once() {
+    const MANY: u32 = 50_000;
+    let began = Instant::now();
+    let quotas = r#"{ max-count = 5, window = "1s" },"#.repeat(MANY as usize);
+    let of_file = Rules::from_toml(&format!("[rules.api]\nquotas = [{quotas}]"));
+    let of_code = Rule::new("api", (0..MANY).map(Quota::per_hour));
+    for said in [
+        of_file.expect_err("too many").to_string(),
+        of_code.expect_err("too many").to_string(),
+    ] {
+        assert!(said.ends_with("50000 quotas, expected 1 to 16"), "{said}");
+    }
+    assert!(began.elapsed() < PATIENT, "{:?}", began.elapsed());
+}
+
 #[test]
 fn each_is_told_with_its_line_and_what_is_expected() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("layer/mistakes");

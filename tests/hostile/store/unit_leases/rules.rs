@@ -90,7 +90,7 @@ fn files() {
         format!("{rule}\nalgorithm = \"{algorithm}\"\nlease = {lease}\n")
     };
     for algorithm in LEASED {
-        for (lease, effective) in [("50ms", 20), ("1ms", 1), ("1d", 20), ("584000years", 20)] {
+        for (lease, effective) in [("50ms", 20), ("1ms", 1), ("1d", 20), ("213000000d", 20)] {
             let text = text(&format!("{lease:?}"), algorithm.name());
             let rules = Rules::from_toml(&text).expect("valid");
             let told = rules.get("feed").expect("a rule").lease();
