@@ -16,13 +16,15 @@ use http::{HeaderValue, StatusCode, header};
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use super::grpc::{self, Code};
-use crate::decision::Decision;
+use crate::decision::{Decision, Verdict};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::{Policy, Rule};
 use crate::trace;
 
 /// What a [busy](Decision::is_busy) rule is called, and where that is explained.
 const BUSY: &str = "As many requests as may run at a time are in progress";
+/// What is said of a request that would be denied at any time.
+const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";
 
@@ -63,11 +65,20 @@ fn is_told_busy(rule: &Rule, decision: &Decision) -> bool {
     decision.is_busy() && told(rule, decision).next().is_some()
 }
 
+/// Whether the client is told that no time makes room for the request. A quota of 0 is no question
+/// of the cost.
+fn is_told_never(rule: &Rule, decision: &Decision) -> bool {
+    let is_about_cost = |policy: &Policy| policy.quota().max() > 0;
+    decision.verdict() == Verdict::Never && told(rule, decision).any(is_about_cost)
+}
+
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
         _ if is_told_busy(rule, decision) => write_busy(rule, decision),
         // A denial without exceeded quotas is that of a custom store.
-        [_] if decision.denied_by(rule.policies()).next().is_some() => {
+        [_] if decision.verdict() != Verdict::Never
+            && decision.denied_by(rule.policies()).next().is_some() =>
+        {
             let document = || write_quota_exceeded(rule, decision);
             rule.texts().denial.get_or_init(document).clone()
         }
@@ -82,7 +93,11 @@ fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
         \"status\":429,\"violated-policies\":["
         .to_owned();
     push_names(&mut body, rule, decision);
-    body.push_str("]}");
+    body.push(']');
+    if is_told_never(rule, decision) {
+        body.push_str(&format!(",\"detail\":\"{NEVER}\",\"never\":true"));
+    }
+    body.push('}');
     body.into()
 }
 
@@ -191,6 +206,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | the request | the response | of gRPC |
 /// |---|---|---|
 /// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
+/// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
 /// | got no decision of the store | 503 | 14, `UNAVAILABLE` |
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
