@@ -21,6 +21,8 @@ pub(crate) struct Look {
     pub(crate) rule: Arc<Rule>,
     /// What is asked. Missing if the rule does not limit the client, who is exempt or let through.
     pub(crate) take: Option<Take>,
+    /// What is shown in place of the store's answer while an operator blocks the client.
+    pub(crate) blocked: Option<Box<Decision>>,
 }
 
 impl Look {
@@ -66,28 +68,32 @@ impl Gate {
         let Some(rule) = self.rule().filter(is_shown) else {
             return Ok(None);
         };
-        let (rule, take) = match self.read_head(Arc::clone(&rule), head) {
+        let (rule, (take, blocked)) = match self.read_head(Arc::clone(&rule), head) {
             Ok(take) => {
                 let rule = Arc::clone(take.rule());
                 let limited = match self.limited(&take) {
-                    Limited::Whole => Some(take),
-                    // What is left is what will be left when the block is over.
+                    Limited::Whole => (Some(take), None),
                     #[cfg(feature = "page")]
-                    Limited::Blocked(_) => Some(take),
+                    Limited::Blocked(denial) => (Some(take), Some(denial)),
                     #[cfg(feature = "page")]
-                    Limited::Part(part) => Some(*part),
+                    Limited::Part(part) => (Some(*part), None),
                     #[cfg(feature = "page")]
-                    Limited::Nothing => None,
+                    Limited::Nothing => (None, None),
                 };
                 (rule, limited)
             }
             Err(action) if matches!(*action, Action::Pass) => {
-                (self.choose_quotas(rule, head)?, None)
+                (self.choose_quotas(rule, head)?, (None, None))
             }
             Err(action) => return Err(action),
         };
         let gate = Arc::clone(self);
-        Ok(Some(Look { gate, rule, take }))
+        Ok(Some(Look {
+            gate,
+            rule,
+            take,
+            blocked,
+        }))
     }
 
     /// What a layer answers in place of the handler. Where it would call that, there is nothing to

@@ -33,7 +33,7 @@ impl Limits {
     /// back in `reset` seconds. Requests at a time have no window and no reset: how many more may
     /// run is what remains. Hidden quotas, subjects that the request does not have, shadow rules
     /// and rules that are switched off are left out. A client that is exempt or let through has
-    /// all of each quota left.
+    /// all of each quota left, and one that an operator blocks has nothing until the block ends.
     ///
     /// All rules are asked about at the same time, and each key's answer is kept for a second. A
     /// request without its key, or without an answer of the store, is answered as by a layer, and
@@ -133,6 +133,9 @@ impl Usage {
         let Some(take) = &look.take else {
             return Ok(look.untouched());
         };
+        if let Some(blocked) = &look.blocked {
+            return Ok(Decision::clone(blocked));
+        }
         let (name, rule) = (take.name(""), take.rule());
         if let Some(recent) = lock(&self.recent).get(&name)
             && recent.is_fresh()
