@@ -131,7 +131,8 @@ function flags({ enabled, is_shadow: shadow, candidate }) {
 }
 
 function words({ quotas, plans, candidate }) {
-  const all = (quotas) => quotas.map(quotaWords).join(" and ");
+  const one = (quota) => quotaWords(quota) + (quota.subject ? ` (${visible(quota.subject)})` : "");
+  const all = (quotas) => quotas.map(one).join(" and ");
   const more = plans.length > 0 ? [`plans: ${plans.map(visible).join(", ")}`] : [];
   if (candidate) more.push(`on trial: ${all(candidate)}`);
   return [all(quotas), ...more].join(" · ");
