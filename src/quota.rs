@@ -151,7 +151,8 @@ impl Quota {
         matches!(self.role, Role::Bounds)
     }
 
-    /// At most `max` units in any second.
+    /// At most `max` units in any second. This and the next three take 32 bits, of which each number
+    /// is a valid max, so that they need no error; [`new`](Self::new) takes more.
     #[must_use]
     pub const fn per_second(max: u32) -> Self {
         Self::of_seconds(max, 1)

@@ -151,6 +151,8 @@ impl RateLimitLayer {
     /// request's extensions.
     ///
     /// Take the plan from what authentication has found out, and not from what a client may choose.
+    /// Write the closure in place, or pass the name of a `fn`: of a closure that a variable holds
+    /// the compiler does not see that what it returns is borrowed from the head.
     ///
     /// ```
     /// use tidegate::rule::Quotas;

@@ -80,11 +80,13 @@ impl Policy {
     /// ```
     /// use tidegate::rule::{Policy, Subject};
     /// use tidegate::key::Bearer;
-    /// use tidegate::{Quota, Rule};
+    /// use tidegate::{Algorithm, Quota, Rule};
     ///
     /// let requests = Policy::from(Quota::per_minute(60)).with_cost(1);
     /// let user = Subject::new("user", Bearer).limit(Quota::per_minute(90_000));
-    /// let rule = Rule::joint("chat", [user.limit(requests)])?.with_cost(1_000);
+    /// let rule = Rule::joint("chat", [user.limit(requests)])?
+    ///     .with_algorithm(Algorithm::SlidingWindow)
+    ///     .with_cost(1_000);
     /// assert_eq!(rule.policies()[1].name(), "chat-user-1m-cost1");
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```

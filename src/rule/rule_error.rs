@@ -46,7 +46,9 @@ pub enum RuleError {
     #[error("the quota \"{0}\" has a cost of 0, which counts nothing: expected at least 1")]
     NoCost(String),
     /// A quota has a cost of its own in a rule without subjects.
-    #[error("the quota \"{0}\" has a cost of its own, which needs a rule with subjects")]
+    #[error(
+        "the quota \"{0}\" has a cost of its own, which needs Rule::joint, with one subject at least"
+    )]
     CostWithoutSubject(String),
     /// A lease for a rule of several subjects.
     #[error(
