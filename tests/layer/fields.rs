@@ -125,7 +125,7 @@ async fn a_whole_quota_has_no_reset() {
     }
 }
 
-/// A request that can never be allowed is not told to come back.
+/// A request that can never be allowed is told so, and not to come back.
 #[tokio::test]
 async fn never_has_no_retry_after() {
     insta::assert_snapshot!(after(one(), Headers::Draft11, 2, 3).await, @r#"
@@ -133,7 +133,7 @@ async fn never_has_no_retry_after() {
     content-type: application/problem+json
     ratelimit-policy: "getId";q=2;w=10
     ratelimit: "getId";r=1;t=10
-    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"detail":"The request costs more than a quota ever admits, so it is denied at any time","never":true}
     "#);
 }
 

@@ -211,19 +211,25 @@ async fn to_a_client_that_is_exempt_all_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_a_client_that_is_let_through_all_is_left() {
-    let limits = Limits::new([of_users("api", 2)]);
-    let app = app(&limits, &["api"]);
-    send(&app, "/0", "alice").await;
-    assert_eq!(left(&app, "alice").await, [1]);
-    let own = "host: 127.0.0.1:3000, origin: http://127.0.0.1:3000";
-    let fields = format!("content-type: application/json, x-tidegate: 1, {own}");
-    let mut request = post("/api/let-through", &fields);
-    let one = json!({"rule": "api", "key": "alice", "seconds": 60});
-    *request.body_mut() = one.to_string().into();
-    let page = limits.page().allow_changes();
-    assert_eq!(call(&page.router(), request).await.status(), 200);
-    assert_eq!(left(&app, "alice").await, [2], "and nothing is remembered");
+async fn to_a_client_that_is_let_through_all_is_left_and_nothing_to_a_blocked_one() {
+    for (what, expected) in [("let-through", 2), ("block", 0)] {
+        let limits = Limits::new([of_users("api", 2)]);
+        let app = app(&limits, &["api"]);
+        send(&app, "/0", "alice").await;
+        assert_eq!(left(&app, "alice").await, [1]);
+        let own = "host: 127.0.0.1:3000, origin: http://127.0.0.1:3000";
+        let fields = format!("content-type: application/json, x-tidegate: 1, {own}");
+        let mut request = post(&format!("/api/{what}"), &fields);
+        let one = json!({"rule": "api", "key": "alice", "seconds": 60});
+        *request.body_mut() = one.to_string().into();
+        let page = limits.page().allow_changes();
+        assert_eq!(call(&page.router(), request).await.status(), 200);
+        assert_eq!(
+            left(&app, "alice").await,
+            [expected],
+            "and nothing is remembered"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -120,7 +120,12 @@ async fn a_plan_leaves_everyone_out() {
         let limits = of_toml(&format!(
             "[rules.login]\nquotas = [{own}]\nplans.free.quotas = [{of_plan}]"
         ));
-        ask(&app_of(&limits, &["login"]), "/login", &[("x-user", "alice")]).await;
+        ask(
+            &app_of(&limits, &["login"]),
+            "/login",
+            &[("x-user", "alice")],
+        )
+        .await;
         assert_eq!(kinds(&limits), expected);
         let warnings = limits.warnings();
         let names = warnings.iter().map(|it| it.name.as_deref());
