@@ -53,6 +53,20 @@ async fn late_takes_charge_nothing() {
     }
 }
 
+/// A server that opens connections and runs no scripts for a while: no new connection is better than
+/// the one on which it still has to answer.
+#[tokio::test]
+async fn a_connection_that_runs_no_script_replaces_none() {
+    let (server, patient) = started().await;
+    let hasty = patient.clone().timeout(millis(100));
+    let take = take_by(Algorithm::SlidingLog, "p");
+    ask(&patient, &take).await;
+    run(&server, "CLIENT PAUSE 2500 WRITE");
+    let (answer, late) = futures_util::future::join(patient.take(&take), hasty.take(&take)).await;
+    late.expect_err("too late");
+    assert!(answer.expect("it is answered").is_allowed());
+}
+
 /// A store behind a proxy, through which a take was decided.
 async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
     let proxy = Proxy::start(&server.url).await;
