@@ -43,6 +43,8 @@ pub struct Decision {
     states: States,
     /// What was charged; nothing as 0 units.
     charged: Charged,
+    /// Whether it was, if only at a cost of 0.
+    has_receipt: bool,
     found: Found,
     why: Why,
     source: Source,
@@ -91,6 +93,16 @@ pub enum Verdict {
     },
     /// It costs more than a quota's max, or none may run at a time: no wait helps.
     Never,
+}
+
+impl Verdict {
+    /// The same in whole microseconds.
+    fn rounded(mut self) -> Self {
+        if let Self::Denied { retry_after } | Self::OnHold { retry_after } = &mut self {
+            *retry_after = Duration::from_micros(micros(*retry_after));
+        }
+        self
+    }
 }
 
 /// Rounded up, so that no time that was promised is too short.
@@ -226,7 +238,14 @@ impl QuotaState {
 
     /// The same after a take of this cost was decided.
     fn after(mut self, verdict: Verdict, cost: u64) -> Self {
-        self.is_exceeded = verdict != Verdict::Allowed && self.remaining < cost;
+        let denies = match verdict {
+            Verdict::Allowed => false,
+            // A count with room for what another one denies has nothing to wait for.
+            Verdict::Denied { retry_after } if cost == 0 => !retry_after.is_zero(),
+            Verdict::OnHold { .. } => cost > 0,
+            _ => true,
+        };
+        self.is_exceeded = denies && self.remaining < cost.max(1);
         self
     }
 
@@ -289,23 +308,20 @@ impl QuotaState {
 impl Decision {
     /// A decision of a store on a take of this cost: its verdict, and the state of each quota after
     /// it, in the rule's order. A take that is not allowed was denied by the quotas of which less
-    /// than its cost remains.
+    /// than its cost remains; at a cost of 0, by those of which nothing does.
     pub fn new(
         verdict: Verdict,
         source: Source,
         cost: u64,
         states: impl ExactSizeIterator<Item = QuotaState>,
     ) -> Self {
-        let verdict = match verdict {
-            Verdict::Denied { retry_after } => Verdict::Denied {
-                retry_after: Duration::from_micros(micros(retry_after)),
-            },
-            Verdict::OnHold { retry_after } => Verdict::OnHold {
-                retry_after: Duration::from_micros(micros(retry_after)),
-            },
-            Verdict::Allowed | Verdict::Busy { .. } | Verdict::Never => verdict,
-        };
-        Self::from_states(verdict, source, cost, states, None)
+        Self::from_states(verdict.rounded(), source, cost, states, None)
+    }
+
+    /// The denial of an operator: no quota denied the take.
+    pub(crate) fn blocked(time: Duration, states: Arc<[QuotaState]>) -> Self {
+        let verdict = Verdict::Denied { retry_after: time };
+        Self::of_states(verdict.rounded(), Source::Operator, states)
     }
 
     pub(crate) fn from_states(
@@ -345,6 +361,7 @@ impl Decision {
         Self {
             states,
             charged: Charged::by(receipt),
+            has_receipt: receipt.is_some(),
             found,
             why,
             source,
@@ -377,6 +394,7 @@ impl Decision {
     #[must_use]
     pub fn with_receipt(mut self, receipt: Option<Receipt>) -> Self {
         self.charged = Charged::by(receipt.as_ref());
+        self.has_receipt = receipt.is_some();
         let receipts = receipt.and_then(|receipt| receipt.of_counts);
         match &self.states {
             States::One(_) | States::Many(_) if receipts.is_none() => self,
@@ -392,10 +410,15 @@ impl Decision {
         self
     }
 
-    /// The receipt, if something was charged: the take was allowed and cost more than 0.
+    /// The receipt, if the take was allowed. That of a take at a cost of 0 has 0 units, and the store
+    /// can [charge more](crate::Store::owe) by it. A [peek](crate::Store::peek) has none.
     #[must_use]
     pub fn receipt(&self) -> Option<Receipt> {
-        (self.units() > 0).then(|| self.receipt_or_none())
+        self.has_receipt.then(|| self.receipt_or_none())
+    }
+
+    pub(crate) const fn has_receipt(&self) -> bool {
+        self.has_receipt
     }
 
     /// The receipt, of 0 units if nothing was charged.
@@ -539,15 +562,30 @@ impl Decision {
         aged
     }
 
-    /// The same where the key is held for so long, if that is longer.
-    pub(crate) fn held_for(mut self, time: Duration) -> Self {
+    /// The same about a take of this cost where the key is held for so long, if that is longer.
+    pub(crate) fn held_for(mut self, time: Duration, cost: u64) -> Self {
         let is_longer = self
             .retry_after()
             .is_none_or(|retry_after| retry_after < time);
         if is_longer && !matches!(self.found, Found::Never) {
+            // Of what costs nothing a store says only that it is held.
+            if cost == 0 {
+                self = self.looked();
+            }
             (self.found, self.why) = (Found::Denied(time), Why::Hold);
+            return self.with_receipt(None);
         }
         self
+    }
+
+    /// The same for a caller that only looks: it is allowed, and nothing was charged.
+    pub(crate) fn looked(mut self) -> Self {
+        (self.found, self.why) = (Found::Allowed, Why::Quotas);
+        if self.quotas().iter().any(QuotaState::is_exceeded) {
+            let states = self.states_mut().iter_mut();
+            states.for_each(|state| state.is_exceeded = false);
+        }
+        self.with_receipt(None)
     }
 
     /// The same denial with a shorter retry-after.
@@ -562,13 +600,16 @@ impl Decision {
     /// Clients are not told the states of these quotas.
     #[cold]
     pub(crate) fn hide(&mut self, quotas: impl Iterator<Item = bool>) {
-        let states = match &mut self.states {
+        for (state, is_hidden) in self.states_mut().iter_mut().zip(quotas) {
+            state.is_hidden |= is_hidden;
+        }
+    }
+
+    fn states_mut(&mut self) -> &mut [QuotaState] {
+        match &mut self.states {
             States::One(state) => std::slice::from_mut(state),
             States::Many(states) => Arc::make_mut(states),
             States::Rare(rare) => &mut Arc::make_mut(rare).states,
-        };
-        for (state, is_hidden) in states.iter_mut().zip(quotas) {
-            state.is_hidden |= is_hidden;
         }
     }
 

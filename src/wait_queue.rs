@@ -217,11 +217,12 @@ impl Queue {
         asked
     }
 
-    /// So many units are left: as many ask as they suffice for.
+    /// So many units are left: as many ask as they suffice for. Where none is left, units may be
+    /// owed, so that nothing says whether there is room for those that cost nothing.
     fn tell_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);
         while let Some(rank) = self.first()
-            && rank.0 <= left
+            && rank.0.max(1) <= left
         {
             left -= rank.0;
             self.tell(rank, now);

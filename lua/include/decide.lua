@@ -10,16 +10,16 @@
         for n = 1, number_limiting do
           charged = math.max(math.min(charged, most[n] - used[n]), 0)
         end
-      elseif cost > 0 then
+      else
         for n = 1, number_limiting do
           local limit = limits[n]
           local room = limit - used[n]
-          if cost > limit then
+          if cost > limit or limit == 0 then
             verdict = NEVER
             break
           elseif cost > room then
             verdict = DENIED
-          elseif takes > 1 then
+          elseif takes > 1 and cost > 0 then
             local fits = floor(room / cost)
             if fits < alike then alike = fits end
           end

@@ -27,7 +27,7 @@
   --   the first row
   -- and then the other rows of all keys.
   --
-  -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
+  -- A row: cost (0 charges nothing); 2 bytes: the number of takes; deadline in microseconds.
   --
   -- Uses   question, records, place, holds; read_quota(at) -> quota with its limit and life, at
   -- Gives  size: no answers yet; owes; of units owed most; number_of_quotas, number_limiting,

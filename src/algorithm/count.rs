@@ -69,7 +69,8 @@ impl Count {
     }
 
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
-    /// all if so. A cost of 0 only looks, and is always allowed.
+    /// all if so. A cost of 0 changes nothing, and fits unless more than a quota's max is used or
+    /// that max is 0.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(
@@ -102,7 +103,7 @@ impl Count {
         let longer = self.lengthened(now, quotas, lease);
         let sub_windows = config.number_of_sub_windows();
         let decision = self.state.take(now, &longer, sub_windows, cost);
-        if decision.receipt().is_some() {
+        if decision.units() > 0 {
             self.mark_lease(now, quotas, lease);
         }
         decision
@@ -138,7 +139,7 @@ impl Count {
     ) -> Decision {
         let mut count = Self::new(config.algorithm());
         let decision = count.take(config, now, quotas, cost);
-        if decision.receipt().is_some() {
+        if decision.units() > 0 {
             *self = count;
         }
         decision

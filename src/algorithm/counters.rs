@@ -93,6 +93,8 @@ impl<T: Counter> Counters<T> {
             self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
             self.last_charge = now;
             receipt = Some(Receipt::new(now, self.serial, cost));
+        } else if verdict == Verdict::Allowed {
+            receipt = Some(Receipt::new(now, 0, 0));
         }
         let state = quota_use.state(now, || self.kept[0].counter.ends_at());
         Decision::from_state(verdict, Source::Local, cost, state, receipt)
@@ -119,7 +121,8 @@ impl<T: Counter> Counters<T> {
         });
         if verdict != Verdict::Allowed || cost == 0 {
             let states = states(uses, now, |index| counter_at(places[index]).ends_at());
-            return Decision::from_states(verdict, Source::Local, cost, states, None);
+            let receipt = (verdict == Verdict::Allowed).then(|| Receipt::new(now, 0, 0));
+            return Decision::from_states(verdict, Source::Local, cost, states, receipt);
         }
         if now < self.last_charge {
             // Only a charge may change anything. The take is allowed then, too: the same units

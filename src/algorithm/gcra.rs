@@ -48,7 +48,8 @@ pub struct Gcra(Counters<Bucket>);
 
 impl Gcra {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
-    /// all if so. A cost of 0 only looks, and is always allowed.
+    /// all if so. A cost of 0 changes nothing, and fits unless more than a quota's max is used or
+    /// that max is 0.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {

@@ -31,10 +31,8 @@ impl QuotaUse {
 /// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
 /// called with the quota's index, and returns the microseconds until the cost fits.
 pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Verdict {
-    if cost == 0 {
-        return Verdict::Allowed;
-    }
-    if uses.iter().any(|quota| cost > quota.limit) {
+    // A quota of no units lets nothing pass, not even what costs nothing.
+    if uses.iter().any(|quota| cost.max(1) > quota.limit) {
         return Verdict::Never;
     }
     let lacking = uses

@@ -230,7 +230,8 @@ impl AlgorithmState for SlidingLog {
 
 impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
-    /// all if so. A cost of 0 only looks, and is always allowed.
+    /// all if so. A cost of 0 changes nothing, and fits unless more than a quota's max is used or
+    /// that max is 0.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -266,7 +267,8 @@ impl SlidingLog {
         }
         let verdict = verdict(cost, uses, |index| self.wait(now, &quotas[index], cost));
         if verdict != Verdict::Allowed || cost == 0 {
-            return (verdict, None);
+            let receipt = (verdict == Verdict::Allowed).then(|| Receipt::new(now, 0, 0));
+            return (verdict, receipt);
         }
         self.charge(now, quotas, cost);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);

@@ -53,7 +53,8 @@ impl SlidingWindow {
     pub const MAX_SUB_WINDOWS: u16 = 1_024;
 
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
-    /// all if so. A cost of 0 only looks, and is always allowed.
+    /// all if so. A cost of 0 changes nothing, and fits unless more than a quota's max is used or
+    /// that max is 0.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {

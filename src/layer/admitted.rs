@@ -47,7 +47,7 @@ pub struct Admitted {
     /// switched off or a shadow rule, an operator lets the key through, or the store failed and the
     /// rule says `on-error = "proceed"`.
     pub decision: Option<Decision>,
-    /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
+    /// The charge, which can be given back. `None` where there is no decision.
     pub charge: Option<Charge>,
     /// The right to run, under a rule that says how many may [at a
     /// time](crate::Rule::with_max_concurrent): keep it, or this answer, as long as the work takes.

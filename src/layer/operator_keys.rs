@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::decide::Limited;
-use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::decision::{Decision, QuotaState};
 use crate::store::{OperatorKey, OperatorKind, Take};
 
 /// The keys that an operator lets through or blocks for a while, of all rules of a service.
@@ -171,7 +171,5 @@ fn blocked(take: &Take, time: Duration) -> Box<Decision> {
             false => state,
         }
     });
-    let verdict = Verdict::Denied { retry_after: time };
-    // No quota denied it.
-    Decision::new(verdict, Source::Operator, 0, states).into()
+    Decision::blocked(time, states.collect()).into()
 }

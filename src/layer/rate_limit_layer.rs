@@ -128,8 +128,8 @@ impl RateLimitLayer {
     }
 
     /// What a request costs, in units, from its head: a request for a large export may cost more
-    /// than one for a page. A request of cost 0 is always allowed and charged nothing. A panic is
-    /// answered with a 500. Default: the rule's cost, which is 1 by default.
+    /// than one for a page. [0 is a cost as well](crate::Take::with_cost). A panic is answered with
+    /// a 500. Default: the rule's cost, which is 1 by default.
     ///
     /// ```
     /// use std::time::Duration;

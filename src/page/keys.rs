@@ -187,7 +187,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
             true => {
                 let in_flight = policy.quota().max().saturating_sub(state.remaining());
                 quota["in_flight"] = in_flight.into();
-                rule.cost().min(1)
+                1
             }
             false => {
                 quota["reset_in_s"] = state.reset_after().as_secs_f64().into();

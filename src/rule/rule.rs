@@ -231,7 +231,7 @@ impl Rule {
         self.settings.owe_at_most
     }
 
-    /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
+    /// The units that one request consumes; [0 as well](crate::Take::with_cost). Default: 1.
     #[must_use]
     pub fn with_cost(self, cost: u64) -> Self {
         self.with(|it| it.cost = cost)

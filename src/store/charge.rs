@@ -29,7 +29,7 @@ use crate::sync::lock;
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let decision = store.take(&take).await?;
 ///
-/// let receipt = decision.receipt().expect("the take was allowed, and its cost is not 0");
+/// let receipt = decision.receipt().expect("the take was allowed");
 /// let charge = Charge::new(store, take, receipt);
 /// assert_eq!(charge.refund().await?, 4);
 /// assert_eq!(charge.refund().await?, 0, "only once");
@@ -73,8 +73,8 @@ impl Charge {
         )
     }
 
-    /// What a layer's store has decided about a take that it allowed, and charged, if the cost is
-    /// not 0, with what it was asked about the rule's candidate. The layer counts refunds.
+    /// What a layer's store has decided about a take that it allowed, with what it was asked about
+    /// the rule's candidate. The layer counts refunds.
     pub(crate) fn decided(
         store: Arc<dyn Store>,
         take: Take,
@@ -114,7 +114,7 @@ impl Charge {
 
     /// The same for code that may settle it, if something was charged.
     pub(crate) fn hand_out(&self) -> Option<Self> {
-        if self.0.decision.units() == 0 {
+        if !self.0.decision.has_receipt() {
             return None;
         }
         self.0.refunds.remember_runtime();
@@ -124,8 +124,7 @@ impl Charge {
     /// As long as somebody holds this, and it is not settled, its units may come back: a denial
     /// says so.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
-        let units = self.0.decision.units();
-        let counters = self.0.counters.as_ref().filter(|_| units > 0)?;
+        let counters = self.0.counters.as_ref().filter(|_| self.has_units())?;
         let mut open = lock(&self.0.open);
         if let Some(open) = open.upgrade() {
             return Some(open);
@@ -140,6 +139,16 @@ impl Charge {
         let opened = Arc::new(counters.open.open(counts, life));
         *open = Arc::downgrade(&opened);
         Some(opened)
+    }
+
+    /// Whether something was charged, if only in counts with a cost of their own.
+    fn has_units(&self) -> bool {
+        let decision = &self.0.decision;
+        let in_counts = || {
+            let receipt = decision.receipt_or_none();
+            receipt.counts().iter().any(|count| count.units() > 0)
+        };
+        decision.units() > 0 || in_counts()
     }
 
     /// The same, which holds it open.
@@ -205,6 +214,8 @@ impl Charge {
     /// reservation, also above max: no key [owes](crate::Rule::with_owe_at_most) more than the max
     /// of the quota once more, unless the rule says otherwise, and what is beyond is forgiven.
     /// Later takes are denied until what is above max has ceased to count.
+    ///
+    /// A request at a cost of 0 has reserved nothing: a settlement charges what it has used.
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
     /// all units were used, and everything else changes nothing. `settle(0)` is a refund, except
@@ -281,17 +292,19 @@ impl Charge {
         if self.0.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
         }
+        if let Some(candidate) = &self.0.candidate {
+            candidate.give_back(what);
+        }
         let beyond = what.beyond(reserved);
         let owed = match beyond > 0 && !self.take().anew(beyond).counts_owed().is_empty() {
             true => beyond,
             false => 0,
         };
-        if units == 0 && owed == 0 {
+        // Of a request at a cost of 0, quotas with a cost of their own give back.
+        let gives_back = units > 0 || matches!(what, GiveBack::Everything) && self.has_units();
+        if !gives_back && owed == 0 {
             self.close(what, 0);
             return None;
-        }
-        if let Some(candidate) = &self.0.candidate {
-            candidate.give_back(what);
         }
         Some(Refund {
             // It is open until the store has answered.
@@ -380,7 +393,7 @@ impl GiveBack {
         }
         match (counts.and_then(|count| count.cost), self) {
             (None, _) => Some(units),
-            (Some(_), Self::Everything) if units > 0 => None,
+            (Some(_), Self::Everything) if units > 0 || take.cost() == 0 => None,
             (Some(_), _) => Some(0),
         }
     }

@@ -20,7 +20,7 @@ impl JointTake {
         let counts = rule.counts().iter().filter_map(|count| {
             let key = keys.get(count.subject)?.clone()?;
             let take = Take::new(Arc::clone(&count.rule), key);
-            Some(take.with_cost(cost_in(count, cost)))
+            Some(take.with_cost(count.cost.unwrap_or(cost)))
         });
         let takes = counts.collect();
         Self { keys, takes }
@@ -100,6 +100,13 @@ impl JointTake {
         Self::new(rule, self.keys.clone(), cost)
     }
 
+    /// The same, which only looks.
+    pub(super) fn looking(&self) -> Self {
+        let takes = self.takes.iter().cloned().map(Take::looking);
+        let (keys, takes) = (self.keys.clone(), takes.collect());
+        Self { keys, takes }
+    }
+
     /// Its keys without those of the subjects at these places. `None` if no other is counted.
     #[cfg(feature = "page")]
     pub(super) fn without(&self, skips: impl Fn(usize) -> bool) -> Option<Box<[Option<Key>]>> {
@@ -162,19 +169,10 @@ impl JointTake {
     /// One receipt of all counts. What was charged in counts with a cost of their own is no part of
     /// its units.
     fn receipt(&self, cost: u64, decisions: &[Decision]) -> Option<Receipt> {
-        let receipts: Vec<_> = decisions.iter().map(Decision::receipt_or_none).collect();
-        let first = receipts.iter().find(|receipt| receipt.units() > 0)?;
+        let first = decisions.iter().find_map(Decision::receipt)?;
+        let receipts = decisions.iter().map(Decision::receipt_or_none).collect();
         let first = Receipt::new(first.stamp(), first.serial(), cost);
         Some(first.of_counts(receipts))
-    }
-}
-
-/// What a take of this cost costs in a count.
-fn cost_in(count: &SubjectCount, cost: u64) -> u64 {
-    match cost {
-        // It only looks.
-        0 => 0,
-        _ => count.cost.unwrap_or(cost),
     }
 }
 

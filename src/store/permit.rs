@@ -371,7 +371,7 @@ pub(super) fn of_permits(
     held: u64,
     holder: Option<Receipt>,
 ) -> Decision {
-    let (rule, only_looks) = (take.rule(), take.cost() == 0);
+    let (rule, only_looks) = (take.rule(), take.only_looks());
     let max = rule.max_permits();
     let verdict = match () {
         () if only_looks || holder.is_some() => Verdict::Allowed,

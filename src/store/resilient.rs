@@ -281,8 +281,8 @@ impl<S: Store> Resilient<S> {
     /// - **Open**: it answers immediately with a [`StoreError`](crate::StoreError) of the kind
     ///   [`Unavailable`](crate::store::StoreErrorKind::Unavailable), whose source is the failure
     ///   that opened it. A task probes the store [every 100 ms](Self::probe_every), with the take
-    ///   that failed last and then with takes that were refused, at a cost of 0. The first answer
-    ///   makes the breaker half-open.
+    ///   that failed last and then with takes that were refused, which [only
+    ///   look](Take::looking). The first answer makes the breaker half-open.
     /// - **Half-open**: one request passes, all others are refused. If that request is decided, the
     ///   breaker closes; if it fails, the breaker opens again. A probe alone is not enough: it
     ///   writes nothing, so a read-only replica and a server without memory answer it, too.
@@ -292,7 +292,7 @@ impl<S: Store> Resilient<S> {
     /// | `Timeout`, `Unavailable`, `ReadOnly`, `OutOfMemory`, `Protocol` | a failure |
     /// | `WrongType`, `Refused`, `Full`, `Configuration`, `Overloaded` | nothing: it may be about one key, or is about this process |
     ///
-    /// A decision on a take that costs something counts as a success, whether it allows or denies,
+    /// A decision on a take that does not only look counts as a success, whether it allows or denies,
     /// and also if this process was late to read it. The answer to a question from before the
     /// breaker opened or closed counts for nothing.
     ///
@@ -437,8 +437,8 @@ impl<S: Store> Resilient<S> {
     ///
     /// # What it does not answer
     ///
-    /// Looks, at a cost of 0, and [repeats](Take::repeat) of callers that wait always ask the
-    /// store.
+    /// Takes at a cost of 0, those that [only look](Take::looking), and [repeats](Take::repeat) of
+    /// callers that wait always ask the store.
     ///
     /// The memory is bounded: it remembers [at most 10,000](Self::denial_cache_keys) denials, each
     /// a rule, a key and a cost. Where there is no room, a new denial takes the place of one of the

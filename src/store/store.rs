@@ -60,14 +60,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown.
     fn take(&self, take: &Take) -> StoreFuture<Decision>;
 
-    /// The state of this rule and key: the decision on the same take at a cost of 0, which charges
-    /// nothing.
+    /// The state of this rule and key: the decision on the same take which
+    /// [only looks](Take::looking). It charges nothing, and is allowed whatever the store says.
     ///
     /// # Errors
     ///
     /// Those of [`take`](Self::take).
     fn peek(&self, take: &Take) -> StoreFuture<Decision> {
-        self.take(&take.clone().with_cost(0))
+        self.take(&take.clone().looking()).map(Decision::looked)
     }
 
     /// Gives back what the take with this receipt was charged, at most as many units as `take`
@@ -102,7 +102,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// assert_eq!(decision.remaining(), 6);
     ///
     /// // The export failed: alice does not pay for it.
-    /// let receipt = decision.receipt().expect("it was allowed, and cost something");
+    /// let receipt = decision.receipt().expect("it was allowed");
     /// assert_eq!(store.refund(&take, &receipt).await?, 4);
     /// assert_eq!(store.peek(&take).await?.remaining(), 10);
     /// # Ok(())
@@ -386,6 +386,17 @@ impl<T> StoreFuture<T> {
     pub(super) fn redis(answer: ReplyFuture<T>) -> Self {
         Self {
             state: State::Redis { answer },
+        }
+    }
+
+    /// The same with another answer.
+    fn map(mut self, map: impl FnOnce(T) -> T + Send + 'static) -> Self
+    where
+        T: Send + 'static,
+    {
+        match self.poll_now() {
+            Some(answer) => Self::ready(answer.map(map)),
+            None => Self::boxed(async move { self.await.map(map) }),
         }
     }
 

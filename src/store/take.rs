@@ -29,6 +29,7 @@ pub struct Take {
     /// Under a rule of several subjects.
     joint: Option<Arc<JointTake>>,
     cost: u64,
+    only_looks: bool,
     is_repeat: bool,
     /// Whether its caller asks again later where the store is overloaded.
     pub(crate) is_patient: bool,
@@ -119,6 +120,7 @@ impl Take {
             name,
             joint,
             cost,
+            only_looks: false,
             is_repeat: false,
             is_patient: false,
             is_unawaited: false,
@@ -128,15 +130,50 @@ impl Take {
         }
     }
 
-    /// The same at another cost, in units. A cost of 0 only looks, also at quotas with a
-    /// [cost of their own](crate::rule::Policy::with_cost).
+    /// The same at another cost, in units. At a cost of 0 a request still is a request: it fits
+    /// unless more than a quota's max is used, quotas with a
+    /// [cost of their own](crate::rule::Policy::with_cost) and
+    /// [permits](crate::Rule::with_max_concurrent) charge it in full, and it can be settled. A quota
+    /// of which the max is 0 lets no request pass. What [only looks](Self::looking) stays without a
+    /// cost.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
+        if self.only_looks {
+            return self;
+        }
         if let Some(joint) = &self.joint {
             self.joint = Some(Arc::new(joint.with_cost(self.rule(), cost)));
         }
         self.cost = cost;
         self
+    }
+
+    /// The same, which only looks: it has no cost, also in counts with a cost of their own and of
+    /// permits, so that a store charges nothing. [`Store::peek`](crate::Store::peek) asks with it,
+    /// and allows it whatever the store says.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Key, Quota, Rule, Take};
+    ///
+    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+    /// let look = Take::new(rule, Key::from("alice")).looking();
+    /// assert_eq!((look.only_looks(), look.cost()), (true, 0));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn looking(mut self) -> Self {
+        if let Some(joint) = &self.joint {
+            self.joint = Some(Arc::new(joint.looking()));
+        }
+        (self.cost, self.only_looks) = (0, true);
+        self
+    }
+
+    /// Whether this [only looks](Self::looking).
+    #[must_use]
+    pub const fn only_looks(&self) -> bool {
+        self.only_looks
     }
 
     /// The takes that are decided together, each of one count and at its cost: of them all, or
@@ -254,10 +291,10 @@ impl Take {
         let keys = self.joint.as_ref()?.without(skips)?;
         let mut take = self.clone();
         take.name = CountName::new(Arc::clone(self.rule()), JointTake::key_of(&keys));
-        let joint = JointTake::new(self.rule(), keys, self.cost);
+        let joint = self.joint_of(self.rule(), keys);
         // A plan may have quotas of the other subjects alone.
         let is_counted = !joint.takes.is_empty();
-        take.joint = Some(Arc::new(joint));
+        take.joint = Some(joint);
         is_counted.then_some(take)
     }
 
@@ -407,11 +444,20 @@ impl Take {
             None if !rule.is_joint() => {}
             _ => {
                 let keys = JointTake::keys_under(&rule, self);
-                take.joint = Some(Arc::new(JointTake::new(&rule, keys, self.cost)));
+                take.joint = Some(self.joint_of(&rule, keys));
             }
         }
         take.name.rule = rule;
         take
+    }
+
+    /// What the same asks of the counts of these keys.
+    fn joint_of(&self, rule: &Rule, keys: Box<[Option<Key>]>) -> Arc<JointTake> {
+        let joint = JointTake::new(rule, keys, self.cost);
+        Arc::new(match self.only_looks {
+            true => joint.looking(),
+            false => joint,
+        })
     }
 
     pub(crate) fn into_rule(self) -> Arc<Rule> {

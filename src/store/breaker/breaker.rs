@@ -88,7 +88,7 @@ impl<S: Store> AdmittedCall<S> {
         let breaker = &*self.breaker;
         let opened = match answer {
             // A server that cannot write gives an answer that charges nothing, too.
-            Ok(_) if kind == QuestionKind::Take && take.cost() > 0 => {
+            Ok(_) if kind == QuestionKind::Take && !take.only_looks() => {
                 breaker.state.record_success(self.ticket);
                 None
             }
@@ -101,7 +101,7 @@ impl<S: Store> AdmittedCall<S> {
             breaker.prober.start(Probe {
                 inner: Arc::clone(&breaker.inner),
                 state: Arc::clone(&breaker.state),
-                take: Arc::new(take.anew(0)),
+                take: Arc::new(take.anew(0).looking()),
                 generation,
             });
         }
@@ -193,7 +193,7 @@ impl SharedState {
     fn refuse(&self, take: &Take) -> StoreError {
         // Most threads only read.
         if self.refused.load().is_none() {
-            self.refused.store(Some(Arc::new(take.anew(0))));
+            self.refused.store(Some(Arc::new(take.anew(0).looking())));
         }
         let refusal = self.refusal.load();
         refusal.as_ref().map_or_else(
@@ -202,7 +202,7 @@ impl SharedState {
         )
     }
 
-    /// A take that was refused since the last call, at a cost of 0, if there was one.
+    /// A take that was refused since the last call, if there was one. It only looks.
     pub(super) fn refused(&self) -> Option<Arc<Take>> {
         self.refused.swap(None)
     }

@@ -28,7 +28,7 @@ pub(super) struct Prober(Mutex<Option<AbortHandle>>);
 pub(super) struct Probe<S> {
     pub(super) inner: Arc<S>,
     pub(super) state: Arc<SharedState>,
-    /// The take that failed last, at a cost of 0.
+    /// The take that failed last, which only looks here.
     pub(super) take: Arc<Take>,
     /// The generation at which the breaker opened.
     pub(super) generation: u64,

@@ -67,19 +67,22 @@ impl MemoryStore {
         let has_room = |look: &Decision, take: &Take| {
             let mut states = look.quotas().iter();
             let is_unlimited = take.rule().is_permits() && take.rule().is_shadow();
-            is_unlimited || states.all(|state| state.remaining() >= take.cost())
+            // Without a cost nothing but the verdict says whether units are owed.
+            let is_open = look.is_allowed() || take.rule().is_permits();
+            is_unlimited || is_open && states.all(|state| state.remaining() >= take.cost())
         };
         let all_fit = || {
             let mut looks = looks.iter().zip(&joint.takes);
             looks.all(|(look, take)| has_room(look, take))
         };
-        let decisions = match take.cost() > 0 && all_fit() {
+        let decisions = match all_fit() {
             true => {
                 let is_new = |(take, place): &&(&Take, Place)| match place {
                     Place::Shard(hash, at) => !locked.shards[*at].knows(*hash, take.count_name()),
                     Place::Permits(_) => false,
                 };
-                let new = counts.iter().filter(is_new).count();
+                let charged = counts.iter().filter(|(take, _)| take.cost() > 0);
+                let new = charged.filter(is_new).count();
                 if new > 0 && !self.reserve(new) {
                     return None;
                 }

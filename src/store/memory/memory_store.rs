@@ -180,16 +180,18 @@ impl MemoryStore {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        if take.rule().is_outgoing() && take.cost() > 0 {
+        if take.rule().is_outgoing() {
             let held = lock(&self.holds).of(&take.name(""), now);
             if let Some(held) = held {
                 let decided = shard.take(hash, now, take, 0, || self.reserve(1))?;
                 let has_room = |it: &QuotaState| it.remaining() >= take.cost();
                 let decided = match decided {
-                    Ok(look) if look.quotas().iter().all(has_room) => Ok(look),
+                    Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
                     _ => shard.take(hash, now, take, take.cost(), || self.reserve(1))?,
                 };
-                return Some(decided.map(|it| it.held_for(Duration::from_micros(held))));
+                return Some(
+                    decided.map(|it| it.held_for(Duration::from_micros(held), take.cost())),
+                );
             }
         }
         shard.take(hash, now, take, take.cost(), || self.reserve(1))

@@ -268,10 +268,13 @@ impl TakeCall {
         question: &Question,
         clock: &ServerClock,
     ) -> bool {
-        let (takes, (cost, _)) = (&self.keys[key], asked.take());
+        let (takes, (cost, counts)) = (&self.keys[key], asked.take());
         // Each holder of a permit is told apart.
         let has_holder = takes.holder().is_some();
+        // At a cost of 0 quotas with a cost of their own charge.
+        let only_looks = counts.as_ref().map(|counts| counts.take.only_looks());
         !has_holder
+            && takes.joint().map(Take::only_looks) == only_looks
             && self.number_of_takes < MAX_TAKES
             && Arc::ptr_eq(takes.rule(), &asked.count.name.rule)
             && takes.counts().len() == asked.counts().len()

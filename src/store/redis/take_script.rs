@@ -395,7 +395,7 @@ struct ReplyGroup<'a> {
     rule: &'a Rule,
     cost: u64,
     verdict: Verdict,
-    /// The last take's, if it was charged.
+    /// The last take's, if it was allowed.
     receipt: Option<Receipt>,
     /// How each quota stands after the last take.
     states: SmallVec<[QuotaReply; 1]>,
@@ -430,7 +430,7 @@ impl<'a> ReplyGroup<'a> {
             NEVER => Verdict::Never,
             _ => return None,
         };
-        let is_charged = verdict == Verdict::Allowed && row.cost > 0;
+        let is_allowed = verdict == Verdict::Allowed;
         let quotas = rule.quotas().iter();
         let states = quotas.map(|_| {
             Some(QuotaReply {
@@ -440,7 +440,7 @@ impl<'a> ReplyGroup<'a> {
             })
         });
         let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
-        if is_charged && takes > 1 && rule.algorithm().algorithm().tells_held() {
+        if is_allowed && row.cost > 0 && takes > 1 && rule.algorithm().algorithm().tells_held() {
             for state in &mut states {
                 state.held = Some(fields.number()?);
             }
@@ -449,7 +449,7 @@ impl<'a> ReplyGroup<'a> {
             rule,
             cost: row.cost,
             verdict,
-            receipt: is_charged.then(|| Receipt::new(now, number, row.cost)),
+            receipt: is_allowed.then(|| Receipt::new(now, number, row.cost)),
             states,
         })
     }
