@@ -126,7 +126,7 @@ impl History {
         for (state, limit) in decision.quotas().iter().zip(limits()) {
             assert!(state.remaining() <= limit, "{decision:?} of {quotas:?}");
         }
-        let fits = limits().all(|limit| cost <= limit);
+        let fits = limits().all(|limit| cost.max(1) <= limit);
         match decision.verdict() {
             Verdict::Allowed => {
                 for (state, before) in decision.quotas().iter().zip(before.quotas()) {
@@ -140,13 +140,14 @@ impl History {
                     receipt
                         .as_ref()
                         .map(|receipt| (receipt.stamp(), receipt.units())),
-                    (cost > 0).then_some((self.now, cost))
+                    Some((self.now, cost))
                 );
                 if cost > 0 && self.algorithm != Some(counting.algorithm()) {
                     // Another algorithm starts afresh: older receipts are not its own.
                     self.algorithm = Some(counting.algorithm());
                     self.charged.clear();
                 }
+                let receipt = receipt.filter(|receipt| receipt.units() > 0);
                 self.charged.extend(receipt.map(|receipt| Charged {
                     receipt,
                     back: 0,
@@ -154,7 +155,7 @@ impl History {
                 }));
             }
             Verdict::Denied { retry_after } => {
-                assert!(fits && cost > 0 && !retry_after.is_zero(), "{decision:?}");
+                assert!(fits && !retry_after.is_zero(), "{decision:?}");
                 assert_eq!(
                     standing(&decision),
                     standing(&before),
@@ -163,7 +164,7 @@ impl History {
                 self.is_true(counting, quotas, cost, retry_after);
             }
             Verdict::Never => {
-                assert!(!fits && cost > 0, "{decision:?}");
+                assert!(!fits, "{decision:?}");
                 assert_eq!(standing(&decision), standing(&before));
             }
             other => panic!("{other:?}"),

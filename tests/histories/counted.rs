@@ -121,9 +121,9 @@ impl Counted {
         let before = self.would(now, take, 0);
         let decision = self.count.take(config, now, quotas, cost);
         for (before, after) in before.quotas().iter().zip(decision.quotas()) {
-            let expected = match decision.receipt() {
-                Some(_) => before.remaining().checked_sub(cost),
-                None => Some(before.remaining()),
+            let expected = match decision.is_allowed() {
+                true => before.remaining().checked_sub(cost),
+                false => Some(before.remaining()),
             };
             let after = after.remaining();
             ensure!(
@@ -158,10 +158,11 @@ impl Counted {
             ensure!(alike, "{got:?} after what was undone, not {decision:?}");
             undone.last = got.receipt();
         }
-        let number = match decision.receipt() {
+        let number = match charged(&decision) {
             None => {
-                seen.note_if(cost == 0, "looks");
-                seen.note_if(cost > 0, "denied");
+                seen.note_if(decision.is_allowed(), "admitted at no cost");
+                seen.note_if(!decision.is_allowed(), "denied");
+                seen.note_if(cost == 0 && !decision.is_allowed(), "denied at no cost");
                 None
             }
             Some(receipt) => {
@@ -235,7 +236,7 @@ impl Counted {
         let got = count.take(other, now, take.quotas(), cost);
         let expected = Count::default().take(other, now, take.quotas(), cost);
         ensure!(got == expected, "{got:?} by {other:?}, afresh {expected:?}");
-        if got.receipt().is_none() {
+        if charged(&got).is_none() {
             let is_same = format!("{:?}", self.count) == format!("{count:?}");
             ensure!(is_same, "{:?} became {count:?}", self.count);
             seen.note_if(true, "left alone");
@@ -274,7 +275,12 @@ impl Counted {
         // Until the new rule is charged a wait may be longer than need be.
         let is_exact = !self.ledger.was_changed(terms);
         let fits = self.would(now, take, remaining);
-        ensure!(fits.is_allowed(), "{remaining} do not fit: {fits:?}");
+        // What is owed, or a quota of no units, denies also what costs nothing.
+        let is_none = remaining == 0 && !fits.is_allowed();
+        ensure!(
+            is_none || fits.is_allowed(),
+            "{remaining} do not fit: {fits:?}"
+        );
         let more = self.would(now, take, remaining + 1);
         ensure!(!more.is_allowed(), "{} fit: {more:?}", remaining + 1);
         if let Some(wait) = decision.retry_after() {

@@ -80,7 +80,7 @@ fn follow(history: &History, parts: &[u16], seen: &Seen) -> Result<(), Broken> {
             }
             Act::Take(costs) => {
                 let decision = client.take(costs[0]);
-                receipts.extend(decision.receipt());
+                receipts.extend(charged(&decision));
                 let response = shown.of(&decision);
                 let told = Told {
                     player: &client,
@@ -267,7 +267,7 @@ impl Told<'_> {
             };
             let decision = client.take(units);
             ensure!(
-                decision.is_allowed(),
+                units == 0 || decision.is_allowed(),
                 "{units} of {left} are not there: {decision:?}"
             );
             left -= units;

@@ -15,4 +15,5 @@ mod pure;
 mod reference;
 mod targets;
 
+use kit::oracle::charged;
 use kit::prelude::*;

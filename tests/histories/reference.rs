@@ -402,25 +402,28 @@ impl Reference<'_> {
         let left = Duration::from_micros(self.held_until.saturating_sub(now));
         let new = || Counted::new(terms.way).with_laws(self.has_laws);
         let counted = self.counts.entry(take.name("")).or_insert_with(new);
-        let is_held = !left.is_zero() && cost > 0;
-        if is_held {
+        if !left.is_zero() {
             // Nothing is charged, and quotas that deny for longer say so.
             let verdict = counted.would(now, take, cost).verdict();
             let told = match verdict {
                 Verdict::Allowed => 0,
                 _ => cost,
             };
-            let told = states(&counted.would(now, take, told));
+            let mut told = states(&counted.would(now, take, told));
             let verdict = match verdict {
                 Verdict::Denied { retry_after } if retry_after >= left => verdict,
                 Verdict::Never => verdict,
                 _ => Verdict::OnHold { retry_after: left },
             };
+            if cost == 0 && matches!(verdict, Verdict::OnHold { .. }) {
+                told.iter_mut()
+                    .for_each(|(.., is_exceeded)| *is_exceeded = false);
+            }
             self.seen.note_if(true, "held");
             return Ok(Fact::Decided(verdict, told, None));
         }
         let (decision, number) = counted.take(now, self.truth, &terms, take, self.seen)?;
-        if let (Some(receipt), Some(number)) = (decision.receipt(), number) {
+        if let (Some(receipt), Some(number)) = (charged(&decision), number) {
             self.charges.push(Charge {
                 take: take.clone(),
                 spec: Rc::clone(&self.spec),
@@ -429,7 +432,7 @@ impl Reference<'_> {
                 is_back: false,
             });
         }
-        let fact = Fact::Decided(decision.verdict(), states(&decision), decision.receipt());
+        let fact = Fact::Decided(decision.verdict(), states(&decision), charged(&decision));
         self.last = Some((decision, terms.own));
         Ok(fact)
     }

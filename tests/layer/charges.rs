@@ -75,12 +75,11 @@ async fn no_switch_takes_a_handler_down() {
     let of_text = |text: &str| of_toml(text).layer("p");
     let limited = || RateLimitLayer::from_rule(per_minute("p", 5));
     let rule = "[rules.p]\nmax-count = 5\nwindow = \"10s\"\n";
-    let (free, failing) = (per_minute("p", 5).with_cost(0), limited().store(no_store()));
+    let failing = limited().store(no_store());
     let named = SharedRules::new(Rules::default());
     let without_a_rule = RateLimitLayer::from_rules(&named, "p", no_store());
     let proceeding = of_toml(&format!("{rule}on-error = \"proceed\""));
     for (what, layer) in [
-        ("cost 0", RateLimitLayer::from_rule(free)),
         ("a callback proceeds", failing.on_error(FailOpen)),
         ("no rule", without_a_rule),
         ("exempt", limited().exempt(|_| true)),

@@ -23,6 +23,7 @@ mod joint_waiting;
 mod keys;
 mod llm_gateway;
 mod mistakes;
+mod no_cost;
 mod open_charges;
 mod outcomes;
 mod outgoing;

@@ -30,6 +30,15 @@ async fn full_of_live_keys_it_refuses_new_ones() {
     // Looking, and asking for what can never be, need no room.
     assert!(store.peek(&of(&take, 1_200)).await.is_ok());
     assert!(store.take(&of(&take, 1_200).with_cost(2)).await.is_ok());
+    // Nor do requests that cost nothing, except for what has a cost of its own.
+    assert!(store.take(&of(&take, 1_200).with_cost(0)).await.is_ok());
+    let user = Subject::new("user", Everyone).limit(Quota::per_second(1));
+    let own = Policy::new("own", Quota::per_minute(1)).with_cost(1);
+    let joint = Rule::joint("joint", [user.limit(own)]).expect("a valid rule");
+    let joint = Take::new(Arc::new(joint), Key::default()).with_cost(0);
+    assert!(store.peek(&joint).await.is_ok());
+    let error = store.take(&joint).await.expect_err("no room");
+    assert_eq!(error.kind(), StoreErrorKind::Full);
 }
 
 /// One key that is whole again makes room for one, wherever it is.

@@ -509,7 +509,7 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
         for _ in 0..40 {
             let (patient, of_it) = (store.clone(), path.clone());
             answers.push(tokio::spawn(async move { patient.take(&of_it).await }));
-            let _ = hasty.take(&path.clone().with_cost(0)).await;
+            let _ = hasty.take(&path.clone().looking()).await;
             asked += 1;
             if answers.len() % 8 == 0 {
                 sleep(millis(20)).await;

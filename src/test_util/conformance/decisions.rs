@@ -237,6 +237,35 @@ pub(super) async fn a_longer_window_is_not_forgotten(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&day, 5).await, 3);
 }
 
+/// A request at a cost of 0 is no look: it fits while no more than max is used, is charged nothing,
+/// and waits for units that are owed.
+pub(super) async fn what_costs_nothing_is_decided(subject: &Subject<'_>) {
+    let closed = subject.take("closed", &[quota(0, SECOND)]).with_cost(0);
+    assert_eq!(subject.decision(&closed).await.verdict(), Verdict::Never);
+    let take = subject.take("p", &[quota(4, 4 * SECOND)]);
+    let free = take.clone().with_cost(0);
+    let first = subject.decision(&free).await;
+    assert!(first.is_allowed(), "{first:?}");
+    let receipt = first.receipt().expect("it is allowed");
+    assert_eq!(receipt.units(), 0);
+    assert_eq!(subject.peek(&take).await.remaining(), 4);
+    assert_eq!(subject.allowed(&take, 5).await, 4);
+    assert_eq!(subject.allowed(&free, 3).await, 3, "none is owed");
+    if !subject.store.capabilities().owes {
+        return;
+    }
+    let owed = subject.store.owe(&take.clone().with_cost(3), &receipt);
+    assert_eq!(owed.await.expect("an answer"), 3);
+    let denied = subject.decision(&free).await;
+    let wait = denied.retry_after().expect("it is denied");
+    assert!(denied.quotas()[0].is_exceeded());
+    assert!(subject.peek(&take).await.is_allowed(), "a look is not");
+    subject.advance(wait - MICROSECOND);
+    assert!(!subject.decision(&free).await.is_allowed());
+    subject.advance(MICROSECOND);
+    assert!(subject.decision(&free).await.is_allowed());
+}
+
 /// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.
 pub(super) async fn exact_under_concurrency(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(100, 3600 * SECOND)]);

@@ -84,6 +84,7 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         decisions::peeking_charges_nothing,
         decisions::peeking_is_never_denied,
         decisions::costs_are_weights,
+        decisions::what_costs_nothing_is_decided,
         decisions::what_can_never_be_has_no_retry_after,
         decisions::keys_and_paths_are_counted_apart,
         decisions::takes_asked_at_once_are_all_decided,
@@ -98,6 +99,7 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         run!(algorithm, new =>
             permits::permits_are_decided_with_quotas,
             permits::permits_are_leases,
+            permits::what_costs_nothing_is_charged_elsewhere,
         );
     }
     if new().await.store().capabilities().owes {

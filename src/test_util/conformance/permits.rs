@@ -2,9 +2,9 @@ use std::iter::once;
 use std::sync::Arc;
 
 use super::{SECOND, Subject, quota};
-use crate::decision::{Decision, Receipt, Verdict};
-use crate::key::Key;
-use crate::rule::Rule;
+use crate::decision::{Decision, QuotaState, Receipt, Verdict};
+use crate::key::{Everyone, Key};
+use crate::rule::{self, Policy, Rule};
 use crate::store::Take;
 
 const HOUR: u32 = 3_600;
@@ -84,4 +84,40 @@ pub(super) async fn permits_are_leases(subject: &Subject<'_>) {
         subject.decision(&take).await.is_busy(),
         "the first one runs"
     );
+}
+
+/// A request at a cost of 0 holds a permit, and pays the cost that a quota has of its own. A look
+/// does neither.
+pub(super) async fn what_costs_nothing_is_charged_elsewhere(subject: &Subject<'_>) {
+    let requests = Policy::new("requests", quota(2, HOUR * SECOND)).with_cost(1);
+    let user = rule::Subject::new("user", Everyone).limit(quota(9, HOUR * SECOND));
+    let user = user.limit(requests).limit(Policy::concurrent(1));
+    let rule = Rule::joint("free", [user]).expect("a valid rule");
+    let rule = rule.with_algorithm(subject.algorithm).with_cost(0);
+    let take = Take::new(Arc::new(rule), Key::from("alice"));
+    let left = async || {
+        let look = subject.peek(&take).await;
+        let left = look.quotas().iter().map(QuotaState::remaining);
+        (look.is_allowed(), left.collect::<Vec<_>>())
+    };
+    let mut receipts = Vec::new();
+    for requests in [1, 0] {
+        let first = subject.decision(&take).await;
+        assert!(first.is_allowed(), "{first:?}");
+        receipts.extend(first.receipt());
+        assert_eq!(left().await, (true, vec![9, requests, 0]));
+        let second = subject.decision(&take).await;
+        assert!(!second.is_allowed(), "{second:?}");
+        assert_eq!(second.is_busy(), requests > 0);
+        let (count, holder) = permit(&take, &first);
+        let released = subject.store.refund(&count, &holder).await;
+        assert_eq!(released.expect("an answer"), 1);
+    }
+    let denied = subject.decision(&take).await;
+    let exceeded = denied.quotas().iter().map(QuotaState::is_exceeded);
+    assert_eq!(exceeded.collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(left().await, (true, vec![9, 0, 1]));
+    let refund = subject.store.refund(&take, &receipts[0]).await;
+    assert_eq!(refund.expect("an answer"), 0, "of the request's cost");
+    assert_eq!(left().await, (true, vec![9, 1, 1]));
 }

@@ -50,8 +50,9 @@ impl Checks {
         match call.await {
             Ok(admitted) => {
                 let decision = admitted.decision.expect("there is a rule");
-                let receipt = admitted.charge.as_ref().map(Charge::receipt);
-                self.charges.extend(admitted.charge);
+                let receipt = charged(&decision);
+                let charge = admitted.charge.filter(|_| receipt.is_some());
+                self.charges.extend(charge);
                 (decision, receipt)
             }
             Err(refused) => {

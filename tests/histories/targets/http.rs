@@ -110,7 +110,7 @@ impl Http {
                     end.send(Some(0)).ok();
                     task.await.expect("no panic");
                 }
-                fact(&decision, decision.receipt(), false)
+                fact(&decision, charged(&decision), false)
             }
             answer = &mut task => {
                 let answer = answer.expect("no panic");

@@ -94,8 +94,8 @@ impl Target for StoreTarget {
                 let mut facts = Vec::new();
                 for decision in decisions {
                     let decision = decision.expect("a decision");
-                    self.receipts.extend(decision.receipt());
-                    facts.push(fact(&decision, decision.receipt(), step.spec.is_joint()));
+                    self.receipts.extend(charged(&decision));
+                    facts.push(fact(&decision, charged(&decision), step.spec.is_joint()));
                 }
                 facts
             }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use kit::faults::Fault;
+use kit::oracle::charged;
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::calls::Client;
@@ -44,7 +45,7 @@ fn is(expected: Expected, answer: &Result<Decision, StoreError>) -> bool {
         Expected::Allowed => decision.is_allowed() && decision.receipt().is_some(),
         Expected::Denied => decision.retry_after().is_some() && decision.remaining() == 0,
         Expected::Never => decision.verdict() == Verdict::Never,
-        Expected::Looks => decision.is_allowed() && decision.receipt().is_none(),
+        Expected::Looks => decision.is_allowed() && charged(decision).is_none(),
     }
 }
 
@@ -64,7 +65,7 @@ impl Neighbours {
                 (take("beside-new"), Expected::Allowed),
                 (take("beside-full").with_cost(MAX + 1), Expected::Never),
                 // Behind a take of its own key that fails, it might fail, too.
-                (take("beside-looked-at").with_cost(0), Expected::Looks),
+                (take("beside-looked-at").looking(), Expected::Looks),
             ]);
         }
         Self {

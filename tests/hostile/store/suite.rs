@@ -117,10 +117,10 @@ impl Wrong {
                     QuotaState::new(state.remaining().saturating_sub(1), state.reset_after())
                 });
             }
-            Mistake::LooksAreCharged if take.cost() == 0 => {
+            Mistake::LooksAreCharged if take.only_looks() => {
                 let decision = ask(take);
                 if decision.remaining() > 0 {
-                    ask(&take.clone().with_cost(1));
+                    ask(&Take::new(Arc::clone(rule), key.clone()).with_cost(1));
                 }
                 return decision;
             }

@@ -49,7 +49,7 @@ async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, L
 
 /// What stands there of the takes of a path.
 async fn counted(store: &RedisStore, path: &str) -> u64 {
-    let decision = store.take(&take(path, MAX).with_cost(0)).await;
+    let decision = store.take(&take(path, MAX).looking()).await;
     MAX - decision.expect("a decision").remaining()
 }
 

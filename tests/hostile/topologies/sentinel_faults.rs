@@ -22,7 +22,7 @@ async fn new_master(redis: &Sentinels, old: u16) -> usize {
 
 /// What the server has counted of the take.
 async fn counted(store: &RedisStore) -> u64 {
-    let peek = take("p", MAX).with_cost(0);
+    let peek = take("p", MAX).looking();
     let decision = store.take(&peek).await;
     MAX - decision.expect("a decision").remaining()
 }

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use tidegate::decision::Verdict;
+use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Algorithm, Decision, Quota};
 
 use crate::steps::{Broken, Way};
@@ -51,6 +51,12 @@ impl Entry {
 pub struct Range {
     pub least: u64,
     pub most: u64,
+}
+
+/// The receipt of a take that was charged something.
+pub fn charged(decision: &Decision) -> Option<Receipt> {
+    let has_units = |it: &Receipt| it.counts().iter().any(|count| count.units() > 0);
+    decision.receipt().filter(has_units)
 }
 
 impl Range {
@@ -574,27 +580,30 @@ impl Ledger {
             .iter()
             .map(|quota| self.counted(now, terms, quota));
         let counted: Vec<_> = ranges.zip(terms.limits()).collect();
-        let never = counted.iter().any(|(_, limit)| cost > *limit);
+        // Not even what costs nothing passes a quota of no units.
+        let never = counted.iter().any(|(_, limit)| cost.max(1) > *limit);
         // As few as may count, and as many.
         let fits = |units: fn(&Range) -> u64| {
             let mut counted = counted.iter();
             counted.all(|(range, limit)| units(range).saturating_add(cost) <= *limit)
         };
         match decision.verdict() {
-            Verdict::Allowed if cost == 0 => {}
             Verdict::Allowed => {
+                ensure!(!never, "allowed by a quota of no units");
                 ensure!(fits(|range| range.least), "one unit too many, {counted:?}");
             }
             Verdict::Denied { .. } => {
                 ensure!(!never, "there is no use in waiting");
-                ensure!(cost > 0, "a peek is denied");
                 let has_reason = !fits(|range| range.most);
                 ensure!(has_reason, "denied without a reason, {counted:?}");
             }
             Verdict::Never => ensure!(never, "there is use in waiting"),
             other => return Err(format!("no law for {other:?}")),
         }
-        let charged = decision.receipt().map_or(0, |receipt| receipt.units());
+        let receipt = decision.receipt();
+        let is_told = receipt.is_some() == decision.is_allowed();
+        ensure!(is_told, "{receipt:?} of {decision:?}");
+        let charged = receipt.map_or(0, |receipt| receipt.units());
         let expected = if decision.is_allowed() { cost } else { 0 };
         ensure!(charged == expected, "charged {charged}");
         let told = decision.quotas().len();

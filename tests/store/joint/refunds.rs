@@ -56,6 +56,30 @@ async fn a_settlement_leaves_requests_charged() {
     }
 }
 
+/// Requests that cost nothing and looks that are asked at once: only the former are charged.
+#[tokio::test]
+async fn looks_beside_requests_that_cost_nothing() {
+    let server = Redis::start();
+    for (i, store) in stores(&server).await.into_iter().enumerate() {
+        let rule = rule(&format!("free{i}"));
+        let free = take(&rule, &[("user", "alice"), ("everyone", "")]).with_cost(0);
+        for expected in [2, 1, 0] {
+            let looks = || store.peek(&free);
+            let answers = [looks(), store.take(&free), looks(), looks()];
+            for answer in join_all(answers).await {
+                assert!(answer.expect("an answer").is_allowed());
+            }
+            assert_eq!(left(&store, &free).await[3], expected);
+        }
+        let answers = join_all([store.take(&free), store.peek(&free)]).await;
+        let allowed = answers
+            .into_iter()
+            .map(|it| it.expect("an answer").is_allowed());
+        assert_eq!(allowed.collect::<Vec<_>>(), [false, true]);
+        assert_eq!(left(&store, &free).await, [1_000, 2, 10_000, 0]);
+    }
+}
+
 /// Where nothing counts by the request's cost, a refund is all of it.
 #[tokio::test]
 async fn requests_alone_are_given_back_in_units_of_the_cost() {

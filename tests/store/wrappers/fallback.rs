@@ -51,7 +51,7 @@ async fn nothing_is_charged_twice() {
     assert!(flaky.memory().is_empty());
     flaky.set(Mode::Works);
     assert_eq!(allowed(&store, &take, 3).await, 3);
-    let look = take.clone().with_cost(0);
+    let look = take.clone().looking();
     assert_eq!(ask(flaky.memory(), &look).await.remaining(), 7);
     flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(ask(&store, &look).await.remaining(), 6);
@@ -181,7 +181,7 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     let here = charge(&store, &take.clone().with_cost(4)).await;
     flaky.set(Mode::Works);
     let there = charge(&store, &take.clone().with_cost(5)).await;
-    let look = take.clone().with_cost(0);
+    let look = take.clone().looking();
 
     let whole = take.clone().with_cost(10);
     assert_eq!(refunds(&store, &whole, &here).await, 4);

@@ -150,7 +150,7 @@ fn error(kind: StoreErrorKind) -> StoreError {
 
 impl Store for FlakyStore {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let is_look = take.cost() == 0;
+        let is_look = take.only_looks();
         match self.mode() {
             Mode::Memory => self.0.memory.take(take),
             Mode::FailsAtOnce(kind) => {

@@ -53,6 +53,15 @@ async fn one_that_fails_opens_it_again() {
     }
 }
 
+/// A request that costs nothing is no look: where it is decided, the store works.
+#[tokio::test(start_paused = true)]
+async fn one_that_costs_nothing_closes_it() {
+    let (store, _flaky) = half_open(Mode::Works).await;
+    assert_eq!(store.condition().is_breaker_open, Some(true));
+    assert!(ask(&store, &take().with_cost(0)).await.is_allowed());
+    assert_eq!(store.condition().is_breaker_open, Some(false));
+}
+
 /// Dropped before it is polled, and while it waits.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_makes_room_for_another() {

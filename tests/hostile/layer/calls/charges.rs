@@ -194,8 +194,8 @@ async fn given_back_once() {
                     assert_eq!((late.given_back, late.charged), (0, 0));
                 }
                 assert!(limits.flush(PATIENT).await);
-                let look = limits.check("p", "k").cost(0).plan("pro").await;
-                let look = look.expect("room").decision.expect("a decision");
+                let look = limits.peek("p", "k").plan("pro").await;
+                let look = look.expect("an answer").expect("there is a rule");
                 let left = look.quotas()[0].remaining();
                 assert_eq!(left, 100 - used, "{how}: {rule:?}");
                 limits.reset("p", "k").await.expect("an answer");

@@ -466,7 +466,7 @@ async fn the_question_for_evictions_goes_wrong() {
         let mut right = 0;
         while right < 40 {
             for (at, rule) in rules.iter().enumerate() {
-                let take = Take::new(Arc::clone(rule), Key::default()).with_cost(0);
+                let take = Take::new(Arc::clone(rule), Key::default()).looking();
                 match store.take(&take).await {
                     Ok(state) => {
                         assert_eq!(state.remaining(), 100 + at as u64, "{fault:?}");

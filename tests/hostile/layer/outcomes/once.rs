@@ -130,13 +130,10 @@ async fn settlements() {
             reset(&limits, "a").await;
             clocked.advance(2 * HOUR);
         }
-        // Nothing was charged, so there is nothing to settle.
-        let free = limits.check("a", key("x")).cost(0).await.expect("allowed");
-        assert!(free.charge.is_none(), "{} {algorithm:?}", clocked.name);
     }
 }
 
-/// A cost of 0 has no charge, and gives nobody's back.
+/// A cost of 0 gives nobody's back.
 #[tokio::test]
 async fn a_request_that_costs_nothing_gives_nothing_back() {
     let limits = Limits::new([of("a", 100, &["2xx", "5xx"]).with_cost(10)]);

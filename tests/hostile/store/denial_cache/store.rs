@@ -387,7 +387,7 @@ async fn what_it_does_not_answer() {
     exhaust(&store, &one).await;
     assert_eq!(source(&store, &one).await, Source::Cache);
     assert_eq!(source(&store, &one.clone().repeat()).await, Source::Local);
-    let look = one.clone().with_cost(0);
+    let look = one.clone().looking();
     assert_eq!(source(&store, &look).await, Source::Local);
 }
 

@@ -42,7 +42,7 @@ async fn a_cost_of_its_own_above_max_is_never() {
         let never = decide(&store.store, &both).await;
         assert_eq!(never.verdict(), Verdict::Never, "{story}");
         assert_eq!(left(&store.store, &both).await, [10, 10, 3], "{story}");
-        let look = store.store.take(&both.clone().with_cost(0)).await;
+        let look = store.store.peek(&both).await;
         assert!(look.expect("a decision").is_allowed(), "{story}");
         store.charge(&take(&rule, &[("user", "u")])).await;
     }

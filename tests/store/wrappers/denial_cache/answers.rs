@@ -76,7 +76,7 @@ async fn only_the_same_question_is_answered() {
         assert_eq!(usize::from(decision.is_allowed()), allowed, "{other:?}");
         assert_eq!((decision.source(), flaky.asked()), (Source::Local, 1));
     }
-    let look = ask(&store, &take.clone().with_cost(0)).await;
+    let look = ask(&store, &take.clone().looking()).await;
     assert!(look.is_allowed());
     assert_eq!((look.source(), flaky.looked()), (Source::Local, 1));
     // All these have left the denial as it is.
