@@ -139,6 +139,25 @@ async fn requests_that_pass_without_a_decision() {
     }
 }
 
+/// Code outside of the layers finds charges on the response where something was charged.
+#[tokio::test]
+async fn charges_on_the_response() {
+    let layers = [
+        RateLimitLayer::from_rule(per_hour("p", 5)),
+        RateLimitLayer::from_rule(per_hour("p", 5)).exempt(|_| true),
+        RateLimitLayer::from_rule(per_hour("p", 5)).cost(|_| 0),
+        RateLimitLayer::from_rule(per_hour("p", 5).into_shadow()),
+        Limits::new(Rules::default()).layer("p"),
+    ];
+    let found = layers.map(async |layer| {
+        let app = Router::new().route("/", get(async || "1").layer(layer));
+        let response = send(&app, "/").await;
+        Charges::from_extensions(response.extensions()).len()
+    });
+    let found = join_all(found).await;
+    assert_eq!(found, [1, 0, 1, 0, 0]);
+}
+
 /// The fallback charges while Redis hangs. What it charged is given back to it, and nothing of
 /// Redis's counts is.
 #[tokio::test]

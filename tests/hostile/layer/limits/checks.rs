@@ -294,8 +294,9 @@ async fn a_refund_counts_once() {
     assert_eq!(back.expect("an answer"), 3);
     assert_eq!(counters(&watching, "a").refunded_units, 7);
     // Nothing to give back where nothing was charged.
-    let free = check(&watching, 0).await.expect("a look");
-    assert!(free.charge.is_none() && free.decision.is_some());
+    let free = check(&watching, 0).await.expect("room");
+    let back = free.charge.expect("a charge").refund().await;
+    assert_eq!(back.expect("an answer"), 0);
     for cost in [11, u64::MAX] {
         let never = check(&watching, cost).await.expect_err("never");
         assert!(never.retry_after().is_none() && never.decision().is_some());

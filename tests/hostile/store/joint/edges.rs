@@ -10,8 +10,13 @@ async fn costs_of_nothing_and_of_too_much() {
         let subjects = [user, subject("address", 20), subject("everyone", 5)];
         let take = tuple(&named(algorithm, subjects), "u", "a");
         let decided = async |cost| decide(&store.store, &take.clone().with_cost(cost)).await;
-        let look = decided(0).await;
-        assert!(look.is_allowed() && look.receipt().is_none(), "{story}");
+        // It pays for a request, and gives that back.
+        let free = decided(0).await;
+        let receipt = free.receipt().expect("it is allowed");
+        assert_eq!(receipt.units(), 0, "{story}");
+        assert_eq!(left(&store.store, &take).await, [10, 2, 20, 5], "{story}");
+        let refund = store.store.refund(&take.clone().with_cost(0), &receipt);
+        assert_eq!(refund.await.expect("an answer"), 0, "{story}");
         // More than one of the maxima, and more than each.
         for cost in [6, 11, 21, u64::MAX] {
             let never = decided(cost).await;

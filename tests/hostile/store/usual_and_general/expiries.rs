@@ -1,5 +1,7 @@
 //! Law 4: whatever is mixed on a key, it has an expiry, which covers what counts and not much more.
 
+use kit::oracle::charged;
+
 use super::*;
 
 const WINDOWS: [u64; 9] = [
@@ -74,7 +76,7 @@ async fn histories(algorithm: Algorithm) {
             let (left, of_back) = (server.life(&own), server.life(&back));
             // Nothing that counts is there, unless the test took so long that it went.
             let has_expired = began.elapsed() > Duration::from_millis(900);
-            if let Some(receipt) = decision.receipt() {
+            if let Some(receipt) = charged(&decision) {
                 key.life = key.life.max(life);
                 key.receipts.push(receipt);
                 let reset = i64::try_from(decision.reset_after().as_millis()).expect("some years");
