@@ -77,6 +77,7 @@ histories() {
   once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
   once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
   once "simulated fleets" env TIDEGATE_FLEETS=64 "${run[@]}" --test hostile_store unit_leases::simulated
+  once "waiting" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test layer waiting_histories
   once "lock" env TIDEGATE_ACQUISITIONS=100000 "${run[@]}" --test hostile_lock soak -- --nocapture
   once "flood" env TIDEGATE_FLOOD=10000000 "${run[@]}" --test store flood:: -- --nocapture
 }

@@ -40,6 +40,7 @@ mod shadow;
 mod tasks;
 mod usage;
 mod waiting;
+mod waiting_histories;
 mod warnings;
 mod web_app;
 

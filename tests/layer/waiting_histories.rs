@@ -1,0 +1,216 @@
+//! Random histories of calls that wait, run, give back and are aborted while their rule is replaced, in
+//! paused time: each is admitted as the rule of its last question allows, nobody waits beyond its
+//! patience, a change is heard within a second, and all are served at last.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kit::paused_runtime;
+use kit::random::{Random, of_the_run};
+use kit::steps::number_of_histories;
+use tidegate::Limits;
+use tokio::task::LocalSet;
+
+use crate::*;
+
+/// What is in force.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Now {
+    Limited { max: u64, at_a_time: Option<u64> },
+    Shadow,
+    Off,
+    Gone,
+}
+
+impl Now {
+    fn any(random: &mut Random) -> Self {
+        match random.below(8) {
+            0 => Self::Shadow,
+            1 => Self::Off,
+            2 => Self::Gone,
+            _ => Self::Limited {
+                max: random.below(6),
+                at_a_time: (random.below(3) == 0).then(|| 1 + random.below(3)),
+            },
+        }
+    }
+
+    fn rules(self) -> Rules {
+        let of = |max| {
+            let rule = owned_rule("p", max, SECOND).with_algorithm(Algorithm::SlidingLog);
+            rule.with_refund_on(["error"]).expect("an outcome")
+        };
+        let some = |rule: Rule| Rules::from([rule]);
+        match self {
+            Self::Limited { max, at_a_time } => some(match at_a_time {
+                Some(at_a_time) => of(max).with_max_concurrent(at_a_time).expect("permits"),
+                None => of(max),
+            }),
+            Self::Shadow => some(of(1).into_shadow()),
+            Self::Off => some(of(1)).enabled(false),
+            Self::Gone => Rules::default(),
+        }
+    }
+}
+
+/// A call that was admitted under a rule that limits.
+struct Admitted {
+    at: Instant,
+    cost: u64,
+    is_given_back: Rc<Cell<bool>>,
+    /// If it has a permit.
+    runs: Option<Rc<Cell<bool>>>,
+}
+
+struct World {
+    limits: Limits,
+    now: Cell<(Now, Instant)>,
+    admitted: RefCell<Vec<Admitted>>,
+    /// When each that waits came.
+    waiting: RefCell<Vec<(u64, Instant)>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Now::Limited {
+            max: 3,
+            at_a_time: None,
+        };
+        let store = MemoryStore::new().tokio_clock();
+        Self {
+            limits: Limits::new(now.rules()).store(store),
+            now: Cell::new((now, Instant::now())),
+            admitted: RefCell::default(),
+            waiting: RefCell::default(),
+        }
+    }
+
+    fn replace(&self, now: Now) {
+        self.now.set((now, Instant::now()));
+        self.limits.rules().replace(now.rules());
+    }
+
+    /// The handler begins within the poll that heard the decision, so under the rule of that.
+    fn admits(&self, cost: u64) -> (Rc<Cell<bool>>, Rc<Cell<bool>>) {
+        let (at, mut admitted) = (Instant::now(), self.admitted.borrow_mut());
+        let (is_given_back, runs) = (Rc::default(), Rc::new(Cell::new(true)));
+        let Now::Limited { max, at_a_time } = self.now.get().0 else {
+            return (is_given_back, runs);
+        };
+        let counts = |one: &&Admitted| at - one.at < SECOND && !one.is_given_back.get();
+        let used: u64 = admitted.iter().filter(counts).map(|one| one.cost).sum();
+        assert!(max > 0 && used + cost <= max, "{used} and {cost} of {max}");
+        let with_permit = admitted.iter().filter_map(|one| one.runs.as_ref());
+        let running = with_permit.filter(|runs| runs.get()).count() as u64;
+        let is_right = at_a_time.is_none_or(|most| running < most);
+        assert!(is_right, "{running} run, of {at_a_time:?}");
+        admitted.push(Admitted {
+            at,
+            cost,
+            is_given_back: Rc::clone(&is_given_back),
+            runs: at_a_time.map(|_| Rc::clone(&runs)),
+        });
+        (is_given_back, runs)
+    }
+
+    /// One call from its arrival to its end.
+    async fn call(self: Rc<Self>, number: u64, mut random: Random) {
+        let (cost, patience) = (random.below(3), millis(random.below(5_000)));
+        let (takes, fails) = (millis(random.below(400)), random.below(3) == 0);
+        let came = Instant::now();
+        self.waiting.borrow_mut().push((number, came));
+        let leaves = Leaves(&self, number);
+        let call = self.limits.call("p").cost(cost).wait(patience);
+        let ran = call.try_run(async || {
+            drop(leaves);
+            let (is_given_back, runs) = self.admits(cost);
+            // Whoever is aborted gives its permit back, and no units.
+            let _ends = Ends(Rc::clone(&runs));
+            sleep(takes).await;
+            is_given_back.set(fails);
+            if fails { Err(()) } else { Ok(()) }
+        });
+        let denied = match ran.await {
+            Ok(()) | Err(CallError::Inner(())) => false,
+            Err(CallError::Denied(_)) => true,
+            Err(other) => panic!("{other:?}"),
+        };
+        let waited = came.elapsed();
+        assert!(!denied || waited <= patience + millis(10), "{waited:?}");
+    }
+
+    /// Whom nothing limits any more does not wait on.
+    fn assert_heard(&self) {
+        let (now, since) = self.now.get();
+        if matches!(now, Now::Limited { .. }) || since.elapsed() < SECOND + millis(10) {
+            return;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        assert!(waiting.is_empty(), "{now:?} for a second: {waiting:?}");
+        waiting.clear();
+    }
+}
+
+/// Takes a call out of those that wait.
+struct Leaves<'a>(&'a World, u64);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.borrow_mut();
+        waiting.retain(|(number, _)| *number != self.1);
+    }
+}
+
+struct Ends(Rc<Cell<bool>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+async fn history(mut random: Random) {
+    let (world, mut tasks) = (Rc::new(World::new()), Vec::new());
+    for number in 0..40 {
+        match random.below(8) {
+            0 => world.replace(Now::any(&mut random)),
+            1 if !tasks.is_empty() => {
+                let at = random.below(tasks.len() as u64) as usize;
+                let task: tokio::task::JoinHandle<()> = tasks.swap_remove(at);
+                task.abort();
+            }
+            _ => {
+                let call = Rc::clone(&world).call(number, Random::new(random.below(u64::MAX)));
+                tasks.push(tokio::task::spawn_local(call));
+            }
+        }
+        sleep(millis(random.below(8) * random.below(60))).await;
+        world.assert_heard();
+    }
+    world.replace(Now::Limited {
+        max: 1_000,
+        at_a_time: None,
+    });
+    sleep(SECOND + millis(10)).await;
+    let waiting = world.waiting.borrow().clone();
+    assert!(waiting.is_empty(), "there is room: {waiting:?}");
+    for task in tasks {
+        task.await.expect("lawful");
+    }
+}
+
+#[test]
+fn each_is_admitted_by_the_rule_of_its_last_question() {
+    for number in 0..number_of_histories(80) {
+        let play = std::panic::AssertUnwindSafe(|| {
+            let tasks = LocalSet::new();
+            tasks.block_on(&paused_runtime(), history(Random::new(number)));
+        });
+        let is_lawful = std::panic::catch_unwind(play).is_ok();
+        let seed = of_the_run();
+        assert!(
+            is_lawful,
+            "history {number}; TIDEGATE_SEED={seed} plays it again"
+        );
+    }
+}
