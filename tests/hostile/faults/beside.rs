@@ -82,7 +82,7 @@ impl Neighbours {
         for ((take, expected), answer) in self.takes.iter().zip(&answers) {
             if let Ok(decision) = answer {
                 self.allowed
-                    .fetch_add(i64::from(decision.receipt().is_some()), Relaxed);
+                    .fetch_add(i64::from(charged(decision).is_some()), Relaxed);
             }
             let fails =
                 |kinds: &[Kind]| answer.as_ref().is_err_and(|it| kinds.contains(&it.kind()));
