@@ -120,7 +120,7 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
             "#ba7816bf8f01cfea414140de5dae2223",
             "01ARZ3NDEKTSV4RRFFQ69G5FAV",
-            "user_2NNEqL2nrIRdJ194ndJqAHwEfxC",
+            "user_2NNEqL2krIRdJ194kdJqAHwEfxC",
             "sk-the-name-of-a-customer",
             "sk-tenant7",
             "MyCompany2024-production-tenant-europe-west1",

@@ -672,7 +672,7 @@ mod fleet {
             .expect("a fleet");
         let one = OperatorKey {
             kind: OperatorKind::Blocked,
-            path: "serach".into(),
+            path: "search-old".into(),
             key: "alice".into(),
             by: None,
             time: Duration::from_secs(60),
@@ -680,7 +680,7 @@ mod fleet {
         eventually("it is told", async || {
             fleet.set_key(&one).await.ok();
             let lines = log.lines();
-            lines.iter().any(|line| line.contains("path=\"serach\""))
+            lines.iter().any(|line| line.contains("path=\"search-old\""))
         })
         .await;
     }
