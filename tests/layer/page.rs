@@ -680,7 +680,9 @@ mod fleet {
         eventually("it is told", async || {
             fleet.set_key(&one).await.ok();
             let lines = log.lines();
-            lines.iter().any(|line| line.contains("path=\"search-old\""))
+            lines
+                .iter()
+                .any(|line| line.contains("path=\"search-old\""))
         })
         .await;
     }
