@@ -30,30 +30,40 @@ const BEGINNINGS: [&str; 25] = [
     "Basic%20",
 ];
 const MIN_BEHIND_BEGINNING: usize = 16;
-/// Shorter mixed texts may be the ids of users, as many services make them.
-const MIN_MIXED: usize = 36;
+/// Shorter mixed texts may be the ids of users, as many services make them. The tokens of Telegram's
+/// bots have so many characters.
+const MIN_MIXED: usize = 35;
+/// What stands between the parts of keys, and of what clients send, as keys have it.
+const SEPARATORS: [&str; 6] = [":", "|", "<", ">", "%3A", "%7C"];
 
 /// The text of a key, with the first four characters of what looks like a token in place of it.
 #[cfg(feature = "page")]
 pub(crate) fn masked(text: &str) -> String {
-    let parts = text.split_inclusive(is_separator).map(|part| {
-        let token = part.trim_end_matches(is_separator);
-        match looks_like_token(token) {
-            true => format!("{}…{}", &token[..4], &part[token.len()..]),
-            false => part.to_owned(),
-        }
+    let parts = parts(text).map(|(part, separator)| match looks_like_token(part) {
+        true => format!("{}…{separator}", &part[..4]),
+        false => format!("{part}{separator}"),
     });
     parts.collect()
 }
 
 /// Whether a readable part of the text of a key looks like a token.
 pub(crate) fn has_token(text: &str) -> bool {
-    text.split(is_separator).any(looks_like_token)
+    parts(text).any(|(part, _)| looks_like_token(part))
 }
 
-/// What stands between the parts of keys.
-fn is_separator(char: char) -> bool {
-    matches!(char, ':' | '|' | '<' | '>')
+/// The parts of a key, each with the separator behind it.
+fn parts(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let found = SEPARATORS.iter();
+        let found = found.filter_map(|it| Some((text.find(it)?, it.len())));
+        let (end, length) = found.min().unwrap_or((text.len(), 0));
+        let (part, behind) = text.split_at(end);
+        let (separator, behind) = behind.split_at(length);
+        rest = (length > 0).then_some(behind);
+        Some((part, separator))
+    })
 }
 
 fn looks_like_token(part: &str) -> bool {
@@ -106,6 +116,11 @@ mod tests {
                 "user>eyJh…",
             ),
             ("Bearer%20opaque0token1of2mine", "Bear…"),
+            ("7%7Cghp_16C7e42F292c6912E7710c", "7%7Cghp_…"),
+            (
+                "123456789%3AAAHdqTcvCH1vGWJxfSeofSAs0K5PALDsawq",
+                "123456789%3AAAHd…",
+            ),
             ("kX9vQ2mZ7pLr4TnB8wYcJ6dFh3GsAe5uRq1xKo", "kX9v…"),
         ] {
             assert_eq!(masked(text), shown);
