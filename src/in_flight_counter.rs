@@ -9,7 +9,10 @@ pub(crate) struct InFlightCounter(Arc<AtomicUsize>);
 /// A permit of an [`InFlightCounter`]. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use = "dropping the permit gives it back immediately"]
-pub(crate) struct Permit(Arc<AtomicUsize>);
+pub(crate) struct Permit {
+    counter: Arc<AtomicUsize>,
+    number: usize,
+}
 
 impl InFlightCounter {
     /// The number of permits in use.
@@ -19,15 +22,21 @@ impl InFlightCounter {
 
     /// A permit, if fewer than `max` are in use.
     pub(crate) fn try_acquire(&self, max: usize) -> Option<Permit> {
+        self.try_acquire_many(1, max)
+    }
+
+    /// So many permits as one, if they and those in use are at most `max`.
+    pub(crate) fn try_acquire_many(&self, number: usize, max: usize) -> Option<Permit> {
         let relaxed = Ordering::Relaxed;
-        let add = |number| (number < max).then_some(number + 1);
+        let add = |used: usize| used.checked_add(number).filter(|sum| *sum <= max);
         let added = self.0.fetch_update(relaxed, relaxed, add);
-        added.is_ok().then(|| Permit(Arc::clone(&self.0)))
+        let counter = added.ok().map(|_| Arc::clone(&self.0))?;
+        Some(Permit { counter, number })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.counter.fetch_sub(self.number, Ordering::Relaxed);
     }
 }

@@ -254,7 +254,11 @@ impl QuestionLimit {
                 self.takes.try_acquire(self.max - self.max / 4)
             }
             QuestionKind::Take => self.takes.try_acquire(self.max),
-            QuestionKind::Change => self.changes.try_acquire(MAX_CHANGES),
+            // Each count of a joint take is a question of its own to the store.
+            QuestionKind::Change => {
+                let counts = take.counts().len();
+                self.changes.try_acquire_many(counts, MAX_CHANGES)
+            }
         };
         permit.map(Some).ok_or_else(|| self.overloaded.clone())
     }
