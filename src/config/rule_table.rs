@@ -328,7 +328,14 @@ fn units(value: &Value<'_>) -> Result<u64, ConfigError> {
 /// The one quota that a table describes.
 fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
-        return Err(table.mistake("a window without max-count, expected both"));
+        let names = ["window", "window-time", "window-time-unit", "burst", "pace"];
+        let alone = names.iter().find_map(|name| Some((name, table.get(name)?)));
+        return Err(match alone {
+            Some((name, value)) => {
+                value.mistake(format!("a {name} without max-count, expected both"))
+            }
+            None => table.mistake("no max-count, expected one and its window"),
+        });
     };
     let units = max.number()?;
     let of_window = ["window", "window-time", "window-time-unit"].map(|name| table.get(name));
@@ -375,7 +382,7 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
 
 /// A duration as people write it.
 pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
-    const NO_DURATIONS: [&str; 6] = ["M", "month", "months", "y", "year", "years"];
+    const NO_DURATIONS: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
     let mut expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
     let units = value.text(expected, |text| {
         let mut units = text.split(|char: char| !char.is_ascii_alphabetic());
