@@ -79,6 +79,17 @@ async fn changes_have_a_bound_of_their_own() {
     assert_eq!(refused, StoreErrorKind::Overloaded);
     drop(pending);
     assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
+    // What gives back in two counts asks about both.
+    let requests = Policy::new("requests", Quota::per_hour(9)).with_cost(1);
+    let user = Subject::new("user", Everyone).limit(Quota::per_hour(99));
+    let rule = Rule::joint("two", [user.limit(requests)]).expect("valid");
+    let two = Take::new(Arc::new(rule), Key::from("alice"));
+    let pending: Vec<_> = (0..8_192).map(|_| store.refund(&two, &receipt)).collect();
+    assert_eq!(flaky.under_way(), 8_192);
+    let refused = tokio::time::timeout(SECOND, store.refund(&take(), &receipt)).await;
+    refused.expect("at once").expect_err("one too many");
+    drop(pending);
+    assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
 }
 
 /// Beyond their bound, what gives back waits for room until its time-out.
