@@ -569,7 +569,7 @@ impl Decision {
             .retry_after()
             .is_none_or(|retry_after| retry_after < time);
         if is_longer && !matches!(self.found, Found::Never) {
-            // Of what costs nothing a store says only that it is held.
+            // A store says about a take at a cost of 0 only that its key is held.
             if cost == 0 {
                 self = self.looked();
             }

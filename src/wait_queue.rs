@@ -217,7 +217,7 @@ impl Queue {
         asked
     }
 
-    /// So many units are left: as many ask as they suffice for. Where none is left, units may be
+    /// Tells as many to ask as these units suffice for. Where none is left, units may be
     /// owed, so that nothing says whether there is room for those that cost nothing.
     fn tell_fitting(&mut self, left: u64, now: Instant) {
         let mut left = left.saturating_sub(self.claimed);

@@ -23,7 +23,7 @@ use crate::trace;
 
 /// What a [busy](Decision::is_busy) rule is called, and where that is explained.
 const BUSY: &str = "As many requests as may run at a time are in progress";
-/// What is said of a request that would be denied at any time.
+/// This is said about a request that would be denied at any time.
 const NEVER: &str = "The request costs more than a quota ever admits, so it is denied at any time";
 const BUSY_TYPE: &str =
     "https://docs.rs/tidegate/latest/tidegate/callback/struct.Problem.html#busy";

@@ -21,7 +21,7 @@ pub(crate) struct Look {
     pub(crate) rule: Arc<Rule>,
     /// What is asked. Missing if the rule does not limit the client, who is exempt or let through.
     pub(crate) take: Option<Take>,
-    /// What is shown in place of the store's answer while an operator blocks the client.
+    /// The denial that stands in place of the store's answer while an operator blocks the client.
     pub(crate) blocked: Option<Box<Decision>>,
 }
 

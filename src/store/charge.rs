@@ -300,7 +300,7 @@ impl Charge {
             true => beyond,
             false => 0,
         };
-        // Of a request at a cost of 0, quotas with a cost of their own give back.
+        // A request at a cost of 0 gets back what quotas with a cost of their own were charged.
         let gives_back = units > 0 || matches!(what, GiveBack::Everything) && self.has_units();
         if !gives_back && owed == 0 {
             self.close(what, 0);
