@@ -33,7 +33,7 @@ fn mistakes_of_plans() {
     for (text, line) in [
         ("", 4),
         ("max-count = 1", 5),
-        (window, 4),
+        (window, 5),
         ("max-count = -1\nwindow = \"1m\"", 5),
         ("max-count = \"1\"\nwindow = \"1m\"", 5),
         ("max-count = 1\nwindow = \"0s\"", 6),
