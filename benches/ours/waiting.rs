@@ -41,6 +41,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 async fn limits(server: &Redis) -> Limits {
     let store = RedisStore::connect(&server.url).await.expect("a server");
+    // What a busy machine takes longer than 50 ms for would open the breaker.
+    let store = store.timeout(Duration::from_secs(5));
     let limits = Limits::from_toml(RULES).expect("valid");
     limits.store(Resilient::new(store))
 }
