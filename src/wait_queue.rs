@@ -12,15 +12,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::sync::lock;
 
 /// The queues of all counts of a path. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WaitQueues(Arc<Mutex<Queues>>);
+#[derive(Debug, Clone)]
+pub(crate) struct WaitQueues {
+    counts: Arc<Mutex<Queues>>,
+    slots: Arc<Semaphore>,
+}
 
 #[derive(Debug, Default)]
 struct Queues {
@@ -88,17 +91,27 @@ pub(crate) struct Lacking {
     pub(crate) free_at: Instant,
 }
 
+/// What an answer that allows says about those behind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left {
+    pub(crate) units: u64,
+    /// When the next unit comes, at the earliest, unless some come back.
+    pub(crate) next_after: Duration,
+}
+
 /// The longest time without a question of a queue.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Whoever was told to ask and did not in this time may be a future that nobody polls: the next one
 /// asks.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// So many of those that an overloaded store did not answer ask again at a time.
+const SLOTS: usize = 256;
 
 impl WaitQueues {
     /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
     pub(crate) fn enter(&self, bounded_by: impl Iterator<Item = u64>, max: usize) -> Option<Place> {
         let bounded_by: SmallVec<[u64; 1]> = bounded_by.collect();
-        let mut queues = lock(&self.0);
+        let mut queues = lock(&self.counts);
         let is_full = |hash| queues.places.get(hash).is_some_and(|number| *number >= max);
         if max == 0 || bounded_by.iter().any(is_full) {
             return None;
@@ -117,14 +130,21 @@ impl WaitQueues {
         })
     }
 
+    /// Waits for a slot, in which whoever an overloaded store did not answer asks again, in order of
+    /// arrival. `None` if there is none until then.
+    pub(crate) async fn slot(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
+        let slot = Arc::clone(&self.slots).acquire_owned();
+        timeout_at(until, slot).await.ok()?.ok()
+    }
+
     /// Units of this count came back: the first of each of its queues asks.
     pub(crate) fn given_back(&self, count: u64) {
-        lock(&self.0).of_count(count).for_each(Queue::ask_now);
+        lock(&self.counts).of_count(count).for_each(Queue::ask_now);
     }
 
     /// The same for a permit of this process. Where its return is announced, waiters hear of it then.
     pub(crate) fn released(&self, count: u64) {
-        let mut queues = lock(&self.0);
+        let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {
             queues.of_count(count).for_each(Queue::ask_now);
         }
@@ -132,7 +152,7 @@ impl WaitQueues {
 
     /// As long as somebody waits for this count, the task of this handle hears of its permits.
     pub(crate) fn listen(&self, count: u64, start: impl FnOnce() -> Option<AbortHandle>) {
-        let mut queues = lock(&self.0);
+        let mut queues = lock(&self.counts);
         let waits = queues.of_count(count).next().is_some();
         if waits && !queues.listeners.contains_key(&count) {
             let started = start().map(Listener);
@@ -243,14 +263,17 @@ impl Queue {
         if !self.asking.is_empty() {
             ask_at = ask_at.max(self.told_at + PATIENCE);
         }
-        if self.first() != Some(rank) {
-            ask_at += PATIENCE;
-        }
+        // The second one watches the first; the others look now and then.
+        let before = self.sleeping.range(..rank).take(2).count();
+        ask_at += [Duration::ZERO, PATIENCE, 2 * PATIENCE][before];
         if is_over || ask_at <= now {
             self.tell(rank, now);
             return Look::Ask;
         }
-        Look::At(ask_at)
+        Look::At(match before {
+            2 => now + ASK_EVERY,
+            _ => ask_at,
+        })
     }
 }
 
@@ -266,7 +289,7 @@ impl Place {
     /// It was denied, and stands in this queue from now on.
     pub(crate) fn denied(&mut self, by: Lacking) {
         let (now, rank) = (Instant::now(), (by.cost, self.arrival));
-        let mut queues = lock(&self.queues.0);
+        let mut queues = lock(&self.queues.counts);
         let before = self.at.replace((by.queue, rank));
         // Units may have come back after its question was answered.
         let returns = self.returns.load(Ordering::Relaxed);
@@ -300,23 +323,25 @@ impl Place {
         }
     }
 
-    /// It was allowed. So much is left of the count that it waited for, by its hash; and whether
-    /// units of it come with the time, or return only.
-    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> (u64, bool)) {
+    /// It was allowed by an answer to a question of this instant, which says what is left of the
+    /// count that it waited for, by its hash.
+    pub(crate) fn allowed(mut self, asked_at: Instant, left: impl FnOnce(u64) -> Left) {
         let Some(at) = self.at.take() else {
             return;
         };
-        let (left, only_return) = left(at.0.count);
+        let left = left(at.0.count);
         let returns = self.returns.load(Ordering::Relaxed);
-        let mut queues = lock(&self.queues.0);
+        let mut queues = lock(&self.queues.counts);
         queues.leave(at);
         if let Some(queue) = queues.of.get_mut(&at.0) {
             let now = Instant::now();
             queue.asked_at = now;
-            if only_return && queue.returns == returns {
-                queue.free_at = now + ASK_EVERY;
+            // What costs nothing fits even where no unit is left.
+            let needs_unit = queue.first().is_some_and(|(cost, _)| cost > 0);
+            if needs_unit && queue.returns == returns {
+                queue.free_at = asked_at + left.next_after;
             }
-            queue.tell_fitting(left, now);
+            queue.tell_fitting(left.units, now);
             queue.call_first();
         }
     }
@@ -342,7 +367,7 @@ impl Place {
     }
 
     fn look(&self, now: Instant, until: Option<Instant>, may_return: bool, must: bool) -> Look {
-        let mut queues = lock(&self.queues.0);
+        let mut queues = lock(&self.queues.counts);
         let stands = self
             .at
             .and_then(|(id, rank)| Some((queues.of.get_mut(&id)?, rank)));
@@ -363,7 +388,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut queues = lock(&self.queues.0);
+        let mut queues = lock(&self.queues.counts);
         for hash in &self.bounded_by {
             if let Entry::Occupied(mut places) = queues.places.entry(*hash) {
                 *places.get_mut() -= 1;
@@ -382,6 +407,15 @@ impl Drop for Place {
                 true => queue.ask_now(),
                 false => queue.call_first(),
             }
+        }
+    }
+}
+
+impl Default for WaitQueues {
+    fn default() -> Self {
+        Self {
+            counts: Arc::default(),
+            slots: Arc::new(Semaphore::new(SLOTS)),
         }
     }
 }

@@ -83,15 +83,34 @@ async fn bystander(limits: &Limits) -> f64 {
     took[took.len() * 99 / 100]
 }
 
+/// What 1,000 turns cost.
+struct Turns {
+    processor: f64,
+    calls: f64,
+    seconds: f64,
+    failed: usize,
+}
+
+async fn turns(server: &Redis, limits: &Limits, rule: &'static str) -> Turns {
+    let (calls, before, begun) = (server.script_calls(), processor(), Instant::now());
+    let failed = wait(limits, rule, 1_000).await;
+    Turns {
+        processor: processor() - before,
+        seconds: begun.elapsed().as_secs_f64(),
+        calls: (server.script_calls() - calls) as f64,
+        failed,
+    }
+}
+
 struct Round {
     alone: f64,
     beside: f64,
     failed: usize,
-    paced: f64,
-    unpaced: f64,
+    paced: Turns,
+    unpaced: Turns,
 }
 
-async fn round(limits: &Limits) -> Round {
+async fn round(server: &Redis, limits: &Limits) -> Round {
     let alone = bystander(limits).await;
     let crowds = async {
         let (one, other) =
@@ -101,17 +120,13 @@ async fn round(limits: &Limits) -> Round {
     let (beside, failed) = tokio::join!(bystander(limits), crowds);
     // What is left of the burst would be for nothing.
     sleep(Duration::from_secs(1)).await;
-    let before = processor();
-    let failed_paced = wait(limits, "paced", 1_000).await;
-    let paced = processor() - before;
+    let paced = turns(server, limits, "paced").await;
     sleep(Duration::from_secs(1)).await;
-    let before = processor();
-    let failed_unpaced = wait(limits, "unpaced", 1_000).await;
-    let unpaced = processor() - before;
+    let unpaced = turns(server, limits, "unpaced").await;
     Round {
         alone,
         beside,
-        failed: failed + failed_paced + failed_unpaced,
+        failed: failed + paced.failed + unpaced.failed,
         paced,
         unpaced,
     }
@@ -124,7 +139,7 @@ async fn main() {
     let limits = limits(&server).await;
     let mut seen = Vec::new();
     for _ in 0..rounds.unwrap_or(5) {
-        seen.push(round(&limits).await);
+        seen.push(round(&server, &limits).await);
     }
     let ratio = |of: fn(&Round) -> f64| median(seen.iter().map(of));
     let mut table = Table::new(&["beside crowds that wait", "", "to the one before"]);
@@ -142,13 +157,28 @@ async fn main() {
         ),
         (
             "1,000 turns of 200 a second, the processor's time, ms",
-            ratio(|it| it.unpaced * 1_000.0),
+            ratio(|it| it.unpaced.processor * 1_000.0),
             None,
         ),
         (
             "the same at an even pace",
-            ratio(|it| it.paced * 1_000.0),
-            Some(ratio(|it| it.paced / it.unpaced)),
+            ratio(|it| it.paced.processor * 1_000.0),
+            Some(ratio(|it| it.paced.processor / it.unpaced.processor)),
+        ),
+        (
+            "1,000 turns of 200 a second, scripts that Redis runs",
+            ratio(|it| it.unpaced.calls),
+            None,
+        ),
+        (
+            "the same at an even pace",
+            ratio(|it| it.paced.calls),
+            Some(ratio(|it| it.paced.calls / it.unpaced.calls)),
+        ),
+        (
+            "1,000 turns of 200 a second at an even pace, seconds",
+            ratio(|it| it.paced.seconds),
+            None,
         ),
     ];
     for (what, value, to) in rows {

@@ -140,7 +140,7 @@ impl Deciding {
                 Self::Done(outcome) => return Ok(outcome),
                 Self::Asked(asked, answer) => gate.answered(asked, answer).await,
                 Self::Waiting(waiting) => {
-                    let waiting = *waiting;
+                    let mut waiting = *waiting;
                     if !waiting.waiter.turn(gate, &waiting.take).await {
                         return Ok(gate.gives_up(waiting));
                     }
@@ -341,7 +341,7 @@ impl Gate {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     let since = waiter.since;
-                    waiter.allowed(charge.take(), charge.decision());
+                    waiter.allowed(asked, charge.take(), charge.decision());
                     Some(since)
                 }
             };
@@ -353,7 +353,7 @@ impl Gate {
         }
     }
 
-    /// A take that may wait is asked about again after 10 to 50 ms.
+    /// A take that may wait is asked about again in its turn.
     #[cold]
     fn judge_overload(
         &self,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Extensions;
 use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use super::decide::Limited;
@@ -16,12 +17,12 @@ use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::rule::Rule;
 use crate::store::Take;
-use crate::wait_queue::{Lacking, Place, QueueId};
+use crate::wait_queue::{ASK_EVERY, Lacking, Left, Place, QueueId, WaitQueues};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
-/// How long whoever may wait leaves a store alone that is overloaded, at least and at most.
+/// How long whoever may wait leaves a store alone that is overloaded once more, at least and at most.
 const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
 /// How long requests may wait, and how many. Clones share the count.
@@ -62,8 +63,9 @@ pub(super) struct Waiter {
     rule: Option<Arc<Rule>>,
     /// Whether units of what it lacks may come back.
     may_return: bool,
-    /// When it asks a store again that was overloaded.
-    ask_at: Option<Instant>,
+    /// Whether the store was overloaded when it asked last, and its slot to ask again.
+    was_overloaded: bool,
+    slot: Option<OwnedSemaphorePermit>,
     place: Option<Place>,
     counters: Arc<RuleCounters>,
     _permit: Permit,
@@ -122,7 +124,7 @@ impl Gate {
         if is_late && !may_return {
             return None;
         }
-        waiter.may_return = may_return;
+        (waiter.may_return, waiter.slot) = (may_return, None);
         let free_at = free_at.unwrap_or_else(|| at + Duration::from_secs(u32::MAX.into()));
         waiter
             .place
@@ -142,8 +144,7 @@ impl Gate {
         take: &Take,
     ) -> Option<Box<Waiter>> {
         let mut waiter = self.waiter(wait, asked?, take)?;
-        let [least, most] = OVERLOADED;
-        waiter.ask_at = Some(Instant::now() + least + jitter::up_to(most - least));
+        waiter.was_overloaded = true;
         Some(waiter)
     }
 
@@ -168,7 +169,8 @@ impl Gate {
                     deadline: since.checked_add(limits.up_to),
                     rule: None,
                     may_return: false,
-                    ask_at: None,
+                    was_overloaded: false,
+                    slot: None,
                     place: Some(place),
                     counters: Arc::clone(&self.counters),
                     _permit: permit,
@@ -178,7 +180,7 @@ impl Gate {
         if waiter.deadline.is_some_and(|deadline| deadline <= asked.at) {
             return None;
         }
-        (waiter.rule, waiter.ask_at) = (asked.rule, None);
+        (waiter.rule, waiter.was_overloaded) = (asked.rule, false);
         Some(waiter)
     }
 
@@ -227,11 +229,10 @@ impl Gate {
 impl Waiter {
     /// Sleeps until it has to ask. False if it gives up. An operator who lets its key through or
     /// blocks it, and new rules, are a reason to ask as well.
-    pub(super) async fn turn(&self, gate: &Gate, take: &Take) -> bool {
-        if let Some(ask_at) = self.ask_at {
-            let is_late = self.deadline.is_some_and(|deadline| deadline < ask_at);
-            sleep_until(self.deadline.map_or(ask_at, |until| until.min(ask_at))).await;
-            return !is_late;
+    pub(super) async fn turn(&mut self, gate: &Gate, take: &Take) -> bool {
+        if self.was_overloaded {
+            self.slot(gate.counters.open.queues()).await;
+            return self.deadline.is_none_or(|until| Instant::now() < until);
         }
         let Some(place) = &self.place else {
             return true;
@@ -242,15 +243,30 @@ impl Waiter {
         place.turn(self.deadline, self.may_return, must_ask).await
     }
 
+    /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the
+    /// store alone for a moment.
+    async fn slot(&mut self, queues: &WaitQueues) {
+        let until = |time| {
+            let end = Instant::now() + time;
+            self.deadline.map_or(end, |until| until.min(end))
+        };
+        if self.slot.is_some() {
+            let [least, most] = OVERLOADED;
+            sleep_until(until(least + jitter::up_to(most - least))).await;
+        } else {
+            self.slot = queues.slot(until(ASK_EVERY)).await;
+        }
+    }
+
     /// Whether it waits for a store that was overloaded.
     pub(super) fn was_overloaded(&self) -> bool {
-        self.ask_at.is_some()
+        self.was_overloaded
     }
 
     /// It was allowed: those behind it may find units, too.
-    pub(super) fn allowed(mut self, take: &Take, decision: &Decision) {
-        if let Some(place) = self.place.take() {
-            place.allowed(|count| left_of(take, decision, count));
+    pub(super) fn allowed(mut self, asked: Option<Asked>, take: &Take, decision: &Decision) {
+        if let (Some(place), Some(asked)) = (self.place.take(), asked) {
+            place.allowed(asked.at, |count| left_of(take, decision, count));
         }
     }
 }
@@ -272,15 +288,37 @@ fn of_counts<'a, T>(
     }
 }
 
-/// Returns what is left of the count with this hash, and whether the count is one of permits. A take
-/// without such a count has nothing left of it.
-fn left_of(take: &Take, decision: &Decision, hash: u64) -> (u64, bool) {
+/// Returns what is left of the count with this hash. A take without such a count has nothing left of
+/// it.
+fn left_of(take: &Take, decision: &Decision, hash: u64) -> Left {
     let of_counts = of_counts(take, decision, |count, states| {
-        let left = states.map(QuotaState::remaining).min()?;
         let is_it = count.count_name().hash() == hash;
-        is_it.then(|| (left, count.rule().is_permits()))
+        is_it.then(|| left_of_count(count.rule(), states))
     });
-    of_counts.into_iter().flatten().min().unwrap_or_default()
+    let of_counts = of_counts.into_iter().flatten();
+    of_counts.min_by_key(|it| it.units).unwrap_or(Left {
+        units: 0,
+        next_after: Duration::ZERO,
+    })
+}
+
+fn left_of_count(rule: &Rule, states: &mut dyn Iterator<Item = &QuotaState>) -> Left {
+    let mut left = Left {
+        units: u64::MAX,
+        next_after: Duration::ZERO,
+    };
+    let algorithm = rule.algorithm().algorithm();
+    for (quota, state) in rule.quotas().iter().zip(states) {
+        left.units = left.units.min(state.remaining());
+        if let Some(next_after) = algorithm.next_unit_after(quota, state) {
+            left.next_after = left.next_after.max(next_after);
+        }
+    }
+    if rule.is_permits() {
+        // They do not come with the time.
+        left.next_after = ASK_EVERY;
+    }
+    left
 }
 
 /// What a denied take waits for: of the counts that deny it the one that is replenished last, and
