@@ -202,6 +202,49 @@ async fn a_rule_that_is_not_outgoing_holds_nothing() {
     assert!(partner.ready("us").await.is_ok());
 }
 
+/// What each turn of an even pace costs the store is one question, however many wait.
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_an_even_pace_is_one_question() {
+    let store = far(millis(2));
+    let limits = of_toml(
+        "[rules.partner]\nmax-count = 20\nwindow = \"1s\"\noutgoing = true\npace = \"even\"",
+    );
+    let partner = limits.store(store.clone()).outgoing("partner");
+    let partner = partner.wait(10 * SECOND);
+    let begun = Instant::now();
+    join_all((0..100).map(|_| call(&partner, "us"))).await;
+    let (took, asked) = (begun.elapsed(), store.takes().len());
+    assert!(took <= millis(50) * 101, "{took:?}");
+    assert!(
+        (198..=230).contains(&asked),
+        "{asked} for 100 that came and 99 turns"
+    );
+}
+
+/// Whoever a store did not answer, since it was overloaded, asks again in its turn.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_asks_an_overloaded_store_in_turn() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let store = Stub::listening(MemoryStore::new().tokio_clock()).take_fn(move |inner, take| {
+        if asked.load(Ordering::Relaxed) == 10 {
+            let error = StoreError::new(StoreErrorKind::Overloaded, "ten are in progress");
+            return StoreFuture::ready(Err(error));
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        let (asked, answer) = (Arc::clone(&asked), inner.take(take));
+        StoreFuture::boxed(async move {
+            sleep(millis(2)).await;
+            asked.fetch_sub(1, Ordering::Relaxed);
+            answer.await
+        })
+    });
+    let partner = limits(5_000).store(store.clone()).outgoing("partner");
+    let partner = partner.wait(10 * SECOND);
+    join_all((0..2_000).map(|_| call(&partner, "us"))).await;
+    let asked = store.takes().len();
+    assert!(asked <= 4 * 2_000, "{asked} questions");
+}
+
 /// An even pace lets one call through at a time.
 #[tokio::test(start_paused = true)]
 async fn an_even_pace() {
