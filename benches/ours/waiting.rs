@@ -1,6 +1,7 @@
 //! What crowds that wait cost others: how long a bystander's checks take in the same process, beside
 //! 10,000 calls with patience that come at once to one rule, and 1,000 that wait for turns of another;
-//! and the processor's time for a turn, of a rule with an even pace to one without. Rounds of all, one
+//! and the processor's time for a turn: of a check beside nobody, of a rule with an even pace, where
+//! each turn is a question of its own, and of one without, where a question serves many. Rounds of all, one
 //! after the other, so that a noisy neighbour hits them alike: five, or as many as ROUNDS says. The
 //! bench starts a server of its own.
 
@@ -13,7 +14,7 @@ use futures_util::future::join_all;
 use kit::Redis;
 use support::{Table, median};
 use tidegate::{Limits, RedisStore, Resilient};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
 const RULES: &str = r#"
 [rules.crowd]
@@ -102,10 +103,22 @@ async fn turns(server: &Redis, limits: &Limits, rule: &'static str) -> Turns {
     }
 }
 
+/// What as many checks cost of a rule that nobody waits for, one at each turn.
+async fn checks(limits: &Limits) -> f64 {
+    let before = processor();
+    let mut turns = interval(Duration::from_millis(5));
+    for _ in 0..1_000 {
+        turns.tick().await;
+        limits.check("bystander", "x").await.expect("a decision");
+    }
+    processor() - before
+}
+
 struct Round {
     alone: f64,
     beside: f64,
     failed: usize,
+    checks: f64,
     paced: Turns,
     unpaced: Turns,
 }
@@ -120,6 +133,7 @@ async fn round(server: &Redis, limits: &Limits) -> Round {
     let (beside, failed) = tokio::join!(bystander(limits), crowds);
     // What is left of the burst would be for nothing.
     sleep(Duration::from_secs(1)).await;
+    let checks = checks(limits).await;
     let paced = turns(server, limits, "paced").await;
     sleep(Duration::from_secs(1)).await;
     let unpaced = turns(server, limits, "unpaced").await;
@@ -127,6 +141,7 @@ async fn round(server: &Redis, limits: &Limits) -> Round {
         alone,
         beside,
         failed: failed + paced.failed + unpaced.failed,
+        checks,
         paced,
         unpaced,
     }
@@ -156,14 +171,19 @@ async fn main() {
             Some(ratio(|it| it.beside / it.alone)),
         ),
         (
-            "1,000 turns of 200 a second, the processor's time, ms",
-            ratio(|it| it.unpaced.processor * 1_000.0),
+            "1,000 checks, one every 5 ms, the processor's time, ms",
+            ratio(|it| it.checks * 1_000.0),
             None,
         ),
         (
-            "the same at an even pace",
+            "1,000 that wait for a turn every 5 ms, by an even pace",
             ratio(|it| it.paced.processor * 1_000.0),
-            Some(ratio(|it| it.paced.processor / it.unpaced.processor)),
+            Some(ratio(|it| it.paced.processor / it.checks)),
+        ),
+        (
+            "1,000 turns of 200 a second without a pace",
+            ratio(|it| it.unpaced.processor * 1_000.0),
+            Some(ratio(|it| it.unpaced.processor / it.paced.processor)),
         ),
         (
             "1,000 turns of 200 a second, scripts that Redis runs",
