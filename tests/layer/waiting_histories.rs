@@ -1,17 +1,22 @@
 //! Random histories of calls that wait, run, give back and are aborted while their rule is replaced, in
-//! paused time: each is admitted as the rule of its last question allows, nobody waits beyond its
+//! paused time, in memory and on Redis: each is admitted as the rule of its last question allows, nobody waits beyond its
 //! patience, a change is heard within a second, and all are served at last.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use kit::paused_runtime;
+use kit::clocked::clock_at;
 use kit::random::{Random, of_the_run};
 use kit::steps::number_of_histories;
+use kit::{Redis, paused_runtime};
 use tidegate::Limits;
+use tidegate::store::Capabilities;
 use tokio::task::LocalSet;
 
 use crate::*;
+
+/// The time of the server when a history begins, in microseconds.
+const BEGIN: u64 = 1_800_000_000_000_000;
 
 /// What is in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,13 +75,77 @@ struct World {
     waiting: RefCell<Vec<(u64, Instant)>>,
 }
 
+/// Another store, on a runtime of its own. The time of the test stands still while it is asked.
+#[derive(Debug)]
+struct Elsewhere {
+    store: Arc<dyn Store>,
+    clock: ManualClock,
+    began: Instant,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Elsewhere {
+    fn new(store: RedisStore, prefix: u64, runtime: &Runtime) -> Self {
+        let clock = clock_at(BEGIN);
+        let store = store.prefix(format!("{prefix}:")).clock(clock.clone());
+        Self {
+            store: Arc::new(store),
+            clock,
+            began: Instant::now(),
+            runtime: runtime.handle().clone(),
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let passed = self.began.elapsed().as_micros() as u64;
+        self.clock.set(BEGIN + passed);
+        let (store, runtime) = (Arc::clone(&self.store), self.runtime.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async { question(&*store).await })
+        });
+        StoreFuture::boxed(async { asked.await.expect("no panic") })
+    }
+}
+
+impl Store for Elsewhere {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let take = take.clone();
+        self.ask(move |store| store.take(&take))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (take, receipt) = (take.clone(), receipt.clone());
+        self.ask(move |store| store.refund(&take, &receipt))
+    }
+
+    fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
+        let (take, holder) = (take.clone(), holder.clone());
+        self.ask(move |store| store.renew(&take, &holder))
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let take = take.clone();
+        self.ask(move |store| store.reset(&take))
+    }
+
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+}
+
 impl World {
-    fn new() -> Self {
+    fn new(store: impl Store) -> Self {
         let now = Now::Limited {
             max: 3,
             at_a_time: None,
         };
-        let store = MemoryStore::new().tokio_clock();
         Self {
             limits: Limits::new(now.rules()).store(store),
             now: Cell::new((now, Instant::now())),
@@ -169,8 +238,8 @@ impl Drop for Ends {
     }
 }
 
-async fn history(mut random: Random) {
-    let (world, mut tasks) = (Rc::new(World::new()), Vec::new());
+async fn history(mut random: Random, store: impl Store) {
+    let (world, mut tasks) = (Rc::new(World::new(store)), Vec::new());
     for number in 0..40 {
         match random.below(8) {
             0 => world.replace(Now::any(&mut random)),
@@ -199,12 +268,12 @@ async fn history(mut random: Random) {
     }
 }
 
-#[test]
-fn each_is_admitted_by_the_rule_of_its_last_question() {
-    for number in 0..number_of_histories(80) {
+fn histories<S: Store>(own: u64, store: impl Fn(u64) -> S) {
+    for number in 0..number_of_histories(own) {
         let play = std::panic::AssertUnwindSafe(|| {
             let tasks = LocalSet::new();
-            tasks.block_on(&paused_runtime(), history(Random::new(number)));
+            let history = async { history(Random::new(number), store(number)).await };
+            tasks.block_on(&paused_runtime(), history);
         });
         let is_lawful = std::panic::catch_unwind(play).is_ok();
         let seed = of_the_run();
@@ -213,4 +282,19 @@ fn each_is_admitted_by_the_rule_of_its_last_question() {
             "history {number}; TIDEGATE_SEED={seed} plays it again"
         );
     }
+}
+
+#[test]
+fn each_is_admitted_by_the_rule_of_its_last_question() {
+    histories(80, |_| MemoryStore::new().tokio_clock());
+}
+
+#[test]
+fn the_same_on_redis() {
+    let (server, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
+    let store = runtime.block_on(async {
+        let store = RedisStore::connect(&server.url).await.expect("a server");
+        store.timeout(PATIENT)
+    });
+    histories(40, |number| Elsewhere::new(store.clone(), number, &runtime));
 }
