@@ -85,7 +85,7 @@ pub(super) fn checked_cost(
     let units = cost.number()?;
     let too_small = |quota: &Quota| quota.max() > 0 && units > algorithm.limit(quota);
     if units == 0 {
-        return Err(cost.mistake("requests that cost 0 are not limited, expected 1 or more"));
+        return Err(cost.mistake("a cost of 0 charges nothing, expected 1 or more"));
     }
     if quotas.into_iter().any(|quota| too_small(&quota)) {
         let message = "more than max-count (or burst), so that no request would ever be allowed";
