@@ -172,8 +172,8 @@ async fn never_more_than_the_bound_on_many_threads() {
 }
 
 /// A settlement that was not sent can be made again.
-#[tokio::test(start_paused = true)]
-async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
+/// A store, and as many refunds to it under way as fit. Those of other keys are answered.
+fn full() -> (Arc<dyn Store>, Vec<StoreFuture<u64>>) {
     let hangs = Stub::around(MemoryStore::new()).refund_fn(|memory, take, receipt| {
         match take.key().as_str() {
             "hangs" => StoreFuture::boxed(std::future::pending()),
@@ -181,14 +181,18 @@ async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
         }
     });
     let store: Arc<dyn Store> = Arc::new(Resilient::bare(hangs).in_flight(3));
-    let limits = kit::limits([kit::per_minute("p", 10)], Arc::clone(&store));
+    let other = kit::take(&Arc::new(kit::per_minute("p", 10)), "hangs");
+    let refund = |_| store.refund(&other, &Receipt::new(1, 1, 1));
+    let pending = (0..16_384).map(refund).collect();
+    (store, pending)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
+    let (store, pending) = full();
+    let limits = kit::limits([kit::per_minute("p", 10)], store);
     let admitted = limits.check("p", "k").cost(4).await.expect("room");
     let charge = admitted.charge.expect("it was charged");
-    let other = kit::take(&Arc::new(kit::per_minute("p", 10)), "hangs");
-    let receipt = Receipt::new(1, 1, 1);
-    let pending: Vec<_> = (0..16_384)
-        .map(|_| store.refund(&other, &receipt))
-        .collect();
     for _ in 0..2 {
         let refused = charge.settle(1).await.expect_err("one too many").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
@@ -196,4 +200,20 @@ async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
     drop(pending);
     assert_eq!(charge.settle(1).await.expect("an answer").given_back, 3);
     assert_eq!(charge.settle(0).await.expect("an answer").given_back, 0);
+}
+
+/// Nobody waits for a refund by outcome, so it needs no room.
+#[tokio::test(start_paused = true)]
+async fn a_refund_by_outcome_is_never_refused() {
+    let (store, _pending) = full();
+    let rule = kit::per_minute("p", 10).with_refund_on(["error"]);
+    let limits = kit::limits([rule.expect("an outcome")], store);
+    let ran = limits
+        .call("p")
+        .key("k")
+        .try_run(async || Err::<(), ()>(()));
+    ran.await.expect_err("it failed");
+    tokio::time::sleep(SECOND).await;
+    let left = limits.peek("p", "k").await.expect("an answer");
+    assert_eq!(left.expect("a rule").remaining(), 10);
 }
