@@ -58,6 +58,8 @@ struct Queue {
     /// Nothing fits before, unless units come back: by the last answer about what costs least.
     free_at: Instant,
     asked_at: Instant,
+    /// By the last answer, if that allowed and units come evenly.
+    refill: Option<Refill>,
     /// How often units came back.
     returns: u64,
 }
@@ -95,8 +97,34 @@ pub(crate) struct Lacking {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
     pub(crate) units: u64,
-    /// When the next unit comes, at the earliest, unless some come back.
-    pub(crate) next_after: Duration,
+    /// Whether units come with the time, or return only.
+    pub(crate) only_return: bool,
+    /// If units come evenly, one after the other.
+    pub(crate) refill: Option<Refill>,
+}
+
+/// Units that come evenly: when all of them are there, if none is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refill {
+    pub(crate) limit: u64,
+    pub(crate) full_at: Instant,
+    /// So many units in so many microseconds.
+    pub(crate) units: u64,
+    pub(crate) micros: u64,
+}
+
+impl Refill {
+    /// When so many units are there, or have come, if the first of them are taken as they come.
+    fn at(&self, units: u64) -> Instant {
+        let time = |units: u64| {
+            let micros = u128::from(units) * u128::from(self.micros) / u128::from(self.units);
+            Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        };
+        let earlier = time(self.limit.saturating_sub(units));
+        let later = time(units.saturating_sub(self.limit));
+        let at = self.full_at.checked_sub(earlier).unwrap_or(self.full_at);
+        at.checked_add(later).unwrap_or(at)
+    }
 }
 
 /// The longest time without a question of a queue.
@@ -104,7 +132,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Whoever was told to ask and did not in this time may be a future that nobody polls: the next one
 /// asks.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// So many of those that an overloaded store did not answer ask again at a time.
+/// So many ask at a time, of those that an overloaded store did not answer, and of a queue.
 const SLOTS: usize = 256;
 
 impl WaitQueues {
@@ -193,6 +221,7 @@ impl Queue {
             told_at: now,
             free_at,
             asked_at: now,
+            refill: None,
             returns: 0,
         }
     }
@@ -201,7 +230,7 @@ impl Queue {
     fn ask_now(&mut self) {
         let now = Instant::now();
         self.returns += 1;
-        self.free_at = now;
+        (self.free_at, self.refill) = (now, None);
         self.first()
             .into_iter()
             .for_each(|rank| self.tell(rank, now));
@@ -249,6 +278,22 @@ impl Queue {
         }
     }
 
+    /// Where units come evenly, tells those to ask whose units will be there when their questions
+    /// are, beside those that are on their way, and notes when the next one is to ask: at a round
+    /// trip of many turns, several are under way.
+    fn tell_due(&mut self, now: Instant) {
+        let Some(refill) = self.refill else {
+            return;
+        };
+        while let Some(rank) = self.first() {
+            self.free_at = refill.at(self.claimed.saturating_add(rank.0.max(1)));
+            if self.free_at > now || self.asking.len() >= SLOTS {
+                return;
+            }
+            self.tell(rank, now);
+        }
+    }
+
     /// What this one does now: `until` is the end of its patience.
     fn look(&mut self, rank: Rank, now: Instant, until: Option<Instant>, may_return: bool) -> Look {
         let is_over = until.is_some_and(|until| until <= now);
@@ -260,7 +305,7 @@ impl Queue {
             return Look::GiveUp;
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
-        if !self.asking.is_empty() {
+        if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= SLOTS) {
             ask_at = ask_at.max(self.told_at + PATIENCE);
         }
         // The second one watches the first; the others look now and then.
@@ -301,6 +346,7 @@ impl Place {
         let queue = queues.of.entry(by.queue);
         let queue = queue.or_insert_with(|| Queue::new(free_at, now));
         queue.is_answered(rank);
+        queue.refill = None;
         queue.sleeping.insert(rank, Arc::clone(&self.changed));
         queue.asked_at = now;
         // What is said of a larger cost says nothing of smaller ones.
@@ -323,9 +369,8 @@ impl Place {
         }
     }
 
-    /// It was allowed by an answer to a question of this instant, which says what is left of the
-    /// count that it waited for, by its hash.
-    pub(crate) fn allowed(mut self, asked_at: Instant, left: impl FnOnce(u64) -> Left) {
+    /// It was allowed. So much is left of the count that it waited for, by its hash.
+    pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) {
         let Some(at) = self.at.take() else {
             return;
         };
@@ -336,12 +381,16 @@ impl Place {
         if let Some(queue) = queues.of.get_mut(&at.0) {
             let now = Instant::now();
             queue.asked_at = now;
-            // What costs nothing fits even where no unit is left.
-            let needs_unit = queue.first().is_some_and(|(cost, _)| cost > 0);
-            if needs_unit && queue.returns == returns {
-                queue.free_at = asked_at + left.next_after;
+            if queue.returns == returns {
+                queue.refill = left.refill;
+                if left.only_return {
+                    queue.free_at = now + ASK_EVERY;
+                }
             }
-            queue.tell_fitting(left.units, now);
+            match queue.refill {
+                Some(_) => queue.tell_due(now),
+                None => queue.tell_fitting(left.units, now),
+            }
             queue.call_first();
         }
     }
@@ -381,6 +430,10 @@ impl Place {
         if matches!(look, Look::Ask) {
             queue.tell(rank, now);
             self.returns.store(queue.returns, Ordering::Relaxed);
+            if queue.refill.is_some() {
+                queue.tell_due(now);
+                queue.call_first();
+            }
         }
         look
     }

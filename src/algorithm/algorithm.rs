@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use super::counter::Counter;
@@ -175,12 +173,6 @@ impl Algorithm {
             time => time.div_ceil(max),
         };
         u64::try_from(window).unwrap_or(u64::MAX)
-    }
-
-    /// When the next unit comes, if none remains. Windows do not tell.
-    pub(crate) fn next_unit_after(self, quota: &Quota, state: &QuotaState) -> Option<Duration> {
-        let tells = matches!(self, Self::Gcra) && state.remaining() == 0;
-        tells.then(|| Duration::from_micros(self.effective_window(quota, state)))
     }
 
     /// Whether it divides a window into sub-windows.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +18,7 @@ use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::rule::Rule;
 use crate::store::Take;
-use crate::wait_queue::{ASK_EVERY, Lacking, Left, Place, QueueId, WaitQueues};
+use crate::wait_queue::{ASK_EVERY, Lacking, Left, Place, QueueId, Refill, WaitQueues};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -266,7 +267,7 @@ impl Waiter {
     /// It was allowed: those behind it may find units, too.
     pub(super) fn allowed(mut self, asked: Option<Asked>, take: &Take, decision: &Decision) {
         if let (Some(place), Some(asked)) = (self.place.take(), asked) {
-            place.allowed(asked.at, |count| left_of(take, decision, count));
+            place.allowed(|count| left_of(take, decision, count, asked.at));
         }
     }
 }
@@ -288,37 +289,47 @@ fn of_counts<'a, T>(
     }
 }
 
-/// Returns what is left of the count with this hash. A take without such a count has nothing left of
-/// it.
-fn left_of(take: &Take, decision: &Decision, hash: u64) -> Left {
+/// Returns what is left of the count with this hash, by the answer to a question of this instant. A
+/// take without such a count has nothing left of it.
+fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
     let of_counts = of_counts(take, decision, |count, states| {
         let is_it = count.count_name().hash() == hash;
-        is_it.then(|| left_of_count(count.rule(), states))
+        is_it.then(|| left_of_count(count.rule(), states, asked_at))
     });
     let of_counts = of_counts.into_iter().flatten();
-    of_counts.min_by_key(|it| it.units).unwrap_or(Left {
+    let of_none = Left {
         units: 0,
-        next_after: Duration::ZERO,
-    })
+        only_return: false,
+        refill: None,
+    };
+    of_counts.min_by_key(|it| it.units).unwrap_or(of_none)
 }
 
-fn left_of_count(rule: &Rule, states: &mut dyn Iterator<Item = &QuotaState>) -> Left {
-    let mut left = Left {
-        units: u64::MAX,
-        next_after: Duration::ZERO,
-    };
+fn left_of_count(
+    rule: &Rule,
+    states: &mut dyn Iterator<Item = &QuotaState>,
+    asked_at: Instant,
+) -> Left {
+    let states: SmallVec<[&QuotaState; 1]> = states.collect();
     let algorithm = rule.algorithm().algorithm();
-    for (quota, state) in rule.quotas().iter().zip(states) {
-        left.units = left.units.min(state.remaining());
-        if let Some(next_after) = algorithm.next_unit_after(quota, state) {
-            left.next_after = left.next_after.max(next_after);
+    let refill = match (rule.quotas(), &*states) {
+        ([quota], [state]) if algorithm.has_burst() => {
+            let full_at = asked_at.checked_add(state.reset_after());
+            full_at.map(|full_at| Refill {
+                limit: algorithm.limit(quota),
+                full_at,
+                units: quota.max().max(1),
+                micros: quota.window_micros(),
+            })
         }
+        _ => None,
+    };
+    let left = states.iter().map(|it| it.remaining()).min();
+    Left {
+        units: left.unwrap_or_default(),
+        only_return: rule.is_permits(),
+        refill,
     }
-    if rule.is_permits() {
-        // They do not come with the time.
-        left.next_after = ASK_EVERY;
-    }
-    left
 }
 
 /// What a denied take waits for: of the counts that deny it the one that is replenished last, and
