@@ -145,8 +145,12 @@ pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, ConfigError> {
     let field = table.read("field", |name| {
         name.text("the name of a header field", header_name)
     })?;
-    let trusted = table.read("trusted", networks)?;
-    let mut client_ip = match (trusted, table.read("hops", hops)?) {
+    let (trusted, hops) = (table.read("trusted", networks)?, table.read("hops", hops)?);
+    let trusts_none = trusted.as_ref().is_some_and(Vec::is_empty) || hops == Some(0);
+    if let Some(field) = table.get("field").filter(|_| trusts_none) {
+        return Err(field.mistake("no proxy is trusted, so that no field is read"));
+    }
+    let mut client_ip = match (trusted, hops) {
         (Some(_), Some(_)) => {
             return Err(table.mistake("both trusted and hops, expected one of them"));
         }

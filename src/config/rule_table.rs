@@ -127,8 +127,13 @@ fn with_outgoing(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError>
         && outgoing.boolean()?
     {
         rule = outgoing.check(rule.with_outgoing())?;
+        let list = table.get("quotas");
+        let quotas = list.iter().filter_map(|list| list.list()).flatten();
+        let quotas = quotas.map(|quota| quota.table("a quota"));
+        let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
+        let tables = || std::iter::once(table).chain(&quotas);
         for (name, message) in WITHOUT_OUTGOING {
-            if let Some(value) = table.get(name) {
+            if let Some(value) = tables().find_map(|table| table.get(name)) {
                 return Err(value.mistake(message));
             }
         }

@@ -12,8 +12,7 @@ use crate::error::StoreError;
 /// handler gets the charges of all layers as an axum extractor that never fails, also where there
 /// is no layer; middleware finds them [in the extensions](Charges::from_extensions) of the request
 /// and of the response. They are empty if no layer charged anything: no rule matched, it was
-/// switched off or in shadow, the request was exempt, its cost was 0, or it was admitted without a
-/// decision.
+/// switched off or in shadow, the request was exempt, or it was admitted without a decision.
 ///
 /// ```
 /// use axum::http::StatusCode;
