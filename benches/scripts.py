@@ -134,10 +134,18 @@ def encode(*words):
 
 
 def expand(root, name):
+    """A script with its includes and constants. Older checkouts have no list of constants."""
+    path = f'{root}/constants.txt'
+    listed = [line for line in open(path) if line[0].isupper()] if os.path.exists(path) else []
+    constants = dict(line.rstrip('\n').split(' = ') for line in listed)
     lines = []
     for line in open(f'{root}/{name}'):
         include = re.match(r'\s*-- include: (\w+)\s*$', line)
-        lines.append(expand(root, f'include/{include[1]}.lua') if include else line)
+        if include:
+            line = expand(root, f'include/{include[1]}.lua')
+        elif not line.lstrip().startswith('--'):
+            line = re.sub(r'\w+', lambda word: constants.get(word[0], word[0]), line)
+        lines.append(line)
     return ''.join(lines)
 
 

@@ -15,9 +15,6 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format = math.floor, table.concat, string.format
-local USUAL, NAMES_TWICE, SEVERAL, DENIED, ALLOWED, FIXED_MARK, MODULUS = 0, 1, 3, 0, 1, 250, 4503599627370496
-local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7', '>BI2I7I7I7'
-local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7', 57
 
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
@@ -34,14 +31,14 @@ for place = 1, kind == USUAL and #keys or 0 do
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, lease, expiry, slice, max, window = unpack(RULE, question, rule_from)
+    quotas, _, _, lease, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
     this_slice = floor(now / slice)
   end
 
   local mark, serial, last_charge, window_then, needed_until, refundable_since, start, used
-  if raw and #raw == STATE_SIZE then
+  if raw and #raw == FIXED_STATE_SIZE then
     mark, serial, last_charge, _, window_then, needed_until, refundable_since, start, used =
-      unpack(STATE, raw)
+      unpack(FIXED_STATE, raw)
   else
     mark, serial, last_charge, window_then, needed_until, refundable_since, start, used =
       not raw and FIXED_MARK, 0, now, window, now + window, now, now, 0
@@ -59,7 +56,7 @@ for place = 1, kind == USUAL and #keys or 0 do
   local reset, answer = start + window - now, ''
   if is_usual and allowed > 0 then
     used, serial = used + cost * allowed, (serial + cost * allowed) % MODULUS
-    local state = pack(STATE, FIXED_MARK, serial, now, max, window, now + window, refundable_since,
+    local state = pack(FIXED_STATE, FIXED_MARK, serial, now, max, window, now + window, refundable_since,
       start, used)
     local written
     if raw and floor(last_charge / slice) == this_slice then
@@ -89,7 +86,7 @@ end
 -- include: setup
 -- include: fixed_window_counter
 
-local TELLS_HELD = false
+local tells_held = false
 -- Units count no longer because of leases.
 local lengthen
 
@@ -111,10 +108,6 @@ end
 local carried_over = used_now
 
 local function wait(counter) return counter.start + counter.window - now end
-
--- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an
--- earlier one beyond that one's max.
-local MAX_HELD = 2251799813685248
 
 local function charge(counter, time, units)
   if counter.start > time then counter.start = time end

@@ -16,11 +16,6 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, concat, format = math.floor, math.ceil, table.concat, string.format
-local USUAL, NAMES_TWICE, SEVERAL, DENIED, ALLOWED, GCRA_MARK, MODULUS = 0, 1, 3, 0, 1, 249, 4503599627370496
-local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7I7I7I7I7', '>BI2I7I7I7'
-local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I7', 64
--- Products below this are exact.
-local EXACT = 9007199254740992
 
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
@@ -39,16 +34,16 @@ for place = 1, kind == USUAL and #keys or 0 do
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
     quotas, _, _, lease, expiry, slice, max, window, burst, life, pace_units, pace_micros =
-      unpack(RULE, question, rule_from)
+      unpack(GCRA_RULE, question, rule_from)
     this_slice = floor(now / slice)
     is_exact = quotas == 1 and lease == 0 and max > 0 and (burst + pace_units) * pace_micros < EXACT
   end
 
   local mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
     start, units
-  if raw and #raw == STATE_SIZE then
+  if raw and #raw == GCRA_STATE_SIZE then
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
-      start, units = unpack(STATE, raw)
+      start, units = unpack(GCRA_STATE, raw)
   else
     mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
       start, units = not raw and GCRA_MARK, 0, now, max, window, burst, now + life, now, now, 0
@@ -73,7 +68,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     local charged, paces = cost * allowed, floor((now - start) / pace_micros)
     start, units, used = start + paces * pace_micros, units - paces * pace_units + charged, used + charged
     serial = (serial + charged) % MODULUS
-    local state = pack(STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
+    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
       refundable_since, start, units)
     local written
     if raw and floor(last_charge / slice) == this_slice then
@@ -106,12 +101,9 @@ end
 
 -- include: setup
 
-local QUOTA = '>I7I7I7I7I7I7'
--- No counter holds more units than these.
-local MAX_HELD = 2251799813685248
 
 local function read_quota(from)
-  local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, question, from)
+  local max, window, burst, life, pace_units, pace_micros, behind = unpack(GCRA_QUOTA, question, from)
   return { max = max, window = window, burst = burst, variant = max, life = life,
     capacity = math.max(max, burst),
     limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
@@ -122,7 +114,7 @@ end
 -- include: bucket
 -- include: gcra_counter
 
-local TELLS_HELD = true
+local tells_held = true
 -- Units count no longer because of leases.
 local lengthen
 

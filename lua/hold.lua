@@ -6,7 +6,6 @@
 --
 -- Reply: for how many microseconds the key is held now
 
-local TEN_YEARS = 315576000000000
 -- In milliseconds: a hold that is over does no harm.
 local SLACK = 2000
 local clock = ARGV[2] and { 0, ARGV[2] } or redis.call('TIME')

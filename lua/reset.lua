@@ -21,8 +21,7 @@
 local call = redis.call
 -- In milliseconds: much longer than the millisecond in which it matters.
 local EXPIRY = 2000
--- The bytes that counts begin with are this one and those above: no text begins with them.
-local MIN_MARK, RESET_MARK = 247, 251
+-- The bytes that counts begin with are MIN_MARK and those above: no text begins with them.
 
 local clock = ARGV[1] and { 0, ARGV[1] } or call('TIME')
 local now = clock[1] * 1000000 + clock[2]

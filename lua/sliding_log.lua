@@ -18,9 +18,6 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
-local USUAL, SEVERAL, DENIED, ALLOWED, LOG_MARK, MODULUS = 0, 3, 0, 1, 247, 4503599627370496
-local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7', '>BI2I7I7I7'
-local ENTRY, ENTRY_SIZE = '>BI7I7I7I7I7I7I7I7', 57
 
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
@@ -36,7 +33,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
-    quotas, _, _, lease, expiry, slice, max, window = unpack(RULE, question, rule_from)
+    quotas, _, _, lease, expiry, slice, max, window = unpack(LOG_RULE, question, rule_from)
     rule_at, edge, expiry_text, this_slice = rule_from, nil, nil, floor(now / slice)
   end
 
@@ -46,8 +43,8 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
   local newest = found and (found[1] or found.err)
   local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial
-  if newest and #newest == ENTRY_SIZE then
-    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(ENTRY, newest)
+  if newest and #newest == LOG_ENTRY_SIZE then
+    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(LOG_ENTRY, newest)
   else
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial =
       not newest and LOG_MARK, 0, 0, 0, now, now, window, 0
@@ -61,8 +58,8 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   if is_usual and has_left then
     edge = edge or format('%.0f', now - window)
     local first = call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
-    is_usual = first and #first >= ENTRY_SIZE
-    if is_usual then mark, _, first_base, _, _, first_stamp = unpack(ENTRY, first) end
+    is_usual = first and #first >= LOG_ENTRY_SIZE
+    if is_usual then mark, _, first_base, _, _, first_stamp = unpack(LOG_ENTRY, first) end
   end
   local used = total - first_base
   local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
@@ -84,7 +81,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     local is_full = has_left and total - oldest_base > math.min(max, window / 1000)
     if is_full then oldest_base, oldest_stamp = first_base, first_stamp end
     is_usual = 1 == pcall('ZADD', key, now_text,
-      pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window, max, serial))
+      pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window, max, serial))
     if is_usual then
       if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
       if is_full then call('ZREMRANGEBYSCORE', key, '0', edge) end
@@ -118,7 +115,7 @@ end
 -- include: refunded_ranges
 -- include: log_entry
 
-local TELLS_HELD = false
+local tells_held = false
 
 local function read_quota(from)
   local max, window, behind = unpack('>I7I7', question, from)
@@ -264,10 +261,10 @@ while place < number_of_keys do
       end
 
 -- include: log_trim
-      local entry = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window,
-        largest_max, refunded and serial + WITH_REFUNDED or serial)
+      local entry = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window,
+        largest_max, refunded and serial + LOG_WITH_REFUNDED or serial)
       if long_window > 0 or refundable_since > 0 or lease_life > 0 then
-        entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since,
+        entry = entry .. pack(LOG_MORE, long_window, long_units, long_until, refundable_since,
           marked_lease, lease_stamp, lease_life)
       end
       -- What counts for nothing, or comes again in the new entry, goes first.

@@ -16,10 +16,6 @@
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, sub, format = math.floor, table.concat, string.sub, string.format
-local USUAL, NAMES_TWICE, SEVERAL, DENIED, ALLOWED, WINDOW_MARK, MODULUS = 0, 1, 3, 0, 1, 248, 4503599627370496
-local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7I7', '>BI2I7I7I7'
-local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I2', 59
-local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
 local clock = not ARGV[3] and call('TIME')
 local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
@@ -37,7 +33,7 @@ for place = 1, kind == USUAL and #keys or 0 do
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, lease, expiry, slice, max, window, sub_windows = unpack(RULE, question, rule_from)
+    quotas, _, _, lease, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
     this_slice = floor(now / slice)
     length = math.max(floor(window / sub_windows), 1)
   end
@@ -45,10 +41,10 @@ for place = 1, kind == USUAL and #keys or 0 do
   local mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
     number
   local stamp, total = now, 0
-  if raw and #raw > STATE_SIZE then
+  if raw and #raw > WINDOW_STATE_SIZE then
     mark, serial, last_charge, _, window_then, needed_until, refundable_since, length_then, base,
-      number = unpack(STATE, raw)
-    stamp, total = unpack(ENTRY, raw, #raw - ENTRY_SIZE + 1)
+      number = unpack(WINDOW_STATE, raw)
+    stamp, total = unpack(WINDOW_ENTRY, raw, #raw - WINDOW_ENTRY_SIZE + 1)
   else
     mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
       number = not raw and WINDOW_MARK, 0, now, window, now + window, now, length, 0, 0
@@ -58,12 +54,12 @@ for place = 1, kind == USUAL and #keys or 0 do
     and window_then == window and length_then == length
     and needed_until == last_charge + window and stamp <= last_charge and last_charge <= now
     and refundable_since <= now and total < MODULUS - max
-    and (not raw or total > base and #raw == STATE_SIZE + number * ENTRY_SIZE)
+    and (not raw or total > base and #raw == WINDOW_STATE_SIZE + number * WINDOW_ENTRY_SIZE)
 
   -- The entries that have left the window: a binary search, which begins with the oldest one.
   local left, left_total, high, middle, first_stamp = 0, base, is_usual and number or 0, 0, stamp
   while left < high do
-    local of, with = unpack(ENTRY, raw, STATE_SIZE + 1 + middle * ENTRY_SIZE)
+    local of, with = unpack(WINDOW_ENTRY, raw, WINDOW_STATE_SIZE + 1 + middle * WINDOW_ENTRY_SIZE)
     if of <= now - window then
       left, left_total = middle + 1, with
     else
@@ -91,10 +87,10 @@ for place = 1, kind == USUAL and #keys or 0 do
     end
     if stays == 0 then first_stamp = now end
     total, serial, used = total + charged, (serial + charged) % MODULUS, used + charged
-    local entries = STATE_SIZE + left * ENTRY_SIZE
-    local state = pack(STATE, WINDOW_MARK, serial, now, max, window, now + window, refundable_since,
-      length, left_total, stays + 1) .. sub(raw or '', entries + 1, entries + stays * ENTRY_SIZE)
-      .. pack(ENTRY, now, total)
+    local entries = WINDOW_STATE_SIZE + left * WINDOW_ENTRY_SIZE
+    local state = pack(WINDOW_STATE, WINDOW_MARK, serial, now, max, window, now + window, refundable_since,
+      length, left_total, stays + 1) .. sub(raw or '', entries + 1, entries + stays * WINDOW_ENTRY_SIZE)
+      .. pack(WINDOW_ENTRY, now, total)
     local written
     if raw and floor(last_charge / slice) == this_slice then
       written = pcall('SET', keys[place], state, 'KEEPTTL')
@@ -125,7 +121,7 @@ end
 -- include: setup
 -- include: sliding_window_counter
 
-local TELLS_HELD = false
+local tells_held = false
 
 local function read_quota(from)
   local max, window, sub_windows, behind = unpack('>I7I7I7', question, from)
@@ -155,19 +151,15 @@ local carried_over = used_now
 local function wait(counter, limit, cost)
   local before = count_oldest(counter, -1, limit - cost + 1)
   local leaves = counter.stamp
-  if before < counter.number then leaves = unpack(ENTRY, counter.entries, before * ENTRY_SIZE + 1) end
+  if before < counter.number then leaves = unpack(WINDOW_ENTRY, counter.entries, before * WINDOW_ENTRY_SIZE + 1) end
   return leaves + counter.window - now
 end
-
--- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an
--- earlier one beyond that one's max.
-local MAX_HELD = 2251799813685248
 
 local function charge(counter, time, units)
   if counter.stamp > time then
     local before = count_oldest(counter, time - 1, MODULUS)
-    local earlier = sub(counter.entries, 1, before * ENTRY_SIZE)
-    counter.entries = earlier .. pack(ENTRY, time, counter.total)
+    local earlier = sub(counter.entries, 1, before * WINDOW_ENTRY_SIZE)
+    counter.entries = earlier .. pack(WINDOW_ENTRY, time, counter.total)
     counter.number, counter.stamp = before + 1, time
   end
   local left, base = count_oldest(counter, time - counter.window, MODULUS)
@@ -178,9 +170,9 @@ local function charge(counter, time, units)
   elseif floor(counter.stamp / counter.variant) == floor(time / counter.variant) then
     stays = stays - 1
   end
-  local total, first = (counter.total + taken) % MODULUS, left * ENTRY_SIZE
-  local earlier = sub(counter.entries, first + 1, first + stays * ENTRY_SIZE)
-  counter.entries = earlier .. pack(ENTRY, time, total)
+  local total, first = (counter.total + taken) % MODULUS, left * WINDOW_ENTRY_SIZE
+  local earlier = sub(counter.entries, first + 1, first + stays * WINDOW_ENTRY_SIZE)
+  counter.entries = earlier .. pack(WINDOW_ENTRY, time, total)
   counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, time, total
   return units - taken
 end

@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
-# Expands the scripts of the folder lua/ with their includes, as src/connection/scripts.rs does, and looks for mistakes
-# with luacheck. Installs luacheck where it is missing, which needs apt-get. With the name of a script, as
-# `bash tests/lua.sh sliding_log.lua`, it prints that script with its includes.
+# Expands the scripts of the folder lua/ with their includes and constants, as src/connection/scripts.rs does, and looks
+# for mistakes with luacheck. Installs luacheck where it is missing, which needs apt-get. With the name of a script, as
+# `bash tests/lua.sh sliding_log.lua`, it prints that script expanded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 expand() {
     awk '
+        # Outside of comments, a word that is the name of a constant becomes its text.
+        function with_constants(line,    word, whole) {
+            if (line ~ /^ *--/) return line
+            while (match(line, /[A-Za-z0-9_]+/)) {
+                word = substr(line, RSTART, RLENGTH)
+                whole = whole substr(line, 1, RSTART - 1) (word in constants ? constants[word] : word)
+                line = substr(line, RSTART + RLENGTH)
+            }
+            return whole line
+        }
         function put(path,    line, rest) {
             while ((getline line < path) > 0) {
                 rest = line
@@ -15,12 +25,17 @@ expand() {
                     sub(/^-- include: /, "", rest)
                     put("lua/include/" rest ".lua")
                 } else {
-                    print line
+                    print with_constants(line)
                 }
             }
             close(path)
         }
-        BEGIN { put(ARGV[1]) }
+        BEGIN {
+            while ((getline line < "lua/constants.txt") > 0) {
+                if (line ~ /^[A-Z]/) constants[substr(line, 1, index(line, " = ") - 1)] = substr(line, index(line, " = ") + 3)
+            }
+            put(ARGV[1])
+        }
     ' "$1"
 }
 

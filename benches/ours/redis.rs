@@ -287,21 +287,10 @@ fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     )
 }
 
-/// A script of the limiter with what it includes.
-fn script(name: &str) -> String {
-    let read = |path: String| std::fs::read_to_string(&path).expect("a script");
-    let root = kit::root().display();
-    let source = read(format!("{root}/lua/limiter/{name}.lua"));
-    let line = |line: &str| match line.trim_start().strip_prefix("-- include: ") {
-        Some(name) => read(format!("{root}/lua/include/{name}.lua")),
-        None => format!("{line}\n"),
-    };
-    source.lines().map(line).collect()
-}
-
 fn limiters(bench: &mut Bench) {
-    let scripts = [script("acquire"), script("acquire_fair")];
-    let [acquire, fair] = scripts.map(|source| bench.load(&source));
+    let scripts = ["acquire", "acquire_fair"];
+    let [acquire, fair] =
+        scripts.map(|name| bench.load(&kit::script(&format!("limiter/{name}.lua"))));
     let theirs = bench.load(include_str!("redisson.lua"));
     let contenders = [
         Contender::Other(acquire, limiter),

@@ -22,7 +22,7 @@
           answers[size] = answers[size] .. pack(NEXT_QUOTA, remaining, reset)
         end
       end
-      if TELLS_HELD and charged > 0 and alike > 1 then
+      if tells_held and charged > 0 and alike > 1 then
         for n = 1, number_limiting do
           answers[size] = answers[size] .. pack(HELD, own[n].units)
         end

@@ -8,7 +8,7 @@
 -- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.
 local function fraction(part, number, of)
   local product = part * number
-  if product < 9007199254740992 then
+  if product < EXACT then
     local quotient = floor(product / of)
     return quotient, quotient * of < product
   end

@@ -10,7 +10,7 @@
 --   needed_until      until when it is needed for what was charged while that was the rule's quota
 --   refundable_since  takes that were charged before this are not told apart in it, and not given
 --                     back
--- Where a rule with a lease charged the key, the state begins with LEASED_MARK, and
+-- Where a rule with a lease charged the key, the state begins with leased_mark, and
 --   marked_lease, lease_stamp, lease_life
 --                the lease that counts for all takers: see `longer`
 -- stand before the counters.
@@ -19,7 +19,7 @@
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then pulls it back to now.
 --
--- Uses   MARK, LEASED_MARK; used_now, read_counter: see `read_counters`
+-- Uses   own_mark, leased_mark; used_now, read_counter: see `read_counters`
 --        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
 --                                      most, `variant`, and perhaps capacity: a counter of the same
 --                                      window, variant and capacity can be the quota's own
@@ -36,9 +36,6 @@
 --        Here `charged_at` is when something was charged last.
 -- Gives  the reply of the script
 
--- The most counters of earlier quotas that are kept beside those of the rule, and beside one that
--- counts for all.
-local MAX_EARLIER, MAX_EARLIER_BESIDE_BOUND = 16, 2
 -- The counter of each quota.
 local own = { false }
 
@@ -177,7 +174,7 @@ while place < number_of_keys do
       local life = 0
       for n = 1, lease > 0 and number_of_quotas or 0 do life = math.max(life, quotas[n].life) end
 -- include: mark_lease
-      local state = pack(HEADER, lease_life > 0 and LEASED_MARK or MARK, serial, last_charge)
+      local state = pack(HEADER, lease_life > 0 and leased_mark or own_mark, serial, last_charge)
       if lease_life > 0 then
         state = state .. pack(LEASE, marked_lease, lease_stamp, lease_life)
       end

@@ -3,25 +3,23 @@
 --                  as in all counters (see `counters`)
 --   start, units   when its window began, and the units charged since then
 --
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_counter, write_counter, used_now:
---        see `read_counters`
+-- Gives  own_mark, leased_mark, read_counter, write_counter, used_now: see `read_counters`
 
-local MARK, HEADER, HEADER_SIZE = FIXED_MARK, '>BI7I7', 15
-local COUNTER, COUNTER_SIZE = '>I7I7I7I7I7I7', 42
+local own_mark = FIXED_MARK
 -- Units count no longer because of leases.
-local LEASED_MARK
+local leased_mark
 
 local function read_counter(raw, from, charged_at)
-  if from + COUNTER_SIZE - 1 > #raw then return nil end
+  if from + FIXED_COUNTER_SIZE - 1 > #raw then return nil end
   local max, window, needed_until, refundable_since, start, units, behind =
-    unpack(COUNTER, raw, from)
+    unpack(FIXED_COUNTER, raw, from)
   if start > charged_at then return nil end
   return { max = max, window = window, variant = 0, life = window, needed_until = needed_until,
     refundable_since = refundable_since, used = 0, start = start, units = units }, behind
 end
 
 local function write_counter(counter)
-  return pack(COUNTER, counter.max, counter.window, counter.needed_until, counter.refundable_since,
+  return pack(FIXED_COUNTER, counter.max, counter.window, counter.needed_until, counter.refundable_since,
     counter.start, counter.units)
 end
 

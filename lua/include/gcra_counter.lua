@@ -5,21 +5,19 @@
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 --
 -- Uses   what `bucket` gives
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_counter, write_counter, used_at,
---        used_now: see `read_counters`
+-- Gives  own_mark, leased_mark, read_counter, write_counter, used_at, used_now: see `read_counters`
 
-local MARK, HEADER, HEADER_SIZE = GCRA_MARK, '>BI7I7', 15
-local COUNTER, COUNTER_SIZE = '>I7I7I7I7I7I7I7', 49
+local own_mark = GCRA_MARK
 -- Units count no longer because of leases.
-local LEASED_MARK
+local leased_mark
 
 -- The paces of counters, by max: many keys of a call have the same.
 local known_paces = {}
 
 local function read_counter(raw, from, charged_at)
-  if from + COUNTER_SIZE - 1 > #raw then return nil end
+  if from + GCRA_COUNTER_SIZE - 1 > #raw then return nil end
   local max, window, burst, needed_until, refundable_since, start, units, behind =
-    unpack(COUNTER, raw, from)
+    unpack(GCRA_COUNTER, raw, from)
   if start > charged_at or window == 0 then return nil end
   local counter = { max = max, window = window, burst = burst, variant = max, life = window,
     capacity = math.max(max, burst),
@@ -38,7 +36,7 @@ local function read_counter(raw, from, charged_at)
 end
 
 local function write_counter(counter)
-  return pack(COUNTER, counter.max, counter.window, counter.burst, counter.needed_until,
+  return pack(GCRA_COUNTER, counter.max, counter.window, counter.burst, counter.needed_until,
     counter.refundable_since, counter.start, counter.units)
 end
 

@@ -3,7 +3,7 @@
   -- decided, and each key is written once, at the end: so what is not usual leaves all for the
   -- general part.
   --
-  -- Uses   question, at, values, now; RECORD, ANSWER
+  -- Uses   question, at, values, now
   --        read_rule(from) -> rule with its limit
   --        load(key, raw, rule) -> state with used and serial; nil if it is not usual
   --        charge(state, units)
@@ -13,7 +13,6 @@
   --        write(state) -> a table with err, if a command failed
   --        the same for permits: see `joint_permits`; as a cost they have the number of the holder
   -- Gives  the reply of the call, if all is usual; else replies: its head, and no values
-  local JOINT, RECORD_SIZE = 32768, 20
   local states, rules, changed, costs, place, is_usual = {}, {}, {}, {}, 0, true
   while is_usual and place < #KEYS do
     -- The first record says how many counts there are. All have the same takes and deadline.

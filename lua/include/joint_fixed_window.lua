@@ -1,6 +1,6 @@
   -- What `joint` uses, for fixed windows.
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window = unpack(RULE, question, from)
+    local _, _, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, from)
     return { limit = max, window = window, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry) }
   end
@@ -9,9 +9,9 @@
     local new = { rule = rule, serial = 0, refundable_since = now, start = now, used = 0 }
     -- MGET answers nothing for a key of another type, too, and GET an error.
     if not raw then return pcall('GET', key) == false and new or nil end
-    if #raw ~= STATE_SIZE then return nil end
+    if #raw ~= FIXED_STATE_SIZE then return nil end
     local mark, serial, last_charge, _, window, needed_until, refundable_since, start, used =
-      unpack(STATE, raw)
+      unpack(FIXED_STATE, raw)
     if mark ~= FIXED_MARK or window ~= rule.window or needed_until ~= last_charge + window
       or last_charge > now or refundable_since > now or start > last_charge or used > rule.limit then
       return nil
@@ -35,7 +35,7 @@
 
   local function write(state)
     local rule = state.rule
-    local text = pack(STATE, FIXED_MARK, state.serial, now, rule.limit, rule.window, now + rule.window,
+    local text = pack(FIXED_STATE, FIXED_MARK, state.serial, now, rule.limit, rule.window, now + rule.window,
       state.refundable_since, state.start, state.used)
     if state.keeps_expiry then return pcall('SET', state.key, text, 'KEEPTTL') end
     return pcall('SET', state.key, text, 'PX', rule.expiry)

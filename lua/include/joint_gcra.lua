@@ -1,7 +1,7 @@
   -- What `joint` uses, for buckets.
   local function read_rule(from)
     local _, _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
-      unpack(RULE, question, from)
+      unpack(GCRA_RULE, question, from)
     return { limit = burst, max = max, window = window, life = life, pace_units = pace_units,
       pace_micros = pace_micros, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry), is_exact = max > 0 and (burst + pace_units) * pace_micros < EXACT }
@@ -11,9 +11,9 @@
     local new = { rule = rule, serial = 0, refundable_since = now, start = now, units = 0, used = 0 }
     -- MGET answers nothing for a key of another type, too, and GET an error.
     if not raw then return rule.is_exact and pcall('GET', key) == false and new or nil end
-    if #raw ~= STATE_SIZE then return nil end
+    if #raw ~= GCRA_STATE_SIZE then return nil end
     local mark, serial, last_charge, max, window, burst, needed_until, refundable_since, start, units =
-      unpack(STATE, raw)
+      unpack(GCRA_STATE, raw)
     if mark ~= GCRA_MARK or not rule.is_exact or max ~= rule.max or window ~= rule.window
       or burst ~= rule.limit or needed_until ~= last_charge + rule.life or last_charge > now
       or refundable_since > now or start > last_charge or units > burst + rule.pace_units then
@@ -46,7 +46,7 @@
 
   local function write(state)
     local rule = state.rule
-    local text = pack(STATE, GCRA_MARK, state.serial, now, rule.max, rule.window, rule.limit,
+    local text = pack(GCRA_STATE, GCRA_MARK, state.serial, now, rule.max, rule.window, rule.limit,
       now + rule.life, state.refundable_since, state.start, state.units)
     if state.keeps_expiry then return pcall('SET', state.key, text, 'KEEPTTL') end
     return pcall('SET', state.key, text, 'PX', rule.expiry)

@@ -1,7 +1,7 @@
   -- What `joint` uses, for logs. Each is read where it is decided about first.
   local values = false
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window = unpack(RULE, question, from)
+    local _, _, _, _, expiry, slice, max, window = unpack(LOG_RULE, question, from)
     return { limit = max, window = window, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry) }
   end
@@ -13,8 +13,8 @@
     local new = { rule = rule, serial = 0, total = 0, base = 0, used = 0, oldest_base = 0,
       oldest_stamp = now, first_base = 0, first_stamp = now, stamp = now }
     if not newest then return new end
-    if #newest ~= ENTRY_SIZE then return nil end
-    local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(ENTRY, newest)
+    if #newest ~= LOG_ENTRY_SIZE then return nil end
+    local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(LOG_ENTRY, newest)
     if mark ~= LOG_MARK or horizon ~= window or stamp > now or stamp + window <= now
       or total <= oldest_base or total >= MODULUS - rule.limit or serial >= MODULUS - rule.limit then
       return nil
@@ -23,8 +23,8 @@
     if has_left then
       rule.edge = rule.edge or format('%.0f', now - window)
       local first = call('ZRANGEBYSCORE', key, '(' .. rule.edge, '+inf', 'LIMIT', '0', '1')[1]
-      if not first or #first < ENTRY_SIZE then return nil end
-      mark, _, first_base, _, _, first_stamp = unpack(ENTRY, first)
+      if not first or #first < LOG_ENTRY_SIZE then return nil end
+      mark, _, first_base, _, _, first_stamp = unpack(LOG_ENTRY, first)
     end
     local used = total - first_base
     if mark ~= LOG_MARK or used < 0 or used > rule.limit then return nil end
@@ -60,7 +60,7 @@
     local is_full = state.has_left
       and state.total - state.oldest_base > math.min(rule.limit, rule.window / 1000)
     if is_full then state.oldest_base, state.oldest_stamp = state.first_base, state.first_stamp end
-    local written = pcall('ZADD', key, now_text, pack(ENTRY, LOG_MARK, state.total, state.base,
+    local written = pcall('ZADD', key, now_text, pack(LOG_ENTRY, LOG_MARK, state.total, state.base,
       state.oldest_base, state.oldest_stamp, now, rule.window, rule.limit, state.serial))
     if written ~= 1 then return written end
     if state.merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end

@@ -1,6 +1,6 @@
   -- What `joint` uses, for sliding windows.
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window, sub_windows = unpack(RULE, question, from)
+    local _, _, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, from)
     return { limit = max, window = window, length = math.max(floor(window / sub_windows), 1),
       slice = slice, this_slice = floor(now / slice), expiry = format('%.0f', expiry) }
   end
@@ -11,20 +11,20 @@
       entries = '', first_stamp = now, stamp = now }
     -- MGET answers nothing for a key of another type, too, and GET an error.
     if not raw then return pcall('GET', key) == false and new or nil end
-    if #raw <= STATE_SIZE then return nil end
+    if #raw <= WINDOW_STATE_SIZE then return nil end
     local mark, serial, last_charge, _, window, needed_until, refundable_since, length, base, number =
-      unpack(STATE, raw)
-    local stamp, total = unpack(ENTRY, raw, #raw - ENTRY_SIZE + 1)
+      unpack(WINDOW_STATE, raw)
+    local stamp, total = unpack(WINDOW_ENTRY, raw, #raw - WINDOW_ENTRY_SIZE + 1)
     if mark ~= WINDOW_MARK or window ~= rule.window or length ~= rule.length
       or needed_until ~= last_charge + window or stamp > last_charge or last_charge > now
       or refundable_since > now or total >= MODULUS - rule.limit or total <= base
-      or #raw ~= STATE_SIZE + number * ENTRY_SIZE then
+      or #raw ~= WINDOW_STATE_SIZE + number * WINDOW_ENTRY_SIZE then
       return nil
     end
     -- The entries that have left the window: a binary search, which begins with the oldest one.
     local left, high, middle, first_stamp = 0, number, 0, stamp
     while left < high do
-      local entry_stamp, entry_total = unpack(ENTRY, raw, STATE_SIZE + 1 + middle * ENTRY_SIZE)
+      local entry_stamp, entry_total = unpack(WINDOW_ENTRY, raw, WINDOW_STATE_SIZE + 1 + middle * WINDOW_ENTRY_SIZE)
       if entry_stamp + window <= now then
         left, base = middle + 1, entry_total
       else
@@ -42,7 +42,7 @@
     end
     local is_same = floor(stamp / length) == floor(now / length)
     new.serial, new.refundable_since, new.first_stamp = serial, refundable_since, first_stamp
-    new.entries = sub(raw, STATE_SIZE + left * ENTRY_SIZE + 1, is_same and -ENTRY_SIZE - 1 or -1)
+    new.entries = sub(raw, WINDOW_STATE_SIZE + left * WINDOW_ENTRY_SIZE + 1, is_same and -WINDOW_ENTRY_SIZE - 1 or -1)
     return new
   end
 
@@ -64,9 +64,9 @@
 
   local function write(state)
     local rule = state.rule
-    local text = pack(STATE, WINDOW_MARK, state.serial, now, rule.limit, rule.window, now + rule.window,
-      state.refundable_since, rule.length, state.base, #state.entries / ENTRY_SIZE + 1)
-      .. state.entries .. pack(ENTRY, now, state.total)
+    local text = pack(WINDOW_STATE, WINDOW_MARK, state.serial, now, rule.limit, rule.window, now + rule.window,
+      state.refundable_since, rule.length, state.base, #state.entries / WINDOW_ENTRY_SIZE + 1)
+      .. state.entries .. pack(WINDOW_ENTRY, now, state.total)
     if state.keeps_expiry then return pcall('SET', state.key, text, 'KEEPTTL') end
     return pcall('SET', state.key, text, 'PX', rule.expiry)
   end

@@ -25,15 +25,7 @@
 -- the score -1: see include/refunded_ranges.lua. The units are numbered by the running totals.
 --
 -- Uses   now
--- Gives  the formats; newest, and the fields of the newest entry, for `read_log` to fill; entry_of
-
-local ENTRY, ENTRY_SIZE = '>BI7I7I7I7I7I7I7I7', 57
-local MORE, ENTRY_AND_MORE = '>I7I7I7I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7I7I7I7'
-local ENTRY_AND_MORE_SIZE = 106
-local WITH_REFUNDED = MODULUS
--- More units than any quota admits are not needed. Sums of these and of one take are below
--- MODULUS.
-local MAX_HELD = 2999999999999997
+-- Gives  newest, and the fields of the newest entry, for `read_log` to fill; entry_of
 
 -- The newest entry, and its fields. A charge changes the fields.
 local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
@@ -44,8 +36,8 @@ local is_stale, refunded
 
 -- An entry's stamp, and the running totals before and with it; nil if the member is no entry.
 local function entry_of(member)
-  if not member or #member < ENTRY_SIZE then return nil end
-  local mark, with, before, _, _, of = unpack(ENTRY, member)
+  if not member or #member < LOG_ENTRY_SIZE then return nil end
+  local mark, with, before, _, _, of = unpack(LOG_ENTRY, member)
   if mark ~= LOG_MARK then return nil end
   return of, before, with
 end

@@ -38,12 +38,12 @@
 -- include: log_search
         local last = needless > 0 and call('ZRANGE', key, needless - 1, needless - 1)[1]
         local of, _, with = entry_of(last)
-        local is_beyond = (total - oldest_base) % MODULUS > MAX_HELD
+        local is_beyond = (total - oldest_base) % MODULUS > LOG_MAX_HELD
         if is_beyond then
-          oldest_base, refundable_since = (total - MAX_HELD) % MODULUS, now + 1
+          oldest_base, refundable_since = (total - LOG_MAX_HELD) % MODULUS, now + 1
         end
         if of and (of > oldest_stamp or is_beyond) then
-          merged = pack(ENTRY, LOG_MARK, with, oldest_base, oldest_base, of, of, horizon, units,
+          merged = pack(LOG_ENTRY, LOG_MARK, with, oldest_base, oldest_base, of, of, horizon, units,
             serial)
           oldest_stamp, edge = of, format('%.0f', of)
         end

@@ -1,7 +1,7 @@
   -- Reads the state of an algorithm that keeps counters: see `counters`.
   --
-  -- Uses   raw: a string or false; MARK, HEADER, HEADER_SIZE; LEASED_MARK or nil: that of a state
-  --        with a lease behind its header
+  -- Uses   raw: a string or false; own_mark; leased_mark or nil: that of a state with a lease
+  --        behind its header
   --        read_counter(raw, at, charged_at) -> counter, at   nil if it is damaged
   --        used_now(counter, charged_at)                    units that count now
   -- Gives  serial, last_charge, counters; anything_counts; lease_text: what the state says of a
@@ -11,10 +11,10 @@
   local first_byte = raw and byte(raw)
   if first_byte == RESET_MARK and #raw == RESET_SIZE then
     _, reset_since = unpack(RESET, raw)
-  elseif raw and #raw > HEADER_SIZE and (first_byte == MARK or first_byte == LEASED_MARK) then
+  elseif raw and #raw > HEADER_SIZE and (first_byte == own_mark or first_byte == leased_mark) then
     _, serial, last_charge = unpack(HEADER, raw)
     local from = HEADER_SIZE + 1
-    if first_byte == LEASED_MARK then
+    if first_byte == leased_mark then
       from = from + LEASE_SIZE
       lease_text = sub(raw, HEADER_SIZE + 1, from - 1)
     end

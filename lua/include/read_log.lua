@@ -8,13 +8,13 @@
   local mark, _
   if not newest then
     serial = 0
-  elseif #newest == ENTRY_SIZE then
+  elseif #newest == LOG_ENTRY_SIZE then
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
-      unpack(ENTRY, newest)
-  elseif #newest == ENTRY_AND_MORE_SIZE then
+      unpack(LOG_ENTRY, newest)
+  elseif #newest == LOG_ENTRY_AND_MORE_SIZE then
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial,
       long_window, long_units, long_until, refundable_since, marked_lease, lease_stamp,
-      lease_life = unpack(ENTRY_AND_MORE, newest)
+      lease_life = unpack(LOG_ENTRY_AND_MORE, newest)
   elseif #newest == RESET_SIZE and byte(newest) == RESET_MARK then
     -- A log in which nothing counts.
     _, refundable_since = unpack(RESET, newest)
@@ -34,8 +34,8 @@
     end
     newest, total, base, oldest_base, oldest_stamp, stamp = nil, 0, 0, 0, now, now
   end
-  if serial >= WITH_REFUNDED then
-    serial = serial - WITH_REFUNDED
+  if serial >= LOG_WITH_REFUNDED then
+    serial = serial - LOG_WITH_REFUNDED
     if newest then
       refunded = call('ZRANGE', key, '0', '0')[1]
       if not is_refunded(refunded) or total < oldest_base then refunded = nil end

@@ -18,7 +18,6 @@
 -- Gives  now; key, receipt_stamp, receipt_serial, receipt_units; most: the most units to give back;
 --        next_receipt(): reads these of the next refund; replies
 
-local RECEIPT, RECEIPT_SIZE = '>I7I7I7I7', 28
 local now = ARGV[2] and ARGV[2] + 0
 if not now then
   local clock = call('TIME')

@@ -32,7 +32,7 @@ local function refund_all(number, apart)
     replies[#replies + 1] = refunded
   end
   if is_changed then
-    local state_mark = lease_text == '' and MARK or LEASED_MARK
+    local state_mark = lease_text == '' and own_mark or leased_mark
     local state = pack(HEADER, state_mark, serial, last_charge) .. lease_text
     for t = 1, #counters do state = state .. write_counter(counters[t]) end
     call('SET', key, state, 'KEEPTTL')

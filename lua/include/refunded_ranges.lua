@@ -10,10 +10,8 @@
 --   up_to         how many units it and all earlier ranges have
 --
 -- Uses   nothing
--- Gives  the formats; is_refunded(text); ranges_before, range_at; units_from(ranges, unit): how many
+-- Gives  is_refunded(text); ranges_before, range_at; units_from(ranges, unit): how many
 --        of the units from this one on were given back
-
-local RANGES_HEAD, RANGES_SIZE, RANGE, RANGE_SIZE = '>BI7', 8, '>I7I7', 14
 
 local function is_refunded(text)
   return type(text) == 'string' and #text > RANGES_SIZE and #text % RANGE_SIZE == RANGES_SIZE

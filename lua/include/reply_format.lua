@@ -12,17 +12,13 @@
 --   number     microseconds to wait if it was denied or held, the serial number of the last if it
 --              was charged, or 0; of units owed how many were charged
 --   each quota that limits, after the last take: units remaining, microseconds until it is whole
--- and, if the script sets TELLS_HELD and several takes were charged, for each of these quotas
+-- and, if the script sets tells_held and several takes were charged, for each of these quotas
 --   number     units that its counter holds
 --
--- Uses   question; RECORD, ANSWER; replies: the head, and behind it what is answered about each key
--- Gives  the verdicts and formats; answers, size: those about the key in hand; what `read_question`
+-- Uses   question; replies: the head, and behind it what is answered about each key
+-- Gives  answers, size: those about the key in hand; what `read_question`
 --        and `read_row` fill
 
-local NEVER, LATE, ERROR, ON_HOLD = 2, 3, 4, 5
-local SHORT_ANSWER, NEXT_QUOTA, HELD = '>BI2', '>I7I7', '>I7'
-
-local RULE_HEAD, RECORD_SIZE, ROW = '>BBBI7I7I7', 20, '>I7I2I7'
 local rule_known, number_of_quotas, number_limiting, has_bound, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline, permits
 local answers, size = {}, 0
@@ -30,7 +26,7 @@ local answers, size = {}, 0
 local _, records = unpack('>BI2', question)
 -- Until when each key is held, in microseconds; false where it is not. These keys come behind the
 -- others: see `read_question`.
-local HOLDS, number_of_keys, holds, held = 4, #KEYS, nil, nil
+local number_of_keys, holds, held = #KEYS, nil, nil
 if kind == HOLDS then
   number_of_keys = number_of_keys / 2
   holds = call('MGET', _G.unpack(KEYS, number_of_keys + 1))
@@ -39,10 +35,7 @@ local further = records + number_of_keys * RECORD_SIZE
 -- A take over several counts: the places of the first and the last one; whether all are looked at
 -- before any is charged; of its takes, how many fit into each, and how many do not fit into some;
 -- and what is wrong with one of them.
-local JOINT = 32768
 local rules_read = {}
--- Behind this many, a record has one row, which charges units owed; and how many may be used under
--- each quota together with those.
-local OWED = 16384
+-- Whether a row charges units owed; and how many units may be used under each quota with those.
 local owes, most = false, {}
 local joint_first, joint_last, looks, fitting, unfitting, joint_error

@@ -8,24 +8,21 @@
 -- and then the entries, one for each sub-window with something in it:
 --   stamp, total   when something was charged in it last, and the running total with it
 --
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_counter, write_counter, used_now:
---        see `read_counters`; ENTRY, ENTRY_SIZE, count_oldest
+-- Gives  own_mark, leased_mark, read_counter, write_counter, used_now: see `read_counters`;
+--        count_oldest
 
-local MARK, LEASED_MARK = WINDOW_MARK, LEASED_WINDOW_MARK
-local HEADER, HEADER_SIZE = '>BI7I7', 15
-local COUNTER, COUNTER_SIZE = '>I7I7I7I7I7I7I2', 44
-local ENTRY, ENTRY_SIZE = '>I7I7', 14
+local own_mark, leased_mark = WINDOW_MARK, LEASED_WINDOW_MARK
 
 -- A counter's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
 local function read_counter(raw, from)
-  local first = from + COUNTER_SIZE
+  local first = from + WINDOW_COUNTER_SIZE
   if first - 1 > #raw then return nil end
   local max, window, needed_until, refundable_since, resolution, base, number =
-    unpack(COUNTER, raw, from)
-  local behind = first + number * ENTRY_SIZE
+    unpack(WINDOW_COUNTER, raw, from)
+  local behind = first + number * WINDOW_ENTRY_SIZE
   if resolution == 0 or resolution > window or behind - 1 > #raw then return nil end
   local stamp, total = 0, base
-  if number > 0 then stamp, total = unpack(ENTRY, raw, behind - ENTRY_SIZE) end
+  if number > 0 then stamp, total = unpack(WINDOW_ENTRY, raw, behind - WINDOW_ENTRY_SIZE) end
   if base >= MODULUS or total >= MODULUS then return nil end
   return { max = max, window = window, variant = resolution, life = window,
     needed_until = needed_until, refundable_since = refundable_since, used = 0, base = base,
@@ -33,7 +30,7 @@ local function read_counter(raw, from)
 end
 
 local function write_counter(counter)
-  return pack(COUNTER, counter.max, counter.window, counter.needed_until, counter.refundable_since,
+  return pack(WINDOW_COUNTER, counter.max, counter.window, counter.needed_until, counter.refundable_since,
     counter.variant, counter.base, counter.number) .. counter.entries
 end
 
@@ -43,7 +40,7 @@ local function count_oldest(counter, latest, units_behind)
   local entries, total = counter.entries, counter.total
   local low, high, with_last, first = 0, counter.number, counter.base, 0
   while low < high do
-    local stamp, with = unpack(ENTRY, entries, first * ENTRY_SIZE + 1)
+    local stamp, with = unpack(WINDOW_ENTRY, entries, first * WINDOW_ENTRY_SIZE + 1)
     if stamp <= latest or (total - with) % MODULUS >= units_behind then
       low, with_last = first + 1, with
     else

@@ -11,7 +11,6 @@
 -- include: refunded_ranges
 -- include: refund_ranges
 
-local MAX_RANGES = 4
 -- What was given back of the count in hand (nil if nothing was), and whether a refund changed that.
 local refunded, is_refunded_changed
 -- The most units that were charged after the take and not given back since, for each counter.
@@ -65,7 +64,7 @@ function ranges.after(counters, serial, last_charge, taken)
   if first < 0 or receipt_serial > serial or since > last_charge then return end
   local held = 0
   for t = 1, #counters do held = math.max(held, used_now(counters[t], last_charge)) end
-  refunded = give_back(refunded, since, first, taken, serial, held, MAX_RANGES)
+  refunded = give_back(refunded, since, first, taken, serial, held, GCRA_MAX_RANGES)
   -- They end behind the last unit if a receipt was given back twice.
   if refunded and ranges_end(refunded) > serial then refunded = nil end
   is_refunded_changed = true

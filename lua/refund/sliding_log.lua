@@ -11,7 +11,6 @@
 -- include: log_entry
 -- include: refund_ranges
 
-local MAX_RANGES = 32
 -- Whether something was given back of the key.
 local is_changed
 -- The first entry at this stamp or behind it, and the next one.
@@ -30,10 +29,10 @@ local function refund_older(before, taken, since)
   local millisecond, is_inexact, held = receipt_stamp - receipt_stamp % MILLISECOND, nil, nil
   if since > millisecond then since = millisecond end
   -- It is asked for only where a range too many comes.
-  if refunded and #refunded >= RANGES_SIZE + MAX_RANGES * RANGE_SIZE then
+  if refunded and #refunded >= RANGES_SIZE + LOG_MAX_RANGES * RANGE_SIZE then
     held = net_from(oldest_base)
   end
-  refunded, is_inexact = give_back(refunded, since, before, taken, total, held, MAX_RANGES)
+  refunded, is_inexact = give_back(refunded, since, before, taken, total, held, LOG_MAX_RANGES)
   if is_inexact and since == 0 then refunded = with_since(refunded, millisecond) end
 end
 
@@ -81,8 +80,8 @@ local function refund()
         base = before
         call('ZREM', key, entry)
       else
-        local grown = pack(ENTRY, LOG_MARK, next_total, before, oldest_base, oldest_stamp,
-          next_stamp, horizon, units, serial) .. sub(next_entry, ENTRY_SIZE + 1)
+        local grown = pack(LOG_ENTRY, LOG_MARK, next_total, before, oldest_base, oldest_stamp,
+          next_stamp, horizon, units, serial) .. sub(next_entry, LOG_ENTRY_SIZE + 1)
         call('ZADD', key, next_stamp, grown)
         call('ZREM', key, entry, next_entry)
       end
@@ -111,8 +110,8 @@ end
 -- expiry, is there all the time.
 local function write(more, known)
   local new, gone = {}, {}
-  local member = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, stamp, horizon,
-    units, refunded and serial + WITH_REFUNDED or serial) .. more
+  local member = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, stamp, horizon,
+    units, refunded and serial + LOG_WITH_REFUNDED or serial) .. more
   if member ~= newest then
     new[1], new[2], gone[1] = stamp, member, newest
   end
@@ -128,7 +127,7 @@ local function refund_all(number)
   newest = call('ZRANGE', key, '-1', '-1')[1]
 -- include: read_log
   local counts, known = newest and stamp <= now, refunded
-  local more = newest and sub(newest, ENTRY_SIZE + 1)
+  local more = newest and sub(newest, LOG_ENTRY_SIZE + 1)
   is_changed, found_stamp = false, nil
   for _ = 1, number do
     next_receipt()

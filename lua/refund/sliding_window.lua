@@ -11,8 +11,8 @@
 -- number of values.
 local function add_to(entries, units)
   local parts = {}
-  for from = 1, #entries, 100 * ENTRY_SIZE do
-    local number = math.min(100, (#entries - from + 1) / ENTRY_SIZE)
+  for from = 1, #entries, 100 * WINDOW_ENTRY_SIZE do
+    local number = math.min(100, (#entries - from + 1) / WINDOW_ENTRY_SIZE)
     local all = '>' .. string.rep('I7I7', number)
     local values = { unpack(all, entries, from) }
     for n = 2, 2 * number, 2 do values[n] = (values[n] + units) % MODULUS end
@@ -26,19 +26,19 @@ end
 local function refund_counter(counter)
   local before, with_last = count_oldest(counter, receipt_stamp - 1, MODULUS)
   if before == counter.number then return 0 end
-  local entries, at = counter.entries, before * ENTRY_SIZE
-  local stamp, with = unpack(ENTRY, entries, at + 1)
+  local entries, at = counter.entries, before * WINDOW_ENTRY_SIZE
+  local stamp, with = unpack(WINDOW_ENTRY, entries, at + 1)
   if stamp + counter.window <= now then return 0 end
   if floor(stamp / counter.variant) ~= floor(receipt_stamp / counter.variant) then return 0 end
   local held = (with - with_last) % MODULUS
   local taken = math.min(most, held)
   if taken == 0 then return 0 end
-  local older, behind = sub(entries, 1, at), at + ENTRY_SIZE
-  local own = pack(ENTRY, stamp, with)
+  local older, behind = sub(entries, 1, at), at + WINDOW_ENTRY_SIZE
+  local own = pack(WINDOW_ENTRY, stamp, with)
   local later = sub(entries, behind + 1)
   if before > counter.number / 2 then
     -- Only the differences of totals matter.
-    own, later = pack(ENTRY, stamp, (with - taken) % MODULUS), add_to(later, -taken)
+    own, later = pack(WINDOW_ENTRY, stamp, (with - taken) % MODULUS), add_to(later, -taken)
   else
     older, counter.base = add_to(older, taken), (counter.base + taken) % MODULUS
   end

@@ -221,34 +221,23 @@ impl Algorithm {
 /// The numbers that the states have in common with their scripts, by their names there.
 #[cfg(all(test, feature = "redis"))]
 impl Algorithm {
-    pub(crate) fn numbers_of_scripts(self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 9] {
         use super::{counter, counters, refunded_ranges, sliding_log};
         let number = |number: usize| u64::try_from(number).expect("small");
-        let of_counters = [
+        [
+            ("MODULUS", MODULUS),
+            ("TEN_YEARS", TEN_YEARS),
+            ("MILLISECOND", sliding_log::MILLISECOND),
             ("MAX_HELD", counter::MAX_HELD),
+            ("LOG_MAX_HELD", sliding_log::MAX_HELD),
             ("MAX_EARLIER", number(counters::MAX_EARLIER)),
             (
                 "MAX_EARLIER_BESIDE_BOUND",
                 number(counters::MAX_EARLIER_BESIDE_BOUND),
             ),
-        ];
-        let mut numbers = vec![
-            ("MODULUS", MODULUS),
-            ("TEN_YEARS", TEN_YEARS),
-            ("MILLISECOND", sliding_log::MILLISECOND),
-        ];
-        match self {
-            Self::SlidingLog => numbers.extend([
-                ("MAX_HELD", sliding_log::MAX_HELD),
-                ("MAX_RANGES", number(refunded_ranges::MAX_RANGES)),
-            ]),
-            Self::Gcra => {
-                numbers.extend(of_counters);
-                numbers.push(("MAX_RANGES", number(Bucket::MAX_RANGES)));
-            }
-            Self::SlidingWindow | Self::FixedWindow => numbers.extend(of_counters),
-        }
-        numbers
+            ("LOG_MAX_RANGES", number(refunded_ranges::MAX_RANGES)),
+            ("GCRA_MAX_RANGES", number(Bucket::MAX_RANGES)),
+        ]
     }
 }
 

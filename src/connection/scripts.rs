@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
@@ -130,7 +131,7 @@ scripts! {
 ///
 /// A script is made once in a process, at its first use, from text that is part of the program. No
 /// text of a script is ever made of data: that travels in KEYS and ARGV alone. `bash tests/lua.sh`
-/// expands the includes in the same way, and looks for mistakes in the result.
+/// expands a script in the same way, and looks for mistakes in the result.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: String,
@@ -204,21 +205,42 @@ impl Script {
     }
 }
 
-/// The text with its includes put in, and with the includes of those.
+/// The text with its includes and constants put in, and with those of the includes.
 fn with_includes(source: &str) -> String {
     let mut whole = String::with_capacity(source.len());
     for line in source.lines() {
         let name = line.trim_start().strip_prefix("-- include: ");
         match INCLUDES.iter().find(|(known, _)| Some(*known) == name) {
             Some((_, text)) => whole.push_str(&with_includes(text)),
-            None => {
-                whole.push_str(line);
-                whole.push('\n');
-            }
+            None => put_line(line, &mut whole),
         }
     }
     whole
 }
+
+/// Adds a line. Outside of comments, a word that is the name of a constant becomes its text.
+fn put_line(line: &str, whole: &mut String) {
+    let is_comment = line.trim_start().starts_with("--");
+    let is_part = |of: char| of.is_ascii_alphanumeric() || of == '_';
+    let words = line.split_inclusive(|of| !is_part(of));
+    for word in words {
+        let name = word.trim_end_matches(|of| !is_part(of));
+        match CONSTANTS.get(name).filter(|_| !is_comment) {
+            Some(text) => whole.extend([text, &word[name.len()..]]),
+            None => whole.push_str(word),
+        }
+    }
+    whole.push('\n');
+}
+
+/// The constants of the scripts, by name.
+static CONSTANTS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let lines = include_str!("../../lua/constants.txt").lines();
+    let constants = lines.filter(|line| !line.starts_with('#'));
+    constants
+        .filter_map(|line| line.split_once(" = "))
+        .collect()
+});
 
 macro_rules! includes {
     ($($name:literal,)+) => {
@@ -292,5 +314,21 @@ mod tests {
         for script in Preload::All.scripts() {
             assert!(!script.source.contains("include:"), "{}", script.source);
         }
+    }
+
+    #[test]
+    fn a_constant_is_put_in_for_its_name_alone() {
+        let put = |line| {
+            let mut whole = String::new();
+            put_line(line, &mut whole);
+            whole
+        };
+        assert_eq!(put("if a == ALLOWED then"), "if a == 1 then\n");
+        assert_eq!(put("(OWED+ROW)"), "(16384+'>I7I2I7')\n");
+        assert_eq!(put("  -- ALLOWED"), "  -- ALLOWED\n");
+        assert_eq!(
+            put("DISALLOWED, ALLOWED_ONCE"),
+            "DISALLOWED, ALLOWED_ONCE\n"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The crate's own scripts and questions to them, for clients made by hand.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -7,25 +8,33 @@ use tidegate::Algorithm;
 
 use crate::Result;
 
-/// The text of an algorithm's script with its includes.
+/// The text of an algorithm's script with its includes and constants.
 pub fn source(algorithm: Algorithm) -> Result<String> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua"));
     let name = algorithm.name().replace('-', "_");
-    expand(&folder.join(format!("{name}.lua")), folder)
+    let list = fs::read_to_string(folder.join("constants.txt"))?;
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let constants = lines.filter_map(|line| line.split_once(" = ")).collect();
+    expand(&folder.join(format!("{name}.lua")), folder, &constants)
 }
 
-fn expand(file: &Path, folder: &Path) -> Result<String> {
+fn expand(file: &Path, folder: &Path, constants: &HashMap<&str, &str>) -> Result<String> {
+    let is_part = |of: char| of.is_ascii_alphanumeric() || of == '_';
     let mut whole = String::new();
     for line in fs::read_to_string(file)?.lines() {
-        match line.trim_start().strip_prefix("-- include: ") {
-            Some(name) => {
-                whole += &expand(&folder.join(format!("include/{name}.lua")), folder)?;
-            }
-            None => {
-                whole += line;
-                whole.push('\n');
-            }
+        let code = line.trim_start();
+        if let Some(name) = code.strip_prefix("-- include: ") {
+            let file = folder.join(format!("include/{name}.lua"));
+            whole += &expand(&file, folder, constants)?;
+            continue;
         }
+        for word in line.split_inclusive(|of| !is_part(of)) {
+            let name = word.trim_end_matches(|of| !is_part(of));
+            let text = constants.get(name).filter(|_| !code.starts_with("--"));
+            whole += text.unwrap_or(&name);
+            whole += &word[name.len()..];
+        }
+        whole.push('\n');
     }
     Ok(whole)
 }

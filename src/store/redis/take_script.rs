@@ -493,15 +493,6 @@ mod tests {
 
     use super::*;
 
-    /// What one algorithm's script or state says in its own way.
-    const OF_ONE_ALGORITHM: [&str; 5] = [
-        "COUNTER_SIZE",
-        "ENTRY_SIZE",
-        "MAX_HELD",
-        "MAX_RANGES",
-        "STATE_SIZE",
-    ];
-
     fn read(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -529,16 +520,25 @@ mod tests {
                 .all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
     }
 
-    /// The numbers that a script gives a name, as `local A, B = 1, 2`.
-    fn numbers(script: &str) -> Vec<(&str, u64)> {
-        let lines = script.lines().filter_map(|line| {
-            let assignment = line.trim().strip_prefix("local ")?;
-            assignment.split_once(" = ")
-        });
-        let pairs = lines.flat_map(|(names, values)| names.split(", ").zip(values.split(", ")));
-        let constants = pairs.filter(|(name, _)| is_constant(name));
-        let numbers = constants.filter_map(|(name, value)| Some((name, value.parse().ok()?)));
-        numbers.collect()
+    /// The list of the scripts' constants.
+    fn constants() -> BTreeMap<String, String> {
+        let list = read("lua/constants.txt");
+        let lines = list.lines().filter(|line| !line.starts_with('#'));
+        let pairs = lines.filter_map(|line| line.split_once(" = "));
+        pairs
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .collect()
+    }
+
+    /// The names of constants in a script, outside of comments and texts.
+    fn names(script: &str) -> BTreeSet<String> {
+        let lines = script.lines();
+        let code = lines.filter(|line| !line.trim_start().starts_with("--"));
+        let outside_of_texts = code.flat_map(|line| line.split('\'').step_by(2));
+        let words = outside_of_texts
+            .flat_map(|code| code.split(|of: char| !(of.is_ascii_alphanumeric() || of == '_')));
+        let names = words.filter(|word| word.len() > 1 && is_constant(word));
+        names.map(str::to_owned).collect()
     }
 
     /// The files of an algorithm's scripts, with what they include.
@@ -558,24 +558,28 @@ mod tests {
         files
     }
 
-    /// By name, what these files say. Each name has one value.
-    fn values(files: &[String], except: &[&str]) -> BTreeMap<String, u64> {
-        let mut values = BTreeMap::new();
-        for file in files {
-            for (name, value) in numbers(&read(file)) {
-                let known = *values.entry(name.to_owned()).or_insert(value);
-                assert!(
-                    known == value || except.contains(&name),
-                    "{file}: {name} is {value}, and {known} in another file"
-                );
+    #[test]
+    fn what_scripts_of_takes_name_is_listed_and_used() {
+        let listed: BTreeSet<_> = constants().into_keys().collect();
+        let (of_redis, mut used) = (["ARGV", "KEYS"], BTreeSet::new());
+        for algorithm in Algorithm::ALL {
+            for file in scripts_of(algorithm) {
+                for name in names(&read(&file)) {
+                    let is_known = listed.contains(&name) || of_redis.contains(&name.as_str());
+                    assert!(is_known, "{file}: {name} is not listed");
+                    used.insert(name);
+                }
             }
         }
-        values
-    }
-
-    #[test]
-    fn a_name_has_one_value_in_all_scripts() {
-        assert!(!values(&files("lua"), &OF_ONE_ALGORITHM).is_empty());
+        // Others name some of them, too, and the list says each once.
+        used.extend(names(&read("lua/reset.lua")));
+        used.insert("GENERAL".to_owned());
+        let unused: Vec<_> = listed.difference(&used).collect();
+        assert!(unused.is_empty(), "{unused:?}");
+        assert_eq!(
+            read("lua/constants.txt").matches(" = ").count(),
+            listed.len() + 1
+        );
     }
 
     #[test]
@@ -583,10 +587,12 @@ mod tests {
         let number = |number: usize| u64::try_from(number).expect("small");
         let of_questions = [
             ("USUAL", USUAL.into()),
-            ("JOINT", JOINT.into()),
-            ("OWED", OWED.into()),
+            ("NAMES_TWICE", NAMES_TWICE.into()),
+            ("GENERAL", GENERAL.into()),
             ("SEVERAL", SEVERAL.into()),
             ("HOLDS", HOLDS.into()),
+            ("JOINT", JOINT.into()),
+            ("OWED", OWED.into()),
             ("SLICE", SLICE),
             ("RECORD_SIZE", number(RECORD_SIZE)),
             ("DENIED", DENIED),
@@ -596,21 +602,12 @@ mod tests {
             ("ERROR", ERROR),
             ("ON_HOLD", ON_HOLD),
         ];
-        let mut compared = BTreeSet::new();
-        let mut in_scripts = BTreeSet::new();
-        for algorithm in Algorithm::ALL {
-            let values = values(&scripts_of(algorithm), &[]);
-            let numbers = algorithm.numbers_of_scripts();
-            for (name, ours) in numbers.into_iter().chain(of_questions) {
-                assert_eq!(values.get(name), Some(&ours), "{algorithm:?}: {name}");
-                compared.insert(name);
-            }
-            // The log reads the state of a key where it decides.
-            let names_twice = values.get("NAMES_TWICE").copied();
-            let is_log = algorithm == Algorithm::SlidingLog;
-            assert_eq!(names_twice, (!is_log).then(|| NAMES_TWICE.into()));
-            compared.insert("NAMES_TWICE");
-            in_scripts.extend(values.into_keys());
+        let (listed, mut compared) = (constants(), BTreeSet::new());
+        let of_states = Algorithm::numbers_of_scripts();
+        for (name, ours) in of_states.into_iter().chain(of_questions) {
+            let theirs = listed.get(name).and_then(|text| text.parse().ok());
+            assert_eq!(theirs, Some(ours), "{name}");
+            compared.insert(name);
         }
         // A name that both have is compared.
         for file in [files("src/algorithm"), files("src/store/redis")].concat() {
@@ -618,8 +615,8 @@ mod tests {
             for (at, _) in text.match_indices("const ") {
                 let name = text[at + "const ".len()..].split(':').next();
                 let name = name.unwrap_or_default();
-                let is_compared = compared.contains(name) || !in_scripts.contains(name);
-                assert!(is_compared, "{file}: {name} is in a script, too");
+                let is_compared = compared.contains(name) || !listed.contains_key(name);
+                assert!(is_compared, "{file}: {name} is in the list, too");
             }
         }
     }

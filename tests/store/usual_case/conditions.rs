@@ -11,7 +11,7 @@ use tidegate::Algorithm;
 
 use super::directed::{histories_of, one_take};
 use super::history::history;
-use super::play::{Player, file, source};
+use super::play::{Player, file};
 
 /// What decides whether a key is usual.
 const NAMES: [&str; 2] = ["is_usual", "is_exact"];
@@ -110,7 +110,10 @@ fn each_is_needed(algorithm: Algorithm) {
     let server = Redis::start();
     let player = Player::new(&server, algorithm);
     let mut histories = Histories::new(algorithm);
-    let (script, first_write) = (source(&file(algorithm)), one_take().arguments(algorithm));
+    let (script, first_write) = (
+        kit::script(&file(algorithm)),
+        one_take().arguments(algorithm),
+    );
     let mut needless = Vec::new();
     for conjunction in conjunctions(&script) {
         for removed in 0..conjunction.len() {

@@ -13,12 +13,12 @@ use proptest::prelude::*;
 use tidegate::Algorithm;
 
 use history::history;
-use play::{Player, file, source};
+use play::{Player, file};
 
 fn answers_alike(algorithm: Algorithm) {
     let server = Redis::start();
     let player = Player::new(&server, algorithm);
-    let play = player.play_of(&source(&file(algorithm)), 3);
+    let play = player.play_of(&kit::script(&file(algorithm)), 3);
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories = histories.map_or(500, |number| number.parse().expect("a number"));
     proptest!(kit::random::config(histories), |(history in history())| {

@@ -1,32 +1,8 @@
 //! Scripts that run on a real server, several of them in one call: `play.lua` plays a history.
 
 use std::cell::RefCell;
-use std::fs;
 
 use crate::prelude::*;
-
-/// The text of a script of the folder `lua/` with its includes.
-pub(super) fn source(file: &str) -> String {
-    expand(&kit::root().join("lua").join(file))
-}
-
-fn expand(file: &Path) -> String {
-    let text = fs::read_to_string(file).expect("a script");
-    let mut whole = String::with_capacity(text.len());
-    for line in text.lines() {
-        match line.trim_start().strip_prefix("-- include: ") {
-            Some(name) => {
-                let folder = kit::root().join("lua/include");
-                whole += &expand(&folder.join(format!("{name}.lua")));
-            }
-            None => {
-                whole += line;
-                whole.push('\n');
-            }
-        }
-    }
-    whole
-}
 
 /// The file of an algorithm.
 pub(super) fn file(algorithm: Algorithm) -> String {
@@ -61,9 +37,9 @@ impl Player {
             |name: &str, text: &str| format!("local function {name}(KEYS, ARGV)\n{text}\nend\n");
         let text = [
             function("take", take),
-            function("general_take", &source(&file)),
-            function("refund", &source(&format!("refund/{file}"))),
-            function("reset", &source("reset.lua")),
+            function("general_take", &kit::script(&file)),
+            function("refund", &kit::script(&format!("refund/{file}"))),
+            function("reset", &kit::script("reset.lua")),
             format!("local TELLS_HELD = {tells_held}\n"),
             "local take_worlds = { take, general_take".to_owned(),
             if worlds == 3 { ", take }\n" } else { " }\n" }.to_owned(),

@@ -1,0 +1,44 @@
+//! The scripts of the folder `lua/`, as the crate sends them.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// The text of a script, such as `gcra.lua`, with its includes and constants.
+pub fn script(file: &str) -> String {
+    expand(file, &constants())
+}
+
+fn expand(file: &str, constants: &HashMap<String, String>) -> String {
+    let is_part = |of: char| of.is_ascii_alphanumeric() || of == '_';
+    let mut whole = String::new();
+    for line in read(file).lines() {
+        let code = line.trim_start();
+        if let Some(name) = code.strip_prefix("-- include: ") {
+            whole += &expand(&format!("include/{name}.lua"), constants);
+            continue;
+        }
+        for word in line.split_inclusive(|of| !is_part(of)) {
+            let name = word.trim_end_matches(|of| !is_part(of));
+            let text = constants.get(name).filter(|_| !code.starts_with("--"));
+            whole += text.map_or(name, String::as_str);
+            whole += &word[name.len()..];
+        }
+        whole.push('\n');
+    }
+    whole
+}
+
+/// The list that the scripts share.
+fn constants() -> HashMap<String, String> {
+    let list = read("constants.txt");
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once(" = "));
+    pairs
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
+}
+
+fn read(file: &str) -> String {
+    let path = crate::root().join("lua").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
