@@ -1,7 +1,7 @@
 -- The generic cell rate algorithm: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
@@ -12,7 +12,7 @@
 --
 -- A key is a bucket of `burst` units: a take pours its cost in, if there is room, and the bucket
 -- drains `pace_units` in every `pace_micros`. Its state says since when it is busy, and what was
--- poured in since then. All fields: include/counters.lua and include/gcra_counter.lua.
+-- poured in since then. All fields: include/counter_states.lua and include/gcra_buckets.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, concat, format = math.floor, math.ceil, table.concat, string.format
@@ -23,20 +23,20 @@ local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARG
 local kind, at = unpack('>BI2', question)
 local values = kind ~= NAMES_TWICE
   and (keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) })
-local rule_at, quotas, lease, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
+local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
 local is_exact, expiry_text, this_slice
 
--- The usual case: one quota, no lease, takes of one cost, and a key that was charged under this
--- quota alone, or never. All else is left for the general part.
+-- The usual case: one quota, takes of one cost, and a key that was charged under this quota alone,
+-- or never. All else is left for the core.
 for place = 1, kind == USUAL and #keys or 0 do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, lease, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+    quotas, _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, rule_from)
     this_slice = floor(now / slice)
-    is_exact = quotas == 1 and lease == 0 and max > 0 and (burst + pace_units) * pace_micros < EXACT
+    is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT
   end
 
   local mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
@@ -92,75 +92,22 @@ for place = 1, kind == USUAL and #keys or 0 do
   is_left = is_left or not is_usual
 end
 if kind == USUAL and not is_left then return concat(replies) end
--- Takes over several counts, each of one quota without a lease.
+-- Takes over several counts, each of one quota.
 if kind == SEVERAL then
 -- include: joint_gcra
 -- include: joint_permits
 -- include: joint
 end
 
--- include: setup
+local max, min, byte = math.max, math.min, string.byte
 
-
-local function read_quota(from)
-  local max, window, burst, life, pace_units, pace_micros, behind = unpack(GCRA_QUOTA, question, from)
-  return { max = max, window = window, burst = burst, variant = max, life = life,
-    capacity = math.max(max, burst),
-    limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
-end
-
--- include: reply_format
-
+-- All of the core stands in one function: what its inner ones use of the script costs less so.
+local function core()
+-- include: core_begin
 -- include: bucket
--- include: gcra_counter
-
-local tells_held = true
--- Units count no longer because of leases.
-local lengthen
-
-local function ends_at(counter) return counter.start + time_for(counter.units, counter) end
-
-local function new_counter(quota)
-  return { max = quota.max, window = quota.window, burst = quota.burst, variant = quota.max,
-    capacity = quota.capacity,
-    life = quota.life, needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0,
-    pace_units = quota.pace_units, pace_micros = quota.pace_micros }
+-- include: gcra_buckets
+-- include: counter_states
+-- include: permit_states
+-- include: core
 end
-
--- The bucket's units at that instant: the new rule's bucket does not drain them a second time.
-local function carried_over(counter, charged_at)
-  if used_now(counter, charged_at) == 0 then return 0 end
-  return used_at(counter, charged_at)
-end
-
-local function wait(counter, limit, wanted)
-  return counter.start + time_for(counter.units + wanted - limit, counter) - now
-end
-
-local function charge(counter, time, units, charged_at)
-  -- What counts now is known.
-  local before = time == now and counter.used or used_at(counter, time)
-  if before == 0 then
-    counter.start, counter.units = time, 0
-  elseif charged_at > time then
-    counter.start, counter.units = time, before
-  elseif time - counter.start >= counter.pace_micros then
-    local paces = floor((time - counter.start) / counter.pace_micros)
-    counter.start = counter.start + paces * counter.pace_micros
-    counter.units = counter.units - paces * counter.pace_units
-  end
-  -- What another quota's takes charge in beyond what it can hold is lost.
-  local room = counter.owes and units or counter.capacity - before
-  local held = units
-  if held > room and room >= 0 then
-    -- It is full to the brim, not to the last unit that fits wholly.
-    counter.start, counter.units, counter.used = time, before + room, before + room
-    return units - room
-  elseif held > room then
-    held = 0
-  end
-  counter.units, counter.used = counter.units + held, before + held
-  return units - held
-end
-
--- include: counters
+return core()

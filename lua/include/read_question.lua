@@ -2,10 +2,10 @@
   -- questions of a call are one argument:
   --
   --   1 byte      the kind of call: 0; 1 if a key is named by more than one question; 2 if no rule
-  --               has one quota and no lease. In the last two the general part answers all. 3 if all
+  --               has one quota and no lease. In the last two the usual case answers none. 3 if all
   --               takes are over several counts, each of one quota without a lease: see `joint`.
   --               4 if the keys may be held: behind them stand as many keys that say until when,
-  --               and the general part answers all
+  --               and the usual case answers none
   --   2 bytes     where the records begin
   -- each rule:
   --   1 byte      the number of quotas that a take is charged to; those that limit come first

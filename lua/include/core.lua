@@ -1,0 +1,202 @@
+-- The core: answers the takes of a call that the usual case did not. Each rule is read once and
+-- each key is loaded once; then all takes are decided, and each key that was charged is written
+-- once, at the end. A take names one count, or several that are charged all, or not at all.
+--
+-- A rule has: its quotas in its array part, each with its limit; charged: how many they are, or 0
+-- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
+-- has_bound, lease, expiry, slice: see include/read_question.lua; behind: where the question says
+-- more of it. A state is what stands under a key. It has: key, rule, is_changed, error; and for
+-- each quota n own[n].used, the units that count now. Of the algorithm it uses
+--   read_quota(from) -> quota, behind     is_same(quota, other): whether they have one counter
+--   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
+--   prepare(state, owes)              before the first charge of a call
+--   charge(state, units)
+--   wait(counter, limit, cost)        microseconds until a cost fits that does not fit now
+--   ends_at(counter)                  when nothing of it counts any more
+--   write(state) -> error             nil if all went well
+--   held_units(state), or nil         what the reply says of several takes that were charged alike
+--
+-- A function costs a call as much as a small command if it uses many locals from outside. So
+-- constants are text, and functions that few calls need are made by another one. A table costs by
+-- the number of its fields, rounded up to 4, 8 or 16: its constructor has the usual ones, and
+-- others are set where they are needed.
+
+local function read_rule(from)
+  local charged, limiting, bounds, lease, expiry, slice, at = unpack(RULE_HEAD, question, from)
+  local quota
+  if charged > 0 then quota, at = read_quota(at) end
+  local rule = { quota, charged = charged, limiting = limiting, has_bound = bounds == 1,
+    lease = lease, expiry = expiry, slice = slice, behind = at, expiry_text = false }
+  for n = 2, charged do
+    rule[n], at = read_quota(at)
+    for before = 1, n - 1 do rule.shares = rule.shares or is_same(rule[before], rule[n]) end
+  end
+  rule.behind, rules[from] = at, rule
+  if charged == 0 then permits = permits or permit_functions() end
+  return rule
+end
+
+-- The state of a key under a rule. Two rules may take turns on one key.
+local function state_of(key, rule, raw)
+  local before = states and states[key]
+  if before and before.rule == rule then return before end
+  if before and before.is_changed then
+    before.error, before.is_changed = write(before), false
+  end
+  if before then raw = nil end
+  local state = (rule.charged == 0 and permits.load or load)(key, rule, raw)
+  if states then states[key] = state end
+  return state
+end
+
+-- How many takes of a cost fit under all quotas, as if each came alone.
+local function fits(state, cost, takes, held)
+  local rule, own = state.rule, state.own
+  if held then takes = 0 end
+  for n = 1, rule.limiting do
+    local limit = rule[n].limit
+    local room = limit - own[n].used
+    if cost > room or limit == 0 then return 0 end
+    if cost * takes > room then takes = floor(room / cost) end
+  end
+  return takes
+end
+
+-- An answer to takes that are answered alike, with what each quota is like behind them.
+local function answer(state, verdict, alike, number)
+  local rule, own, text = state.rule, state.own, nil
+  for n = 1, rule.limiting do
+    local limit, counter, reset = rule[n].limit, own[n], 0
+    local used = counter.used
+    if used > 0 and limit > 0 then reset = max(ends_at(counter) - now, 0) end
+    text = text and text .. pack(NEXT_QUOTA, max(limit - used, 0), reset)
+      or pack(ANSWER, verdict, alike, number, max(limit - used, 0), reset)
+  end
+  return text
+end
+
+-- Charges so many units of a count, once it is known that they fit.
+local function spend(state, units, owes)
+  if units == 0 then return end
+  if not state.is_changed then
+    number_changed = number_changed + 1
+    state.is_changed, changed[number_changed] = true, state
+    prepare(state, owes)
+  end
+  charge(state, units)
+end
+
+-- Charges the takes of a row that fit, and answers all. `held` says for how much longer the key is
+-- held, or nil.
+local function answers(state, cost, takes, fitting, held)
+  local rule, own, text = state.rule, state.own, ''
+  if fitting > 0 then
+    spend(state, cost * fitting)
+    text = answer(state, ALLOWED, fitting, cost > 0 and state.serial or 0)
+    if held_units and fitting > 1 and cost > 0 then text = text .. held_units(state) end
+  end
+  if fitting == takes then return text end
+  local verdict, number = DENIED, 0
+  for n = 1, rule.limiting do
+    local limit = rule[n].limit
+    if cost > limit or limit == 0 then
+      verdict, number = NEVER, 0
+      break
+    end
+    if cost > limit - own[n].used then number = max(number, wait(own[n], limit, cost)) end
+  end
+  if verdict == DENIED and held and held > number then verdict, number = ON_HOLD, held end
+  return text .. answer(state, verdict, takes - fitting, number)
+end
+
+-- Charges as many of these units as may be used under each quota together with those owed, and says
+-- how many they are.
+local function owe(state, units)
+  local rule, at, most = state.rule, state.rule.behind, nil
+  for n = 1, rule.limiting do
+    most, at = unpack('>I7', question, at)
+    units = max(min(units, most - state.own[n].used), 0)
+  end
+  spend(state, units, true)
+  return answer(state, ALLOWED, 1, units)
+end
+
+-- For how many microseconds more the key at this place is held, or nil. Where keys may be held, as
+-- many others stand behind them, which say until when.
+local function held_for(place)
+  local held = tonumber(values[#KEYS / 2 + place] or nil)
+  return held and held > now and held - now < TEN_YEARS and held - now or nil
+end
+
+-- Answers the takes of a row, whose counts are those from place `first` to `last`: they are charged
+-- to all of them, or to none.
+local function answer_row(first, last, takes, is_late, owes)
+  local fitting = takes
+  for place = first, is_late and 0 or last do
+    local state = counts[place]
+    local fits = state.rule.charged == 0 and permits.fits or fits
+    fitting = fits(state, costs[place], fitting, kind == HOLDS and held_for(place))
+  end
+  for place = first, last do
+    local state, cost, text = counts[place], costs[place], nil
+    if is_late then
+      text = pack(SHORT_ANSWER, LATE, takes)
+    elseif state.rule.charged == 0 then
+      text = permits.answers(state, cost, takes, fitting)
+    elseif owes then
+      text = owe(state, cost)
+    else
+      text = answers(state, cost, takes, fitting, kind == HOLDS and held_for(place))
+    end
+    replies[place + 1] = replies[place + 1] and replies[place + 1] .. text or text
+  end
+end
+
+-- The next record; the next row behind the first one of its key; the last place of each take over
+-- several counts, by its first.
+local places = kind == HOLDS and #KEYS / 2 or #KEYS
+local _, at = unpack('>BI2', question)
+local first, further, lasts, has_failed = 1, at + places * RECORD_SIZE, {}, false
+while first <= places do
+  local from, rows, cost, takes, deadline, behind = unpack(RECORD, question, at)
+  local last, owes, error_text = first, rows == OWED + 1, nil
+  if rows >= JOINT then last = first + rows - JOINT - 1 end
+  if rows > OWED then rows = 1 end
+  -- The usual case has answered it.
+  if replies[first + 1] then rows = 0 end
+  for place = first, rows > 0 and last or 0 do
+    if place > first then from, _, cost, _, _, behind = unpack(RECORD, question, behind) end
+    local state = state_of(KEYS[place], rules[from] or read_rule(from), values and values[place])
+    counts[place], costs[place], error_text = state, cost, error_text or state.error
+  end
+  for row = 1, rows do
+    if row > 1 then costs[first], takes, deadline, further = unpack(ROW, question, further) end
+    if not error_text then answer_row(first, last, takes, now > deadline, owes) end
+  end
+  has_failed = has_failed or error_text
+  if last > first then lasts[first] = last end
+  at, first = behind, last + 1
+end
+
+for n = 1, number_changed do
+  local state = changed[n]
+  local write = state.rule.charged == 0 and permits.write or write
+  if state.is_changed then state.error = write(state) end
+  has_failed = has_failed or state.error
+end
+-- If something is wrong with a count, all takes over it are answered with that error.
+first = 1
+while has_failed and first <= places do
+  local last, error_text = lasts[first] or first, nil
+  for place = first, last do error_text = error_text or counts[place] and counts[place].error end
+  if error_text then
+    -- This error is not about a key: the server is no master. Nothing was written, and the whole
+    -- call fails, so that the connection looks for the master.
+    if string.find(error_text, 'READONLY', 1, true) then return redis.error_reply(error_text) end
+    error_text = string.sub(error_text, 1, 1024)
+    local answer = pack(SHORT_ANSWER, ERROR, #error_text) .. error_text
+    for place = first, last do replies[place + 1] = answer end
+  end
+  first = last + 1
+end
+return concat(replies)

@@ -1,0 +1,50 @@
+-- Counts of permits, for `core`: the right of a request to run, of at most so many at a time.
+--
+-- A count of permits is a sorted set: a member for each holder, of a process and a number, scored
+-- by the millisecond at which its lease ends. Takes of permits are one each, and have the number of
+-- the holder as a cost; or they only look, with a cost of 0.
+
+-- The functions of these states. They are made only in calls that need them.
+local function permit_functions()
+  local function load(key, rule)
+    local millis = format('%.0f', floor(now / MILLISECOND))
+    local held = pcall('ZCOUNT', key, '(' .. millis, '+inf')
+    rule.permits = rule.permits or unpack('>I7', question, rule.behind)
+    return { key = key, rule = rule, is_changed = false, held = held, added = {}, millis = millis,
+      error = type(held) == 'table' and held.err or nil }
+  end
+
+  local function fits(state, holder, takes)
+    return (holder == 0 or state.held < state.rule.permits) and takes or 0
+  end
+
+  -- The answer's `remaining` is the number of permits that are held.
+  local function answers(state, holder, takes, fitting)
+    local rule, added, verdict = state.rule, state.added, ALLOWED
+    if holder > 0 and rule.permits == 0 then
+      verdict = NEVER
+    elseif holder > 0 and fitting == 0 then
+      verdict = DENIED
+    elseif holder > 0 then
+      if not state.is_changed then
+        number_changed = number_changed + 1
+        state.is_changed, changed[number_changed] = true, state
+      end
+      state.held = state.held + 1
+      added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.lease)
+      -- Where others have a slice of time, a rule of permits has the number of the process.
+      added[#added + 1] = pack('>I7I7', rule.slice, holder)
+    end
+    return pack(ANSWER, verdict, takes, 0, state.held, 0)
+  end
+
+  local function write(state)
+    local written = pcall('ZADD', state.key, _G.unpack(state.added))
+    if type(written) == 'table' then return written.err end
+    call('PEXPIRE', state.key, format('%.0f', state.rule.expiry))
+    -- Those of processes that were killed.
+    call('ZREMRANGEBYSCORE', state.key, '-inf', state.millis)
+  end
+
+  return { load = load, fits = fits, answers = answers, write = write }
+end
