@@ -1,7 +1,7 @@
 -- The fixed window: decides whether takes fit into every quota of their keys, and charges those
 -- that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, and window
 --          in microseconds
 -- ARGV[2]  the call id, which the reply repeats
@@ -10,8 +10,8 @@
 -- Reply: see include/reply_format.lua. Refunds: see refund/fixed_window.lua.
 --
 -- A window begins with the first take that is charged to it. The state of a key says when its
--- window began, and the units charged since then. All fields: include/counters.lua and
--- include/fixed_window_counter.lua.
+-- window began, and the units charged since then. All fields: include/counter_states.lua and
+-- include/fixed_windows.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format = math.floor, table.concat, string.format
@@ -22,16 +22,16 @@ local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARG
 local kind, at = unpack('>BI2', question)
 local values = kind ~= NAMES_TWICE
   and (keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) })
-local rule_at, quotas, lease, expiry, slice, max, window, this_slice, expiry_text, _
+local rule_at, quotas, expiry, slice, max, window, this_slice, expiry_text, _
 
--- The usual case: one quota, no lease, takes of one cost, and a key that was charged under
--- windows of this length alone, or never. All else is left for the general part.
+-- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
+-- length alone, or never. All else is left for the core.
 for place = 1, kind == USUAL and #keys or 0 do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, lease, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
+    quotas, _, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
     this_slice = floor(now / slice)
   end
 
@@ -43,7 +43,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     mark, serial, last_charge, window_then, needed_until, refundable_since, start, used =
       not raw and FIXED_MARK, 0, now, window, now + window, now, now, 0
   end
-  local is_usual = mark == FIXED_MARK and quotas == 1 and lease == 0 and rows == 1
+  local is_usual = mark == FIXED_MARK and quotas == 1 and rows == 1
     and now <= deadline and cost > 0 and cost <= max
     and window_then == window and needed_until == last_charge + window
     and last_charge <= now and refundable_since <= now and start <= last_charge and used <= max
@@ -76,49 +76,21 @@ for place = 1, kind == USUAL and #keys or 0 do
   is_left = is_left or not is_usual
 end
 if kind == USUAL and not is_left then return concat(replies) end
--- Takes over several counts, each of one quota without a lease.
+-- Takes over several counts, each of one quota.
 if kind == SEVERAL then
 -- include: joint_fixed_window
 -- include: joint_permits
 -- include: joint
 end
 
--- include: setup
--- include: fixed_window_counter
+local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 
-local tells_held = false
--- Units count no longer because of leases.
-local lengthen
-
-local function read_quota(from)
-  local max, window, behind = unpack('>I7I7', question, from)
-  return { max = max, window = window, limit = max, life = window, variant = 0 }, behind
+-- All of the core stands in one function: what its inner ones use of the script costs less so.
+local function core()
+-- include: core_begin
+-- include: fixed_windows
+-- include: counter_states
+-- include: permit_states
+-- include: core
 end
-
-local function new_counter(quota)
-  return { window = quota.window, variant = 0, needed_until = 0, refundable_since = 0, used = 0,
-    start = 0, units = 0 }
-end
-
-local function ends_at(counter)
-  if counter.units == 0 then return 0 end
-  return counter.start + counter.window
-end
-
-local carried_over = used_now
-
-local function wait(counter) return counter.start + counter.window - now end
-
-local function charge(counter, time, units)
-  if counter.start > time then counter.start = time end
-  if counter.units == 0 or counter.start + counter.window <= time then
-    counter.start, counter.units = time, 0
-  end
-  local lost = counter.units + units - MAX_HELD
-  if lost < 0 then lost = 0 end
-  counter.units = counter.units + units - lost
-  return lost
-end
-
--- include: reply_format
--- include: counters
+return core()

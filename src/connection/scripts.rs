@@ -258,6 +258,7 @@ const INCLUDES: &[(&str, &str)] = includes![
     "core",
     "counter_states",
     "gcra_buckets",
+    "fixed_windows",
     "permit_states",
     "setup",
     "reply_format",
