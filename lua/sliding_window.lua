@@ -1,7 +1,7 @@
 -- The sliding window in sub-windows: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds and the number of sub-windows
 -- ARGV[2]  the call id, which the reply repeats
@@ -12,7 +12,7 @@
 -- The state of a key has an entry for each sub-window with something in it: when something was
 -- charged in it last, and the total of all units with it. `base` is the total before the oldest
 -- entry. So the units of the window are the newest total less that of the last entry that has left.
--- All fields: include/counters.lua and include/sliding_window_counter.lua.
+-- All fields: include/counter_states.lua and include/sliding_windows.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, sub, format = math.floor, table.concat, string.sub, string.format
@@ -27,7 +27,7 @@ local rule_at, quotas, lease, expiry, slice, max, window, sub_windows, length
 local this_slice, expiry_text, _
 
 -- The usual case: one quota, no lease, takes of one cost, and a key that was charged under
--- windows of this length alone, or never. All else is left for the general part.
+-- windows of this length alone, or never. All else is left for the core.
 for place = 1, kind == USUAL and #keys or 0 do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
@@ -118,64 +118,15 @@ if kind == SEVERAL then
 -- include: joint
 end
 
--- include: setup
--- include: sliding_window_counter
+local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 
-local tells_held = false
-
-local function read_quota(from)
-  local max, window, sub_windows, behind = unpack('>I7I7I7', question, from)
-  local resolution = math.max(floor(window / sub_windows), 1)
-  return { max = max, window = window, limit = max, life = window, variant = resolution,
-    given = window, sub_windows = sub_windows }, behind
+-- All of the core stands in one function: what its inner ones use of the script costs less so.
+local function core()
+-- include: core_begin
+-- include: sliding_windows
+-- include: lease_marks
+-- include: counter_states
+-- include: permit_states
+-- include: core
 end
-
-local function lengthen(quota, by)
-  local window = math.min(quota.given + by, TEN_YEARS)
-  quota.window, quota.life = window, window
-  quota.variant = math.max(floor(window / quota.sub_windows), 1)
-end
-
-local function new_counter(quota)
-  return { window = quota.window, variant = quota.variant, needed_until = 0, refundable_since = 0,
-    used = 0, base = 0, entries = '', number = 0, stamp = 0, total = 0 }
-end
-
-local function ends_at(counter)
-  if counter.total == counter.base then return 0 end
-  return counter.stamp + counter.window
-end
-
-local carried_over = used_now
-
-local function wait(counter, limit, cost)
-  local before = count_oldest(counter, -1, limit - cost + 1)
-  local leaves = counter.stamp
-  if before < counter.number then leaves = unpack(WINDOW_ENTRY, counter.entries, before * WINDOW_ENTRY_SIZE + 1) end
-  return leaves + counter.window - now
-end
-
-local function charge(counter, time, units)
-  if counter.stamp > time then
-    local before = count_oldest(counter, time - 1, MODULUS)
-    local earlier = sub(counter.entries, 1, before * WINDOW_ENTRY_SIZE)
-    counter.entries = earlier .. pack(WINDOW_ENTRY, time, counter.total)
-    counter.number, counter.stamp = before + 1, time
-  end
-  local left, base = count_oldest(counter, time - counter.window, MODULUS)
-  local stays, held = counter.number - left, (counter.total - base) % MODULUS
-  local taken = math.min(units, math.max(MAX_HELD - held, 0))
-  if held == 0 then
-    stays = 0
-  elseif floor(counter.stamp / counter.variant) == floor(time / counter.variant) then
-    stays = stays - 1
-  end
-  local total, first = (counter.total + taken) % MODULUS, left * WINDOW_ENTRY_SIZE
-  local earlier = sub(counter.entries, first + 1, first + stays * WINDOW_ENTRY_SIZE)
-  counter.entries = earlier .. pack(WINDOW_ENTRY, time, total)
-  counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, time, total
-  return units - taken
-end
-
--- include: reply_format
--- include: counters
+return core()

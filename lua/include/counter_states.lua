@@ -3,27 +3,41 @@
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial       units ever charged, modulo 2^52: tells takes of one instant apart
 --   stamp        when something was charged last
--- and the counters: those of the rule's quotas, and those of earlier quotas for as long as what was
--- charged under them still counts. Each charge goes to all of them, so that two rules may take
--- turns on one key, and neither refills the other. A value that is no such string, or damaged, is
--- as good as none. Nothing is written unless something is charged. If the clock went back, what was
--- charged in the future counts; a charge then pulls it back to now.
+-- perhaps a mark of leases (see include/lease_marks.lua), and the counters: those of the rule's
+-- quotas, and those of earlier quotas for as long as what was charged under them still counts. Each
+-- charge goes to all of them, so that two rules may take turns on one key, and neither refills the
+-- other. A value that is no such string, or damaged, is as good as none. Nothing is written unless
+-- something is charged. If the clock went back, what was charged in the future counts; a charge
+-- then pulls it back to now.
 --
--- Once loaded, a state has: key, rule, serial, stamp; known: the counters that stood in it; counts:
--- whether something in them counts; own: the counter of each of the rule's quotas, `known` itself
--- if these are just those. And where it is so: is_new: one of its own is new; since: since when new
--- counters give takes back, after a reset; counters: those that are charged and written, if these
--- are others than its own; sets_expiry.
+-- Once loaded, a state has
+--   key, rule, serial, stamp
+--   known        the counters that stood in it; false if there were none
+--   counts       whether something in them counts
+--   own          the counter of each of the rule's quotas; `known` itself if these are just those
+-- and only where it is so
+--   is_new       one of its own is new
+--   since        since when new counters give takes back, after a reset
+--   counters     those that are charged and written, if these are others than its own
+--   sets_expiry  the key gets a new expiry
+--   quotas       the rule's quotas with longer windows, for leases
 --
--- A counter has: quota, used; needed_until: until when it is needed for what was charged while that
--- was the rule's quota; refundable_since: takes from before this are not told apart in it, and not
--- given back; owes, if it holds units owed; and what the algorithm adds. Of the algorithm it uses
+-- A counter has
+--   quota, used
+--   needed_until      until when it is needed for what was charged while that was the rule's quota
+--   refundable_since  takes from before this are not told apart in it, and not given back
+--   owes              if it holds units owed
+-- and what its algorithm adds. The algorithm gives
 --   own_mark
---   read_counter(raw, at, stamp, quota) -> counter, at     write_counter(counter) -> text
---   new_counter(quota, units, stamp)                       is_same(quota, other)
---   used_now(counter, latest): units that count now; `latest` is now, or the last charge if that is
---                              later
---   carried_over(counter, stamp): units that a new counter begins with
+--   leased_mark, read_mark, lengthen, write_mark
+--                     see include/lease_marks.lua; nil if its units count no longer under leases
+--   read_counter(raw, at, stamp, quota) -> counter, at     nil if it is damaged
+--   write_counter(counter) -> text
+--   new_counter(quota, units, stamp)
+--   is_same(quota, other): whether a counter of the one can go on as one of the other
+--   used_now(counter, latest): units that count now; `latest` is now, or the last charge if that
+--                     is later
+--   carried_over(counter, stamp): units that a new counter of another quota begins with
 --   charge_counter(counter, units, stamp) -> units that it could not hold
 --   ends_at(counter): when nothing of it counts any more
 
@@ -33,12 +47,18 @@ local function read_counters(state, raw)
   if first_byte == RESET_MARK and #raw == RESET_SIZE then
     local _, since = unpack(RESET, raw)
     state.since = since
-  elseif first_byte == own_mark and #raw > HEADER_SIZE then
+  elseif (first_byte == own_mark or first_byte == leased_mark) and #raw > HEADER_SIZE then
     local _, serial, stamp, at = unpack(HEADER, raw)
+    if first_byte == leased_mark then
+      read_mark(state, raw)
+      at = at + LEASE_SIZE
+    end
+    if lengthen then lengthen(state) end
+    local quotas = state.quotas or rule
     local latest, counts, known, size = max(stamp, now), false, nil, 0
     repeat
       local counter
-      counter, at = read_counter(raw, at, stamp, rule[size + 1])
+      counter, at = read_counter(raw, at, stamp, quotas[size + 1])
       local life = counter and counter.quota.life or 0
       local is_valid = life > 0 and life <= TEN_YEARS
       if not is_valid or counter.needed_until > stamp + 2 * TEN_YEARS then return end
@@ -54,16 +74,16 @@ end
 -- The counters of the rule's quotas, if something counts or one of them is that of two.
 local function own_counters(state)
   local rule, known, stamp, own = state.rule, state.counts and state.known or {}, state.stamp, {}
-  local is_as_before = #known == rule.charged
-  for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == rule[n] end
+  local quotas, is_as_before = state.quotas or rule, #known == rule.charged
+  for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == quotas[n] end
   if is_as_before and not rule.shares then return known end
   for n = 1, rule.charged do
-    local quota, counter, most = rule[n], nil, 0
+    local quota, counter, most = quotas[n], nil, 0
     for t = 1, #known do
       if is_same(known[t].quota, quota) then counter = known[t] end
     end
     for before = 1, n - 1 do
-      if is_same(rule[before], quota) then counter = own[before] end
+      if is_same(quotas[before], quota) then counter = own[before] end
     end
     for t = 1, counter and 0 or #known do
       -- What counts under any other quota counts here, too.
@@ -92,11 +112,16 @@ local function load(key, rule, raw)
   raw = raw or pcall('GET', key)
   if type(raw) == 'table' then state.error, raw = raw.err, false end
   if raw then read_counters(state, raw) end
+  if lengthen and not state.known then
+    state.mark = nil
+    lengthen(state)
+  end
   if state.counts or rule.shares then
     state.own = own_counters(state)
   else
-    state.own, state.is_new = { new_counter(rule[1], 0, now) }, true
-    for n = 2, rule.charged do state.own[n] = new_counter(rule[n], 0, now) end
+    local quotas = state.quotas or rule
+    state.own, state.is_new = { new_counter(quotas[1], 0, now) }, true
+    for n = 2, rule.charged do state.own[n] = new_counter(quotas[n], 0, now) end
   end
   return state
 end
@@ -133,7 +158,7 @@ end
 local function prepare(state, owes)
   local rule, own, stamp, since = state.rule, state.own, state.stamp, max(state.since or 0, now)
   local slice, went_back = rule.slice, stamp > now
-  local this_slice = floor(now / slice)
+  local quotas, this_slice = state.quotas or rule, floor(now / slice)
   local sets_expiry = state.is_new or went_back or owes
   for t = 1, state.known and #state.known or 0 do
     local counter = state.known[t]
@@ -147,7 +172,7 @@ local function prepare(state, owes)
   -- stamp: one of this very instant, or one from before the clock went back.
   if not state.counts and since == now and stamp ~= now then state.serial = 0 end
   for n = 1, rule.charged do
-    local quota, counter = rule[n], own[n]
+    local quota, counter = quotas[n], own[n]
     local charged_before = counter.needed_until - quota.life
     sets_expiry = sets_expiry or counter.quota.life ~= quota.life
       or floor(charged_before / slice) ~= this_slice
@@ -176,7 +201,9 @@ end
 -- Returns what went wrong, or nil.
 local function write(state)
   local rule, counters = state.rule, state.counters or state.own
-  local text = pack(HEADER, own_mark, state.serial, now)
+  local mark = write_mark and write_mark(state)
+  local text = mark and pack(HEADER, leased_mark, state.serial, now) .. mark
+    or pack(HEADER, own_mark, state.serial, now)
   for t = 1, #counters do text = text .. write_counter(counters[t]) end
   if not state.sets_expiry then return pcall('SET', state.key, text, 'KEEPTTL').err end
   local expiry = rule.expiry

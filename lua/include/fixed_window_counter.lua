@@ -1,6 +1,6 @@
 -- A counter of the fixed window, in big-endian integers of 7 bytes:
 --   max, window, needed_until, refundable_since
---                  as in all counters (see `counters`)
+--                  as in all counters (see `counter_states`)
 --   start, units   when its window began, and the units charged since then
 --
 -- Gives  own_mark, leased_mark, read_counter, write_counter, used_now: see `read_counters`

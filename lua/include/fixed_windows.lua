@@ -5,6 +5,8 @@
 -- start, units.
 
 local own_mark, held_units = FIXED_MARK, nil
+-- Units count no longer because of leases.
+local leased_mark, read_mark, lengthen, write_mark
 
 -- A quota in a question.
 local function read_quota(from)

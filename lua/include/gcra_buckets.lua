@@ -8,6 +8,8 @@
 -- Uses   what `bucket` gives
 
 local own_mark = GCRA_MARK
+-- Units count no longer because of leases.
+local leased_mark, read_mark, lengthen, write_mark
 
 -- A quota in a question.
 local function read_quota(from)

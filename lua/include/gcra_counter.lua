@@ -1,6 +1,6 @@
 -- A counter of the generic cell rate algorithm: a bucket, in big-endian integers of 7 bytes:
 --   max, window, burst, needed_until, refundable_since
---                  as in all counters (see `counters`), with the quota's burst
+--                  as in all counters (see `counter_states`), with the quota's burst
 --   start, units   when its busy time began, and the units poured in since then
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 --

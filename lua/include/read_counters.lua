@@ -1,4 +1,4 @@
-  -- Reads the state of an algorithm that keeps counters: see `counters`.
+  -- Reads the state of an algorithm that keeps counters: see `counter_states`.
   --
   -- Uses   raw: a string or false; own_mark; leased_mark or nil: that of a state with a lease
   --        behind its header

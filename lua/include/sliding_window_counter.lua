@@ -1,7 +1,7 @@
 -- A counter of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the
 -- last one of 2:
 --   max, window, needed_until, refundable_since
---                  as in all counters (see `counters`)
+--                  as in all counters (see `counter_states`)
 --   resolution     the length of a sub-window
 --   base           the running total of all costs before the oldest entry
 --   number         the number of entries

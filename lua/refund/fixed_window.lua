@@ -1,7 +1,7 @@
 -- Gives back what takes were charged by the fixed window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counters.lua and include/fixed_window_counter.lua.
+-- include/counter_states.lua and include/fixed_window_counter.lua.
 
 -- include: setup
 -- include: refund_begin

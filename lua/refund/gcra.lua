@@ -1,7 +1,7 @@
 -- Gives back what takes were charged by the generic cell rate algorithm.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counters.lua and include/gcra_counter.lua. What was given back stands apart: `since` is
+-- include/counter_states.lua and include/gcra_counter.lua. What was given back stands apart: `since` is
 -- the instant since which all counters can tell takes apart, and with another one it is void.
 
 -- include: setup

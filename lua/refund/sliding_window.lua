@@ -1,7 +1,7 @@
 -- Gives back what takes were charged by the sliding window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counters.lua and include/sliding_window_counter.lua.
+-- include/counter_states.lua and include/sliding_window_counter.lua.
 
 -- include: setup
 -- include: refund_begin
