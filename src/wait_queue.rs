@@ -133,7 +133,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// asks.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// So many ask at a time, of those that an overloaded store did not answer, and of a queue.
-const SLOTS: usize = 256;
+const SLOTS: usize = 64;
 
 impl WaitQueues {
     /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
