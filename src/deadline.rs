@@ -67,6 +67,11 @@ impl Deadline {
         self.at > from
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn was_extended(&self) -> bool {
+        self.grace < self.timeout
+    }
+
     /// The error of the store or server of this name, which did not answer by then.
     pub(crate) fn missed(&self, name: &str) -> StoreError {
         let message = format!("{name} did not answer within {:?}", self.timeout);

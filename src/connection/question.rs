@@ -295,8 +295,11 @@ impl<T> Future for ReplyFuture<T> {
         {
             return Poll::Ready(match reply {
                 Some(reply) => reply,
-                // The queue may have dropped the question before this future was polled.
-                None if deadline.at <= Instant::now() => Err(deadline.missed(&this.label.text)),
+                // The queue may have dropped the question before this future was polled, or at a
+                // deadline that was extended here only.
+                None if deadline.at <= Instant::now() || deadline.was_extended() => {
+                    Err(deadline.missed(&this.label.text))
+                }
                 None => Err(runtime_ended(&this.label.text)),
             });
         }

@@ -387,7 +387,7 @@ impl TakeCall {
                 TakeReply::Decided(mut decision) => {
                     let deadline = question.deadline;
                     decision.is_late =
-                        deadline.grace < deadline.timeout || deadline.at.into_std() <= answered;
+                        deadline.was_extended() || deadline.at.into_std() <= answered;
                     question.reply(Ok(decision));
                 }
                 TakeReply::Owed(charged) => question.reply(Ok(charged)),
