@@ -67,6 +67,7 @@ impl Deadline {
         self.at > from
     }
 
+    /// Whether this process was late, so that the wait goes on beyond the time-out.
     #[cfg(feature = "redis")]
     pub(crate) fn was_extended(&self) -> bool {
         self.grace < self.timeout

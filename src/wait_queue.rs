@@ -108,7 +108,7 @@ pub(crate) struct Left {
 pub(crate) struct Refill {
     pub(crate) limit: u64,
     pub(crate) full_at: Instant,
-    /// So many units in so many microseconds.
+    /// The rate: `units` come in every `micros` microseconds.
     pub(crate) units: u64,
     pub(crate) micros: u64,
 }
@@ -132,8 +132,9 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Whoever was told to ask and did not in this time may be a future that nobody polls: the next one
 /// asks.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// So many ask at a time, of those that an overloaded store did not answer, and of a queue.
-const SLOTS: usize = 64;
+/// At most this many questions are under way at a time: of one queue where units come evenly, and of
+/// those that an overloaded store did not answer.
+const MAX_ASKING: usize = 64;
 
 impl WaitQueues {
     /// A place, if each of these counts, given by their hashes, has fewer than `max` that wait.
@@ -287,7 +288,7 @@ impl Queue {
         };
         while let Some(rank) = self.first() {
             self.free_at = refill.at(self.claimed.saturating_add(rank.0.max(1)));
-            if self.free_at > now || self.asking.len() >= SLOTS {
+            if self.free_at > now || self.asking.len() >= MAX_ASKING {
                 return;
             }
             self.tell(rank, now);
@@ -305,7 +306,7 @@ impl Queue {
             return Look::GiveUp;
         }
         let mut ask_at = self.free_at.min(self.asked_at + ASK_EVERY);
-        if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= SLOTS) {
+        if !self.asking.is_empty() && (self.refill.is_none() || self.asking.len() >= MAX_ASKING) {
             ask_at = ask_at.max(self.told_at + PATIENCE);
         }
         // The second one watches the first; the others look now and then.
@@ -468,7 +469,7 @@ impl Default for WaitQueues {
     fn default() -> Self {
         Self {
             counts: Arc::default(),
-            slots: Arc::new(Semaphore::new(SLOTS)),
+            slots: Arc::new(Semaphore::new(MAX_ASKING)),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What crowds that wait cost others: how long a bystander's checks take in the same process, beside
 //! 10,000 calls with patience that come at once to one rule, and 1,000 that wait for turns of another;
 //! and the processor's time for a turn: of a check beside nobody, of a rule with an even pace, where
-//! each turn is a question of its own, and of one without, where a question serves many. Rounds of all, one
-//! after the other, so that a noisy neighbour hits them alike: five, or as many as ROUNDS says. The
-//! bench starts a server of its own.
+//! each turn is a question of its own, and of one without, where a question serves many. Rounds of
+//! all, one after the other, so that a noisy neighbour hits them alike: five, or as many as ROUNDS
+//! says. The bench starts a server of its own.
 
 mod support;
 

@@ -6,7 +6,7 @@
 -- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
 -- has_bound, lease, expiry, slice: see include/read_question.lua; behind: where the question says
 -- more of it. A state is what stands under a key. It has: key, rule, is_changed, error; and for
--- each quota n own[n].used, the units that count now. Of the algorithm it uses
+-- each quota n own[n].used, the units that count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind     is_same(quota, other): whether they have one counter
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state, owes)              before the first charge of a call

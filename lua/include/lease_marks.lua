@@ -7,7 +7,7 @@
 -- fields lease, stamp, life; longer_by says how much longer units count, and `quotas` has the
 -- rule's quotas with windows that are as much longer.
 --
--- Of the algorithm it uses
+-- It uses this function of the algorithm:
 --   longer_quota(quota, by): the same quota with a window that is longer by so many microseconds
 
 -- Reads the mark behind a header. One that cannot be is as good as none.

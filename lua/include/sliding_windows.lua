@@ -29,23 +29,7 @@ local function is_same(one, other)
   return one.window == other.window and one.variant == other.variant
 end
 
--- How many of the oldest entries are stamped at `latest` or before, or have as many units behind
--- them; and the running total with the last of these.
-local function count_oldest(counter, latest, units_behind)
-  local entries, total = counter.entries, counter.total
-  local low, high, with_last, first = 0, counter.number, counter.base, 0
-  while low < high do
-    local stamp, with = unpack(WINDOW_ENTRY, entries, first * WINDOW_ENTRY_SIZE + 1)
-    if stamp <= latest or (total - with) % MODULUS >= units_behind then
-      low, with_last = first + 1, with
-    else
-      high = first
-    end
-    -- It begins with the oldest entry: that is rarely one of them.
-    first = floor((low + high) / 2)
-  end
-  return low, with_last
-end
+-- include: window_entries
 
 -- The units that count now.
 local function used_now(counter)
@@ -99,7 +83,7 @@ end
 local function charge_counter(counter, units)
   local window, variant = counter.quota.window, counter.quota.variant
   if counter.stamp > now then
-    -- What was charged in the future is charged now.
+    -- Units that were charged in the future get the stamp of now.
     local before = count_oldest(counter, now - 1, MODULUS)
     local earlier = sub(counter.entries, 1, before * WINDOW_ENTRY_SIZE)
     counter.entries = earlier .. pack(WINDOW_ENTRY, now, counter.total)

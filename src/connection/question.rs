@@ -314,3 +314,24 @@ pub(super) fn runtime_ended(label: &str) -> StoreError {
         format!("{label} is not available: the runtime that kept the connection has ended");
     StoreError::new(StoreErrorKind::Unavailable, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_dropped_at_its_deadline_is_late_where_the_wait_goes_on() {
+        let deadline = Deadline::after(Duration::from_millis(50));
+        let (text, lag) = ("redis".into(), Lag::default());
+        let label = Arc::new(Label { text, lag });
+        let (question, reply) = Question::new::<(), ()>((), None, 0, deadline, &label);
+        let mut reply = Box::pin(reply);
+        tokio::time::advance(Duration::from_millis(60)).await;
+        assert!(futures_util::poll!(&mut reply).is_pending(), "10 ms more");
+        drop(question);
+        let error = reply.await.expect_err("nobody answers");
+        assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    }
+}

@@ -280,6 +280,7 @@ const INCLUDES: &[(&str, &str)] = includes![
     "mark_lease",
     "gcra_counter",
     "sliding_window_counter",
+    "window_entries",
     "fixed_window_counter",
     "read_counters",
     "log_entry",

@@ -211,17 +211,14 @@ async fn a_turn_of_an_even_pace_is_one_question() {
         let limits = of_toml(&format!(
             "[rules.partner]\nmax-count = {max}\nwindow = \"1s\"\noutgoing = true\npace = \"even\"",
         ));
-        let partner = limits.store(store.clone()).outgoing("partner");
-        let partner = partner.wait(10 * SECOND);
+        let limits = limits.store(store.clone());
+        let partner = limits.outgoing("partner").wait(10 * SECOND);
         let begun = Instant::now();
         join_all((0..100).map(|_| call(&partner, "us"))).await;
         let (took, asked) = (begun.elapsed(), store.takes().len());
         let most = turn * 100 + 3 * millis(round_trip);
         assert!(took <= most, "{max}: {took:?} for {most:?}");
-        assert!(
-            (190..=230).contains(&asked),
-            "{max}: {asked} for 100 that came and 99 turns"
-        );
+        assert!((190..=230).contains(&asked), "{max}: {asked} questions");
     }
 }
 
@@ -242,11 +239,10 @@ async fn a_crowd_asks_an_overloaded_store_in_turn() {
             answer.await
         })
     });
-    let partner = limits(5_000).store(store.clone()).outgoing("partner");
-    let partner = partner.wait(10 * SECOND);
+    let limits = limits(5_000).store(store.clone());
+    let partner = limits.outgoing("partner").wait(10 * SECOND);
     join_all((0..2_000).map(|_| call(&partner, "us"))).await;
-    let asked = store.takes().len();
-    assert!(asked <= 4 * 2_000, "{asked} questions");
+    assert!(store.takes().len() <= 4 * 2_000);
 }
 
 /// An even pace lets one call through at a time.

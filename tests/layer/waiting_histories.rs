@@ -1,6 +1,6 @@
 //! Random histories of calls that wait, run, give back and are aborted while their rule is replaced, in
-//! paused time, in memory and on Redis: each is admitted as the rule of its last question allows, nobody waits beyond its
-//! patience, a change is heard within a second, and all are served at last.
+//! paused time, in memory and on Redis: each is admitted as the rule of its last question allows, nobody
+//! waits beyond its patience, a change is heard within a second, and all are served at last.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -85,17 +85,6 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn new(store: RedisStore, prefix: u64, runtime: &Runtime) -> Self {
-        let clock = clock_at(BEGIN);
-        let store = store.prefix(format!("{prefix}:")).clock(clock.clone());
-        Self {
-            store: Arc::new(store),
-            clock,
-            began: Instant::now(),
-            runtime: runtime.handle().clone(),
-        }
-    }
-
     fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
@@ -296,5 +285,14 @@ fn the_same_on_redis() {
         let store = RedisStore::connect(&server.url).await.expect("a server");
         store.timeout(PATIENT)
     });
-    histories(40, |number| Elsewhere::new(store.clone(), number, &runtime));
+    histories(40, |number| {
+        let clock = clock_at(BEGIN);
+        let store = store.clone().prefix(format!("{number}:"));
+        Elsewhere {
+            store: Arc::new(store.clock(clock.clone())),
+            clock,
+            began: Instant::now(),
+            runtime: runtime.handle().clone(),
+        }
+    });
 }

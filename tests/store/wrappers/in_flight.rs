@@ -171,7 +171,6 @@ async fn never_more_than_the_bound_on_many_threads() {
     assert_eq!(store.under_way(), 0);
 }
 
-/// A settlement that was not sent can be made again.
 /// A store, and as many refunds to it under way as fit. Those of other keys are answered.
 fn full() -> (Arc<dyn Store>, Vec<StoreFuture<u64>>) {
     let hangs = Stub::around(MemoryStore::new()).refund_fn(|memory, take, receipt| {
@@ -187,6 +186,7 @@ fn full() -> (Arc<dyn Store>, Vec<StoreFuture<u64>>) {
     (store, pending)
 }
 
+/// A settlement that was not sent can be made again.
 #[tokio::test(start_paused = true)]
 async fn a_charge_whose_settlement_was_not_sent_can_be_settled() {
     let (store, pending) = full();
@@ -208,10 +208,8 @@ async fn a_refund_by_outcome_is_never_refused() {
     let (store, _pending) = full();
     let rule = kit::per_minute("p", 10).with_refund_on(["error"]);
     let limits = kit::limits([rule.expect("an outcome")], store);
-    let ran = limits
-        .call("p")
-        .key("k")
-        .try_run(async || Err::<(), ()>(()));
+    let fails = async || Err::<(), ()>(());
+    let ran = limits.call("p").key("k").try_run(fails);
     ran.await.expect_err("it failed");
     tokio::time::sleep(SECOND).await;
     let left = limits.peek("p", "k").await.expect("an answer");
