@@ -241,7 +241,12 @@ async fn several_keys_of_a_moving_slot() {
                 match limiter.try_acquire(1).await {
                     Ok(is_granted) => granted += u64::from(is_granted),
                     Err(error) => {
-                        let known = ["TRYAGAIN", "answer within", "answer in time", "no connection"];
+                        let known = [
+                            "TRYAGAIN",
+                            "answer within",
+                            "answer in time",
+                            "no connection",
+                        ];
                         let error = error.to_string();
                         assert!(known.iter().any(|known| error.contains(known)), "{error}");
                         failed += 1;
