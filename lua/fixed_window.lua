@@ -2,12 +2,12 @@
 -- that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
--- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, and window
+-- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
 -- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see refund/fixed_window.lua.
+-- Reply: see formats.md. Refunds: see refund/fixed_window.lua.
 --
 -- A window begins with the first take that is charged to it. The state of a key says when its
 -- window began, and the units charged since then. All fields: include/counter_states.lua and
@@ -89,7 +89,9 @@ local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 local function core()
 -- include: core_begin
 -- include: fixed_windows
+-- include: fixed_takes
 -- include: counter_states
+-- include: counter_takes
 -- include: permit_states
 -- include: core
 end

@@ -2,13 +2,13 @@
 -- charges those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
--- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
+-- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
 -- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see refund/gcra.lua.
+-- Reply: see formats.md. Refunds: see refund/gcra.lua.
 --
 -- A key is a bucket of `burst` units: a take pours its cost in, if there is room, and the bucket
 -- drains `pace_units` in every `pace_micros`. Its state says since when it is busy, and what was
@@ -106,7 +106,9 @@ local function core()
 -- include: core_begin
 -- include: bucket
 -- include: gcra_buckets
+-- include: gcra_takes
 -- include: counter_states
+-- include: counter_takes
 -- include: permit_states
 -- include: core
 end

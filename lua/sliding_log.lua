@@ -2,19 +2,19 @@
 -- that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
--- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, and window
+-- ARGV[1]  the questions: see formats.md; of a quota they say max, and window
 --          in microseconds
 -- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see refund/sliding_log.lua.
+-- Reply: see formats.md. Refunds: see refund/sliding_log.lua.
 --
 -- A member of the set, an entry, holds all takes of a millisecond. Its score is the instant of the
 -- last of them. It says a running total of units, its own included, and its base: that total before
 -- it. So the units inside of a window are the newest total less the base of the oldest entry in the
 -- window. An entry's fields: mark, total, base, base and stamp of the oldest entry of the set, its
 -- own stamp, the window and the max that it was charged under, serial number: see
--- include/log_entry.lua.
+-- include/log_states.lua.
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, concat, format, sub = math.floor, table.concat, string.format, string.sub
@@ -28,7 +28,7 @@ local rule_at, quotas, lease, expiry, slice, max, window, edge, this_slice, expi
 
 -- The usual case: one quota, no lease, takes of one cost, and a key whose newest entry is inside of
 -- the window and was charged under a window of this length; or a new key. All else is left for the
--- general part: the conditions are those of `is_usual`.
+-- core: the conditions are those of `is_usual`.
 for place = 1, kind == USUAL and #KEYS or 0 do
   local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
@@ -111,191 +111,16 @@ if kind == SEVERAL then
 -- include: joint
 end
 
--- include: setup
+local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
+local values = kind == HOLDS and call('MGET', _G.unpack(KEYS))
+
+-- All of the core stands in one function: what its inner ones use of the script costs less so.
+local function core()
+-- include: core_begin
 -- include: refunded_ranges
--- include: log_entry
-
-local tells_held = false
-
-local function read_quota(from)
-  local max, window, behind = unpack('>I7I7', question, from)
-  -- The window that counts may be longer than that of the rule, which is `life`. And the stamp of
-  -- the oldest entry inside of it.
-  return { max = max, limit = max, window = window, life = window, oldest = 0 }, behind
+-- include: log_states
+-- include: log_takes
+-- include: permit_states
+-- include: core
 end
-
--- include: reply_format
-
--- Whether the first charge is prepared; whether the newest entry takes in what is charged; whether
--- it was stamped in the future.
-local is_prepared, merges, went_back
--- When something was charged last.
-local last_charge
--- For commands: the edge of a window that entries have left.
-local left_window, left_text
-
-local function ends_at(quota) return last_charge + quota.window end
-
-local own = quotas
-
-local place = 0
-while place < number_of_keys do
-  place = place + 1
-  key = KEYS[place]
--- include: read_question
-  if number_of_quotas == 0 then
-    local row = 1
--- include: read_row
--- include: holders
--- include: end_key
-  elseif not replies[place + 1] then
-    local has_charged = false
-    is_prepared, merges, went_back = false, false, false
-
-    local members = pcall('ZRANGE', key, '-1', '-1')
-    local error_text = members.err or joint_last and joint_error
-    newest = members[1]
--- include: read_log
--- include: longer
-    last_charge = stamp
-    -- Of the first of the longest windows: the quota, the running total before its oldest entry,
-    -- and where it begins, if entries have left it.
-    local longest, longest_base, edge
-    local largest_max = 0
-    for n = number_limiting, 1, -1 do
-      local quota = quotas[n]
-      local window, first_base, first_stamp = quota.life + longer_by, oldest_base, oldest_stamp
-      local left
-      if window > TEN_YEARS then window = TEN_YEARS end
-      if oldest_stamp <= now - window then
-        if window ~= left_window then
-          left_window, left_text = window, format('%.0f', now - window)
-        end
-        left = left_text
-        local first = call('ZRANGEBYSCORE', key, '(' .. left, '+inf', 'LIMIT', '0', '1')[1]
-        first_stamp, first_base = entry_of(first)
-        if not first_stamp then first_stamp, first_base = now, total end
-      end
-      used[n], quota.oldest, quota.window = (total - first_base) % MODULUS, first_stamp, window
-      if refunded then used[n] = used[n] - units_from(refunded, first_base) end
-      if quota.max > largest_max then largest_max = quota.max end
-      if not longest or window >= longest.window then
-        longest, longest_base, edge = quota, first_base, left
-      end
-    end
-    -- Quotas that only count need their windows kept; where these begin is looked for when the set
-    -- is full.
-    for n = number_limiting + 1, number_of_quotas do
-      local quota = quotas[n]
-      local window = quota.life + longer_by
-      if window > TEN_YEARS then window = TEN_YEARS end
-      if quota.max > largest_max then largest_max = quota.max end
-      if window > longest.window then
-        quota.window = window
-        longest, longest_base = quota, nil
-      end
-    end
-
-    for row = 1, rows do
--- include: read_row
-      while takes + unfitting > 0 and not error_text do
-        local is_unfitting = takes == 0
-        if is_unfitting then takes, unfitting = unfitting, 0 end
--- include: decide
-        if verdict == DENIED then
--- include: log_wait
-        end
-        if charged > 0 then
-          if not is_prepared then
-            is_prepared, went_back = true, stamp > now
-            if went_back then
-              -- What lies in the future becomes a part of this charge.
-              local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
-              local _, before = entry_of(first)
-              base = before or base
-              if refundable_since <= stamp then refundable_since = stamp + 1 end
-              if long_until > now + long_window then long_until = now + long_window end
-              if oldest_stamp > now then oldest_stamp = now end
-              stamp = now
-            end
-            -- An entry that holds nothing, since all of it was given back, is replaced as well.
-            local is_same_millisecond = stamp - stamp % MILLISECOND == now - now % MILLISECOND
-            merges = newest and (is_same_millisecond or total == oldest_base)
-            if not merges then base = total end
-            if not newest or merges and oldest_stamp == stamp then oldest_stamp = now end
-            for n = 1, number_limiting do
-              local quota = quotas[n]
-              if used[n] == 0 or merges and quota.oldest == stamp or quota.oldest > now then
-                quota.oldest = now
-              end
-            end
-            last_charge = now
-          end
-          if refunded and total + charged >= MODULUS then
-            -- Its numbers are in order. What was given back counts again.
-            refunded = nil
-            call('ZREMRANGEBYSCORE', key, '-1', '-1')
-          end
-          total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
-          number = serial
-        end
--- include: answer
-      end
-    end
-
-    if has_charged then
-      local window = longest.window
-      local life = window
--- include: mark_lease
-      local sets_expiry = not newest or window ~= horizon or went_back
-        or stamp - stamp % slice ~= now - now % slice
-
-      -- What windows longer than this one still need.
-      local is_over = long_window <= window or now >= long_until or not newest
-      if is_over and long_window + long_until > 0 then
-        long_window, long_units, long_until = 0, 0, 0
-      end
-      if newest and horizon > window and now < stamp + horizon then
-        long_window, long_units = math.max(long_window, horizon), math.max(long_units, units)
-        long_until = math.max(long_until, stamp + horizon)
-      end
-
--- include: log_trim
-      local entry = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window,
-        largest_max, refunded and serial + LOG_WITH_REFUNDED or serial)
-      if long_window > 0 or refundable_since > 0 or lease_life > 0 then
-        entry = entry .. pack(LOG_MORE, long_window, long_units, long_until, refundable_since,
-          marked_lease, lease_stamp, lease_life)
-      end
-      -- What counts for nothing, or comes again in the new entry, goes first.
-      local written
-      if is_stale or went_back then
-        written = is_stale and pcall('DEL', key) or pcall('ZREMRANGEBYSCORE', key, now_text, '+inf')
-        if type(written) == 'number' then written = nil end
-      end
-      written = written or pcall('ZADD', key, now_text, entry)
-      -- A number, or a table with the error.
-      error_text = written ~= 1 and written ~= 0 and written.err
-      if not error_text then
-        -- After the new one, so that the key, and with it the expiry, is there all the time.
-        if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
-        if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
-        if merged then call('ZADD', key, edge, merged) end
-        if sets_expiry then
-          -- The same for all keys of a rule: to format a number takes as long as a command.
-          expiry_text = expiry_text or format('%.0f', expiry)
-          local needed = long_until > 0 and ceil((long_until - now + 2 * SLICE) / MILLISECOND) or 0
-          local expires = pcall('PEXPIRE', key, needed > expiry and needed or expiry_text)
-          if type(expires) == 'table' then
-            -- No key is left without an expiry.
-            if not newest then call('DEL', key) end
-            error_text = expires.err
-          end
-        end
-      end
-    end
--- include: end_key
-  end
-end
-
-return concat(replies)
+return core()

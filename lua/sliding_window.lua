@@ -2,12 +2,12 @@
 -- charges those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/counter_states.lua
--- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
+-- ARGV[1]  the questions: see formats.md; of a quota they say max, window in
 --          microseconds and the number of sub-windows
 -- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see refund/sliding_window.lua.
+-- Reply: see formats.md. Refunds: see refund/sliding_window.lua.
 --
 -- The state of a key has an entry for each sub-window with something in it: when something was
 -- charged in it last, and the total of all units with it. `base` is the total before the oldest
@@ -124,8 +124,10 @@ local max, min, ceil, byte = math.max, math.min, math.ceil, string.byte
 local function core()
 -- include: core_begin
 -- include: sliding_windows
+-- include: sliding_takes
 -- include: lease_marks
 -- include: counter_states
+-- include: counter_takes
 -- include: permit_states
 -- include: core
 end

@@ -4,10 +4,11 @@
 --
 -- A rule has: its quotas in its array part, each with its limit; charged: how many they are, or 0
 -- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
--- has_bound, lease, expiry, slice: see include/read_question.lua; behind: where the question says
+-- has_bound, lease, expiry, slice: see formats.md; behind: where the question says
 -- more of it. A state is what stands under a key. It has: key, rule, is_changed, error; and for
 -- each quota n own[n].used, the units that count now. The core uses these functions of the algorithm:
---   read_quota(from) -> quota, behind     is_same(quota, other): whether they have one counter
+--   read_quota(from) -> quota, behind
+--   is_same(quota, other), or nil     whether they have one counter
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
 --   prepare(state, owes)              before the first charge of a call
 --   charge(state, units)
@@ -29,7 +30,7 @@ local function read_rule(from)
     lease = lease, expiry = expiry, slice = slice, behind = at, expiry_text = false }
   for n = 2, charged do
     rule[n], at = read_quota(at)
-    for before = 1, n - 1 do rule.shares = rule.shares or is_same(rule[before], rule[n]) end
+    for before = 1, n - 1 do rule.shares = rule.shares or is_same and is_same(rule[before], rule[n]) end
   end
   rule.behind, rules[from] = at, rule
   if charged == 0 then permits = permits or permit_functions() end

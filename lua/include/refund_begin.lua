@@ -14,10 +14,14 @@
 -- written once. Nothing says here whether a take was given back before: its owner asks
 -- once.
 --
--- Uses   what `setup` gives
--- Gives  now; key, receipt_stamp, receipt_serial, receipt_units; most: the most units to give back;
---        next_receipt(): reads these of the next refund; replies
+-- Gives  the locals below: key is the count in hand; `next_receipt` reads the next refund into
+--        receipt_stamp, receipt_serial, receipt_units and most, the most units to give back
 
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local floor, ceil, concat, max, min = math.floor, math.ceil, table.concat, math.max, math.min
+local sub, byte, format = string.sub, string.byte, string.format
+
+local key
 local now = ARGV[2] and ARGV[2] + 0
 if not now then
   local clock = call('TIME')

@@ -1,15 +1,15 @@
 -- Gives back what takes were charged by the fixed window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/fixed_window_counter.lua.
+-- include/counter_states.lua and include/fixed_windows.lua.
 
--- include: setup
 -- include: refund_begin
--- include: fixed_window_counter
+-- include: fixed_windows
+-- include: counter_states
 
 local function refund_counter(counter)
   if receipt_stamp < counter.start then return 0 end
-  local taken = math.min(most, used_now(counter))
+  local taken = min(most, used_now(counter))
   counter.units = counter.units - taken
   return taken
 end

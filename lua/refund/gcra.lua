@@ -1,13 +1,13 @@
 -- Gives back what takes were charged by the generic cell rate algorithm.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/gcra_counter.lua. What was given back stands apart: `since` is
+-- include/counter_states.lua and include/gcra_buckets.lua. What was given back stands apart: `since` is
 -- the instant since which all counters can tell takes apart, and with another one it is void.
 
--- include: setup
 -- include: refund_begin
 -- include: bucket
--- include: gcra_counter
+-- include: gcra_buckets
+-- include: counter_states
 -- include: refunded_ranges
 -- include: refund_ranges
 
@@ -18,7 +18,7 @@ local charged_later
 
 -- Units of which at least a part has drained since then.
 local function touched(counter, instant)
-  local gone, rest = drained(math.max(now - instant, 0), counter)
+  local gone, rest = drained(max(now - instant, 0), counter.quota)
   return rest and gone + 1 or gone
 end
 
@@ -26,58 +26,58 @@ end
 -- what is left if all that drained since then was the take's.
 local function refund_counter(counter)
   local whole = counter.units - touched(counter, counter.start)
-  local left = math.max(whole - charged_later, receipt_units - touched(counter, receipt_stamp))
-  local taken = math.max(math.min(most, left, whole), 0)
+  local left = max(whole - charged_later, receipt_units - touched(counter, receipt_stamp))
+  local taken = max(min(most, left, whole), 0)
   counter.units = counter.units - taken
   return taken
 end
 
 local function since_of(counters)
   local since = 0
-  for t = 1, #counters do since = math.max(since, counters[t].refundable_since) end
+  for t = 1, #counters do since = max(since, counters[t].refundable_since) end
   return since
 end
 
 local ranges = {}
 
-function ranges.read(counters, serial, apart)
+function ranges.read(state, apart)
   refunded, is_refunded_changed = pcall('GET', apart), false
   if is_refunded(refunded) then
     local _, since = unpack(RANGES_HEAD, refunded)
-    if since ~= since_of(counters) or ranges_end(refunded) > serial then refunded = nil end
+    if since ~= since_of(state.known) or ranges_end(refunded) > state.serial then refunded = nil end
   else
     refunded = nil
   end
 end
 
-function ranges.before(serial)
-  charged_later = (serial - receipt_serial) % MODULUS
+function ranges.before(state)
+  charged_later = (state.serial - receipt_serial) % MODULUS
   if refunded then
-    charged_later = math.max(charged_later - units_from(refunded, receipt_serial), 0)
+    charged_later = max(charged_later - units_from(refunded, receipt_serial), 0)
   end
 end
 
-function ranges.after(counters, serial, last_charge, taken)
-  local first = receipt_serial - receipt_units
+function ranges.after(state, taken)
+  local first, serial, counters = receipt_serial - receipt_units, state.serial, state.known
   -- Where that instant is after the last charge, the serial numbers may run from zero again then.
   local since = since_of(counters)
-  if first < 0 or receipt_serial > serial or since > last_charge then return end
+  if first < 0 or receipt_serial > serial or since > state.stamp then return end
   local held = 0
-  for t = 1, #counters do held = math.max(held, used_now(counters[t], last_charge)) end
+  for t = 1, #counters do held = max(held, used_now(counters[t], now)) end
   refunded = give_back(refunded, since, first, taken, serial, held, GCRA_MAX_RANGES)
   -- They end behind the last unit if a receipt was given back twice.
   if refunded and ranges_end(refunded) > serial then refunded = nil end
   is_refunded_changed = true
 end
 
-function ranges.write(counters, apart)
+function ranges.write(state, apart)
   if not is_refunded_changed then return end
   if not refunded then
     call('DEL', apart)
     return
   end
   local life = 0
-  for t = 1, #counters do life = math.max(life, counters[t].life) end
+  for t = 1, #state.known do life = max(life, state.known[t].quota.life) end
   call('SET', apart, refunded, 'PX', format('%.0f', (life + 2 * SLICE) / MILLISECOND))
 end
 

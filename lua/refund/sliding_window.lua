@@ -1,18 +1,25 @@
 -- Gives back what takes were charged by the sliding window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/counter_states.lua and include/sliding_window_counter.lua.
+-- include/counter_states.lua and include/sliding_windows.lua.
 
--- include: setup
 -- include: refund_begin
--- include: sliding_window_counter
+-- include: sliding_windows
+
+-- A mark of leases stays as it is.
+local lengthen
+local function read_mark(state, raw)
+  state.mark_text = sub(raw, HEADER_SIZE + 1, HEADER_SIZE + LEASE_SIZE)
+end
+
+-- include: counter_states
 
 -- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the
 -- number of values.
 local function add_to(entries, units)
   local parts = {}
   for from = 1, #entries, 100 * WINDOW_ENTRY_SIZE do
-    local number = math.min(100, (#entries - from + 1) / WINDOW_ENTRY_SIZE)
+    local number = min(100, (#entries - from + 1) / WINDOW_ENTRY_SIZE)
     local all = '>' .. string.rep('I7I7', number)
     local values = { unpack(all, entries, from) }
     for n = 2, 2 * number, 2 do values[n] = (values[n] + units) % MODULUS end
@@ -28,10 +35,10 @@ local function refund_counter(counter)
   if before == counter.number then return 0 end
   local entries, at = counter.entries, before * WINDOW_ENTRY_SIZE
   local stamp, with = unpack(WINDOW_ENTRY, entries, at + 1)
-  if stamp + counter.window <= now then return 0 end
-  if floor(stamp / counter.variant) ~= floor(receipt_stamp / counter.variant) then return 0 end
+  if stamp + counter.quota.window <= now then return 0 end
+  if floor(stamp / counter.quota.variant) ~= floor(receipt_stamp / counter.quota.variant) then return 0 end
   local held = (with - with_last) % MODULUS
-  local taken = math.min(most, held)
+  local taken = min(most, held)
   if taken == 0 then return 0 end
   local older, behind = sub(entries, 1, at), at + WINDOW_ENTRY_SIZE
   local own = pack(WINDOW_ENTRY, stamp, with)

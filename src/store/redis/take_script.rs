@@ -1,5 +1,5 @@
 //! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand
-//! in `lua/include/read_question.lua` and `lua/include/reply_format.lua`.
+//! in `lua/formats.md`.
 //!
 //! The names of the keys travel in KEYS. All questions of a call are one argument, and all answers
 //! one string: Lua builds no array, and none is parsed here. Both sides must change together: a

@@ -1,0 +1,256 @@
+-- Takes that are charged to a log, for `core`.
+--
+-- Besides what `log_states` says, a state has
+--   rule
+--   own           of each quota that limits: used, the units in its window; window, as long as units
+--                 count; oldest and base: the stamp of the oldest entry in it, and the total before
+--   longer_by     how much longer than its window a unit counts
+--   last_charge   when something was charged last
+--   merges        the newest entry takes in what this call charges
+-- and only where it is so
+--   went_back     something was charged in the future
+
+-- A log tells quotas apart by their windows alone.
+local is_same, held_units
+local edge_known, edge_text
+
+-- For commands. To format a number takes as long as a command.
+local function text_of(instant)
+  if instant ~= edge_known then edge_known, edge_text = instant, format('%.0f', instant) end
+  return edge_text
+end
+
+local function read_quota(from)
+  local max, window, behind = unpack('>I7I7', question, from)
+  return { max = max, limit = max, window = window }, behind
+end
+
+-- The oldest entry behind this instant.
+local function first_behind(key, instant)
+  return call('ZRANGEBYSCORE', key, '(' .. text_of(instant), '+inf', 'LIMIT', '0', '1')[1]
+end
+
+-- The units in the window of a quota, and where it begins.
+local function counter_of(state, quota)
+  local window = min(quota.window + state.longer_by, TEN_YEARS)
+  local base, oldest = state.oldest_base, state.oldest_stamp
+  if oldest <= now - window then
+    oldest, base = entry_of(first_behind(state.key, now - window))
+    if not oldest then oldest, base = now, state.total end
+  end
+  return { used = units_behind(state, base), window = window, oldest = oldest, base = base,
+    state = state }
+end
+
+local function load(key, rule)
+  local state = { key = key, rule = rule, is_changed = false, own = { false }, newest = nil, total = 0,
+    base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, units = 0, serial = 0,
+    longer_by = rule.lease, last_charge = now, merges = false }
+  local found = pcall('ZRANGE', key, '-1', '-1')
+  state.error = found.err
+  if found[1] then read_log(state, found[1]) end
+  local more = state.more
+  if more and now < more.lease_stamp + more.lease_life then
+    state.longer_by = max(more.lease, rule.lease)
+  end
+  state.last_charge = state.stamp
+  for n = 1, rule.limiting do state.own[n] = counter_of(state, rule[n]) end
+  return state
+end
+
+-- Makes a state ready for its first charge of a call.
+local function prepare(state)
+  local newest, stamp, own = state.newest, state.stamp, state.own
+  if stamp > now then
+    -- What lies in the future becomes a part of this charge.
+    local first = call('ZRANGEBYSCORE', state.key, now_text, '+inf', 'LIMIT', '0', '1')[1]
+    local _, before = entry_of(first)
+    local more = state.more or more_of()
+    if more.refundable_since <= stamp then more.refundable_since = stamp + 1 end
+    more.long_until = min(more.long_until, now + more.long_window)
+    state.base, state.more, state.went_back = before or state.base, more, true
+    state.oldest_stamp, stamp = min(state.oldest_stamp, now), now
+    state.stamp = now
+  end
+  -- An entry that holds nothing, since all of it was given back, is replaced as well.
+  local is_same_millisecond = floor(stamp / MILLISECOND) == floor(now / MILLISECOND)
+  local merges = newest and (is_same_millisecond or state.total == state.oldest_base)
+  if not merges then state.base = state.total end
+  if not newest or merges and state.oldest_stamp == stamp then state.oldest_stamp = now end
+  for n = 1, #own do
+    local counter = own[n]
+    if counter.used == 0 or merges and counter.oldest == stamp or counter.oldest > now then
+      counter.oldest = now
+    end
+  end
+  state.merges = merges
+end
+
+local function charge(state, units)
+  local own = state.own
+  if refunded_of(state) and state.total + units >= MODULUS then
+    -- Its numbers are in order. What was given back counts again.
+    state.more.refunded = nil
+    call('ZREMRANGEBYSCORE', state.key, '-1', '-1')
+  end
+  for n = 1, #own do own[n].used = own[n].used + units end
+  state.total, state.serial = (state.total + units) % MODULUS, (state.serial + units) % MODULUS
+  state.last_charge = now
+end
+
+-- Of the first `high` members, how many are stamped at `left` or before, or have at least `most` units
+-- behind them, with the member that says what was given back; and the stamp of the next entry, if it
+-- looked at that. A binary search by rank.
+local function count_needless(state, high, most, left)
+  local low, next_stamp = refunded_of(state) and 1 or 0, nil
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local of, _, with = entry_of(call('ZRANGE', state.key, middle, middle)[1])
+    if not of then of, with = now, state.total end
+    if of <= left or units_behind(state, with) >= most then
+      low = middle + 1
+    else
+      high, next_stamp = middle, of
+    end
+  end
+  return low, next_stamp
+end
+
+-- Microseconds until a cost fits that does not fit now.
+local function wait(counter, limit, cost)
+  local state, leaves, _ = counter.state, counter.oldest, nil
+  -- Every entry holds at least one unit, unless something was given back: if one unit has to leave,
+  -- the oldest entry suffices.
+  if counter.used + cost - limit > 1 or refunded_of(state) then
+    -- What this call has charged is not in the set yet.
+    local high = state.newest and call('ZCARD', state.key) or 0
+    if state.merges then high = high - 1 end
+    _, leaves = count_needless(state, high, limit - cost + 1, -1)
+    leaves = leaves or now
+    if state.went_back then leaves = min(leaves, now) end
+  end
+  return leaves + counter.window - now
+end
+
+-- When nothing of it counts any more.
+local function ends_at(counter) return counter.state.last_charge + counter.window end
+
+-- Notes what windows longer than this one still need, and what is under a lease.
+local function note_more(state, window)
+  local more, lease, newest = state.more, state.rule.lease, state.newest
+  local is_longer = newest and state.horizon > window and now < state.stamp + state.horizon
+  if not more and not is_longer and lease == 0 then return end
+  more = more or more_of()
+  state.more = more
+  if more.long_window <= window or now >= more.long_until or not newest then
+    more.long_window, more.long_units, more.long_until = 0, 0, 0
+  end
+  if is_longer then
+    more.long_window = max(more.long_window, state.horizon)
+    more.long_units = max(more.long_units, state.units)
+    more.long_until = max(more.long_until, state.stamp + state.horizon)
+  end
+  local is_marked = now < more.lease_stamp + more.lease_life
+  if lease > 0 then
+    more.lease_life = is_marked and max(more.lease_life, window) or window
+    more.lease, more.lease_stamp = state.longer_by, now
+  elseif not is_marked then
+    more.lease, more.lease_stamp, more.lease_life = 0, 0, 0
+  else
+    -- Units that were charged in the future count as charged now.
+    more.lease_stamp = min(more.lease_stamp, now)
+  end
+end
+
+-- Where longer windows of earlier charges need something: makes one entry of those that need not be
+-- told apart, which have `long_units` behind them and have left the window of this charge. Its units
+-- count until the last of them has left. Returns the stamp up to which entries go, for commands, or
+-- nil, and the entry that takes their place, or nil.
+local function merge_oldest(state, window)
+  local more, is_full, edge = state.more, nil, nil
+  local left = now - more.long_window
+  local high = call('ZCOUNT', state.key, '-inf', text_of(now - window))
+  if state.oldest_stamp <= left then
+    local first = first_behind(state.key, left)
+    local oldest, base = entry_of(first)
+    if not oldest or oldest >= now or state.merges and first == state.newest then
+      oldest, base = now, state.base
+    end
+    state.oldest_stamp, state.oldest_base, edge = oldest, base, text_of(left)
+  end
+  local needless = count_needless(state, high, more.long_units, left)
+  local last = needless > 0 and call('ZRANGE', state.key, needless - 1, needless - 1)[1]
+  local of, _, with = entry_of(last)
+  local is_beyond = (state.total - state.oldest_base) % MODULUS > LOG_MAX_HELD
+  if is_beyond then
+    state.oldest_base = (state.total - LOG_MAX_HELD) % MODULUS
+    more.refundable_since = now + 1
+  end
+  if not of or of <= state.oldest_stamp and not is_beyond then return edge, nil end
+  state.oldest_stamp, edge = of, format('%.0f', of)
+  return edge, pack(LOG_ENTRY, LOG_MARK, with, state.oldest_base, state.oldest_base, of, of,
+    state.horizon, state.units, state.serial)
+end
+
+-- Once the set has more units than the longest window can have entries, which are at most `most`, and
+-- one in a millisecond: finds where those begin that some window needs. Returns the
+-- stamp up to which entries go, for commands, or nil, and the entry that takes their place, or nil.
+local function trim(state, window, most)
+  if state.oldest_stamp > now - window then return nil end
+  if state.more and state.more.long_window > 0 then return merge_oldest(state, window) end
+  if units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then return nil end
+  local oldest, base
+  for n = 1, #state.own do
+    local counter = state.own[n]
+    if counter.window == window then oldest, base = counter.oldest, counter.base end
+  end
+  if not oldest then
+    -- That of a quota that only counts.
+    local first = first_behind(state.key, now - window)
+    oldest, base = entry_of(first)
+    if not oldest or oldest >= now or state.merges and first == state.newest then
+      oldest, base = now, state.base
+    end
+  end
+  state.oldest_stamp, state.oldest_base = oldest, base
+  return text_of(now - window)
+end
+
+-- Returns what went wrong, or nil.
+local function write(state)
+  local key, rule, newest, merges = state.key, state.rule, state.newest, state.merges
+  local longest, largest, went_back = rule[1], 0, state.went_back
+  for n = 1, rule.charged do
+    if rule[n].window > longest.window then longest = rule[n] end
+    largest = max(largest, rule[n].max)
+  end
+  local window = min(longest.window + state.longer_by, TEN_YEARS)
+  local sets_expiry = not newest or window ~= state.horizon or went_back
+    or floor(state.stamp / rule.slice) ~= floor(now / rule.slice)
+  note_more(state, window)
+  local edge, merged = trim(state, window, longest.max)
+  local entry = entry_text(state, now, window, largest)
+  -- What counts for nothing, or comes again in the new entry, goes first.
+  local written
+  if state.is_stale then
+    written = pcall('DEL', key)
+  elseif went_back then
+    written = pcall('ZREMRANGEBYSCORE', key, now_text, '+inf')
+  end
+  if type(written) ~= 'table' then written = pcall('ZADD', key, now_text, entry) end
+  if type(written) == 'table' then return written.err end
+  -- After the new one, so that the key, and with it the expiry, is there all the time.
+  if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+  if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
+  if merged then call('ZADD', key, edge, merged) end
+  if not sets_expiry then return nil end
+  -- The same for all keys of a rule: to format a number takes as long as a command.
+  rule.expiry_text = rule.expiry_text or format('%.0f', rule.expiry)
+  local long_until = state.more and state.more.long_until or 0
+  local needed = long_until > 0 and ceil((long_until - now + 2 * SLICE) / MILLISECOND) or 0
+  written = pcall('PEXPIRE', key, needed > rule.expiry and needed or rule.expiry_text)
+  if type(written) ~= 'table' then return nil end
+  -- No key is left without an expiry.
+  if not newest then call('DEL', key) end
+  return written.err
+end
