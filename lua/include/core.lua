@@ -37,13 +37,17 @@ local function read_rule(from)
   return rule
 end
 
+-- Writes a state that was charged, and notes what went wrong.
+local function write_state(state)
+  local write = state.rule.charged == 0 and permits.write or write
+  state.error, state.is_changed = write(state), false
+end
+
 -- The state of a key under a rule. Two rules may take turns on one key.
 local function state_of(key, rule, raw)
   local before = states and states[key]
   if before and before.rule == rule then return before end
-  if before and before.is_changed then
-    before.error, before.is_changed = write(before), false
-  end
+  if before and before.is_changed then write_state(before) end
   if before then raw = nil end
   local state = (rule.charged == 0 and permits.load or load)(key, rule, raw)
   if states then states[key] = state end
@@ -181,8 +185,7 @@ end
 
 for n = 1, number_changed do
   local state = changed[n]
-  local write = state.rule.charged == 0 and permits.write or write
-  if state.is_changed then state.error = write(state) end
+  if state.is_changed then write_state(state) end
   has_failed = has_failed or state.error
 end
 -- If something is wrong with a count, all takes over it are answered with that error.
