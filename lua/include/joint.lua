@@ -1,7 +1,7 @@
   -- Decides takes over several counts in their usual case: one quota for each count, no lease, and
   -- keys that are as the usual case of one count wants them. Each key is read once, all takes are
   -- decided, and each key is written once, at the end: so what is not usual leaves all for the
-  -- core or general part.
+  -- core.
   --
   -- Uses   question, at, values, now
   --        read_rule(from) -> rule with its limit

@@ -1,5 +1,5 @@
 //! Each condition of "usual" is there for a reason: without it some history is answered in another
-//! way than by the general part.
+//! way than by the core.
 
 use std::ops::Range;
 

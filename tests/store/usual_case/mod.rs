@@ -1,4 +1,4 @@
-//! The usual case of each script of takes, and its general part: equal answers, and equal states.
+//! The usual case of each script of takes, and its core: equal answers, and equal states.
 //!
 //! A call whose first byte says that a key is named twice skips the usual case. So the same calls
 //! are played with it and without it, and in any mixture.

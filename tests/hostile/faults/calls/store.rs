@@ -18,7 +18,7 @@ fn usual(algorithm: Algorithm, path: &str) -> Rule {
     rule.with_algorithm(algorithm)
 }
 
-/// Two quotas: what the general part of a script decides.
+/// Two quotas: what the core of a script decides.
 fn general(algorithm: Algorithm, path: &str) -> Rule {
     let quotas = [quota(MAX, DAY), quota(2 * MAX, 2 * DAY)];
     let rule = Rule::new(path, quotas).expect("a valid rule");

@@ -1,4 +1,4 @@
-//! Attacks on the two parts of the scripts that decide takes: the usual case, and the general part
+//! Attacks on the two parts of the scripts that decide takes: the usual case, and the core
 //! that answers all else. Whoever asks must not notice which of them answered.
 
 mod access;
