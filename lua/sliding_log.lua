@@ -24,21 +24,31 @@ local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
 local question, replies, is_left = ARGV[1], { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
-local rule_at, quotas, lease, expiry, slice, max, window, edge, this_slice, expiry_text, _
+local rule_at, quotas, limiting, lease, expiry, slice, behind, this_slice, expiry_text, _
+-- The longest window, the largest max, and the max of the longest window.
+local longest, largest, longest_max
+-- Of each quota: its max and window; the instant where the window begins, as a text, once it is needed;
+-- the stamp of the oldest entry in the window, and the units in it.
+local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 }
 
--- The usual case: one quota, no lease, takes of one cost, and a key whose newest entry is inside of
--- the window and was charged under a window of this length; or a new key. All else is left for the
--- core: the conditions are those of `is_usual`.
+-- The usual case: no lease, takes of one cost, and a key whose newest entry is inside of the longest
+-- window and was charged under one of this length; or a new key. All else is left for the core.
 for place = 1, kind == USUAL and #KEYS or 0 do
   local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
-    quotas, _, _, lease, expiry, slice, max, window = unpack(LOG_RULE, question, rule_from)
-    rule_at, edge, expiry_text, this_slice = rule_from, nil, nil, floor(now / slice)
+    quotas, limiting, _, lease, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
+    rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
+    for n = 1, quotas do
+      local max, window
+      max, window, behind = unpack(LOG_QUOTA, question, behind)
+      if window > longest then longest, longest_max = window, max end
+      if max > largest then largest = max end
+      maxes[n], windows[n], edges[n] = max, window, false
+    end
   end
 
-  local is_usual = quotas == 1 and lease == 0 and rows == 1 and now <= deadline
-    and cost > 0 and cost <= max
+  local is_usual = quotas == limiting and lease == 0 and rows == 1 and now <= deadline and cost > 0
   -- The newest entry describes the whole set. An error is no entry: only a key without one is new.
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
   local newest = found and (found[1] or found.err)
@@ -47,58 +57,80 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, _, serial = unpack(LOG_ENTRY, newest)
   else
     mark, total, base, oldest_base, oldest_stamp, stamp, horizon, serial =
-      not newest and LOG_MARK, 0, 0, 0, now, now, window, 0
+      not newest and LOG_MARK, 0, 0, 0, now, now, longest, 0
   end
   -- A serial number of 2^52 or more says that units of older entries were given back.
-  is_usual = is_usual and mark == LOG_MARK and horizon == window and stamp <= now and stamp + window > now
-    and (total > oldest_base or not newest) and total < MODULUS - max and serial < MODULUS - max
+  is_usual = is_usual and mark == LOG_MARK and horizon == longest and stamp <= now and stamp + longest > now
+    and (total > oldest_base or not newest) and total < MODULUS - largest and serial < MODULUS - largest
 
-  -- The oldest entry inside of the window.
-  local first_base, first_stamp, has_left = oldest_base, oldest_stamp, oldest_stamp <= now - window
-  if is_usual and has_left then
-    edge = edge or format('%.0f', now - window)
-    local first = call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
-    is_usual = first and #first >= LOG_ENTRY_SIZE
-    if is_usual then mark, _, first_base, _, _, first_stamp = unpack(LOG_ENTRY, first) end
+  -- The units in each window, and how many takes fit.
+  local allowed, edge, longest_first, longest_base = takes, nil, nil, nil
+  for n = 1, is_usual and quotas or 0 do
+    local max, window, first_base, first_stamp = maxes[n], windows[n], oldest_base, oldest_stamp
+    if oldest_stamp <= now - window then
+      edges[n] = edges[n] or format('%.0f', now - window)
+      local first = call('ZRANGEBYSCORE', key, '(' .. edges[n], '+inf', 'LIMIT', '0', '1')[1]
+      first_base, first_stamp = total, now
+      if first and #first >= LOG_ENTRY_SIZE then
+        mark, _, first_base, _, _, first_stamp = unpack(LOG_ENTRY, first)
+      end
+      if window == longest then longest_first, longest_base, edge = first_stamp, first_base, edges[n] end
+    end
+    local units = total - first_base
+    is_usual = is_usual and mark == LOG_MARK and units >= 0 and units <= max and cost <= max
+    if cost * allowed > max - units then allowed = floor((max - units) / cost) end
+    firsts[n], used[n] = first_stamp, units
   end
-  local used = total - first_base
-  local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
-  -- Every entry holds a unit. So if just one has to leave for the next take to fit, the oldest
-  -- entry suffices.
-  is_usual = is_usual and mark == LOG_MARK and used >= 0 and used <= max
-    and (allowed == takes or used + allowed * cost + cost == max + 1)
+
+  local charged, before = cost * allowed, stamp
+  local merges = newest and floor(stamp / 1000) == floor(now / 1000)
+  if charged > 0 then stamp = now end
+  -- What the answer says of each quota, after the charge.
+  local first_left, first_reset, others, wait = nil, nil, '', 0
+  for n = 1, is_usual and quotas or 0 do
+    local window, first_stamp, units = windows[n], firsts[n], used[n] + charged
+    if charged > 0 and (used[n] == 0 or merges and first_stamp == before) then first_stamp = now end
+    if allowed < takes and units + cost > maxes[n] then
+      -- Every entry holds a unit. So if just one has to leave for the next take to fit, the oldest
+      -- entry suffices.
+      if units + cost > maxes[n] + 1 then is_usual = false end
+      wait = first_stamp + window - now > wait and first_stamp + window - now or wait
+    end
+    local left, reset = maxes[n] - units, units > 0 and stamp + window - now or 0
+    if n == 1 then
+      first_left, first_reset = left, reset
+    else
+      others = others .. pack(NEXT_QUOTA, left, reset)
+    end
+  end
 
   local answer = ''
-  if is_usual and allowed > 0 then
-    local charged = cost * allowed
-    local merges = newest and floor(stamp / 1000) == floor(now / 1000)
+  if is_usual and charged > 0 then
     if not merges then base = total end
-    if merges and oldest_stamp == stamp then oldest_stamp = now end
-    if merges and first_stamp == stamp then first_stamp = now end
-    total, serial, used = total + charged, serial + charged, used + charged
-    -- Entries that have left the window are removed when more units are held than the window can
-    -- have entries: it has at most max, and one in a millisecond.
-    local is_full = has_left and total - oldest_base > math.min(max, window / 1000)
-    if is_full then oldest_base, oldest_stamp = first_base, first_stamp end
+    if merges and oldest_stamp == before then oldest_stamp = now end
+    if merges and longest_first == before then longest_first = now end
+    total, serial = total + charged, serial + charged
+    -- Entries that have left the longest window are removed when more units are held than it can
+    -- have entries: it has at most its max, and one in a millisecond.
+    local is_full = longest_first and total - oldest_base > math.min(longest_max, longest / 1000)
+    if is_full then oldest_base, oldest_stamp = longest_base, longest_first end
     is_usual = 1 == pcall('ZADD', key, now_text,
-      pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window, max, serial))
+      pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, longest, largest, serial))
     if is_usual then
       if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
       if is_full then call('ZREMRANGEBYSCORE', key, '0', edge) end
-      if not newest or floor(stamp / slice) ~= this_slice then
+      if not newest or floor(before / slice) ~= this_slice then
         -- The same for all keys of a rule: to format a number takes as long as a command.
         expiry_text = expiry_text or format('%.0f', expiry)
         is_usual = 1 == pcall('PEXPIRE', key, expiry_text)
         -- No key is left without an expiry.
         if not is_usual and not newest then call('DEL', key) end
       end
-      answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, window)
-      stamp = now
+      answer = pack(ANSWER, ALLOWED, allowed, serial, first_left, first_reset) .. others
     end
   end
   if is_usual and allowed < takes then
-    answer = answer .. pack(ANSWER, DENIED, takes - allowed, first_stamp + window - now, max - used,
-      stamp + window - now)
+    answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, first_left, first_reset) .. others
   end
   replies[place + 1] = is_usual and answer
   is_left = is_left or not is_usual

@@ -21,7 +21,7 @@ local function text_of(instant)
 end
 
 local function read_quota(from)
-  local max, window, behind = unpack('>I7I7', question, from)
+  local max, window, behind = unpack(LOG_QUOTA, question, from)
   return { max = max, limit = max, window = window }, behind
 end
 

@@ -56,7 +56,15 @@ const RECORD_SIZE: usize = 20;
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
     let has_one_quota =
         |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
-    let is_usual = |key: &KeyTakes| key.joint().is_none() && !key.owes && has_one_quota(key.rule());
+    // The usual case of a log knows several quotas, that of the others one.
+    let may_be_usual = |rule: &Rule| match rule.algorithm().algorithm() {
+        Algorithm::SlidingLog => {
+            let (charged, limiting) = (rule.charged_quotas().len(), rule.quotas().len());
+            charged > 0 && charged == limiting && rule.algorithm().lease_micros() == 0
+        }
+        _ => has_one_quota(rule),
+    };
+    let is_usual = |key: &KeyTakes| key.joint().is_none() && !key.owes && may_be_usual(key.rule());
     let has_one_quota_each = |take: &Take| {
         take.counts()
             .iter()
