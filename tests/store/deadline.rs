@@ -77,7 +77,7 @@ async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
 }
 
 /// The reply as it would be if a server with another clock had come too late: see
-/// `lua/include/reply_format.lua`.
+/// `lua/formats.md`.
 fn is_late(reply: &mut Vec<u8>) {
     const CLOCK: u64 = 1_900_000_000_000_000;
     reply[..8].copy_from_slice(&CLOCK.to_be_bytes());

@@ -285,7 +285,7 @@ impl RuleNumbers {
         (self.life(algorithm) / 16).max(MIN_SLICE)
     }
 
-    /// As `lua/include/read_question.lua` says.
+    /// As `lua/formats.md` says.
     fn bytes(&self, algorithm: Algorithm) -> Vec<u8> {
         let head = [self.quotas.len(), self.limiting, self.has_bound.into()];
         let mut bytes: Vec<u8> = head.map(|number| number as u8).into();
