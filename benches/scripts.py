@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What a take costs the server: the scripts of lua/ beside the same decision written plainly.
 
-    python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--joint] [--print]
+    python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--joint | --several] [--print]
 
 Puts its tables into benches/README.md, or prints them only. Needs redis-server and valgrind; about
-eight minutes, two of them for takes over three subjects, which `--joint` measures alone. The plain
+twelve minutes; `--joint` measures takes over three subjects alone, `--several` those under two quotas. The plain
 scripts of benches/plain are figures to approach: they know one quota, no plans, no leases, no
 refunds and no errors.
 
@@ -149,16 +149,20 @@ def expand(root, name):
     return ''.join(lines)
 
 
-def question(algorithm, keys, subjects):
+def question(algorithm, keys, subjects, quotas, tries_usual):
     """One take of one unit for each key, or one over several subjects, each with a rule of its own;
-    with one subject the general part is asked. See lua/include/read_question.lua."""
+    with one subject the core is asked. The windows of further quotas are as long as those before
+    together. See lua/formats.md."""
     seven = lambda number: number.to_bytes(7, 'big')
-    lease, expiry, slice_of_time = 0, 12_098, 1 << 20
-    rule = bytes([1, 1, 0]) + b''.join(
-        map(seven, [lease, expiry, slice_of_time, *QUOTAS[algorithm]])
-    )
+    lease, expiry, slice_of_time = 0, 12_098 << (quotas - 1), 1 << 20
+    rule = bytes([quotas, quotas, 0]) + b''.join(map(seven, [lease, expiry, slice_of_time]))
+    max_units, window, *others = QUOTAS[algorithm]
+    for at in range(quotas):
+        rule += b''.join(map(seven, [max_units, window << at, *others]))
     row = seven(1) + struct.pack('>H', 1) + seven(2**53)
     rules, kind, rows = max(subjects, 1), (b'\0', b'\2', b'\3')[min(subjects, 2)], [1] * keys
+    if not tries_usual:
+        kind = b'\2'
     if subjects > 1:
         rows = [32_768 + subjects] + [32_768] * (subjects - 1)
     begins = [4 + len(rule) * at if subjects else 4 for at in range(keys)]
@@ -166,8 +170,9 @@ def question(algorithm, keys, subjects):
     return kind + struct.pack('>H', 4 + len(rule) * rules) + rule * rules + b''.join(records)
 
 
-def calls_of(server, source, algorithm, keys, label, subjects=0):
-    sha, asked = server.call('SCRIPT', 'LOAD', source), question(algorithm, keys, subjects)
+def calls_of(server, source, algorithm, keys, label, subjects=0, quotas=1, tries_usual=True):
+    sha = server.call('SCRIPT', 'LOAD', source)
+    asked = question(algorithm, keys, subjects, quotas, tries_usual)
     varied = 1 if keys == 1 or subjects else 40_000
     names = lambda number: [
         f'{label}{at if subjects else (number * keys + at) % varied}' for at in range(keys)
@@ -191,7 +196,7 @@ def ratio(found, n):
 
 
 def joint_rows(server, counts, rounds, rows):
-    """A take over three subjects, beside the general part's and the usual case's take of one."""
+    """A take over three subjects, beside the core's and the usual case's take of one."""
     for at, algorithm in enumerate(ALGORITHMS):
         source = expand(f'{ROOT}/lua', f'{algorithm}.lua')
         contenders = [(3, 3), (1, 1), (1, 0)]
@@ -206,6 +211,31 @@ def joint_rows(server, counts, rounds, rows):
         print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
 
 
+def several_rows(server, counts, rounds, against, rows):
+    """Takes under two quotas, beside the same takes under one."""
+    wanted = [(algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS]
+    for at, (algorithm, keys) in enumerate(wanted):
+        contenders = [(ROOT, 2), (ROOT, 1)] + [(root, 2) for root in against]
+        contenders = [
+            calls_of(
+                server,
+                expand(f'{root}/lua', f'{algorithm}.lua'),
+                algorithm,
+                keys,
+                f'several{at}:{n}:',
+                quotas=quotas,
+                tries_usual=quotas == 1 or algorithm == 'sliding_log' and root == ROOT,
+            )
+            for n, (root, quotas) in enumerate(contenders)
+        ]
+        found = measure(server, contenders, counts, rounds, keys == 1)
+        if not counts:
+            name = algorithm.replace('_', ' ') + (', one take' if keys == 1 else ', 64 keys')
+            rows.append([name, *(f'{median(times) / keys:.2f}' for times in found[:2])])
+        rows[at] += [f'{ratio(found, n):.2f}' for n in range(1, len(found))]
+        print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
+
+
 def markdown(head, rows, texts=1):
     table = [head, ['---'] * texts + ['---:'] * (len(head) - texts), *rows]
     return ''.join('| ' + ' | '.join(row) + ' |\n' for row in table)
@@ -216,6 +246,7 @@ def main():
     options.add_argument('--rounds', type=int, default=12)
     options.add_argument('--against')
     options.add_argument('--joint', action='store_true')
+    options.add_argument('--several', action='store_true')
     options.add_argument('--print', action='store_true')
     options = options.parse_args()
     folder = tempfile.mkdtemp()
@@ -225,11 +256,14 @@ def main():
     lone = (
         [] if options.joint else [(algorithm, keys) for keys in (1, 64) for algorithm in ALGORITHMS]
     )
-    rows, joint = [], []
+    rows, joint, several = [], [], []
+    against = [options.against] if options.against else []
     for counts in (False, True):
         server = Server(folder, counts)
         try:
-            for at, (algorithm, keys) in enumerate(lone):
+            if not options.joint:
+                several_rows(server, counts, options.rounds, against, several)
+            for at, (algorithm, keys) in enumerate(() if options.several else lone):
                 beside = algorithm if algorithm in plain else 'gcra'
                 contenders = [
                     (expand(f'{ROOT}/lua', f'{algorithm}.lua'), algorithm),
@@ -251,17 +285,23 @@ def main():
                     rows[at] += [f'{median(times) / keys:.2f}' for times in found[:2]]
                 rows[at] += [f'{ratio(found, n):.2f}' for n in range(1, len(found))]
                 print(f'{"counted" if counts else "timed"}: {rows[at]}', file=sys.stderr)
-            joint_rows(server, counts, options.rounds, joint)
+            if not options.several:
+                joint_rows(server, counts, options.rounds, joint)
         finally:
             server.stop()
     head = ['server time of a take', 'plain one', 'µs', 'plain µs', 'to plain']
     old = ['to the other version'] if options.against else []
     head += old + ['instructions to plain'] + old
-    tables = {} if options.joint else {'scripts': markdown(head, rows, 2)}
-    head = ['a take over three subjects', 'µs', 'one subject, general part, µs']
-    head += ['one, usual case, µs', 'to the general part', 'to the usual case']
-    head += ['instructions to the general part', 'to the usual case']
-    tables['joint-scripts'] = markdown(head, joint)
+    tables = {} if options.joint or options.several else {'scripts': markdown(head, rows, 2)}
+    if not options.joint:
+        head = ['a take under two quotas', 'µs', 'under one, µs', 'to one'] + old
+        head += ['instructions to one'] + old
+        tables['several-scripts'] = markdown(head, several)
+    head = ['a take over three subjects', 'µs', 'one subject, core, µs']
+    head += ['one, usual case, µs', 'to the core', 'to the usual case']
+    head += ['instructions to the core', 'to the usual case']
+    if not options.several:
+        tables['joint-scripts'] = markdown(head, joint)
     print('\n'.join(tables.values()))
     for name, table in tables.items() if not options.print else ():
         path = f'{ROOT}/benches/README.md'

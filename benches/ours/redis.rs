@@ -224,7 +224,7 @@ impl Bench {
     }
 }
 
-/// Whether the script came to a decision about its first take: see lua/include/reply_format.lua. The other
+/// Whether the script came to a decision about its first take: see lua/formats.md. The other
 /// contenders answer with numbers.
 fn is_decision(reply: &Value) -> bool {
     match reply {

@@ -40,7 +40,7 @@ fn expand(file: &Path, folder: &Path, constants: &HashMap<&str, &str>) -> Result
 }
 
 /// May one key spend one unit of 1,000,000 a second? Without a deadline. The format stands in
-/// `lua/include/read_question.lua`.
+/// `lua/formats.md`.
 pub fn question(algorithm: Algorithm) -> Vec<u8> {
     let numbers = |numbers: &[u64]| {
         let bytes = numbers.iter().map(|number| number.to_be_bytes());
