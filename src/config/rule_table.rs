@@ -32,6 +32,8 @@ const CHARGE_KEYS: [&str; 6] = [
     "algorithm",
     "sub-windows",
 ];
+const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and window beside \
+     max-concurrent: each request holds one permit";
 const COST_KEYS: [&str; 3] = ["cost", "settles", "owe-at-most"];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
@@ -84,9 +86,7 @@ pub(super) fn rule(
     }
     let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
     if let Some(value) = charge_keys.filter(|_| !rule.has_quotas()) {
-        let message = "nothing is charged, expected max-count and window beside max-concurrent: \
-             each request holds one permit";
-        return Err(value.mistake(message));
+        return Err(value.mistake(NOTHING_IS_CHARGED));
     }
     let cost_keys = COST_KEYS.iter().find_map(|name| table.get(name));
     if let Some(value) = cost_keys.filter(|_| rule.quotas_at_cost().next().is_none()) {
@@ -109,7 +109,7 @@ pub(super) fn rule(
 }
 
 /// What calls to a partner do not have.
-const WITHOUT_OUTGOING: [(&str, &str); 2] = [
+const WITHOUT_OUTGOING: [(&str, &str); 5] = [
     (
         "key",
         "no key beside outgoing, all callers would count together: expected key_by(..) of \
@@ -118,6 +118,18 @@ const WITHOUT_OUTGOING: [(&str, &str); 2] = [
     (
         "refund-on",
         "nothing is given back beside outgoing, a call ends before its answer is known",
+    ),
+    (
+        "hidden",
+        "no answer names a quota beside outgoing: it has no client",
+    ),
+    (
+        "exempt",
+        "nobody is exempt beside outgoing, which decides calls, not requests of clients",
+    ),
+    (
+        "client-ip",
+        "no address counts beside outgoing, which decides calls, not requests of clients",
     ),
 ];
 
@@ -142,8 +154,8 @@ fn with_outgoing(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError>
         return Ok(rule);
     };
     match rule.is_outgoing() {
-        true if duration(&at_most)?.is_zero() => {
-            Err(at_most.mistake("no answer would hold a key, expected more than 0s"))
+        true if duration(&at_most)? < Duration::from_millis(1) => {
+            Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
         }
         true => Ok(rule.with_hold_at_most(duration(&at_most)?)),
         false => Err(at_most.mistake("no key is held, expected outgoing = true beside it")),
@@ -239,8 +251,13 @@ fn with_shadow(
     let table = shadow.table("true, false, or a table with quotas")?;
     table.only(&[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
     let counting = counting(&table, rule.algorithm().algorithm())?;
-    let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?.into_iter();
-    let policies = entries.map(|entry| subjects.resolve(entry));
+    let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?;
+    if entries.iter().all(|entry| entry.policy.is_concurrent())
+        && let Some(value) = table.get("algorithm")
+    {
+        return Err(value.mistake(NOTHING_IS_CHARGED));
+    }
+    let policies = entries.into_iter().map(|entry| subjects.resolve(entry));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
     let candidate = table.check(subjects.rule(rule.path(), policies))?;
     if candidate.subjects().is_empty() != rule.subjects().is_empty() {

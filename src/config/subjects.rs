@@ -240,6 +240,12 @@ impl Subjects {
             });
         }
         let known = &mut self.known[place];
+        let is_in_all = |key: &str| ["everyone", "peer-ip", "method"].contains(&key);
+        if entry.may_be_absent && known.key.as_deref().is_some_and(is_in_all) {
+            let message = "every request has this key, expected \"skip\" beside one that some leave \
+                 out, such as header:x-user";
+            return Err(entry.table.mistake_in("absent", message));
+        }
         known.may_be_absent |= entry.may_be_absent;
         if let Some(name) = entry.subject.filter(|name| *name != known.name()) {
             known.set_name(name, entry)?;
