@@ -4,9 +4,10 @@
 --
 -- A rule has: its quotas in its array part, each with its limit; charged: how many they are, or 0
 -- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
--- has_bound, lease, expiry, slice: see formats.md; behind: where the question says
--- more of it. A state is what stands under a key. It has: key, rule, is_changed, error; and for
--- each quota n own[n].used, the units that count now. The core uses these functions of the algorithm:
+-- has_bound, lease, expiry, slice: see formats.md; behind: where the question says more of it;
+-- other: the functions of its states, if they are not the algorithm's. A state is what stands under
+-- a key. It has: key, rule, is_changed, error; and for each quota n own[n].used, the units that
+-- count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
 --   is_same(quota, other), or nil     whether they have one counter
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
@@ -16,6 +17,7 @@
 --   ends_at(counter)                  when nothing of it counts any more
 --   write(state) -> error             nil if all went well
 --   held_units(state), or nil         what the reply says of several takes that were charged alike
+-- A rule of another kind of state has its own load, fits, answers and write: see `permit_states`.
 --
 -- A function costs a call as much as a small command if it uses many locals from outside. So
 -- constants are text, and functions that few calls need are made by another one. A table costs by
@@ -33,13 +35,17 @@ local function read_rule(from)
     for before = 1, n - 1 do rule.shares = rule.shares or is_same and is_same(rule[before], rule[n]) end
   end
   rule.behind, rules[from] = at, rule
-  if charged == 0 then permits = permits or permit_functions() end
+  if charged == 0 then
+    permits = permits or permit_functions()
+    rule.other = permits
+  end
   return rule
 end
 
 -- Writes a state that was charged, and notes what went wrong.
 local function write_state(state)
-  local write = state.rule.charged == 0 and permits.write or write
+  local other = state.rule.other
+  local write = other and other.write or write
   state.error, state.is_changed = write(state), false
 end
 
@@ -49,7 +55,7 @@ local function state_of(key, rule, raw)
   if before and before.rule == rule then return before end
   if before and before.is_changed then write_state(before) end
   if before then raw = nil end
-  local state = (rule.charged == 0 and permits.load or load)(key, rule, raw)
+  local state = (rule.other and rule.other.load or load)(key, rule, raw)
   if states then states[key] = state end
   return state
 end
@@ -139,15 +145,15 @@ local function answer_row(first, last, takes, is_late, owes)
   local fitting = takes
   for place = first, is_late and 0 or last do
     local state = counts[place]
-    local fits = state.rule.charged == 0 and permits.fits or fits
+    local fits = state.rule.other and state.rule.other.fits or fits
     fitting = fits(state, costs[place], fitting, kind == HOLDS and held_for(place))
   end
   for place = first, last do
     local state, cost, text = counts[place], costs[place], nil
     if is_late then
       text = pack(SHORT_ANSWER, LATE, takes)
-    elseif state.rule.charged == 0 then
-      text = permits.answers(state, cost, takes, fitting)
+    elseif state.rule.other then
+      text = state.rule.other.answers(state, cost, takes, fitting)
     elseif owes then
       text = owe(state, cost)
     else
