@@ -32,19 +32,18 @@ if type(text) == 'table' then
 end
 local held = redis.pcall('GET', KEYS[3])
 local was_held = type(held) == 'string' and (tonumber(held) or 0) > now
-call('DEL', KEYS[1], KEYS[2], KEYS[3])
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0
 local is_written = first_byte >= MIN_MARK
-if is_written then
-  local since = now + 1
-  local mark = struct.pack('>BI7', RESET_MARK, since)
-  if member then
-    call('ZADD', KEYS[1], string.format('%.0f', now), mark)
-  else
-    call('SET', KEYS[1], mark)
-  end
+local mark = struct.pack('>BI7', RESET_MARK, now + 1)
+-- A user who may set no expiry is refused before anything has changed.
+if is_written and member then call('PEXPIRE', KEYS[1], EXPIRY) end
+call('DEL', KEYS[1], KEYS[2], KEYS[3])
+if is_written and member then
+  call('ZADD', KEYS[1], string.format('%.0f', now), mark)
   call('PEXPIRE', KEYS[1], EXPIRY)
+elseif is_written then
+  call('SET', KEYS[1], mark, 'PX', EXPIRY)
 end
 return (is_written and first_byte ~= RESET_MARK or was_held) and 1 or 0

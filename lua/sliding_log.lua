@@ -114,18 +114,18 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     -- have entries: it has at most its max, and one in a millisecond.
     local is_full = longest_first and total - oldest_base > math.min(longest_max, longest / 1000)
     if is_full then oldest_base, oldest_stamp = longest_base, longest_first end
-    is_usual = 1 == pcall('ZADD', key, now_text,
-      pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, longest, largest, serial))
+    local entry = pack(LOG_ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, longest, largest, serial)
+    is_usual = 1 == pcall('ZADD', key, now_text, entry)
+    if is_usual and (not newest or floor(before / slice) ~= this_slice) then
+      -- The same for all keys of a rule: to format a number takes as long as a command.
+      expiry_text = expiry_text or format('%.0f', expiry)
+      is_usual = 1 == pcall('PEXPIRE', key, expiry_text)
+      -- Nothing is charged, and no key is left without an expiry.
+      if not is_usual then call('ZREM', key, entry) end
+    end
     if is_usual then
       if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
       if is_full then call('ZREMRANGEBYSCORE', key, '0', edge) end
-      if not newest or floor(before / slice) ~= this_slice then
-        -- The same for all keys of a rule: to format a number takes as long as a command.
-        expiry_text = expiry_text or format('%.0f', expiry)
-        is_usual = 1 == pcall('PEXPIRE', key, expiry_text)
-        -- No key is left without an expiry.
-        if not is_usual and not newest then call('DEL', key) end
-      end
       answer = pack(ANSWER, ALLOWED, allowed, serial, first_left, first_reset) .. others
     end
   end

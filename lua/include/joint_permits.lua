@@ -23,6 +23,11 @@
   local function write_permits(state)
     local added = pcall('ZADD', state.key, _G.unpack(state.holders))
     if type(added) == 'table' then return added end
-    call('PEXPIRE', state.key, state.rule.expiry)
+    added = pcall('PEXPIRE', state.key, state.rule.expiry)
+    if type(added) == 'table' then
+      -- No permit is left that nobody has.
+      for n = 2, #state.holders, 2 do call('ZREM', state.key, state.holders[n]) end
+      return added
+    end
     call('ZREMRANGEBYSCORE', state.key, '-inf', millis)
   end

@@ -239,18 +239,21 @@ local function write(state)
   end
   if type(written) ~= 'table' then written = pcall('ZADD', key, now_text, entry) end
   if type(written) == 'table' then return written.err end
+  if sets_expiry then
+    -- The same for all keys of a rule: to format a number takes as long as a command.
+    rule.expiry_text = rule.expiry_text or format('%.0f', rule.expiry)
+    local long_until = state.more and state.more.long_until or 0
+    local needed = long_until > 0 and ceil((long_until - now + 2 * SLICE) / MILLISECOND) or 0
+    written = pcall('PEXPIRE', key, needed > rule.expiry and needed or rule.expiry_text)
+    if type(written) == 'table' then
+      -- Nothing is charged, and no key is left without an expiry.
+      call('ZREM', key, entry)
+      return written.err
+    end
+  end
   -- After the new one, so that the key, and with it the expiry, is there all the time.
   if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
   if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
   if merged then call('ZADD', key, edge, merged) end
-  if not sets_expiry then return nil end
-  -- The same for all keys of a rule: to format a number takes as long as a command.
-  rule.expiry_text = rule.expiry_text or format('%.0f', rule.expiry)
-  local long_until = state.more and state.more.long_until or 0
-  local needed = long_until > 0 and ceil((long_until - now + 2 * SLICE) / MILLISECOND) or 0
-  written = pcall('PEXPIRE', key, needed > rule.expiry and needed or rule.expiry_text)
-  if type(written) ~= 'table' then return nil end
-  -- No key is left without an expiry.
-  if not newest then call('DEL', key) end
-  return written.err
+  return nil
 end

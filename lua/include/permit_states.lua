@@ -41,7 +41,12 @@ local function permit_functions()
   local function write(state)
     local written = pcall('ZADD', state.key, _G.unpack(state.added))
     if type(written) == 'table' then return written.err end
-    call('PEXPIRE', state.key, format('%.0f', state.rule.expiry))
+    written = pcall('PEXPIRE', state.key, format('%.0f', state.rule.expiry))
+    if type(written) == 'table' then
+      -- No permit is left that nobody has.
+      for n = 2, #state.added, 2 do call('ZREM', state.key, state.added[n]) end
+      return written.err
+    end
     -- Those of processes that were killed.
     call('ZREMRANGEBYSCORE', state.key, '-inf', state.millis)
   end

@@ -24,17 +24,23 @@ local was_granted = latch_state and string.sub(latch_state, 1, 1) == 't'
 if latch_state and not was_granted then return { -1, 0 } end
 if not held and call('EXISTS', lock) == 1 then return { 0, call('PTTL', lock) } end
 
+if held and call('PTTL', lock) < lease then call('PEXPIRE', lock, text(lease)) end
+if not held then
+  call('HSET', lock, holder, '1')
+  local expires = redis.pcall('PEXPIRE', lock, text(lease))
+  -- No lock is left without an expiry.
+  if type(expires) == 'table' then
+    call('DEL', lock)
+    call('PEXPIRE', lock, text(lease))
+  end
+elseif is_reentrant and not was_granted then
+  call('HSET', lock, holder, text(to_integer(held, 1) + 1))
+end
 if not held or token == 0 then
   local time = call('TIME')
   token = math.max(token + 1, time[1] * 1000000 + time[2])
   call('SET', token_key, text(token), 'PX', TOKEN_EXPIRY)
 end
-if not held then
-  call('HSET', lock, holder, '1')
-elseif is_reentrant and not was_granted then
-  call('HSET', lock, holder, text(to_integer(held, 1) + 1))
-end
-if not held or call('PTTL', lock) < lease then call('PEXPIRE', lock, text(lease)) end
 -- The latch lives at least as long as the same call may be repeated: 10 s.
 if is_reentrant then call('SET', latch, 't' .. text(token), 'PX', text(math.max(lease, 10000))) end
 return { 1, token }

@@ -15,10 +15,12 @@ for place = 1, #KEYS do
   for n = 1, number do
     local process, serial, _
     process, serial, _, _, at = unpack('>I7I7I7I7', ARGV[1], at)
-    local released = pcall('ZREM', key, pack('>I7I7', process, serial))
-    -- This error is not about the key: the server is no master, and the connection looks for it.
+    local member = pack('>I7I7', process, serial)
+    local released = pcall('ZREM', key, member)
+    -- This error is not about the key: the server is no master, and the connection looks for it. The
+    -- whole call fails with it.
     if type(released) == 'table' and string.find(released.err, 'READONLY', 1, true) then
-      return released
+      call('ZREM', key, member)
     end
     freed = freed or released == 1
     replies[#replies + 1] = released

@@ -23,15 +23,19 @@ for place = 1, #KEYS do
     process, serial, lease, deadline, at = unpack('>I7I7I7I7', ARGV[1], at)
     local renewed = 0
     if now <= deadline then
-      -- The expiry comes first: a server without free memory permits it, and refuses the ZADD.
-      renewed = pcall('PEXPIRE', key, format('%.0f', 2 * lease))
+      -- What is of another type stays as it is. The expiry comes before the ZADD: a server without
+      -- free memory permits it, and refuses the ZADD.
+      local expiry = format('%.0f', 2 * lease)
+      renewed = pcall('ZCOUNT', key, '0', '0')
+      if type(renewed) ~= 'table' then renewed = pcall('PEXPIRE', key, expiry) end
       if type(renewed) ~= 'table' then
         renewed = pcall('ZADD', key, format('%.0f', floor(now / 1000) + 1 + lease),
           pack('>I7I7', process, serial))
       end
-      if renewed == 1 then pcall('PEXPIRE', key, format('%.0f', 2 * lease)) end
+      if renewed == 1 then pcall('PEXPIRE', key, expiry) end
       if type(renewed) == 'table' then
-        if string.find(renewed.err, 'READONLY', 1, true) then return renewed end
+        -- This error is not about the key: the server is no master. The whole call fails with it.
+        if string.find(renewed.err, 'READONLY', 1, true) then call('PEXPIRE', key, expiry) end
       else
         renewed = 1
       end
