@@ -77,29 +77,24 @@ matrix! {
     /// by now.
     read_only: Fault::ReadOnly; beside Beside::Fails(&[ReadOnly, Unavailable, Timeout]) => {
         Error(&[ReadOnly, Unavailable]) => store::take store::joint store::refund store::owe
-            store::settle store::permit_begin store::reset store::hold limiter::try_acquire
-            limiter::try_acquire_for limiter::release limiter::set_rate lock::try_lock
-            lock::try_lock_for lock::force_unlock;
+            store::settle store::permit_begin store::permit_end store::permit_renew store::reset
+            store::hold limiter::try_acquire limiter::try_acquire_for limiter::release
+            limiter::set_rate lock::try_lock lock::try_lock_for lock::force_unlock;
         Waits => limiter::acquire lock::lock lock::unlock;
         AnswerOr(&[ReadOnly, Unavailable]) => store::peek store::denied;
         Answer => limiter::available lock::is_locked lock::renew;
-        // Known gap: the error of a whole call about permits is not read as the server's.
-        Error(&[ReadOnly, Unavailable]), gap "Err(Protocol)" => store::permit_end
-            store::permit_renew;
     }
     wrong_type: Fault::Foreign("RPUSH {key} foreign"); beside Beside::Unharmed => {
         Error(&[WrongType]) => store::take store::joint store::refund store::owe store::settle
-            store::permit_begin store::permit_end store::peek limiter::try_acquire
-            limiter::try_acquire_for limiter::acquire limiter::release limiter::available
-            limiter::set_rate lock::try_lock lock::try_lock_for lock::lock store::denied
-            lock::force_unlock;
+            store::permit_begin store::permit_end store::permit_renew store::peek
+            limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
+            limiter::available limiter::set_rate lock::try_lock lock::try_lock_for lock::lock
+            store::denied lock::force_unlock;
         // The token of a lock is looked at by calls that change it alone.
         AnswerOr(&[WrongType]) => lock::is_locked;
         // A guard that is gone is released in the background, once that is possible.
         Unknown(&[WrongType]) => lock::unlock;
         Answer => store::reset store::hold lock::renew;
-        // Known gap: a renewal gives the value of somebody else an expiry, before it sees its type.
-        Error(&[WrongType]), gap "written: " => store::permit_renew;
     }
     forbidden_key: Fault::Keys("~*beside* ~*everyone*"); beside Beside::Unharmed => {
         Error(&[Refused]) => store::take store::joint store::refund store::owe store::settle
@@ -133,14 +128,11 @@ matrix! {
         Answer => limiter::available store::hold lock::is_locked store::joint store::owe
             store::peek store::permit_end store::refund lock::renew limiter::set_rate
             store::settle limiter::try_acquire lock::unlock store::denied lock::force_unlock;
-        AnswerOr(&[Refused]) => limiter::acquire limiter::try_acquire_for;
-        Error(&[Refused]) => store::permit_renew;
-        // Known gaps: what was written before the expiry was refused stays.
-        Either(&[Refused]) => store::take;
+        // Sorted sets are refused, and strings are not.
+        AnswerOr(&[Refused]) => limiter::acquire limiter::try_acquire_for store::take store::reset;
+        Error(&[Refused]) => store::permit_renew lock::try_lock lock::try_lock_for lock::lock;
+        // Known gaps: what was written before the expiry was refused stays; of a permit its quotas.
         Unknown(&[Refused]) => store::permit_begin limiter::release;
-        // Known gaps, worse: it stays without an expiry.
-        Error(&[Refused]), gap "written: " => lock::try_lock lock::try_lock_for lock::lock
-            store::reset;
     }
     scripts_flushed: Fault::ScriptsFlushed; beside Beside::Unharmed => {
         Answer => store::take store::joint store::refund store::owe store::settle
@@ -221,12 +213,9 @@ mod foreign_values {
     foreign_values! {
         []
         store::take store::denied store::joint store::refund store::owe store::settle
-        store::permit_begin store::permit_end store::reset store::hold store::peek
+        store::permit_begin store::permit_end store::permit_renew store::reset store::hold store::peek
         limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
         limiter::available limiter::set_rate lock::try_lock lock::try_lock_for lock::is_locked
         lock::force_unlock lock::unlock
     }
-
-    // Known gap: as above, the value has an expiry afterwards.
-    foreign_values! { ["when it is gone"] store::permit_renew }
 }
