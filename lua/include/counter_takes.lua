@@ -8,7 +8,8 @@
 --   counters     those that are charged and written, if these are others than its own
 --   sets_expiry  the key gets a new expiry
 --   quotas       the rule's quotas with longer windows, for leases
--- and a counter owes, if it holds units owed. The algorithm gives
+-- and a counter owes, if this call charges units owed to it, or is_in_debt, if it held such. The
+-- algorithm gives
 --   lengthen, write_mark
 --                see include/lease_marks.lua; nil if its units count no longer under leases
 --   new_counter(quota, units, stamp)
@@ -124,6 +125,7 @@ local function prepare(state, owes)
       or floor(charged_before / slice) ~= this_slice
     counter.quota, counter.needed_until = quota, now + quota.life
     if owes and n <= rule.limiting then counter.owes = true end
+    if counter.used > quota.limit then counter.is_in_debt = true end
     if counter.refundable_since == 0 then counter.refundable_since = since end
   end
   if own ~= state.known and (state.counts or rule.shares) then
@@ -139,7 +141,7 @@ local function charge(state, units)
     local lost = charge_counter(counter, units, state.stamp)
     if lost > 0 and counter.refundable_since <= now then counter.refundable_since = now + 1 end
     -- Units owed last longer than a full counter does.
-    if counter.owes then counter.needed_until = max(counter.needed_until, ends_at(counter)) end
+    if counter.owes or counter.is_in_debt then counter.needed_until = max(counter.needed_until, ends_at(counter)) end
   end
   state.stamp, state.serial = now, (state.serial + units) % MODULUS
 end

@@ -245,6 +245,7 @@ impl<T: Counter> Counters<T> {
         let owing = &places[..owing];
         for (place, kept) in self.kept.iter_mut().enumerate() {
             let level = kept.counter.level(now, now);
+            let is_in_debt = level.used > T::limit(kept.counter.quota());
             let lost = match owing.contains(&place) {
                 true => kept.counter.owe(now, level, cost),
                 false => kept.counter.charge(now, level, cost),
@@ -252,7 +253,8 @@ impl<T: Counter> Counters<T> {
             if lost > 0 {
                 kept.refundable_since = kept.refundable_since.max(now.saturating_add(1));
             }
-            if owing.contains(&place) {
+            // Units owed last longer than a full counter does.
+            if owing.contains(&place) || is_in_debt && places.contains(&place) {
                 kept.needed_until = kept.needed_until.max(kept.counter.ends_at());
             }
         }
