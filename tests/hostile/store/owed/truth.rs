@@ -94,6 +94,22 @@ async fn all_is_there_again_when_it_was_said() {
     }
 }
 
+/// A take under a larger plan forgives nothing of what the rule's own quota owes.
+#[tokio::test]
+async fn a_plan_forgives_no_debt() {
+    for (case, clocked, algorithm) in Stores::start().await.cases() {
+        let rule = Rule::clone(&rule(algorithm, "plan", &[(10, SECOND)], 2_000));
+        let large = Quotas::new([Quota::per_second(10_000)]).expect("valid");
+        let rule = Arc::new(rule.with_plan("large", large).expect("valid"));
+        let one = take(&rule, &case, 1);
+        settle(&clocked.charge(&one).await, 1_010).await;
+        clocked.advance(millis(17));
+        let large = take(&rule.of_plan("large").expect("a plan"), &case, 1);
+        ask(clocked, &large).await;
+        retry_after_is_true(clocked, &one, &case).await;
+    }
+}
+
 /// Numbers at their ends: what is charged and what is forgiven is what was used beyond, no quota
 /// owes more than it may, retry-after is true for years, and memory equals Redis.
 #[tokio::test]
