@@ -203,7 +203,9 @@ impl Counter for Bucket {
         }
         let start = reader.number_near(last_charge)?;
         check(start <= last_charge, "the beginning of a busy time")?;
-        let units = reader.number_up_to(MAX_HELD, "a bucket's units")?;
+        // Besides what it holds it says what has drained within a pace.
+        let most = MAX_HELD + Quota::MAX_UNITS;
+        let units = reader.number_up_to(most, "a bucket's units")?;
         let empty = Self::new(&quota, 1);
         Ok(Self {
             start,
