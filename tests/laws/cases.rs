@@ -95,6 +95,19 @@ fn a_refund_takes_nothing_away() {
     );
 }
 
+/// The fullest bucket of the fastest quota, with all that it may owe.
+#[test]
+fn the_fullest_bucket_can_be_read() {
+    let rule = rule([(Quota::MAX_UNITS, 1_000)]);
+    let mut count = Count::default();
+    take(&mut count, Algorithm::Gcra, 0, &rule, Quota::MAX_UNITS);
+    let most = Some(u64::MAX);
+    count.owe(Algorithm::Gcra, SECOND - 1, &rule, u64::MAX, most);
+    let read = Count::from_bytes(&count.to_bytes()).expect("its own bytes");
+    let left = |count| remaining(count, Algorithm::Gcra, 2 * SECOND, &rule);
+    assert_eq!(left(&read), left(&count));
+}
+
 /// The same of buckets.
 #[test]
 fn a_refund_takes_nothing_away_from_a_bucket() {
