@@ -7,8 +7,7 @@ use tidegate::store::StoreErrorKind::*;
 use crate::beside::Beside;
 use crate::cell::Gets;
 
-/// A module for each fault, and in it a test for each call, by what its caller gets. A gap is a
-/// cell that fails, with this in its message: it is no longer one when it passes.
+/// A module for each fault, and in it a test for each call, by what its caller gets.
 macro_rules! matrix {
     ($($($(#[$doc:meta])* $fault:ident: $what:expr),+; beside $beside:expr => $rows:tt)+) => {
         $($($(#[$doc])*
@@ -22,34 +21,22 @@ macro_rules! matrix {
 
 macro_rules! rows {
     ($what:expr, $beside:expr, {
-        $($gets:expr $(, gap $gap:literal)? => $($group:ident::$call:ident)+;)+
+        $($gets:expr => $($group:ident::$call:ident)+;)+
     }) => {
-        $(cells! { $what, $beside, $gets, [$($gap)?], $($group::$call)+ })+
+        $(cells! { $what, $beside, $gets, $($group::$call)+ })+
     };
 }
 
 macro_rules! cells {
-    ($what:expr, $beside:expr, $gets:expr, $gap:tt, $($group:ident::$call:ident)+) => {
-        $(cell! {
-            $gap
+    ($what:expr, $beside:expr, $gets:expr, $($group:ident::$call:ident)+) => {
+        $(
+            #[tokio::test]
             async fn $call() {
                 use Gets::*;
                 let call = crate::calls::$group::$call;
                 crate::cell::check($what, $beside, call, $gets).await;
             }
-        })+
-    };
-}
-
-macro_rules! cell {
-    ([] $($test:tt)+) => {
-        #[tokio::test]
-        $($test)+
-    };
-    ([$gap:literal] $($test:tt)+) => {
-        #[tokio::test]
-        #[should_panic(expected = $gap)]
-        $($test)+
+        )+
     };
 }
 
@@ -200,18 +187,17 @@ matrix! {
 /// that others have; no `renew`, which says nothing of it.
 mod foreign_values {
     macro_rules! foreign_values {
-        ($gap:tt $($group:ident::$call:ident)+) => {
-            $(cell! {
-                $gap
+        ($($group:ident::$call:ident)+) => {
+            $(
+                #[tokio::test]
                 async fn $call() {
                     crate::cell::check_foreign_values(crate::calls::$group::$call).await;
                 }
-            })+
+            )+
         };
     }
 
     foreign_values! {
-        []
         store::take store::denied store::joint store::refund store::owe store::settle
         store::permit_begin store::permit_end store::permit_renew store::reset store::hold store::peek
         limiter::try_acquire limiter::try_acquire_for limiter::acquire limiter::release
