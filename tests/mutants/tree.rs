@@ -113,6 +113,7 @@ impl Tree {
     /// What the tests say, until the first that fails; options may begin with settings, as in
     /// `TIDEGATE_HISTORIES=4000 --test histories`.
     fn run(&self, tests: &str) -> Said {
+        const AFRESH: &str = "CARGO_INCREMENTAL=0";
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
         let packages: &[&str] = match tests.contains("--test macros") {
             true => &["-p", "tidegate-macro-tests"],
@@ -164,6 +165,8 @@ impl Tree {
             // Tests that never end have noticed it.
             Some(124) => Said::Failed(format!("{tests} (it never ends)")),
             _ if has_built => Said::Passed(passed),
+            // The compiler itself may fail where it builds on what it built before.
+            _ if !tests.contains(AFRESH) => self.run(&format!("{AFRESH} {tests}")),
             _ => Said::DoesNotBuild,
         }
     }

@@ -28,8 +28,7 @@ async fn a_bystander_beside_a_flood() {
                     let twice = (key % 10 == 3).then(|| one.clone());
                     std::iter::once(one).chain(twice)
                 });
-                let takes: Vec<_> = takes.collect();
-                let mut answers = Vec::new();
+                let (takes, mut answers): (Vec<_>, _) = (takes.collect(), Vec::new());
                 for some in takes.chunks(64) {
                     let asked = Instant::now();
                     match ask_all(&patient, some).await {
