@@ -4,9 +4,9 @@
     python3 benches/scripts.py [--rounds N] [--against OLD_CHECKOUT] [--joint | --several] [--print]
 
 Puts its tables into benches/README.md, or prints them only. Needs redis-server and valgrind; about
-twelve minutes; `--joint` measures takes over three subjects alone, `--several` those under two quotas. The plain
-scripts of benches/plain are figures to approach: they know one quota, no plans, no leases, no
-refunds and no errors.
+twelve minutes; `--joint` measures takes over three subjects alone, `--several` those under two
+quotas. The plain scripts of benches/plain are figures to approach: they know one quota, no plans,
+no leases, no refunds and no errors.
 
 Server time is usec_per_call of INFO commandstats, with 500 calls in a pipeline, the scripts in
 turns; the ratio is the median over the rounds of what each round says. That of takes over three
@@ -151,8 +151,8 @@ def expand(root, name):
 
 def question(algorithm, keys, subjects, quotas, tries_usual):
     """One take of one unit for each key, or one over several subjects, each with a rule of its own;
-    with one subject the core is asked. The windows of further quotas are as long as those before
-    together. See lua/formats.md."""
+    with one subject the core is asked. The window of each further quota is twice as long as the
+    one before. See lua/formats.md."""
     seven = lambda number: number.to_bytes(7, 'big')
     lease, expiry, slice_of_time = 0, 12_098 << (quotas - 1), 1 << 20
     rule = bytes([quotas, quotas, 0]) + b''.join(map(seven, [lease, expiry, slice_of_time]))

@@ -27,8 +27,9 @@ local kind, at = unpack('>BI2', question)
 local rule_at, quotas, limiting, lease, expiry, slice, behind, this_slice, expiry_text, _
 -- The longest window, the largest max, and the max of the longest window.
 local longest, largest, longest_max
--- Of each quota: its max and window; the instant where the window begins, as a text, once it is needed;
--- the stamp of the oldest entry in the window, and the units in it.
+-- Each of these has a value for each quota: its max and its window; the instant at which the window
+-- begins, as a text, once a command needs it; the stamp of the oldest entry in the window; and the
+-- units in the window.
 local maxes, windows, edges, firsts, used = { 0 }, { 0 }, { false }, { 0 }, { 0 }
 
 -- The usual case: no lease, takes of one cost, and a key whose newest entry is inside of the longest

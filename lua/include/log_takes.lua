@@ -246,8 +246,9 @@ local function write(state)
     local needed = long_until > 0 and ceil((long_until - now + 2 * SLICE) / MILLISECOND) or 0
     written = pcall('PEXPIRE', key, needed > rule.expiry and needed or rule.expiry_text)
     if type(written) == 'table' then
-      -- Nothing is charged, and no key is left without an expiry.
-      call('ZREM', key, entry)
+      -- Nothing is charged, and no key is left without an expiry. After a step of the clock the new
+      -- entry alone holds what was charged in the future, and stays.
+      if not went_back then call('ZREM', key, entry) end
       return written.err
     end
   end

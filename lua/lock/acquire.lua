@@ -28,7 +28,7 @@ if held and call('PTTL', lock) < lease then call('PEXPIRE', lock, text(lease)) e
 if not held then
   call('HSET', lock, holder, '1')
   local expires = redis.pcall('PEXPIRE', lock, text(lease))
-  -- No lock is left without an expiry.
+  -- No lock is left without an expiry. The second PEXPIRE fails the call with the server's error.
   if type(expires) == 'table' then
     call('DEL', lock)
     call('PEXPIRE', lock, text(lease))

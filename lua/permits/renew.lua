@@ -23,8 +23,9 @@ for place = 1, #KEYS do
     process, serial, lease, deadline, at = unpack('>I7I7I7I7', ARGV[1], at)
     local renewed = 0
     if now <= deadline then
-      -- What is of another type stays as it is. The expiry comes before the ZADD: a server without
-      -- free memory permits it, and refuses the ZADD.
+      -- ZCOUNT fails for a value of another type before anything changes it. PEXPIRE comes before
+      -- ZADD, since a server without free memory permits PEXPIRE, and refuses a script whose first
+      -- write is ZADD.
       local expiry = format('%.0f', 2 * lease)
       renewed = pcall('ZCOUNT', key, '0', '0')
       if type(renewed) ~= 'table' then renewed = pcall('PEXPIRE', key, expiry) end

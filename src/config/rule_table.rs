@@ -32,9 +32,10 @@ const CHARGE_KEYS: [&str; 6] = [
     "algorithm",
     "sub-windows",
 ];
+const COST_KEYS: [&str; 3] = ["cost", "settles", "owe-at-most"];
+/// The message for one of the charge keys in a table without quotas.
 const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and window beside \
      max-concurrent: each request holds one permit";
-const COST_KEYS: [&str; 3] = ["cost", "settles", "owe-at-most"];
 
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
@@ -252,9 +253,9 @@ fn with_shadow(
     table.only(&[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
     let counting = counting(&table, rule.algorithm().algorithm())?;
     let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?;
-    if entries.iter().all(|entry| entry.policy.is_concurrent())
-        && let Some(value) = table.get("algorithm")
-    {
+    let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
+    let has_quotas = !entries.iter().all(|entry| entry.policy.is_concurrent());
+    if let Some(value) = charge_keys.filter(|_| !has_quotas) {
         return Err(value.mistake(NOTHING_IS_CHARGED));
     }
     let policies = entries.into_iter().map(|entry| subjects.resolve(entry));
