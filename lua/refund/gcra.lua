@@ -64,9 +64,10 @@ function ranges.after(state, taken)
   if first < 0 or receipt_serial > serial or since > state.stamp then return end
   local held = 0
   for t = 1, #counters do held = max(held, used_now(counters[t], now)) end
-  refunded = give_back(refunded, since, first, taken, serial, held, GCRA_MAX_RANGES)
+  local counts_from = serial - held - (refunded and units_from(refunded, 0) or 0)
+  refunded = give_back(refunded, since, first, taken, counts_from, GCRA_MAX_RANGES)
   -- They end behind the last unit if a receipt was given back twice.
-  if refunded and ranges_end(refunded) > serial then refunded = nil end
+  if ranges_end(refunded) > serial then refunded = nil end
   is_refunded_changed = true
 end
 

@@ -7,7 +7,7 @@ use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level, MAX_HELD};
 use super::quota_use::{QuotaUse, verdict};
-use super::refunded_ranges::{Charged, RefundedRanges};
+use super::refunded_ranges::RefundedRanges;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_CHARGED, Quota, number_that_limit};
 
@@ -409,11 +409,11 @@ impl<T: Counter> AlgorithmState for Counters<T> {
             let held = kept
                 .map(|kept| kept.counter.used(now, self.last_charge))
                 .max();
-            let charged = Charged {
-                end: self.serial,
-                held: held.unwrap_or(0),
-            };
-            self.refunded.add(first, refunded, charged, T::MAX_RANGES);
+            // No more units count than are held and were given back.
+            let counts = held.unwrap_or(0).saturating_add(self.refunded.from(0));
+            let counts_from = self.serial.saturating_sub(counts);
+            self.refunded
+                .add(first, refunded, counts_from, T::MAX_RANGES);
             self.refunded.set_since(self.refundable_since());
             if self.refunded.end() > self.serial {
                 // A receipt was given back twice.

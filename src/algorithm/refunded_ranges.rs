@@ -5,8 +5,8 @@ use super::count::CountError;
 ///
 /// The units of a key are numbered in the order of their charges, and units that were given back
 /// are ranges of such numbers. A range begins where the charge did that they were given back of, or
-/// earlier: of more ranges than it may keep, two become one, as if the later units had been given
-/// back of charges before their own. So what was given back is exact for few ranges. For more,
+/// earlier: of more ranges than it may keep, the nearest two become one, as if the later units had been
+/// given back of charges before their own. So what was given back is exact for few ranges. For more,
 /// units that still count are taken for later ones: they count longer, and never shorter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RefundedRanges(Option<Box<RangeList>>);
@@ -30,15 +30,6 @@ impl Range {
     const fn end(self) -> u64 {
         self.start + self.units
     }
-}
-
-/// All units so far, and how many of them may still count.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Charged {
-    /// The number behind the last unit.
-    pub(super) end: u64,
-    /// The most units that count.
-    pub(super) held: u64,
 }
 
 impl RefundedRanges {
@@ -81,9 +72,9 @@ impl RefundedRanges {
         self.ranges().last().map_or(0, |range| range.end())
     }
 
-    /// Gives back so many units of a charge, or of charges that begin with this unit. No more than
-    /// `max` ranges are kept. Returns whether that was too few.
-    pub(super) fn add(&mut self, unit: u64, units: u64, charged: Charged, max: usize) -> bool {
+    /// Gives back so many units of a charge, or of charges that begin with this unit. No unit before
+    /// `first` counts any more. No more than `max` ranges are kept.
+    pub(super) fn add(&mut self, unit: u64, units: u64, first: u64, max: usize) {
         let ranges = &mut self.0.get_or_insert_default().list;
         let mut at = ranges.partition_point(|range| range.start <= unit);
         match at.checked_sub(1).map(|before| ranges[before]) {
@@ -93,31 +84,21 @@ impl RefundedRanges {
             }
             _ => ranges.insert(at, Range { start: unit, units }),
         }
-        while let Some(next) = ranges.get(at + 1).copied()
+        while let Some(next) = ranges.get(at + 1)
             && next.start <= ranges[at].end()
         {
-            ranges[at].units += next.units;
-            ranges.remove(at + 1);
+            join(ranges, at);
         }
-        if ranges.len() <= max {
-            return false;
+        if ranges.len() > max {
+            // Between the two are units that still count. Or two that do not count.
+            let between = |pair: &[Range]| match pair[1].end() <= first {
+                true => 0,
+                false => pair[1].start - pair[0].end(),
+            };
+            let pairs = ranges.windows(2).map(between).enumerate();
+            let nearest = pairs.min_by_key(|(_, between)| *between);
+            join(ranges, nearest.map_or(0, |(at, _)| at));
         }
-        let counts = |range: &Range| net_behind(ranges, *range, charged.end) <= charged.held;
-        let useless = ranges.iter().take_while(|range| !counts(range)).count();
-        ranges.drain(..useless);
-        if ranges.is_empty() {
-            self.clear();
-            return false;
-        }
-        if ranges.len() <= max {
-            return false;
-        }
-        while ranges.len() > max - max / 5 {
-            let later = least_harm(ranges, charged.end);
-            let units = ranges.remove(later).units;
-            ranges[later - 1].units += units;
-        }
-        true
     }
 
     /// There are no units from this one on any more.
@@ -181,46 +162,20 @@ fn units_from(ranges: &[Range], unit: u64) -> u64 {
     units
 }
 
-/// Units behind a range that were not given back.
-fn net_behind(ranges: &[Range], range: Range, end: u64) -> u64 {
-    end.saturating_sub(range.end())
-        .saturating_sub(units_from(ranges, range.end()))
-}
-
-/// The range that has to be moved to the end of the one before it. Between the two are units that
-/// still count: few of them, and more where many more units are behind, since all that long windows
-/// look at is older.
-fn least_harm(ranges: &[Range], end: u64) -> usize {
-    let (mut least, mut later, mut behind) = (f64::INFINITY, ranges.len() - 1, 0);
-    let mut next = Range {
-        start: end,
-        units: 0,
-    };
-    for (at, range) in ranges.iter().enumerate().skip(1).rev() {
-        behind += next.start.saturating_sub(range.end());
-        let between = range.start.saturating_sub(ranges[at - 1].end()) as f64;
-        let harm = between * between / (behind + 1) as f64;
-        if harm < least {
-            (least, later) = (harm, at);
-        }
-        next = *range;
-    }
-    later
+/// Makes one range of this one and the next.
+fn join(ranges: &mut Vec<Range>, at: usize) {
+    ranges[at].units += ranges.remove(at + 1).units;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn charged(end: u64) -> Charged {
-        Charged { end, held: end }
-    }
-
     #[test]
     fn ranges_that_meet_become_one() {
         let mut ranges = RefundedRanges::default();
         for (unit, units) in [(10, 2), (14, 2), (20, 1), (12, 2), (10, 1)] {
-            ranges.add(unit, units, charged(30), 8);
+            ranges.add(unit, units, 0, 8);
         }
         assert_eq!(
             ranges.ranges(),
@@ -255,7 +210,7 @@ mod tests {
                 let unit = nth * stride % 999;
                 if unit % 3 == 0 {
                     exact[unit as usize] = 1;
-                    ranges.add(unit, 1, charged(999), 16);
+                    ranges.add(unit, 1, 0, 16);
                 }
                 let all: u64 = exact.iter().sum();
                 assert_eq!(ranges.from(0), all);
