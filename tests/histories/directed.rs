@@ -2,7 +2,7 @@
 //! steps. The targets play them as they play random ones.
 
 use kit::oracle::{Ledger, Terms};
-use kit::steps::{BEGINNING, Seen, Setup, Spec, Theme, Way, spec};
+use kit::steps::{BEGINNING, Seen, Setup, Spec, Theme, Way, limits, spec};
 
 use crate::alike::{ALL, Base, On, Targets};
 use crate::reference::{Fact, Outcome, Reference};
@@ -17,6 +17,8 @@ enum Do {
     /// The whole of one of the latest charges is given back.
     Refund(usize),
     Rule(Spec),
+    /// From now on under this plan; 0 is none.
+    Plan(usize),
 }
 
 fn quota(max: u64, window: Duration) -> Quota {
@@ -66,6 +68,10 @@ fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Ve
                 number.map_or(Ok(()), |number| reference.refund(number, u64::MAX))
             }
             Do::Rule(spec) => reference.change(spec),
+            Do::Plan(plan) => {
+                reference.plan = *plan;
+                Ok(())
+            }
         });
         reference.end(result)
     };
@@ -185,13 +191,30 @@ fn a_longer_window_that_comes_back_finds_what_was_admitted_meanwhile() {
 fn a_longer_window_that_comes_back_finds_the_largest_quotas_used() {
     let (day, all) = (86_400, Quota::MAX_UNITS);
     for seconds in 4..8 {
-        let (one, whole) = ([1], [all]);
-        let mut reloads = vec![((1, day), &one[..])];
-        reloads.extend(vec![((all, 1), &whole[..]); seconds]);
-        reloads.push(((all, day), &one));
-        let mut admitted = vec![1; seconds + 1];
-        admitted.push(0);
+        let (one, whole) = (&[1][..], &[all][..]);
+        let between = vec![((all, 1), whole); seconds];
+        let reloads = [vec![((1, day), one)], between, vec![((all, day), one)]].concat();
+        let admitted = [vec![1; seconds + 1], vec![0]].concat();
         admitted_after_reloads(&reloads, &admitted);
+    }
+}
+
+/// Whatever a plan of seconds admitted, a day finds its quota used.
+#[test]
+fn a_plan_that_admits_more_than_sums_can_hold_refills_no_other() {
+    let (targets, all) = (Targets::start(), Quota::MAX_UNITS);
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        let rule = Spec {
+            plans: vec![Some(limits(vec![seconds(all, 1)]))],
+            ..of(algorithm, &[seconds(1, 86_400)])
+        };
+        let wait = Do::Wait(2_000_000);
+        let round = [Do::Plan(1), Do::Take(all), wait, Do::Plan(0), Do::Take(1)];
+        let verdicts = play_alike(&targets, &ALL, rule, &vec![round; 12].concat());
+        let allowed: Vec<_> = { verdicts.iter() }
+            .map(|it| *it == Verdict::Allowed)
+            .collect();
+        assert_eq!(allowed, [true, false].repeat(12), "{algorithm:?}");
     }
 }
 
@@ -201,12 +224,12 @@ fn admitted_after_reloads(reloads: &[((u64, u64), &[u64])], expected: &[usize]) 
     let targets = Targets::start();
     for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
         let of_max = |(max, window): (u64, u64)| of(algorithm, &[seconds(max, window)]);
-        let steps = reloads.iter().flat_map(|(quota, costs)| {
-            let takes = costs.iter().map(|cost| Do::Take(*cost));
-            let steps = [Do::Rule(of_max(*quota))].into_iter().chain(takes);
-            steps.chain([Do::Wait(2_000_000)])
-        });
-        let steps: Vec<_> = steps.collect();
+        let mut steps = Vec::new();
+        for (quota, costs) in reloads {
+            steps.push(Do::Rule(of_max(*quota)));
+            steps.extend(costs.iter().map(|cost| Do::Take(*cost)));
+            steps.push(Do::Wait(2_000_000));
+        }
         let verdicts = play_alike(&targets, &ALL, of_max(reloads[0].0), &steps);
         let mut verdicts = verdicts.iter();
         let admitted = reloads.iter().map(|(_, costs)| {

@@ -764,7 +764,10 @@ impl Ledger {
         // know no more.
         let last = self.charges.last().expect("at least this one");
         let is_bucket = last.way.algorithm == Algorithm::Gcra;
-        let is_vague = self.lease > 0 || self.is_given || is_bucket && !all_known;
+        // Nothing holds more than 2^51.
+        let mut costs = self.charges.iter().map(|it| it.entry.cost);
+        let is_beyond = costs.try_fold(1 << 51, u64::checked_sub).is_none();
+        let is_vague = self.lease > 0 || self.is_given || is_bucket && !all_known || is_beyond;
         let least = counted.iter().map(|it| it.least).max().unwrap_or(0);
         let least = if is_vague { 0 } else { least.min(units) };
         ensure!(back >= least, "{back} given back, but {least} count");

@@ -473,7 +473,7 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..=most)
 }
 
-fn limits(quotas: Vec<Quota>) -> Vec<Limit> {
+pub fn limits(quotas: Vec<Quota>) -> Vec<Limit> {
     quotas.into_iter().map(Limit::of).collect()
 }
 
