@@ -140,15 +140,3 @@ async fn exemptions_add_up() {
         assert_eq!(response.status(), expected, "{peer} {fields:?}");
     }
 }
-
-#[tokio::test]
-async fn a_reload_changes_what_is_exempt() {
-    let file = LimitsFile::new(RULE);
-    let limits = file.limits();
-    let app = nested_app(&limits);
-    assert_eq!(status(&app, "/status").await, 429);
-    for (exempt, expected) in [("exempt.paths = [\"/status\"]", 200), ("", 429)] {
-        file.reload(&limits, format!("{RULE}{exempt}"));
-        assert_eq!(status(&app, "/status").await, expected);
-    }
-}
