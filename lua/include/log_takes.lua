@@ -167,7 +167,7 @@ end
 -- count until the last of them has left. Returns the stamp up to which entries go, for commands, or
 -- nil, and the entry that takes their place, or nil.
 local function merge_oldest(state, window)
-  local more, is_full, edge = state.more, nil, nil
+  local more, edge = state.more, nil
   local left = now - more.long_window
   local high = call('ZCOUNT', state.key, '-inf', text_of(now - window))
   if state.oldest_stamp <= left then
@@ -181,39 +181,41 @@ local function merge_oldest(state, window)
   local needless = count_needless(state, high, more.long_units, left)
   local last = needless > 0 and call('ZRANGE', state.key, needless - 1, needless - 1)[1]
   local of, _, with = entry_of(last)
-  local is_beyond = (state.total - state.oldest_base) % MODULUS > LOG_MAX_HELD
-  if is_beyond then
-    state.oldest_base = (state.total - LOG_MAX_HELD) % MODULUS
-    more.refundable_since = now + 1
-  end
-  if not of or of <= state.oldest_stamp and not is_beyond then return edge, nil end
+  if not of or of <= state.oldest_stamp then return edge, nil end
   state.oldest_stamp, edge = of, format('%.0f', of)
   return edge, pack(LOG_ENTRY, LOG_MARK, with, state.oldest_base, state.oldest_base, of, of,
     state.horizon, state.units, state.serial)
 end
 
--- Once the set has more units than the longest window can have entries, which are at most `most`, and
--- one in a millisecond: finds where those begin that some window needs. Returns the
--- stamp up to which entries go, for commands, or nil, and the entry that takes their place, or nil.
+-- Finds where the entries begin that some window needs, if it is time to remove those before: where
+-- more units are held than any quota counts; while longer windows of earlier charges need something; or
+-- once the set has more units than the longest window can have entries, which are at most `most`, and
+-- one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the entry
+-- that takes their place, or nil.
 local function trim(state, window, most)
-  if state.oldest_stamp > now - window then return nil end
-  if state.more and state.more.long_window > 0 then return merge_oldest(state, window) end
-  if units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then return nil end
-  local oldest, base
-  for n = 1, #state.own do
-    local counter = state.own[n]
-    if counter.window == window then oldest, base = counter.oldest, counter.base end
+  local key, first = state.key, nil
+  if (state.total - state.oldest_base) % MODULUS > MAX_HELD then
+    local needless = count_needless(state, call('ZCARD', key), MAX_HELD, -1)
+    first = call('ZRANGE', key, needless, needless)[1]
+  elseif state.oldest_stamp > now - window then
+    return nil
+  elseif state.more and state.more.long_window > 0 then
+    return merge_oldest(state, window)
+  elseif units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then
+    return nil
+  else
+    first = first_behind(key, now - window)
   end
-  if not oldest then
-    -- That of a quota that only counts.
-    local first = first_behind(state.key, now - window)
-    oldest, base = entry_of(first)
-    if not oldest or oldest >= now or state.merges and first == state.newest then
-      oldest, base = now, state.base
-    end
+  local oldest, base = entry_of(first)
+  if not oldest or oldest >= now or state.merges and first == state.newest then
+    oldest, base = now, state.base
+  end
+  if (state.total - base) % MODULUS > MAX_HELD then
+    base, state.more = (state.total - MAX_HELD) % MODULUS, state.more or more_of()
+    state.more.refundable_since = now + 1
   end
   state.oldest_stamp, state.oldest_base = oldest, base
-  return text_of(now - window)
+  return '(' .. format('%.0f', oldest)
 end
 
 -- Returns what went wrong, or nil.

@@ -36,7 +36,7 @@ local function new_counter(quota, units, stamp)
   return counter
 end
 
--- Returns how many units it could not hold.
+-- Returns how many units it could not hold: none, since it holds the newest.
 local function charge_counter(counter, units)
   local window, variant = counter.quota.window, counter.quota.variant
   if counter.stamp > now then
@@ -46,20 +46,20 @@ local function charge_counter(counter, units)
     counter.entries = earlier .. pack(WINDOW_ENTRY, now, counter.total)
     counter.number, counter.stamp = before + 1, now
   end
-  local left, base = count_oldest(counter, now - window, MODULUS)
-  local stays, held = counter.number - left, (counter.total - base) % MODULUS
-  local taken = min(units, max(MAX_HELD - held, 0))
-  if held == 0 then
+  local left, base = count_oldest(counter, now - window, MAX_HELD - units)
+  local stays, total = counter.number - left, (counter.total + units) % MODULUS
+  if counter.total == base then
     stays = 0
   elseif floor(counter.stamp / variant) == floor(now / variant) then
     stays = stays - 1
   end
-  local total, first = (counter.total + taken) % MODULUS, left * WINDOW_ENTRY_SIZE
+  if (total - base) % MODULUS > MAX_HELD then base = (total - MAX_HELD) % MODULUS end
+  local first = left * WINDOW_ENTRY_SIZE
   local earlier = sub(counter.entries, first + 1, first + stays * WINDOW_ENTRY_SIZE)
   counter.entries = earlier .. pack(WINDOW_ENTRY, now, total)
   counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, now, total
   counter.used = counter.used + units
-  return units - taken
+  return 0
 end
 
 -- When nothing of it counts any more.

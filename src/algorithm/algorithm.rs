@@ -221,7 +221,7 @@ impl Algorithm {
 /// The numbers that the states have in common with their scripts, by their names there.
 #[cfg(all(test, feature = "redis"))]
 impl Algorithm {
-    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 9] {
+    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 8] {
         use super::{counter, counters, refunded_ranges, sliding_log};
         let number = |number: usize| u64::try_from(number).expect("small");
         [
@@ -229,7 +229,6 @@ impl Algorithm {
             ("TEN_YEARS", TEN_YEARS),
             ("MILLISECOND", sliding_log::MILLISECOND),
             ("MAX_HELD", counter::MAX_HELD),
-            ("LOG_MAX_HELD", sliding_log::MAX_HELD),
             ("MAX_EARLIER", number(counters::MAX_EARLIER)),
             (
                 "MAX_EARLIER_BESIDE_BOUND",

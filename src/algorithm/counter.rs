@@ -6,8 +6,9 @@ use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use crate::quota::Quota;
 
-/// No counter holds more units: a rule with large costs may charge the counter of an earlier one
-/// beyond that one's max.
+/// No count holds more units: those of a plan may be charged to another plan's quota beyond its max.
+/// No quota needs more, together with those owed, and a sum of these and of one take is below the
+/// modulus.
 pub(super) const MAX_HELD: u64 = 1 << 51;
 
 /// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and

@@ -109,7 +109,7 @@ impl<T: Counter> Counters<T> {
     ) -> Decision {
         let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
         let mut uses = [QuotaUse::default(); MAX_CHARGED];
-        let (mut places, new) = self.find(now, quotas, sub_windows, &mut uses);
+        let (mut places, new) = self.load(now, quotas, sub_windows, &mut uses);
         let known = self.known(now);
         let counter_at = |place: usize| match place.checked_sub(known.len()) {
             None => &known[place].counter,
@@ -131,7 +131,9 @@ impl<T: Counter> Counters<T> {
             return self.take_from_any(now, quotas, sub_windows, cost);
         }
 
-        self.charge(now, quotas, &mut places[..quotas.len()], new, cost, 0);
+        let places = &mut places[..quotas.len()];
+        self.prepare(now, quotas, places, new);
+        self.charge(now, places, cost, 0);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
         let ends_at = |index: usize| self.kept[places[index]].counter.ends_at();
         let states = states(uses, now, ends_at);
@@ -151,7 +153,7 @@ impl<T: Counter> Counters<T> {
     ) -> u64 {
         let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
         let mut uses = [QuotaUse::default(); MAX_CHARGED];
-        let (mut places, new) = self.find(now, quotas, sub_windows, &mut uses);
+        let (mut places, new) = self.load(now, quotas, sub_windows, &mut uses);
         let limiting = number_that_limit(quotas);
         let rooms = uses[..limiting].iter().zip(quotas);
         let rooms = rooms.map(|(quota_use, quota)| most(quota).saturating_sub(quota_use.used));
@@ -162,7 +164,8 @@ impl<T: Counter> Counters<T> {
         }
         if units > 0 {
             let places = &mut places[..quotas.len()];
-            self.charge(now, quotas, places, new, units, limiting);
+            self.prepare(now, quotas, places, new);
+            self.charge(now, places, units, limiting);
         }
         units
     }
@@ -177,7 +180,7 @@ impl<T: Counter> Counters<T> {
 
     /// The index of each quota's counter, and the new counters, which come behind the known ones.
     /// Fills in how much of each quota is used.
-    fn find(
+    fn load(
         &self,
         now: u64,
         quotas: &[Quota],
@@ -206,16 +209,9 @@ impl<T: Counter> Counters<T> {
         (places, new)
     }
 
-    /// Charges all counters. Those of the first `owing` quotas may be above their limits then.
-    fn charge(
-        &mut self,
-        now: u64,
-        quotas: &[Quota],
-        places: &mut [usize],
-        new: SmallVec<[T; 1]>,
-        cost: u64,
-        owing: usize,
-    ) {
+    /// Makes it ready for a charge: it has the new counters then, and no more earlier ones than it may
+    /// have.
+    fn prepare(&mut self, now: u64, quotas: &[Quota], places: &mut [usize], new: SmallVec<[T; 1]>) {
         let refundable_since = match self.is_forgotten(now) {
             false => self.refundable_since().max(now),
             true => {
@@ -242,6 +238,11 @@ impl<T: Counter> Counters<T> {
             };
             self.drop_earlier(now, places, max_earlier);
         }
+    }
+
+    /// Charges all counters. `places` are those of the rule's quotas, of which the first `owing` may
+    /// be above their limits then.
+    fn charge(&mut self, now: u64, places: &[usize], cost: u64, owing: usize) {
         let owing = &places[..owing];
         for (place, kept) in self.kept.iter_mut().enumerate() {
             let level = kept.counter.level(now, now);

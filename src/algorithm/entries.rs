@@ -139,6 +139,15 @@ impl Entries {
         self.older.drain(..number.saturating_sub(1));
     }
 
+    /// Forgets the oldest units beyond so many. Returns whether there are some.
+    pub(super) fn keep_newest(&mut self, units: u64) -> bool {
+        let has_more = self.held() > units;
+        if has_more {
+            self.floor = self.total().wrapping_sub(units) & MODULUS_MASK;
+        }
+        has_more
+    }
+
     /// The clock went back to `now`: all entries stamped later become one entry stamped `now`. So
     /// they count, and have left every window one window from now.
     pub(super) fn follow_clock_back(&mut self, now: u64) {

@@ -23,8 +23,8 @@ impl QuotaUse {
         QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
     }
 
-    fn lacks(self, cost: u64) -> bool {
-        self.used + cost > self.limit
+    fn fits(self, cost: u64) -> bool {
+        self.used + cost <= self.limit
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64)
     let lacking = uses
         .iter()
         .enumerate()
-        .filter(|(_, quota)| quota.lacks(cost));
+        .filter(|(_, quota)| !quota.fits(cost));
     let longest = lacking.map(|(index, _)| wait(index)).max();
     longest.map_or(Verdict::Allowed, |micros| Verdict::Denied {
         retry_after: Duration::from_micros(micros),

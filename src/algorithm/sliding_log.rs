@@ -1,6 +1,7 @@
 use super::algorithm::{AlgorithmState, MODULUS_MASK, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
+use super::counter::MAX_HELD;
 use super::entries::Entries;
 use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::{MAX_RANGES, RefundedRanges};
@@ -9,10 +10,6 @@ use crate::quota::{MAX_CHARGED, Quota, number_that_limit};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
 pub(super) const MILLISECOND: u64 = 1_000;
-
-/// More units than any quota admits are not needed. Sums of these and of one take are below the
-/// modulus.
-pub(super) const MAX_HELD: u64 = 3 * Quota::MAX_UNITS;
 
 /// The sliding log: exact, for any mix of quotas and costs.
 ///
@@ -257,18 +254,24 @@ impl SlidingLog {
         cost: u64,
         uses: &mut [QuotaUse],
     ) -> (Verdict, Option<Receipt>) {
-        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
-            quota_use.limit = quota.max();
-            quota_use.used = self.used_in(now, quota.window_micros());
-        }
+        self.load(now, quotas, uses);
         let verdict = verdict(cost, uses, |index| self.wait(now, &quotas[index], cost));
         if verdict != Verdict::Allowed || cost == 0 {
             let receipt = (verdict == Verdict::Allowed).then(|| Receipt::new(now, 0, 0));
             return (verdict, receipt);
         }
+        self.prepare(now, quotas);
         self.charge(now, quotas, cost);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
         (verdict, Some(Receipt::new(now, self.serial, cost)))
+    }
+
+    /// Finds how much of each quota is used.
+    fn load(&self, now: u64, quotas: &[Quota], uses: &mut [QuotaUse]) {
+        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
+            quota_use.limit = quota.max();
+            quota_use.used = self.used_in(now, quota.window_micros());
+        }
     }
 
     /// Charges up to `units`, also above the limits: as many as fit under `most` of each quota.
@@ -286,6 +289,7 @@ impl SlidingLog {
         let rooms = limiting.map(|quota| most(quota).saturating_sub(used(quota)));
         let units = rooms.fold(units, u64::min);
         if units > 0 {
+            self.prepare(now, quotas);
             self.charge(now, quotas, units);
         }
         units
@@ -366,7 +370,8 @@ impl SlidingLog {
         }
     }
 
-    fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
+    /// Makes it ready for a charge.
+    fn prepare(&mut self, now: u64, quotas: &[Quota]) {
         self.follow_clock_back(now);
         if self.is_forgotten(now) {
             // The serial numbers run from zero again, unless a take with such a number may have the
@@ -383,6 +388,9 @@ impl SlidingLog {
         let horizon = Horizon::of(quotas);
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
+    }
+
+    fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
         if self.entries.total() + cost > MODULUS_MASK {
             // Its numbers are in order. What was given back counts again.
@@ -390,7 +398,7 @@ impl SlidingLog {
         }
         self.entries.push(now, cost);
         if let Some(longest) = longest(quotas) {
-            self.drop_outside_if_full(now, longest);
+            self.trim(now, longest);
         }
     }
 
@@ -411,27 +419,35 @@ impl SlidingLog {
         Some((horizon.and(self.horizon), until.max(last_until)))
     }
 
-    /// Drops entries that no window needs, once the log is full. While longer windows need
-    /// something, it does so immediately, and makes one entry of those that need not be told apart.
-    fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
-        let window = longest.window_micros();
-        let bound = longest.max().min(window / MILLISECOND);
-        if self.long.is_none() && self.held() <= bound {
+    /// Drops entries that no window needs, if it is time to: where more units are held than any quota
+    /// counts, while longer windows need something, or once the log is full. While longer windows need
+    /// something, it makes one entry of those that need not be told apart.
+    fn trim(&mut self, now: u64, longest: &Quota) {
+        let (window, is_beyond) = (longest.window_micros(), self.entries.held() > MAX_HELD);
+        let is_full = || self.held() > longest.max().min(window / MILLISECOND);
+        if !is_beyond && self.long.is_none() && !is_full() {
             return;
         }
         let outside = self.entries.outside(now, window);
-        let Some((long, _)) = self.long else {
-            return self.entries.drop_first(outside);
-        };
-        let dropped = self.entries.outside(now, long.window);
-        self.entries.drop_first(dropped);
-        let behind = |total| self.behind(total);
-        let merged = self.entries.with_behind(long.units, behind);
-        self.entries.merge_first(merged.min(outside - dropped));
-        if self.entries.held() > MAX_HELD {
-            self.entries.floor = self.entries.total().wrapping_sub(MAX_HELD) & MODULUS_MASK;
-            self.refundable_since = now.saturating_add(1);
+        if is_beyond {
+            let needless = self.with_behind(MAX_HELD);
+            self.entries.drop_first(needless);
+            if self.entries.keep_newest(MAX_HELD) {
+                self.refundable_since = now.saturating_add(1);
+            }
+        } else if let Some((long, _)) = self.long {
+            let dropped = self.entries.outside(now, long.window);
+            self.entries.drop_first(dropped);
+            let merged = self.with_behind(long.units);
+            self.entries.merge_first(merged.min(outside - dropped));
+        } else {
+            self.entries.drop_first(outside);
         }
+    }
+
+    /// How many of the oldest entries have at least that many units behind them.
+    fn with_behind(&self, units: u64) -> usize {
+        self.entries.with_behind(units, |total| self.behind(total))
     }
 
     fn follow_clock_back(&mut self, now: u64) {

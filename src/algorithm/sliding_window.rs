@@ -116,12 +116,16 @@ impl Counter for SubWindows {
         }
     }
 
-    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
-        let left = self.entries.outside(now, self.life());
-        self.entries.drop_first(left);
-        let room = MAX_HELD.saturating_sub(level.used);
-        self.entries.push(now, units.min(room));
-        units.saturating_sub(room)
+    fn charge(&mut self, now: u64, _: Level, units: u64) -> u64 {
+        let mut needless = self.entries.outside(now, self.life());
+        if self.entries.held() + units > MAX_HELD {
+            let behind = |total| self.entries.behind(total) + units;
+            needless = needless.max(self.entries.with_behind(MAX_HELD, behind));
+        }
+        self.entries.drop_first(needless);
+        self.entries.push(now, units);
+        self.entries.keep_newest(MAX_HELD);
+        0
     }
 
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
