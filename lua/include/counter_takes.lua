@@ -74,7 +74,7 @@ local function load(key, rule, raw)
 end
 
 -- The counters that are charged and written, where they may be others than the rule's: those, and
--- the 16 of earlier quotas that are needed longest; 2 if one of the rule's counts for all. No two
+-- the 4 of earlier quotas that are needed longest; 2 if one of the rule's counts for all. No two
 -- counters are equal in all that they are sorted by.
 local function chosen_counters(state)
   local own, rule, counters, earlier, is_own = state.own, state.rule, {}, {}, {}

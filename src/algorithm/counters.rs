@@ -13,8 +13,10 @@ use crate::quota::{MAX_CHARGED, Quota, number_that_limit};
 
 /// The most counters of earlier quotas that are kept beside those of the rule, and beside one that
 /// counts for all.
-pub(super) const MAX_EARLIER: usize = 16;
+pub(super) const MAX_EARLIER: usize = 4;
 pub(super) const MAX_EARLIER_BESIDE_BOUND: usize = 2;
+/// As many as counts in bytes may have.
+const MAX_EARLIER_READ: usize = 16;
 
 /// The counters of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.
@@ -449,7 +451,7 @@ impl<T: Counter> AlgorithmState for Counters<T> {
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
         let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
         let last_charge = reader.number()?;
-        let length = reader.length(MAX_CHARGED + MAX_EARLIER, "the number of counters")?;
+        let length = reader.length(MAX_CHARGED + MAX_EARLIER_READ, "the number of counters")?;
         let kept = (0..length).map(|_| KeptCounter::read(reader, last_charge));
         *self = Self {
             kept: kept.collect::<Result<_, _>>()?,
