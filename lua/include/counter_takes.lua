@@ -14,7 +14,7 @@
 --                see include/lease_marks.lua; nil if its units count no longer under leases
 --   new_counter(quota, units, stamp)
 --   is_same(quota, other): whether a counter of the one can go on as one of the other
---   carried_over(counter, stamp): units that a new counter of another quota begins with
+--   carried_over(counter, stamp, quota): units that a new counter of this other quota begins with
 --   charge_counter(counter, units, stamp) -> units that it could not hold
 --   ends_at(counter): when nothing of it counts any more
 
@@ -32,9 +32,9 @@ local function own_counters(state)
     for before = 1, n - 1 do
       if is_same(quotas[before], quota) then counter = own[before] end
     end
-    for t = 1, counter and 0 or #known do
-      -- What counts under any other quota counts here, too.
-      local units = known[t].needed_until > now and carried_over(known[t], stamp) or 0
+    -- What counts under any other quota counts here, too, if it is not longer ago.
+    for t = 1, (counter or stamp + quota.life <= now) and 0 or #known do
+      local units = known[t].needed_until > now and carried_over(known[t], stamp, quota) or 0
       -- A bucket that counts for all others may have lost units while it was half full.
       local bound = rule.has_bound and rule[rule.charged]
       if bound and bound.capacity and is_same(known[t].quota, bound)

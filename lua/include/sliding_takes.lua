@@ -21,8 +21,12 @@ local function is_same(one, other)
   return one.window == other.window and one.variant == other.variant
 end
 
--- The units that a new counter takes over from one of another quota.
-local function carried_over(counter) return counter.used end
+-- The units that a new counter takes over from one of another quota: those that are inside of its
+-- window, too.
+local function carried_over(counter, _, quota)
+  local _, with_last = count_oldest(counter, now - min(quota.window, counter.quota.window), MODULUS)
+  return (counter.total - with_last) % MODULUS
+end
 
 -- A counter of these units, which were charged at that instant.
 local function new_counter(quota, units, stamp)

@@ -62,10 +62,9 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// The same, with what a charge at this instant needs besides.
     fn level(&self, now: u64, last_charge: u64) -> Level;
 
-    /// Units that a new counter has to be charged with, as of `last_charge`, for what counts here
-    /// at `now` to count there too. At `now` that many units count there, or more; what has drained
-    /// here does not drain again there.
-    fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
+    /// Units that a new counter of this other quota begins with, as if they were charged at
+    /// `last_charge`: no fewer than count there at `now` of what counts here.
+    fn carried_over(&self, now: u64, last_charge: u64, _quota: &Quota) -> u64 {
         self.used(now, last_charge)
     }
 

@@ -331,7 +331,8 @@ impl<T: Counter> Counters<T> {
     }
 }
 
-/// A counter for a quota that has none: what counts under any other quota counts here, too.
+/// A counter for a quota that has none: what counts under any other quota counts here, too, if it is
+/// not longer ago.
 fn new_counter<T: Counter>(
     known: &[KeptCounter<T>],
     now: u64,
@@ -340,16 +341,22 @@ fn new_counter<T: Counter>(
     quotas: &[Quota],
     sub_windows: u16,
 ) -> T {
+    let new = T::new(quota, sub_windows);
     let bound = quotas.iter().find(|quota| quota.bounds());
     let is_bound = |counter: &T| bound.is_some_and(|bound| counter.can_serve(bound, sub_windows));
     let needed = known.iter().filter(|kept| kept.needed_until > now);
-    let carried_over = needed.map(|kept| match kept.counter.carried_over(now, last_charge) {
-        units if is_bound(&kept.counter) && kept.counter.may_lose(units) => MAX_HELD,
-        units => units,
-    });
+    let carried_over =
+        needed.map(
+            |kept| match kept.counter.carried_over(now, last_charge, quota) {
+                units if is_bound(&kept.counter) && kept.counter.may_lose(units) => MAX_HELD,
+                units => units,
+            },
+        );
     match carried_over.max() {
-        None | Some(0) => T::new(quota, sub_windows),
-        Some(units) => T::charged_once(quota, sub_windows, last_charge, units),
+        Some(units @ 1..) if last_charge.saturating_add(new.life()) > now => {
+            T::charged_once(quota, sub_windows, last_charge, units)
+        }
+        _ => new,
     }
 }
 

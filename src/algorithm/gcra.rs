@@ -130,7 +130,8 @@ impl Counter for Bucket {
         }
     }
 
-    fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
+    /// What has drained here does not drain again there.
+    fn carried_over(&self, now: u64, last_charge: u64, _: &Quota) -> u64 {
         match self.used(now, last_charge) {
             0 => 0,
             _ => self.used(last_charge, last_charge),

@@ -104,6 +104,11 @@ impl Counter for SubWindows {
         Level { used, paces: 0 }
     }
 
+    fn carried_over(&self, now: u64, _: u64, quota: &Quota) -> u64 {
+        self.entries
+            .used(now, self.life().min(quota.window_micros()))
+    }
+
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
         let behind = |total| self.entries.behind(total);
         self.entries.wait(now, self.life(), limit - cost, behind)
