@@ -13,7 +13,7 @@
 -- Once loaded, a state has
 --   rule, serial, stamp
 --   known        the counters that stood in it; false if there were none
---   counts       whether something in them counts
+--   has_units    whether something in them counts
 -- and only where it is so
 --   since        since when new counters give takes back, after a reset
 --
@@ -45,7 +45,7 @@ local function read_counters(state, raw)
     end
     if lengthen then lengthen(state) end
     local quotas = state.quotas or rule
-    local latest, counts, known, size = max(stamp, now), false, nil, 0
+    local latest, has_units, known, size = max(stamp, now), false, nil, 0
     repeat
       local counter
       counter, at = read_counter(raw, at, stamp, quotas[size + 1])
@@ -53,11 +53,11 @@ local function read_counters(state, raw)
       local is_valid = life > 0 and life <= TEN_YEARS
       if not is_valid or counter.needed_until > stamp + 2 * TEN_YEARS then return end
       local used = used_now(counter, latest)
-      if used > 0 and counter.needed_until > now then counts = true end
+      if used > 0 and counter.needed_until > now then has_units = true end
       counter.used, size = used, size + 1
       if known then known[size] = counter else known = { counter } end
     until at > #raw
-    state.serial, state.stamp, state.counts, state.known = serial, stamp, counts, known
+    state.serial, state.stamp, state.has_units, state.known = serial, stamp, has_units, known
   end
 end
 

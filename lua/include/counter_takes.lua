@@ -18,9 +18,9 @@
 --   charge_counter(counter, units, stamp) -> units that it could not hold
 --   ends_at(counter): when nothing of it counts any more
 
--- The counters of the rule's quotas, if something counts or one of them is that of two.
+-- The counters of the rule's quotas, if something counts, or two quotas share a counter.
 local function own_counters(state)
-  local rule, known, stamp, own = state.rule, state.counts and state.known or {}, state.stamp, {}
+  local rule, known, stamp, own = state.rule, state.has_units and state.known or {}, state.stamp, {}
   local quotas, is_as_before = state.quotas or rule, #known == rule.charged
   for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == quotas[n] end
   if is_as_before and not rule.shares then return known end
@@ -35,7 +35,7 @@ local function own_counters(state)
     -- What counts under any other quota counts here, too, if it is not longer ago.
     for t = 1, (counter or stamp + quota.life <= now) and 0 or #known do
       local units = known[t].needed_until > now and carried_over(known[t], stamp, quota) or 0
-      -- A bucket that counts for all others may have lost units while it was half full.
+      -- A bucket that counts for all quotas, and is at least half full, may have flowed over.
       local bound = rule.has_bound and rule[rule.charged]
       if bound and bound.capacity and is_same(known[t].quota, bound)
         and units >= floor(bound.capacity / 2) then
@@ -53,7 +53,7 @@ local function own_counters(state)
 end
 
 local function load(key, rule, raw)
-  local state = { key = key, rule = rule, serial = 0, stamp = now, counts = false, known = false,
+  local state = { key = key, rule = rule, serial = 0, stamp = now, has_units = false, known = false,
     own = false, is_changed = false }
   -- MGET answers nothing for a key of another type, and GET an error.
   raw = raw or pcall('GET', key)
@@ -63,7 +63,7 @@ local function load(key, rule, raw)
     state.mark = nil
     lengthen(state)
   end
-  if state.counts or rule.shares then
+  if state.has_units or rule.shares then
     state.own = own_counters(state)
   else
     local quotas = state.quotas or rule
@@ -82,7 +82,7 @@ local function chosen_counters(state)
     if not is_own[own[n]] then counters[#counters + 1] = own[n] end
     is_own[own[n]] = true
   end
-  for t = 1, state.counts and #state.known or 0 do
+  for t = 1, state.has_units and #state.known or 0 do
     local counter = state.known[t]
     counter.ends = min(ends_at(counter), counter.needed_until)
     if not is_own[counter] and counter.ends > now then earlier[#earlier + 1] = counter end
@@ -117,7 +117,7 @@ local function prepare(state, owes)
   end
   -- The serial numbers run from zero again, unless a take with such a number may have the same
   -- stamp: one of this very instant, or one from before the clock went back.
-  if not state.counts and since == now and stamp ~= now then state.serial = 0 end
+  if not state.has_units and since == now and stamp ~= now then state.serial = 0 end
   for n = 1, rule.charged do
     local quota, counter = quotas[n], own[n]
     local charged_before = counter.needed_until - quota.life
@@ -128,7 +128,7 @@ local function prepare(state, owes)
     if counter.used > quota.limit then counter.is_in_debt = true end
     if counter.refundable_since == 0 then counter.refundable_since = since end
   end
-  if own ~= state.known and (state.counts or rule.shares) then
+  if own ~= state.known and (state.has_units or rule.shares) then
     state.counters = chosen_counters(state)
   end
   if sets_expiry then state.sets_expiry = true end

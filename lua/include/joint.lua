@@ -67,7 +67,7 @@
   for n = 1, is_usual and #changed or 0 do
     local written = (changed[n].holders and write_permits or write)(changed[n])
     if type(written) == 'table' and written.err then
-      -- Only the first write can fail for the state of the server, and then nothing is written.
+      -- The state of the server fails the first write, and then nothing is written: the core says why.
       if n > 1 then return written end
       is_usual = false
       break

@@ -1,4 +1,4 @@
-  -- What `joint` uses for counts of permits: see `holders`.
+  -- What `joint` uses for counts of permits: see `permit_states`.
   local millis
 
   local function read_permits(from)

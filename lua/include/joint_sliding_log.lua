@@ -56,21 +56,22 @@
 
   local function write(state)
     local rule, key = state.rule, state.key
-    -- See above: entries that have left are removed when the set holds more than the window can.
+    -- As for one count: entries that have left are removed when the set holds more than the window can.
     local is_full = state.has_left
       and state.total - state.oldest_base > math.min(rule.limit, rule.window / 1000)
     if is_full then state.oldest_base, state.oldest_stamp = state.first_base, state.first_stamp end
-    local written = pcall('ZADD', key, now_text, pack(LOG_ENTRY, LOG_MARK, state.total, state.base,
-      state.oldest_base, state.oldest_stamp, now, rule.window, rule.limit, state.serial))
+    local entry = pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base, state.oldest_stamp,
+      now, rule.window, rule.limit, state.serial)
+    local written = pcall('ZADD', key, now_text, entry)
     if written ~= 1 then return written end
-    if state.merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
-    if is_full then call('ZREMRANGEBYSCORE', key, '0', rule.edge) end
     if not state.keeps_expiry then
-      local expires = pcall('PEXPIRE', key, rule.expiry)
-      if type(expires) == 'table' then
-        -- No key is left without an expiry.
-        if not state.newest then call('DEL', key) end
-        return expires
+      written = pcall('PEXPIRE', key, rule.expiry)
+      if type(written) == 'table' then
+        -- Nothing is charged, and no key is left without an expiry.
+        call('ZREM', key, entry)
+        return written
       end
     end
+    if state.merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+    if is_full then call('ZREMRANGEBYSCORE', key, '0', rule.edge) end
   end

@@ -34,7 +34,7 @@ local function lengthen(state)
   rule.longer[by], state.quotas = quotas, quotas
 end
 
--- The mark behind a charge, as it is written; nil if there is none.
+-- The mark behind a charge, as it is written; nil or false if there is none.
 local function write_mark(state)
   local rule, mark, is_kept = state.rule, state.mark, is_marked(state)
   if rule.lease > 0 then

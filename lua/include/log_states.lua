@@ -1,21 +1,22 @@
 -- States of the sliding log, for takes and for refunds.
 --
--- A state is a sorted set. One member, an entry, holds all takes of a millisecond. Its score is the
--- instant of the last of them; the member itself is a byte that no text begins with, and big-endian
--- integers of 7 bytes, so that members of one score are in the order of their totals:
+-- A state is a sorted set. One member, an entry, holds all takes of a millisecond, or of a longer
+-- time that no window tells apart. Its score is the instant of the last of them; the member itself is
+-- a byte that no text begins with, and big-endian integers of 7 bytes, so that members of one score
+-- are in the order of their totals:
 --   total         running total of all costs, with this entry, modulo 2^52
 --   base          the same before this entry: the sum inside a window is one subtraction
 --   oldest_base   the base of the oldest entry of the set
 --   oldest_stamp  the score of the oldest entry of the set
 --   stamp         this entry's score, so that no command has to ask for it
 --   horizon       the longest window of the quotas that it was charged under
---   units         the largest max of these
+--   largest       the largest max of these
 --   serial        units ever charged, modulo 2^52: tells takes of one instant apart; and 2^52 more
 --                 if units were given back
 -- and only where longer windows of earlier charges still need something of the set, the clock went
 -- back, or a rule with a lease charged something:
---   long_window, long_units   the entries inside of this window are still needed: the newest one
---                             by one, until they hold that many units, and older ones as one
+--   long_window, long_units   the entries inside of this window are still needed: the newest, which
+--                             hold that many units, each by itself, and all older ones as one entry
 --   long_until                until when
 --   refundable_since          takes that were charged before this are not given back
 --   lease, lease_stamp, lease_life
@@ -27,7 +28,7 @@
 -- The newest entry describes the whole set. Once loaded, a state has
 --   key
 --   newest        the newest entry; nil if there is none, or nothing in the set counts
---   total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
+--   total, base, oldest_base, oldest_stamp, stamp, horizon, largest, serial
 -- and only where it is so
 --   more          the fields that few entries have, and `refunded`: what was given back
 --   is_stale      nothing in the set counts
@@ -58,9 +59,9 @@ local function refunded_of(state) return state.more and state.more.refunded end
 
 -- Reads the newest entry into a state that is that of an empty set so far.
 local function read_log(state, member)
-  local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial, more, _
+  local mark, total, base, oldest_base, oldest_stamp, stamp, horizon, largest, serial, more, _
   if #member == LOG_ENTRY_SIZE or #member == LOG_ENTRY_AND_MORE_SIZE then
-    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
+    mark, total, base, oldest_base, oldest_stamp, stamp, horizon, largest, serial =
       unpack(LOG_ENTRY, member)
     if #member > LOG_ENTRY_SIZE then more = more_of(member) end
   elseif #member == RESET_SIZE and byte(member) == RESET_MARK then
@@ -87,7 +88,8 @@ local function read_log(state, member)
     return
   end
   state.newest, state.total, state.base, state.stamp, state.serial = member, total, base, stamp, serial
-  state.oldest_base, state.oldest_stamp, state.horizon, state.units = oldest_base, oldest_stamp, horizon, units
+  state.oldest_base, state.oldest_stamp = oldest_base, oldest_stamp
+  state.horizon, state.largest = horizon, largest
   if is_refunded_from then
     local refunded = call('ZRANGE', state.key, '0', '0')[1]
     if is_refunded(refunded) and total >= oldest_base then
@@ -104,7 +106,7 @@ local function units_behind(state, from)
 end
 
 -- The newest entry of a state, as it is written.
-local function entry_text(state, stamp, horizon, units)
+local function entry_text(state, stamp, horizon, largest)
   local more, serial, text = state.more, state.serial, ''
   if more and more.refunded then serial = serial + LOG_WITH_REFUNDED end
   if more and (more.long_window > 0 or more.refundable_since > 0 or more.lease_life > 0) then
@@ -112,5 +114,5 @@ local function entry_text(state, stamp, horizon, units)
       more.refundable_since, more.lease, more.lease_stamp, more.lease_life)
   end
   return pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base, state.oldest_stamp,
-    stamp, horizon, units, serial) .. text
+    stamp, horizon, largest, serial) .. text
 end

@@ -10,7 +10,7 @@
 -- and only where it is so
 --   went_back     something was charged in the future
 
--- A log tells quotas apart by their windows alone.
+-- All quotas share one log, and none has a counter of its own.
 local is_same, held_units
 local edge_known, edge_text
 
@@ -44,7 +44,7 @@ end
 
 local function load(key, rule)
   local state = { key = key, rule = rule, is_changed = false, own = { false }, newest = nil, total = 0,
-    base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, units = 0, serial = 0,
+    base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, largest = 0, serial = 0,
     longer_by = rule.lease, last_charge = now, merges = false }
   local found = pcall('ZRANGE', key, '-1', '-1')
   state.error = found.err
@@ -147,7 +147,7 @@ local function note_more(state, window)
   end
   if is_longer then
     more.long_window = max(more.long_window, state.horizon)
-    more.long_units = max(more.long_units, state.units)
+    more.long_units = max(more.long_units, state.largest)
     more.long_until = max(more.long_until, state.stamp + state.horizon)
   end
   local is_marked = now < more.lease_stamp + more.lease_life
@@ -184,7 +184,7 @@ local function merge_oldest(state, window)
   if not of or of <= state.oldest_stamp then return edge, nil end
   state.oldest_stamp, edge = of, format('%.0f', of)
   return edge, pack(LOG_ENTRY, LOG_MARK, with, state.oldest_base, state.oldest_base, of, of,
-    state.horizon, state.units, state.serial)
+    state.horizon, state.largest, state.serial)
 end
 
 -- Finds where the entries begin that some window needs, if it is time to remove those before: where

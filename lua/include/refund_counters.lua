@@ -12,22 +12,22 @@
 local before = {}
 
 local function load()
-  local state, raw = { serial = 0, stamp = now, counts = false, known = false, rule = {} }, call('GET', key)
+  local state, raw = { serial = 0, stamp = now, has_units = false, known = false, rule = {} }, call('GET', key)
   for t = 1, #before do state.rule[t] = before[t].quota end
   if raw then read_counters(state, raw) end
-  if state.stamp > now then state.counts = false end
+  if state.stamp > now then state.has_units = false end
   before = state.known or before
   return state
 end
 
 local function refund_all(number, apart)
   local state, is_changed = load(), false
-  local counters = state.counts and state.known or {}
-  if state.counts and ranges then ranges.read(state, apart) end
+  local counters = state.has_units and state.known or {}
+  if state.has_units and ranges then ranges.read(state, apart) end
   for _ = 1, number do
     next_receipt()
     local units = 0
-    if state.counts and ranges then ranges.before(state) end
+    if state.has_units and ranges then ranges.before(state) end
     for t = 1, #counters do
       local counter = counters[t]
       if receipt_stamp >= counter.refundable_since then

@@ -39,7 +39,7 @@ local function remove_older(state, from, next_stamp, next_total)
     return
   end
   local grown = pack(LOG_ENTRY, LOG_MARK, next_total, from, state.oldest_base, state.oldest_stamp,
-    next_stamp, state.horizon, state.units, state.serial) .. sub(next_entry, LOG_ENTRY_SIZE + 1)
+    next_stamp, state.horizon, state.largest, state.serial) .. sub(next_entry, LOG_ENTRY_SIZE + 1)
   call('ZADD', state.key, next_stamp, grown)
   call('ZREM', state.key, entry, next_entry)
 end
@@ -95,7 +95,7 @@ end
 
 local function load()
   local state = { key = key, newest = nil, total = 0, base = 0, oldest_base = 0, oldest_stamp = now,
-    stamp = now, horizon = 0, units = 0, serial = 0 }
+    stamp = now, horizon = 0, largest = 0, serial = 0 }
   local newest = call('ZRANGE', key, '-1', '-1')[1]
   if newest then read_log(state, newest) end
   return state
@@ -105,7 +105,7 @@ end
 -- the expiry, is there all the time.
 local function write(state, known)
   local new, gone, refunded = {}, {}, refunded_of(state)
-  local member = entry_text(state, state.stamp, state.horizon, state.units)
+  local member = entry_text(state, state.stamp, state.horizon, state.largest)
   if member ~= state.newest then
     new[1], new[2], gone[1] = state.stamp, member, state.newest
   end
