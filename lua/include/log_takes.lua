@@ -181,7 +181,7 @@ local function merge_oldest(state, window)
   local needless = count_needless(state, high, more.long_units, left)
   local last = needless > 0 and call('ZRANGE', state.key, needless - 1, needless - 1)[1]
   local of, _, with = entry_of(last)
-  if not of or of <= state.oldest_stamp then return edge, nil end
+  if not of or of <= state.oldest_stamp or of >= now then return edge, nil end
   state.oldest_stamp, edge = of, format('%.0f', of)
   return edge, pack(LOG_ENTRY, LOG_MARK, with, state.oldest_base, state.oldest_base, of, of,
     state.horizon, state.largest, state.serial)

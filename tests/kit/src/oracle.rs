@@ -531,13 +531,17 @@ impl Ledger {
         last.map_or(0, |last| last.entry.stamp.saturating_add(self.span))
     }
 
-    /// By how much a wait may be too short. Under a rule with a lease windows are longer, and so are
-    /// their sub-windows; once they are not, a unit may be in a sub-window that ends later.
+    /// By how much a wait may be too short. Under a rule with a lease windows are longer; once they
+    /// are not, a unit may be in a sub-window that ends later, or in a counter that took units over.
     pub fn wait_falls_short(&self, terms: &Terms) -> u64 {
         let is_longer = self.lease > terms.lease && terms.way.algorithm == Algorithm::SlidingWindow;
-        let sub_windows = terms.own.iter();
-        let sub_windows = sub_windows.map(|it| window(it) / u64::from(terms.way.sub_windows));
-        sub_windows.max().filter(|_| is_longer).unwrap_or(0)
+        terms
+            .own
+            .iter()
+            .map(window)
+            .max()
+            .filter(|_| is_longer)
+            .unwrap_or(0)
     }
 
     /// Whether the rule that asks is another than the one that was charged last.
