@@ -84,11 +84,12 @@ local function chosen_counters(state)
   end
   for t = 1, state.has_units and #state.known or 0 do
     local counter = state.known[t]
-    counter.ends = min(ends_at(counter), counter.needed_until)
-    if not is_own[counter] and counter.ends > now then earlier[#earlier + 1] = counter end
+    if not is_own[counter] and counter.used > 0 and counter.needed_until > now then
+      earlier[#earlier + 1] = counter
+    end
   end
   table.sort(earlier, function(a, b)
-    if a.ends ~= b.ends then return a.ends > b.ends end
+    if a.needed_until ~= b.needed_until then return a.needed_until > b.needed_until end
     a, b = a.quota, b.quota
     if a.window ~= b.window then return a.window > b.window end
     if a.max ~= b.max then return a.max > b.max end

@@ -288,8 +288,8 @@ impl<T: Counter> Counters<T> {
         refunded.since() == self.refundable_since() && refunded.end() <= self.serial
     }
 
-    /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it drops
-    /// those that will be of no use first. No two counters are equal in all of that.
+    /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it keeps those
+    /// that are needed longest. No two counters are equal in all that they are sorted by.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();
@@ -297,11 +297,13 @@ impl<T: Counter> Counters<T> {
             let kept = &self.kept[*place];
             let (counter, quota) = (&kept.counter, kept.counter.quota());
             let quota = (quota.window_micros(), quota.max(), counter.variant());
-            std::cmp::Reverse((kept.ends_at(), quota))
+            std::cmp::Reverse((kept.needed_until, quota))
         });
-        let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;
-        let needed = earlier.iter().take(max).take_while(is_needed);
-        let mut dropped = earlier.split_off(needed.count());
+        let (needed, mut dropped): (Vec<_>, _) = earlier.into_iter().partition(|place| {
+            let kept = &self.kept[*place];
+            kept.needed_until > now && kept.counter.used(now, self.last_charge) > 0
+        });
+        dropped.extend(needed.into_iter().skip(max));
         dropped.sort_unstable();
         for place in dropped.into_iter().rev() {
             self.kept.remove(place);
