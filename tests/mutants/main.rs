@@ -91,6 +91,7 @@ fn every_mutant_is_noticed() {
         };
         println!("| {} | {} | {noticed} |", mutant.part, mutant.what);
     }
+    assert!(lost <= chosen.len() / 4, "{lost} are no longer possible");
     println!(
         "{} mutants, {lost} no longer possible, {} alive",
         chosen.len(),

@@ -133,7 +133,10 @@ pub(crate) fn of_tool() -> Vec<Mutant> {
             let at = random.below(of_place.len() as u64) as usize;
             let one = of_place.swap_remove(at);
             let patch = folder.join(format!("{}.patch", drawn.len()));
-            fs::write(&patch, one["diff"].as_str().expect("a diff")).expect("is written");
+            let diff = one["diff"].as_str().expect("a diff");
+            let hunks = &diff[diff.find("@@").expect("a hunk")..];
+            let head = format!("--- a/{0}\n+++ b/{0}\n", file_of(one));
+            fs::write(&patch, head + hunks).expect("is written");
             drawn.push(Mutant {
                 part: place.to_owned(),
                 what: one["name"].as_str().unwrap_or_default().to_owned(),
