@@ -61,7 +61,8 @@ for place = 1, kind == USUAL and #keys or 0 do
     if raw and floor(last_charge / slice) == this_slice then
       written = pcall('SET', keys[place], state, 'KEEPTTL')
     else
-      -- The same for all keys of a rule: to format a number takes as long as a command.
+      -- The same for all keys of a rule: to format a number takes as long as a command. A value of
+      -- another type is nil above, and stays: NX.
       expiry_text = expiry_text or format('%.0f', expiry)
       written = pcall('SET', keys[place], state, 'PX', expiry_text, raw and 'XX' or 'NX')
     end

@@ -92,7 +92,7 @@ local function read_log(state, member)
   state.horizon, state.largest = horizon, largest
   if is_refunded_from then
     local refunded = call('ZRANGE', state.key, '0', '0')[1]
-    if is_refunded(refunded) and total >= oldest_base then
+    if are_ranges(refunded) and total >= oldest_base then
       state.more = more or more_of()
       state.more.refunded = refunded
     end

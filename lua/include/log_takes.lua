@@ -98,9 +98,9 @@ local function charge(state, units)
   state.last_charge = now
 end
 
--- Of the first `high` members, how many are stamped at `left` or before, or have at least `most` units
--- behind them, with the member that says what was given back; and the stamp of the next entry, if it
--- looked at that. A binary search by rank.
+-- How many of the first `high` members are needless: stamped at `left` or before, or with at least
+-- `most` units behind them; the member that says what was given back is one of them. And the stamp of
+-- the next entry, if it looked at that. A binary search by rank.
 local function count_needless(state, high, most, left)
   local low, next_stamp = refunded_of(state) and 1 or 0, nil
   while low < high do
@@ -162,10 +162,10 @@ local function note_more(state, window)
   end
 end
 
--- Where longer windows of earlier charges need something: makes one entry of those that need not be
--- told apart, which have `long_units` behind them and have left the window of this charge. Its units
--- count until the last of them has left. Returns the stamp up to which entries go, for commands, or
--- nil, and the entry that takes their place, or nil.
+-- While a longer window of an earlier charge is in use: entries that have left the window of this
+-- charge, and have `long_units` behind them, become one, which counts until the last of them would.
+-- Returns the stamp up to which entries go, for commands, or nil, and the entry that takes their
+-- place, or nil.
 local function merge_oldest(state, window)
   local more, edge = state.more, nil
   local left = now - more.long_window

@@ -10,15 +10,15 @@
 --   up_to         how many units it and all earlier ranges have
 --
 -- Uses   nothing
--- Gives  is_refunded(text); ranges_before, range_at; units_from(ranges, unit): how many
+-- Gives  are_ranges(text); ranges_before, range_at; units_from(ranges, unit): how many
 --        of the units from this one on were given back
 
-local function is_refunded(text)
+local function are_ranges(text)
   return type(text) == 'string' and #text > RANGES_SIZE and #text % RANGE_SIZE == RANGES_SIZE
     and byte(text) == REFUNDED_MARK
 end
 
--- How many ranges begin before this unit. It is rarely a later one than the first.
+-- How many ranges begin before this unit. Mostly none does: the search begins with the first.
 local function ranges_before(ranges, unit)
   local low, high, middle = 0, (#ranges - RANGES_SIZE) / RANGE_SIZE, 0
   while low < high do

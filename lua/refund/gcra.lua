@@ -42,7 +42,7 @@ local ranges = {}
 
 function ranges.read(state, apart)
   refunded, is_refunded_changed = pcall('GET', apart), false
-  if is_refunded(refunded) then
+  if are_ranges(refunded) then
     local _, since = unpack(RANGES_HEAD, refunded)
     if since ~= since_of(state.known) or ranges_end(refunded) > state.serial then refunded = nil end
   else
