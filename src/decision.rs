@@ -96,7 +96,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The same in whole microseconds.
+    /// This verdict with a retry-after of whole microseconds.
     fn rounded(mut self) -> Self {
         if let Self::Denied { retry_after } | Self::OnHold { retry_after } = &mut self {
             *retry_after = Duration::from_micros(micros(*retry_after));
@@ -236,7 +236,7 @@ impl QuotaState {
         }
     }
 
-    /// The same after a take of this cost was decided.
+    /// This state behind a take of this cost, which was decided so.
     fn after(mut self, verdict: Verdict, cost: u64) -> Self {
         let denies = match verdict {
             Verdict::Allowed => false,
@@ -249,7 +249,7 @@ impl QuotaState {
         self
     }
 
-    /// The same, of which this is known.
+    /// This state, of which it is known whether it denied the take.
     pub(crate) const fn exceeded(self, is_exceeded: bool) -> Self {
         Self {
             is_exceeded,
@@ -257,7 +257,7 @@ impl QuotaState {
         }
     }
 
-    /// The same for a process that has leased units, of which so many are left.
+    /// This state as a process sees it that has leased units, of which so many are left.
     pub(crate) const fn for_lease(self, left: u64) -> Self {
         Self {
             remaining: left,
@@ -265,7 +265,7 @@ impl QuotaState {
         }
     }
 
-    /// The same, of which clients are not told.
+    /// This state, of which clients are not told.
     pub(crate) const fn hidden(self) -> Self {
         Self {
             is_hidden: true,
@@ -391,7 +391,7 @@ impl Decision {
         Self::with_states(States::One(state), verdict, source, receipt.as_ref())
     }
 
-    /// The same with the receipt of what was charged. Default: nothing was.
+    /// This decision with the receipt of what was charged. Default: nothing was.
     #[must_use]
     pub fn with_receipt(mut self, receipt: Option<Receipt>) -> Self {
         self.charged = Charged::by(receipt.as_ref());
@@ -403,7 +403,7 @@ impl Decision {
         }
     }
 
-    /// The same decision, made by another store: [`Count`](crate::algorithm::Count) says
+    /// This decision as one of another store: [`Count`](crate::algorithm::Count) says
     /// [`Source::Local`].
     #[must_use]
     pub const fn with_source(mut self, source: Source) -> Self {
@@ -548,7 +548,7 @@ impl Decision {
         self.rare()?.failure.as_ref()
     }
 
-    /// The same denial, as it is repeated so much later, by this source. It allocates nothing, so
+    /// This denial, repeated so much later by this source. It allocates nothing, so
     /// the reset-after of several quotas stays that of the denial.
     pub(crate) fn aged_by(&self, age: Duration, source: Source) -> Self {
         let mut aged = self.clone();
@@ -563,7 +563,7 @@ impl Decision {
         aged
     }
 
-    /// The same about a take of this cost where the key is held for so long, if that is longer.
+    /// This decision about a take of this cost whose key is held for so long, if that is longer.
     pub(crate) fn held_for(mut self, time: Duration, cost: u64) -> Self {
         let is_longer = self
             .retry_after()
@@ -579,7 +579,7 @@ impl Decision {
         self
     }
 
-    /// The same for a caller that only looks: it is allowed, and nothing was charged.
+    /// This decision for a caller that only looks: it is allowed, and nothing was charged.
     pub(crate) fn looked(mut self) -> Self {
         (self.found, self.why) = (Found::Allowed, Why::Quotas);
         if self.quotas().iter().any(QuotaState::is_exceeded) {
@@ -589,7 +589,7 @@ impl Decision {
         self.with_receipt(None)
     }
 
-    /// The same denial with a shorter retry-after.
+    /// This denial with a retry-after that is no longer than this.
     pub(crate) fn within(&self, retry_after: Duration) -> Self {
         let mut sooner = self.clone();
         if let Found::Denied(known) = &mut sooner.found {
@@ -614,7 +614,7 @@ impl Decision {
         }
     }
 
-    /// The same as a fallback's, asked because of this failure.
+    /// This decision as one of a fallback, which was asked because of this failure.
     pub(crate) fn with_failure(self, failure: StoreError) -> Self {
         let decision = self.with_source(Source::Fallback);
         decision.with_rare(|rare| rare.failure = Some(failure))

@@ -21,7 +21,7 @@ impl<K> KindError<K> {
         }
     }
 
-    /// The same error with a kind that is made of its own.
+    /// This error with a kind that is made of its own.
     #[cfg(feature = "limiter")]
     pub(crate) fn map_kind<L>(self, kind: impl FnOnce(K) -> L) -> KindError<L> {
         KindError {
@@ -31,7 +31,7 @@ impl<K> KindError<K> {
         }
     }
 
-    /// The same error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
+    /// This error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
     /// can choose a callback.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {

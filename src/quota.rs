@@ -39,7 +39,7 @@ enum Role {
     Limits,
     /// It is charged along, and denies nothing.
     Counts,
-    /// The same, and it counts no less than any other quota in use would.
+    /// It is charged along, denies nothing, and counts no less than any other quota in use would.
     Bounds,
 }
 
@@ -93,7 +93,7 @@ impl Quota {
         Ok(self)
     }
 
-    /// The same without bursts: one unit at each turn, of which there are `max` in a window.
+    /// This quota without bursts: one unit at each turn, of which there are `max` in a window.
     ///
     /// A timer is late by a millisecond or two, and under a burst of 1 that delays all later turns.
     /// So turns of less than 100 ms that nobody took in time can be taken late: one, or those of the
@@ -112,7 +112,7 @@ impl Quota {
         Self::of_micros(self.max, self.window)
     }
 
-    /// The same units in a window that is longer by so many microseconds, but no longer than
+    /// This quota with a window that is longer by so many microseconds, but no longer than
     /// [`MAX_WINDOW`](Self::MAX_WINDOW).
     pub(crate) fn lengthened(mut self, micros: u64) -> Self {
         let max_window = Self::MAX_WINDOW.as_micros() as u64;
@@ -135,13 +135,13 @@ impl Quota {
         }
     }
 
-    /// The same, which is charged and never denies.
+    /// This quota, which is charged and never denies.
     pub(crate) const fn counting_only(mut self) -> Self {
         self.role = Role::Counts;
         self
     }
 
-    /// The same, which counts for any other quota in use.
+    /// This quota, which counts for any other quota in use.
     pub(crate) const fn bounding(mut self) -> Self {
         self.role = Role::Bounds;
         self

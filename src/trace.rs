@@ -17,7 +17,7 @@ macro_rules! event {
 
 pub(crate) use event;
 
-/// The same future, whose events are of the span that is current now.
+/// This future, whose events are of the span that is current now.
 #[cfg(feature = "page")]
 pub(crate) fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
     #[cfg(feature = "tracing")]

@@ -174,7 +174,7 @@ impl WaitQueues {
         lock(&self.counts).of_count(count).for_each(Queue::ask_now);
     }
 
-    /// The same for a permit of this process. Where its return is announced, waiters hear of it then.
+    /// A permit of this process went back. Where that is announced, waiters hear of it then.
     pub(crate) fn released(&self, count: u64) {
         let mut queues = lock(&self.counts);
         if !queues.listeners.contains_key(&count) {

@@ -401,7 +401,7 @@ impl AlgorithmConfig {
         self.sub_windows
     }
 
-    /// The same for a rule that lets processes take units ahead for so many milliseconds.
+    /// This setting for a rule that lets processes take units ahead for so many milliseconds.
     #[must_use]
     pub(crate) const fn with_lease(mut self, millis: u32) -> Self {
         self.lease = match self.algorithm.lease_end() {

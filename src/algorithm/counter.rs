@@ -59,7 +59,7 @@ pub(super) trait Counter: fmt::Debug + Clone {
         self.level(now, last_charge).used
     }
 
-    /// The same, with what a charge at this instant needs besides.
+    /// The units that count at `now`, with what a charge at this instant needs besides.
     fn level(&self, now: u64, last_charge: u64) -> Level;
 
     /// Units that a new counter of this other quota begins with, as if they were charged at
@@ -83,7 +83,7 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Returns how many units it could not hold.
     fn charge(&mut self, now: u64, level: Level, units: u64) -> u64;
 
-    /// The same for units owed, of which it holds as many as may be owed.
+    /// [Charges](Self::charge) units owed, of which it holds as many as may be owed.
     fn owe(&mut self, now: u64, level: Level, units: u64) -> u64 {
         self.charge(now, level, units)
     }

@@ -87,8 +87,8 @@ impl Entries {
         self.partition_point(|entry| behind(entry.total) >= units)
     }
 
-    /// Microseconds until so many entries have left the window that no more than `most` units are
-    /// behind them. `behind` counts the units behind a running total.
+    /// Microseconds until no more than `most` units are left in the window. `behind` counts the
+    /// units behind a running total.
     pub(super) fn wait(
         &self,
         now: u64,

@@ -106,7 +106,7 @@ impl ConfigError {
         }
     }
 
-    /// The same error, in this file.
+    /// This error, in this file.
     pub(super) fn in_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self

@@ -39,7 +39,7 @@ impl Rules {
         Self::from_file_with_text(path.as_ref()).map(|(rules, _)| rules)
     }
 
-    /// The same, and the text that the file contains.
+    /// The rules of a file, and its text.
     pub(crate) fn from_file_with_text(path: &Path) -> Result<(Self, String), ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;

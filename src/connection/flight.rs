@@ -13,7 +13,7 @@ use super::queue::Questions;
 use super::server_clock::ServerClock;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Makes the flight of questions of which at least one is its own.
+/// Makes a flight out of the questions that wait, of which at least one is its own.
 ///
 /// A source puts its questions into calls that they share, and keeps the order among them. The
 /// others each get an [`OwnCall`]. All questions with a source that travel over a connection are of

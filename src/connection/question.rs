@@ -277,7 +277,7 @@ pin_project! {
 }
 
 impl<T> ReplyFuture<T> {
-    /// The same future, whose question is sent in this way.
+    /// This future, whose question is sent in this way.
     pub(super) fn on(mut self, path: SendPath) -> Self {
         self.path = path;
         self

@@ -53,7 +53,7 @@ impl Receipt {
         }
     }
 
-    /// The same, with a receipt for each of several counts.
+    /// This receipt with one for each of several counts.
     pub(crate) fn of_counts(mut self, receipts: Vec<Self>) -> Self {
         self.of_counts = Some(receipts.into());
         self

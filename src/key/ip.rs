@@ -119,7 +119,7 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
 pub struct PeerIp;
 
 impl PeerIp {
-    /// The same key with the peer's address from a place of the server's own: the hook finds it in
+    /// This key with the peer's address from a place of the server's own: the hook finds it in
     /// the request's extensions. If it finds none, the address comes from where it usually does. A
     /// panic is answered with a 500.
     ///

@@ -65,7 +65,7 @@ impl Key {
         Self::default().with_secret(part)
     }
 
-    /// The same key with one more part.
+    /// This key with one more part.
     #[must_use]
     pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
@@ -81,7 +81,7 @@ impl Key {
         self
     }
 
-    /// The same key with one more part that is stored as a hash only.
+    /// This key with one more part that is stored as a hash only.
     #[must_use]
     pub fn with_secret(mut self, part: impl AsRef<[u8]>) -> Self {
         self.separate();
@@ -92,7 +92,7 @@ impl Key {
         self
     }
 
-    /// The same key with one more part that stands for a missing value. It differs from the empty
+    /// This key with one more part that stands for a missing value. It differs from the empty
     /// part.
     #[must_use]
     pub fn with_nothing(mut self) -> Self {
@@ -101,7 +101,7 @@ impl Key {
         self
     }
 
-    /// The same key with the parts of `other` appended.
+    /// This key with the parts of `other` behind its own.
     #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
         if other.parts > 0 {
@@ -147,7 +147,7 @@ impl Key {
         }
     }
 
-    /// The same as one part of another key, which no other key is.
+    /// This key as one part of another, which no other key is.
     pub(crate) fn in_one_part(self) -> Self {
         match self.parts {
             1 => self,

@@ -250,7 +250,7 @@ impl<D> Call<D> {
         Ok(limited.await?.0)
     }
 
-    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
+    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
     /// gives back what the call was charged.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ where
     V: Send + 'static,
     E: Send + Sync + 'static,
 {
-    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
+    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
     /// the function gives back what the call was charged.
     ///
     /// # Errors
@@ -332,7 +332,7 @@ impl<D, E> Call<With<D>, With<E>> {
         self.answer(function, |_| false).await
     }
 
-    /// The same for a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
+    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
     /// the function gives back what the call was charged.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ impl Gate {
         *self.capabilities.get_or_init(asked)
     }
 
-    /// The same, whose requests may wait so long, and if it is said, so many.
+    /// This gate, whose requests may wait so long, and if it is said, so many.
     pub(super) fn waiting_up_to(&self, up_to: Duration, max: Option<usize>) -> Self {
         let mut gate = self.clone();
         gate.waiting.up_to = up_to;

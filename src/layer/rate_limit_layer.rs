@@ -104,7 +104,7 @@ impl RateLimitLayer {
         self.with_option(|it| it.key = Some(key))
     }
 
-    /// The same with a closure, whose types are inferred: [`key`](Self::key) needs the type of its
+    /// The key by a closure, whose types are inferred: [`key`](Self::key) needs the type of its
     /// argument.
     ///
     /// ```
@@ -280,8 +280,9 @@ impl RateLimitLayer {
         self.with_option(|it| it.degrade = Some(Arc::new(callback)))
     }
 
-    /// The same with a closure, whose types are inferred: [`degrade`](Self::degrade) needs the type
-    /// of its argument. What the closure has captured is cloned in it for each answer.
+    /// The degrade callback as a closure, whose types are inferred: [`degrade`](Self::degrade)
+    /// needs the type of its argument. What the closure has captured is cloned in it for each
+    /// answer.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -318,9 +319,9 @@ impl RateLimitLayer {
         self.with_option(|it| it.on_error = Some(Arc::new(callback)))
     }
 
-    /// The same with a closure, whose types are inferred: [`on_error`](Self::on_error) needs the
-    /// type of its argument. What the closure has captured is cloned in it for each answer. It
-    /// returns a response or a [`Recovery`].
+    /// The error callback as a closure, whose types are inferred: [`on_error`](Self::on_error)
+    /// needs the type of its argument. What the closure has captured is cloned in it for each
+    /// answer. It returns a response or a [`Recovery`].
     ///
     /// ```
     /// use std::sync::Arc;

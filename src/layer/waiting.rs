@@ -137,7 +137,7 @@ impl Gate {
         Some(waiter)
     }
 
-    /// The same of a take that an overloaded store did not decide: it asks again soon.
+    /// What becomes of a take that an overloaded store did not decide: it asks again soon.
     pub(super) fn waits_after_overload(
         &self,
         wait: Wait,

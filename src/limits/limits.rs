@@ -155,7 +155,7 @@ impl Limits {
         self.with("key", |it| it.default_key = Some(Arc::new(key)))
     }
 
-    /// The same with a closure, as [`RateLimitLayer::key_by`].
+    /// The [key](Self::key) by a closure, as [`RateLimitLayer::key_by`] takes it.
     pub fn key_by(
         self,
         key: impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,
@@ -168,7 +168,8 @@ impl Limits {
         self.with("degrade", |it| it.degrade = Some(Arc::new(callback)))
     }
 
-    /// The same with a closure, as [`RateLimitLayer::degrade_fn`].
+    /// The [degrade callback](Self::degrade) as a closure, as [`RateLimitLayer::degrade_fn`] takes
+    /// it.
     pub fn degrade_fn<A>(self, callback: impl Fn(Denied) -> A + Send + Sync + 'static) -> Self
     where
         A: Future<Output: IntoResponse> + Send + 'static,
@@ -182,7 +183,8 @@ impl Limits {
         self.with("on_error", |it| it.on_error = Some(Arc::new(callback)))
     }
 
-    /// The same with a closure, as [`RateLimitLayer::on_error_fn`].
+    /// The [error callback](Self::on_error) as a closure, as [`RateLimitLayer::on_error_fn`] takes
+    /// it.
     pub fn on_error_fn<A>(self, callback: impl Fn(Failed) -> A + Send + Sync + 'static) -> Self
     where
         A: Future<Output: Into<Recovery>> + Send + 'static,
@@ -217,7 +219,7 @@ impl Limits {
         self.with("plan", |it| it.plan = Some(Arc::new(plan)))
     }
 
-    /// The same counters and rules, and no store.
+    /// These limits with the same counters and rules, and without a store.
     #[cfg(feature = "metrics")]
     pub(super) fn without_store(&self) -> Self {
         Self {
@@ -228,7 +230,7 @@ impl Limits {
         }
     }
 
-    /// The same for a task that ends with the last layer. Checks own counters as layers do.
+    /// These limits for a task that ends with the last layer: checks own counters as layers do.
     #[cfg(feature = "page")]
     pub(crate) fn for_watcher(&self) -> Self {
         Self {
@@ -237,7 +239,7 @@ impl Limits {
         }
     }
 
-    /// The same limits with another default for the layers made from now on.
+    /// These limits with another default for the layers made from now on.
     fn with(mut self, setting: &'static str, change: impl FnOnce(&mut Options)) -> Self {
         if !self.paths.is_empty() {
             self.warnings
@@ -307,7 +309,8 @@ impl Limits {
         gate
     }
 
-    /// The same for a handler that only looks: the path counts as no more used than before.
+    /// The gate of a path for a handler that only looks: the path counts as no more used than
+    /// before.
     pub(super) fn uncounted_gate(&self, path: &str) -> Gate {
         let mut gate = Gate::named(&self.rules, path);
         gate.options = self.defaults.clone();

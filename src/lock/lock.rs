@@ -74,7 +74,7 @@ impl Lock {
         self
     }
 
-    /// The same lock for this owner, which may acquire it again while it holds it. Each guard
+    /// This lock for an owner, which may acquire it again while it holds it. Each guard
     /// releases one hold. Default: each acquisition is a holder of its own, and waits for all
     /// others.
     pub fn by(&self, owner: &Owner) -> Self {

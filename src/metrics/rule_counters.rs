@@ -68,7 +68,7 @@ impl RuleCounters {
         }
     }
 
-    /// The same, which also say whose requests are denied.
+    /// [New](Self::new) counters that also say whose requests are denied.
     #[cfg(feature = "page")]
     pub(crate) fn with_limited(near_limit_ratio: NearLimit, limited: &Arc<LimitedKeys>) -> Self {
         Self {
@@ -344,7 +344,7 @@ impl Counter {
         }
     }
 
-    /// The same for a number of any size: it ends at the largest one.
+    /// Adds a number of any size: the sum ends at the largest one.
     fn add_at_most(&self, number: u64) {
         let add = |sum: u64| Some(sum.saturating_add(number));
         let relaxed = Ordering::Relaxed;

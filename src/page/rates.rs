@@ -75,7 +75,7 @@ pub(super) struct RateHistory {
 struct Known {
     /// Its requests up to the last second.
     requests: u64,
-    /// The same, of which the earlier ones count by half after about 20 seconds.
+    /// Its requests, of which the earlier ones count by half after about 20 seconds.
     busy: u64,
     /// By the steps.
     history: Option<Box<[History; 2]>>,

@@ -47,7 +47,7 @@ impl View {
         }
     }
 
-    /// The same with the seconds that are made one by one; what is earlier is all of it.
+    /// This view with the seconds that are made one by one; what is earlier is all of it.
     pub(super) fn bounded(self, tick: u64) -> Self {
         match self {
             Self::Now(Some(after)) if tick.checked_sub(after).is_none_or(|it| it > MAX_MISSED) => {

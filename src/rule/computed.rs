@@ -26,7 +26,7 @@ pub(super) struct Computed {
     pub(super) quotas: Box<[Quota]>,
     /// The quotas that charges have to count under, beside those of the policies.
     pub(super) others: Arc<OtherQuotas>,
-    /// The same for each count of a joint rule.
+    /// What others charge along, for each count of a joint rule.
     pub(super) others_of_counts: Option<OthersOfCounts>,
     /// What a store keeps of a joint rule; empty for one of one subject.
     pub(super) counts: Box<[SubjectCount]>,

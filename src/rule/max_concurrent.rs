@@ -76,7 +76,7 @@ impl Rule {
         rule.with_counts_of_permits()
     }
 
-    /// The same, which counts permits apart if it or a plan has them.
+    /// This rule, which counts permits apart if it or a plan has them.
     pub(super) fn with_counts_of_permits(mut self) -> Result<Self, RuleError> {
         self.settings = self.settings.with_only_subject();
         let rule = self.with(|_| ());

@@ -70,7 +70,7 @@ impl Rule {
         self.outcomes().into_iter().flat_map(Outcomes::texts)
     }
 
-    /// The same, to be compared with.
+    /// The outcomes of `refund-on`, to be compared with.
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
         self.settings.refund_on.as_deref()
     }

@@ -38,7 +38,7 @@ impl Policy {
         Self::from(quota).named(name)
     }
 
-    /// The same with another name. Default: the rule gives one.
+    /// This policy with another name. Default: the rule gives one.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = String::with_capacity(name.len());
@@ -151,7 +151,7 @@ impl Policy {
         }
     }
 
-    /// The same name with another quota.
+    /// A policy of this name with another quota.
     pub(super) fn with_quota(&self, quota: Quota) -> Self {
         Self {
             quota,

@@ -53,7 +53,7 @@ impl Quotas {
         self.0.iter().map(|policy| &policy.quota)
     }
 
-    /// The same with what clients see, as far as it was said.
+    /// These quotas with what clients see, as far as it was said.
     pub(super) fn given(&self) -> &[Policy] {
         &self.0
     }

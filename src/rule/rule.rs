@@ -69,7 +69,7 @@ pub(super) struct RuleSettings {
     /// The quotas that charges count under beside those of the policies, if the rule is made of
     /// another one. Otherwise they are those of its plans.
     pub(super) others: Option<Arc<OtherQuotas>>,
-    /// The same for each count of a joint rule.
+    /// What others charge along, for each count of a joint rule.
     pub(super) others_of_counts: Option<OthersOfCounts>,
     /// The name of the only subject, if code gave it one.
     pub(super) only_subject: Option<Arc<str>>,
@@ -103,7 +103,7 @@ impl Rule {
         Self::with_policies(path, quotas.into_iter().map(Policy::from))
     }
 
-    /// The same with names for the quotas, which clients see in the `RateLimit` fields. Without
+    /// A rule with names for the quotas, which clients see in the `RateLimit` fields. Without
     /// names the only quota is named like the path, and of several quotas each like the path and
     /// its window, as in `login-1d`.
     ///
@@ -188,7 +188,7 @@ impl Rule {
         self.with(|it| it.exemptions = Arc::new(exemptions))
     }
 
-    /// The same rule in a file that says this for all its rules, and nothing else.
+    /// This rule in a file that says this for all its rules, and nothing else.
     pub(super) fn in_file(self, file: &Arc<FileSwitches>) -> Self {
         self.with(|it| it.file = Some(Arc::clone(file)))
     }
@@ -259,7 +259,7 @@ impl Rule {
         self.with(|it| (it.algorithm, it.lease) = (algorithm.into(), Duration::ZERO))
     }
 
-    /// The same rule as a shadow rule: the store decides about each request and the
+    /// This rule as a shadow rule: the store decides about each request and the
     /// [counters](crate::metrics) show what it would have denied, but no request is denied, delayed
     /// or given fields. It has keys of its own in the store, so that a process that enforces the
     /// rule and one that tries it do not charge each other. Default: the rule is enforced.

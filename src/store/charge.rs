@@ -112,7 +112,7 @@ impl Charge {
         &self.0.decision
     }
 
-    /// The same for code that may settle it, if something was charged.
+    /// This charge for code that may settle it, if something was charged.
     pub(crate) fn hand_out(&self) -> Option<Self> {
         if !self.0.decision.has_receipt() {
             return None;
@@ -151,7 +151,7 @@ impl Charge {
         decision.units() > 0 || in_counts()
     }
 
-    /// The same, which holds it open.
+    /// This charge, which holds itself open.
     pub(crate) fn opened(mut self) -> Self {
         self.1 = self.open();
         self

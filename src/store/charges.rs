@@ -148,7 +148,7 @@ impl Charges {
         GiveBack::Unused { used, owes }
     }
 
-    /// The same in the background.
+    /// Settles in the background.
     pub(super) fn settle_later(&self, used: u64) {
         for charge in &self.charges {
             charge.give_back_later(self.settlement(used));

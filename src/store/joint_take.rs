@@ -84,7 +84,7 @@ impl JointTake {
         })
     }
 
-    /// The same, with a cost of 0 in counts with a cost of their own.
+    /// This take, with a cost of 0 in counts with a cost of their own.
     pub(super) fn at_cost_of_request(&self, rule: &Rule) -> Self {
         let counts = self.counts(rule).zip(&self.takes);
         let takes = counts.map(|(count, take)| match count.cost {
@@ -95,12 +95,12 @@ impl JointTake {
         Self { keys, takes }
     }
 
-    /// The same at another cost.
+    /// This take at another cost.
     pub(super) fn with_cost(&self, rule: &Rule, cost: u64) -> Self {
         Self::new(rule, self.keys.clone(), cost)
     }
 
-    /// The same, which only looks.
+    /// This take, which only looks.
     pub(super) fn looking(&self) -> Self {
         let takes = self.takes.iter().cloned().map(Take::looking);
         let (keys, takes) = (self.keys.clone(), takes.collect());

@@ -94,8 +94,8 @@ impl Charge {
 }
 
 impl Charges {
-    /// The same as [`Charge::settle_on_end`] for all of these. If nothing was charged, the body
-    /// stays as it is.
+    /// Settles all of these as [`Charge::settle_on_end`] settles one. If nothing was charged, the
+    /// body stays as it is.
     pub fn settle_on_end<B: Body, F>(self, body: B, units: F) -> SettledBody<B, F>
     where
         F: FnMut(&Frame<B::Data>) -> u64,

@@ -160,7 +160,7 @@ impl RefundQueue {
 }
 
 impl Permit {
-    /// The same, which tells if its caller drops it where it got it.
+    /// This permit, which tells if its caller drops it where it got it.
     pub(crate) fn watched(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
         if let Some(held) = Arc::get_mut(&mut self.0) {
             held.watch = Some(DropWatch(std::time::Instant::now(), Box::new(tell)));

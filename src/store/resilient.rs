@@ -498,7 +498,7 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// The same store as an `Arc`, for what wants one.
+    /// This store as an `Arc`, for what wants one.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
         Arc::new(self)

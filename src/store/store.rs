@@ -389,7 +389,7 @@ impl<T> StoreFuture<T> {
         }
     }
 
-    /// The same with another answer.
+    /// This future with another answer.
     fn map(mut self, map: impl FnOnce(T) -> T + Send + 'static) -> Self
     where
         T: Send + 'static,

@@ -105,7 +105,7 @@ impl Take {
         Ok(Self::joint(rule, of_subjects))
     }
 
-    /// The same with a key for each subject of the rule, in their order. Those without a key are
+    /// A take with a key for each subject of the rule, in their order. Those without a key are
     /// not counted.
     pub(crate) fn joint(rule: Arc<Rule>, keys: Box<[Option<Key>]>) -> Self {
         let cost = rule.cost();
@@ -130,7 +130,7 @@ impl Take {
         }
     }
 
-    /// The same at another cost, in units. At a cost of 0 a request still is a request: it fits
+    /// This take at another cost, in units. At a cost of 0 a request still is a request: it fits
     /// unless more than a quota's max is used, quotas with a
     /// [cost of their own](crate::rule::Policy::with_cost) and
     /// [permits](crate::Rule::with_max_concurrent) charge it in full, and it can be settled. A quota
@@ -148,7 +148,7 @@ impl Take {
         self
     }
 
-    /// The same, which only looks: it has no cost, also in counts with a cost of their own and of
+    /// This take, which only looks: it has no cost, also in counts with a cost of their own and of
     /// permits, so that a store charges nothing. [`Store::peek`](crate::Store::peek) asks with it,
     /// and allows it whatever the store says.
     ///
@@ -284,7 +284,7 @@ impl Take {
         }
     }
 
-    /// The same without the subjects at these places: the others decide. `None` if no other is
+    /// This take without the subjects at these places: the others decide. `None` if no other is
     /// counted.
     #[cfg(feature = "page")]
     pub(crate) fn without(&self, skips: impl Fn(usize) -> bool) -> Option<Self> {
@@ -323,7 +323,7 @@ impl Take {
         self.joint.as_ref()
     }
 
-    /// The same, asked again by a caller that was denied and has waited.
+    /// This take, asked again by a caller that was denied and has waited.
     ///
     /// Stores may answer repeats about one key together, and a [bound](crate::Resilient::in_flight)
     /// does not count them.
@@ -390,7 +390,7 @@ impl Take {
         &self.name
     }
 
-    /// The same for a caller that waits no longer than this.
+    /// This take for a caller that waits no longer than this.
     pub(crate) fn within(mut self, deadline: Deadline) -> Self {
         self.deadline = Some(deadline.or_earlier(self.deadline));
         self
@@ -417,7 +417,7 @@ impl Take {
         Self::of(self.name.clone(), joint, cost)
     }
 
-    /// The same for a refund of so many units, for which nobody waits.
+    /// This take for a refund of so many units, for which nobody waits.
     pub(crate) fn unawaited(&self, units: u64) -> Self {
         let mut take = self.anew(units);
         take.is_unawaited = true;
@@ -428,7 +428,7 @@ impl Take {
         self.is_unawaited
     }
 
-    /// The same question under another rule: each of its subjects has the key that the subject of
+    /// This take under another rule: each of its subjects has the key that the subject of
     /// this name has here.
     pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();

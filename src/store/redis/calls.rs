@@ -123,7 +123,7 @@ impl Grouping<'_> {
         self.calls[call].push(key, question, self.clock);
     }
 
-    /// The same for a take over several counts.
+    /// Adds a question about a take over several counts.
     fn add_joint(&mut self, question: Question) {
         let asked = CountQuestion::in_call(&question);
         let (kind, counts) = (CallKind::of(&question), asked.counts());

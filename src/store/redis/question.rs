@@ -123,7 +123,7 @@ impl CountKey {
         self.name.text(&self.prefix.service, &self.prefix.default)
     }
 
-    /// The same. Most names need no allocation.
+    /// The name as bytes. Most names need no allocation.
     pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
         let mut joined = SmallVec::new();
         if self.name.rule.is_permits() {
