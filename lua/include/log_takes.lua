@@ -193,8 +193,9 @@ end
 -- one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the entry
 -- that takes their place, or nil.
 local function trim(state, window, most)
-  local key, first = state.key, nil
-  if (state.total - state.oldest_base) % MODULUS > MAX_HELD then
+  local key, first, oldest, base = state.key, nil, nil, nil
+  local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_HELD
+  if is_beyond then
     local needless = count_needless(state, call('ZCARD', key), MAX_HELD, -1)
     first = call('ZRANGE', key, needless, needless)[1]
   elseif state.oldest_stamp > now - window then
@@ -203,19 +204,25 @@ local function trim(state, window, most)
     return merge_oldest(state, window)
   elseif units_behind(state, state.oldest_base) <= min(most, window / MILLISECOND) then
     return nil
-  else
-    first = first_behind(key, now - window)
   end
-  local oldest, base = entry_of(first)
-  if not oldest or oldest >= now or state.merges and first == state.newest then
-    oldest, base = now, state.base
+  for n = 1, is_beyond and 0 or #state.own do
+    local counter = state.own[n]
+    if counter.window == window then oldest, base = counter.oldest, counter.base end
+  end
+  if not oldest then
+    -- Or that of a quota that only counts.
+    first = first or first_behind(key, now - window)
+    oldest, base = entry_of(first)
+    if not oldest or oldest >= now or state.merges and first == state.newest then
+      oldest, base = now, state.base
+    end
   end
   if (state.total - base) % MODULUS > MAX_HELD then
     base, state.more = (state.total - MAX_HELD) % MODULUS, state.more or more_of()
     state.more.refundable_since = now + 1
   end
   state.oldest_stamp, state.oldest_base = oldest, base
-  return '(' .. format('%.0f', oldest)
+  return is_beyond and '(' .. format('%.0f', oldest) or text_of(now - window)
 end
 
 -- Returns what went wrong, or nil.
