@@ -32,8 +32,8 @@ local function own_counters(state)
     for before = 1, n - 1 do
       if is_same(quotas[before], quota) then counter = own[before] end
     end
-    -- What counts under any other quota counts here, too, if it is not longer ago.
-    for t = 1, (counter or stamp + quota.life <= now) and 0 or #known do
+    -- What counts under any other quota counts here, too.
+    for t = 1, counter and 0 or #known do
       local units = known[t].needed_until > now and carried_over(known[t], stamp, quota) or 0
       -- A bucket that counts for all quotas, and is at least half full, may have flowed over.
       local bound = rule.has_bound and rule[rule.charged]

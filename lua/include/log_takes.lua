@@ -262,7 +262,8 @@ local function write(state)
     end
   end
   -- After the new one, so that the key, and with it the expiry, is there all the time.
-  if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+  -- By itself: where the total begins anew, it is behind the new one of the same stamp.
+  if merges and not went_back then call('ZREM', key, newest) end
   if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
   if merged then call('ZADD', key, edge, merged) end
   return nil

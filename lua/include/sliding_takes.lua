@@ -40,7 +40,7 @@ local function new_counter(quota, units, stamp)
   return counter
 end
 
--- Returns how many units it could not hold: none, since it holds the newest.
+-- Holds the newest units. Returns how many of the oldest it could not hold.
 local function charge_counter(counter, units)
   local window, variant = counter.quota.window, counter.quota.variant
   if counter.stamp > now then
@@ -50,7 +50,9 @@ local function charge_counter(counter, units)
     counter.entries = earlier .. pack(WINDOW_ENTRY, now, counter.total)
     counter.number, counter.stamp = before + 1, now
   end
-  local left, base = count_oldest(counter, now - window, MAX_HELD - units)
+  local left, base = count_oldest(counter, now - window, MODULUS)
+  local lost = max((counter.total - base) % MODULUS + units - MAX_HELD, 0)
+  if lost > 0 then left, base = count_oldest(counter, now - window, MAX_HELD - units) end
   local stays, total = counter.number - left, (counter.total + units) % MODULUS
   if counter.total == base then
     stays = 0
@@ -63,7 +65,7 @@ local function charge_counter(counter, units)
   counter.entries = earlier .. pack(WINDOW_ENTRY, now, total)
   counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, now, total
   counter.used = counter.used + units
-  return 0
+  return lost
 end
 
 -- When nothing of it counts any more.

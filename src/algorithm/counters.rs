@@ -333,8 +333,7 @@ impl<T: Counter> Counters<T> {
     }
 }
 
-/// A counter for a quota that has none: what counts under any other quota counts here, too, if it is
-/// not longer ago.
+/// A counter for a quota that has none: what counts under any other quota counts here, too.
 fn new_counter<T: Counter>(
     known: &[KeptCounter<T>],
     now: u64,
@@ -343,7 +342,6 @@ fn new_counter<T: Counter>(
     quotas: &[Quota],
     sub_windows: u16,
 ) -> T {
-    let new = T::new(quota, sub_windows);
     let bound = quotas.iter().find(|quota| quota.bounds());
     let is_bound = |counter: &T| bound.is_some_and(|bound| counter.can_serve(bound, sub_windows));
     let needed = known.iter().filter(|kept| kept.needed_until > now);
@@ -355,10 +353,8 @@ fn new_counter<T: Counter>(
             },
         );
     match carried_over.max() {
-        Some(units @ 1..) if last_charge.saturating_add(new.life()) > now => {
-            T::charged_once(quota, sub_windows, last_charge, units)
-        }
-        _ => new,
+        None | Some(0) => T::new(quota, sub_windows),
+        Some(units) => T::charged_once(quota, sub_windows, last_charge, units),
     }
 }
 

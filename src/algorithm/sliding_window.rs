@@ -122,15 +122,17 @@ impl Counter for SubWindows {
     }
 
     fn charge(&mut self, now: u64, _: Level, units: u64) -> u64 {
-        let mut needless = self.entries.outside(now, self.life());
-        if self.entries.held() + units > MAX_HELD {
+        let outside = self.entries.outside(now, self.life());
+        self.entries.drop_first(outside);
+        let lost = (self.entries.held() + units).saturating_sub(MAX_HELD);
+        if lost > 0 {
             let behind = |total| self.entries.behind(total) + units;
-            needless = needless.max(self.entries.with_behind(MAX_HELD, behind));
+            let needless = self.entries.with_behind(MAX_HELD, behind);
+            self.entries.drop_first(needless);
         }
-        self.entries.drop_first(needless);
         self.entries.push(now, units);
         self.entries.keep_newest(MAX_HELD);
-        0
+        lost
     }
 
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {

@@ -594,7 +594,6 @@ mod tests {
         let number = |number: usize| u64::try_from(number).expect("small");
         let of_questions = [
             ("USUAL", USUAL.into()),
-            ("NAMES_TWICE", NAMES_TWICE.into()),
             ("GENERAL", GENERAL.into()),
             ("SEVERAL", SEVERAL.into()),
             ("HOLDS", HOLDS.into()),
