@@ -2,9 +2,11 @@
 --
 -- Uses   what `refunded_ranges` gives
 -- Gives  ranges_end(ranges): the number behind the last unit that was given back
---        give_back(ranges, since, unit, back, first, max) -> ranges
+--        give_back(ranges, since, unit, back, first, max) -> ranges, is_inexact
 --               gives back so many units of a charge, or of charges that begin with this unit. No
---               unit before `first` counts any more. No more than `max` ranges are kept
+--               unit before `first` counts any more. No more than `max` ranges are kept: it is
+--               inexact if that was too few
+--        with_since(ranges, since) -> ranges
 --        cut(ranges, last) -> ranges: there are no units from this one on; nil if there are no ranges
 
 local function ranges_end(ranges)
@@ -21,6 +23,10 @@ local function cut(ranges, last)
   local _, before = range_at(ranges, number - 1)
   return sub(ranges, 1, RANGES_SIZE + (number - 1) * RANGE_SIZE)
     .. pack(RANGE, start, math.min(up_to, before + last - start))
+end
+
+local function with_since(ranges, since)
+  return pack(RANGES_HEAD, REFUNDED_MARK, since) .. sub(ranges, RANGES_SIZE + 1)
 end
 
 -- The end of the range at this place of a list: start and up_to of each range.
@@ -47,7 +53,8 @@ local function give_back(ranges, since, unit, back, first, max)
   end
   for n = at + 1, #list, 2 do list[n] = list[n] + back end
   while list[at + 2] and list[at + 2] <= end_at(list, at) do join(list, at) end
-  if #list > 2 * max then
+  local is_inexact = #list > 2 * max
+  if is_inexact then
     -- The nearest two become one: between them are units that still count. Or two that do not count.
     local least, nearest = math.huge, 1
     for n = 1, #list - 3, 2 do
@@ -56,5 +63,5 @@ local function give_back(ranges, since, unit, back, first, max)
     end
     join(list, nearest)
   end
-  return pack(RANGES_HEAD .. string.rep('I7I7', #list / 2), REFUNDED_MARK, since, _G.unpack(list))
+  return pack(RANGES_HEAD .. string.rep('I7I7', #list / 2), REFUNDED_MARK, since, _G.unpack(list)), is_inexact
 end

@@ -13,8 +13,21 @@
 -- The first entry at this stamp or behind it, and the next one.
 local found_stamp, entry, next_entry
 
--- The entry of the receipt: its stamp, the totals before and with it, and whether it is the newest; nil
--- if there is none of its millisecond.
+-- Gives back units of an older entry, or of entries that were removed, which begin at this running
+-- total. Once it is not exactly known what was given back, entries may be removed whose takes were
+-- not given back; `since` is an instant before those then, and otherwise 0.
+local function refund_older(state, from, taken, since)
+  local refunded, is_inexact = refunded_of(state), nil
+  local millisecond = receipt_stamp - receipt_stamp % MILLISECOND
+  refunded, is_inexact =
+    give_back(refunded, min(since, millisecond), from, taken, state.oldest_base, LOG_MAX_RANGES)
+  if is_inexact and since == 0 then refunded = with_since(refunded, millisecond) end
+  state.more = state.more or more_of()
+  state.more.refunded = refunded
+end
+
+-- The entry of the receipt: its stamp, the totals before and with it, and whether it is the newest.
+-- Where it was removed, that of the next one.
 local function entry_of_receipt(state)
   local stamp = state.stamp
   if receipt_stamp <= stamp and receipt_stamp >= stamp - stamp % MILLISECOND then
@@ -66,26 +79,33 @@ end
 -- Gives back one receipt. The newest entry, and what was given back, are changed in memory: they
 -- are written once for all refunds of the key. Other entries are changed in the set.
 local function refund(state)
-  local more, window, refunded = state.more, state.horizon, refunded_of(state)
+  local more, window = state.more, state.horizon
   if more and receipt_stamp < more.refundable_since then return 0 end
   if more and now < more.long_until then window = max(window, more.long_window) end
   local stamp, from, with, is_newest = entry_of_receipt(state)
-  if not stamp or floor(stamp / MILLISECOND) ~= floor(receipt_stamp / MILLISECOND)
-    or stamp + window <= now then
-    return 0
+  if not stamp then return 0 end
+  local refunded, since, _ = refunded_of(state), 0, nil
+  if refunded then _, since = unpack(RANGES_HEAD, refunded) end
+  local is_own = floor(stamp / MILLISECOND) == floor(receipt_stamp / MILLISECOND)
+  if not is_own then
+    -- Its entry may have been removed: then its units are those of this one.
+    if since == 0 or receipt_stamp < since then return 0 end
+    stamp = receipt_stamp
   end
+  if stamp + window <= now then return 0 end
   local taken = min(most, units_behind(state, from))
-  if is_newest then
+  if is_own and is_newest then
     local first = max(from, refunded and ranges_end(refunded) or 0)
     taken = min(taken, (state.total - first) % MODULUS)
     if taken == 0 then return 0 end
     state.total = (state.total - taken) % MODULUS
+  elseif taken == 0 or state.total < state.oldest_base then
+    return 0
   else
     local next_stamp, _, next_total = entry_of(next_entry)
-    if taken == 0 or state.total < state.oldest_base or not next_stamp then return 0 end
-    state.more = more or more_of()
-    state.more.refunded = give_back(refunded, 0, from, taken, state.oldest_base, LOG_MAX_RANGES)
-    if units_behind(state, from) == units_behind(state, with) then
+    if is_own and not next_stamp then return 0 end
+    refund_older(state, from, taken, since)
+    if is_own and units_behind(state, from) == units_behind(state, with) then
       remove_older(state, from, next_stamp, next_total)
     end
   end

@@ -73,8 +73,8 @@ impl RefundedRanges {
     }
 
     /// Gives back so many units of a charge, or of charges that begin with this unit. No unit before
-    /// `first` counts any more. No more than `max` ranges are kept.
-    pub(super) fn add(&mut self, unit: u64, units: u64, first: u64, max: usize) {
+    /// `first` counts any more. No more than `max` ranges are kept. Returns whether that was too few.
+    pub(super) fn add(&mut self, unit: u64, units: u64, first: u64, max: usize) -> bool {
         let ranges = &mut self.0.get_or_insert_default().list;
         let mut at = ranges.partition_point(|range| range.start <= unit);
         match at.checked_sub(1).map(|before| ranges[before]) {
@@ -89,7 +89,8 @@ impl RefundedRanges {
         {
             join(ranges, at);
         }
-        if ranges.len() > max {
+        let is_inexact = ranges.len() > max;
+        if is_inexact {
             // Between the two are units that still count. Or two that do not count.
             let between = |pair: &[Range]| match pair[1].end() <= first {
                 true => 0,
@@ -99,6 +100,7 @@ impl RefundedRanges {
             let nearest = pairs.min_by_key(|(_, between)| *between);
             join(ranges, nearest.map_or(0, |(at, _)| at));
         }
+        is_inexact
     }
 
     /// There are no units from this one on any more.

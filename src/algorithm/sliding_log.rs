@@ -71,7 +71,9 @@ pub(super) const MILLISECOND: u64 = 1_000;
 #[derive(Debug, Clone)]
 pub struct SlidingLog {
     entries: Entries,
-    /// Units are numbered by the running totals.
+    /// Units are numbered by the running totals. Once it does not know exactly what was given back,
+    /// entries may have been dropped whose takes were not given back; its `since` is an instant
+    /// before those then, and otherwise 0.
     refunded: RefundedRanges,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
@@ -155,13 +157,15 @@ impl AlgorithmState for SlidingLog {
             return 0;
         };
         let is_own = self.entries.is_same_span(entry.stamp, stamp);
-        if !is_own || entry.stamp.saturating_add(window) <= now {
+        let charged = if is_own { entry.stamp } else { stamp };
+        let is_known = is_own || self.may_be_dropped(stamp);
+        if !is_known || charged.saturating_add(window) <= now {
             return 0;
         }
         let units = units.min(self.behind(before));
-        match at + 1 == self.entries.len() {
+        match is_own && at + 1 == self.entries.len() {
             true => self.refund_newest(before, units),
-            false => self.refund_older(at, before, units),
+            false => self.refund_older(is_own.then_some(at), before, stamp, units),
         }
     }
 
@@ -326,6 +330,13 @@ impl SlidingLog {
             .wait(now, window, most, |total| self.behind(total))
     }
 
+    /// Whether the entry of a take of this instant may have been dropped because of refunds. Its
+    /// units are those of the next entry then.
+    fn may_be_dropped(&self, stamp: u64) -> bool {
+        let since = self.refunded.since();
+        since > 0 && since <= stamp
+    }
+
     /// Gives back units of the newest entry, which begins at this running total: they were never
     /// charged.
     fn refund_newest(&mut self, before: u64, units: u64) -> u64 {
@@ -336,14 +347,22 @@ impl SlidingLog {
         units
     }
 
-    /// Gives back units of an older entry.
-    fn refund_older(&mut self, at: usize, before: u64, units: u64) -> u64 {
+    /// Gives back units of an older entry, or of one that was dropped.
+    fn refund_older(&mut self, at: Option<usize>, before: u64, stamp: u64, units: u64) -> u64 {
         let floor = self.entries.floor;
         if units == 0 || self.entries.total() < floor {
             return 0;
         }
-        self.refunded.add(before, units, floor, MAX_RANGES);
-        if self.is_empty(at, before) {
+        let is_inexact = self.refunded.add(before, units, floor, MAX_RANGES);
+        let (since, millisecond) = (self.refunded.since(), stamp - stamp % MILLISECOND);
+        if since > 0 {
+            self.refunded.set_since(since.min(millisecond));
+        } else if is_inexact {
+            self.refunded.set_since(millisecond);
+        }
+        if let Some(at) = at
+            && self.is_empty(at, before)
+        {
             self.entries.remove(at);
         }
         self.drop_empty();
