@@ -262,8 +262,11 @@ local function write(state)
     end
   end
   -- After the new one, so that the key, and with it the expiry, is there all the time.
-  -- By itself: where the total begins anew, it is behind the new one of the same stamp.
-  if merges and not went_back then call('ZREM', key, newest) end
+  if merges and not went_back then
+    -- Of one stamp the smaller total comes first: the new one, where the total has begun anew.
+    local rank = state.stamp == now and state.total < state.base and '-1' or '-2'
+    call('ZREMRANGEBYRANK', key, rank, rank)
+  end
   if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
   if merged then call('ZADD', key, edge, merged) end
   return nil
