@@ -263,8 +263,9 @@ local function write(state)
   end
   -- After the new one, so that the key, and with it the expiry, is there all the time.
   if merges and not went_back then
-    -- Of one stamp the smaller total comes first: the new one, where the total has begun anew.
-    local rank = state.stamp == now and state.total < state.base and '-1' or '-2'
+    -- Of one stamp the smaller total comes first: the new one, where the total begins anew.
+    local _, _, with = entry_of(newest)
+    local rank = state.stamp == now and state.total < with and '-1' or '-2'
     call('ZREMRANGEBYRANK', key, rank, rank)
   end
   if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
