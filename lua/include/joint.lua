@@ -67,7 +67,8 @@
   for n = 1, is_usual and #changed or 0 do
     local written = (changed[n].holders and write_permits or write)(changed[n])
     if type(written) == 'table' and written.err then
-      -- The state of the server fails the first write, and then nothing is written: the core says why.
+      -- What is wrong with the server fails the first write. Nothing is written then, and the core
+      -- says why.
       if n > 1 then return written end
       is_usual = false
       break

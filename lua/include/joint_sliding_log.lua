@@ -56,12 +56,13 @@
 
   local function write(state)
     local rule, key = state.rule, state.key
-    -- As for one count: entries that have left are removed when the set holds more than the window can.
+    -- As for one count: entries that have left are removed once the set holds more than the window
+    -- can have.
     local is_full = state.has_left
       and state.total - state.oldest_base > math.min(rule.limit, rule.window / 1000)
     if is_full then state.oldest_base, state.oldest_stamp = state.first_base, state.first_stamp end
-    local entry = pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base, state.oldest_stamp,
-      now, rule.window, rule.limit, state.serial)
+    local entry = pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base,
+      state.oldest_stamp, now, rule.window, rule.limit, state.serial)
     local written = pcall('ZADD', key, now_text, entry)
     if written ~= 1 then return written end
     if not state.keeps_expiry then

@@ -1,9 +1,9 @@
 -- States of the sliding log, for takes and for refunds.
 --
 -- A state is a sorted set. One member, an entry, holds all takes of a millisecond, or of a longer
--- time that no window tells apart. Its score is the instant of the last of them; the member itself is
--- a byte that no text begins with, and big-endian integers of 7 bytes, so that members of one score
--- are in the order of their totals:
+-- time that no window tells apart. Its score is the instant of the last of them; the member itself
+-- is a byte that no text begins with, and big-endian integers of 7 bytes, so that members of one
+-- score are in the order of their totals:
 --   total         running total of all costs, with this entry, modulo 2^52
 --   base          the same before this entry: the sum inside a window is one subtraction
 --   oldest_base   the base of the oldest entry of the set

@@ -44,8 +44,8 @@ end
 
 local function load(key, rule)
   local state = { key = key, rule = rule, is_changed = false, own = { false }, newest = nil, total = 0,
-    base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, largest = 0, serial = 0,
-    longer_by = rule.lease, last_charge = now, merges = false }
+    base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, largest = 0,
+    serial = 0, longer_by = rule.lease, last_charge = now, merges = false }
   local found = pcall('ZRANGE', key, '-1', '-1')
   state.error = found.err
   if found[1] then read_log(state, found[1]) end
@@ -99,8 +99,8 @@ local function charge(state, units)
 end
 
 -- How many of the first `high` members are needless: stamped at `left` or before, or with at least
--- `most` units behind them; the member that says what was given back is one of them. And the stamp of
--- the next entry, if it looked at that. A binary search by rank.
+-- `most` units behind them; the member that says what was given back is one of them. It also returns
+-- the stamp of the next entry, if it looked at that. It is a binary search by rank.
 local function count_needless(state, high, most, left)
   local low, next_stamp = refunded_of(state) and 1 or 0, nil
   while low < high do
@@ -162,6 +162,16 @@ local function note_more(state, window)
   end
 end
 
+-- The stamp and the base of the entries that begin with this member. The new entry takes the place of
+-- the newest, or none is left but it.
+local function beginning(state, first)
+  local oldest, base = entry_of(first)
+  if not oldest or oldest >= now or state.merges and first == state.newest then
+    return now, state.base
+  end
+  return oldest, base
+end
+
 -- While a longer window of an earlier charge is in use: entries that have left the window of this
 -- charge, and have `long_units` behind them, become one, which counts until the last of them would.
 -- Returns the stamp up to which entries go, for commands, or nil, and the entry that takes their
@@ -171,12 +181,8 @@ local function merge_oldest(state, window)
   local left = now - more.long_window
   local high = call('ZCOUNT', state.key, '-inf', text_of(now - window))
   if state.oldest_stamp <= left then
-    local first = first_behind(state.key, left)
-    local oldest, base = entry_of(first)
-    if not oldest or oldest >= now or state.merges and first == state.newest then
-      oldest, base = now, state.base
-    end
-    state.oldest_stamp, state.oldest_base, edge = oldest, base, text_of(left)
+    state.oldest_stamp, state.oldest_base = beginning(state, first_behind(state.key, left))
+    edge = text_of(left)
   end
   local needless = count_needless(state, high, more.long_units, left)
   local last = needless > 0 and call('ZRANGE', state.key, needless - 1, needless - 1)[1]
@@ -188,16 +194,16 @@ local function merge_oldest(state, window)
 end
 
 -- Finds where the entries begin that some window needs, if it is time to remove those before: where
--- more units are held than any quota counts; while longer windows of earlier charges need something; or
--- once the set has more units than the longest window can have entries, which are at most `most`, and
--- one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the entry
--- that takes their place, or nil.
+-- more units are held than any quota counts; while longer windows of earlier charges need something;
+-- or once the set has more units than the longest window can have entries, which are at most `most`,
+-- and one in a millisecond. Returns the stamp up to which entries go, for commands, or nil, and the
+-- entry that takes their place, or nil.
 local function trim(state, window, most)
-  local key, first, oldest, base = state.key, nil, nil, nil
+  local key, oldest, base = state.key, nil, nil
   local is_beyond = (state.total - state.oldest_base) % MODULUS > MAX_HELD
   if is_beyond then
     local needless = count_needless(state, call('ZCARD', key), MAX_HELD, -1)
-    first = call('ZRANGE', key, needless, needless)[1]
+    oldest, base = beginning(state, call('ZRANGE', key, needless, needless)[1])
   elseif state.oldest_stamp > now - window then
     return nil
   elseif state.more and state.more.long_window > 0 then
@@ -209,14 +215,8 @@ local function trim(state, window, most)
     local counter = state.own[n]
     if counter.window == window then oldest, base = counter.oldest, counter.base end
   end
-  if not oldest then
-    -- Or that of a quota that only counts.
-    first = first or first_behind(key, now - window)
-    oldest, base = entry_of(first)
-    if not oldest or oldest >= now or state.merges and first == state.newest then
-      oldest, base = now, state.base
-    end
-  end
+  -- Or that of a quota that only counts.
+  if not oldest then oldest, base = beginning(state, first_behind(key, now - window)) end
   if (state.total - base) % MODULUS > MAX_HELD then
     base, state.more = (state.total - MAX_HELD) % MODULUS, state.more or more_of()
     state.more.refundable_since = now + 1
@@ -263,7 +263,8 @@ local function write(state)
   end
   -- After the new one, so that the key, and with it the expiry, is there all the time.
   if merges and not went_back then
-    -- Of one stamp the smaller total comes first: the new one, where the total begins anew.
+    -- Of two entries with one stamp, that with the smaller total comes first. The new one has it
+    -- where the total begins anew.
     local _, _, with = entry_of(newest)
     local rank = state.stamp == now and state.total < with and '-1' or '-2'
     call('ZREMRANGEBYRANK', key, rank, rank)

@@ -12,7 +12,8 @@
 local before = {}
 
 local function load()
-  local state, raw = { serial = 0, stamp = now, has_units = false, known = false, rule = {} }, call('GET', key)
+  local state = { serial = 0, stamp = now, has_units = false, known = false, rule = {} }
+  local raw = call('GET', key)
   for t = 1, #before do state.rule[t] = before[t].quota end
   if raw then read_counters(state, raw) end
   if state.stamp > now then state.has_units = false end

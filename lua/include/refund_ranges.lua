@@ -7,7 +7,7 @@
 --               unit before `first` counts any more. No more than `max` ranges are kept: it is
 --               inexact if that was too few
 --        with_since(ranges, since) -> ranges
---        cut(ranges, last) -> ranges: there are no units from this one on; nil if there are no ranges
+--        cut(ranges, last) -> ranges: there are no units from this one on; nil if no ranges are left
 
 local function ranges_end(ranges)
   local number = (#ranges - RANGES_SIZE) / RANGE_SIZE
@@ -41,7 +41,8 @@ end
 local function give_back(ranges, since, unit, back, first, max)
   local list, at = {}, -1
   if ranges then
-    list = { unpack('>' .. string.rep('I7I7', (#ranges - RANGES_SIZE) / RANGE_SIZE), ranges, RANGES_SIZE + 1) }
+    local all = '>' .. string.rep('I7I7', (#ranges - RANGES_SIZE) / RANGE_SIZE)
+    list = { unpack(all, ranges, RANGES_SIZE + 1) }
     table.remove(list)
   end
   -- The last range that begins with this unit or before it, or one of its own.
@@ -55,7 +56,8 @@ local function give_back(ranges, since, unit, back, first, max)
   while list[at + 2] and list[at + 2] <= end_at(list, at) do join(list, at) end
   local is_inexact = #list > 2 * max
   if is_inexact then
-    -- The nearest two become one: between them are units that still count. Or two that do not count.
+    -- The nearest two become one. Between them are the fewest units that still count: none, if both
+    -- count no more.
     local least, nearest = math.huge, 1
     for n = 1, #list - 3, 2 do
       local between = end_at(list, n + 2) <= first and 0 or list[n + 2] - end_at(list, n)
@@ -63,5 +65,6 @@ local function give_back(ranges, since, unit, back, first, max)
     end
     join(list, nearest)
   end
-  return pack(RANGES_HEAD .. string.rep('I7I7', #list / 2), REFUNDED_MARK, since, _G.unpack(list)), is_inexact
+  local all = RANGES_HEAD .. string.rep('I7I7', #list / 2)
+  return pack(all, REFUNDED_MARK, since, _G.unpack(list)), is_inexact
 end

@@ -222,13 +222,13 @@ impl Algorithm {
 #[cfg(all(test, feature = "redis"))]
 impl Algorithm {
     pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 8] {
-        use super::{counter, counters, refunded_ranges, sliding_log};
+        use super::{counters, refunded_ranges, sliding_log};
         let number = |number: usize| u64::try_from(number).expect("small");
         [
             ("MODULUS", MODULUS),
             ("TEN_YEARS", TEN_YEARS),
             ("MILLISECOND", sliding_log::MILLISECOND),
-            ("MAX_HELD", counter::MAX_HELD),
+            ("MAX_HELD", MAX_HELD),
             ("MAX_EARLIER", number(counters::MAX_EARLIER)),
             (
                 "MAX_EARLIER_BESIDE_BOUND",
@@ -380,6 +380,11 @@ impl Default for AnyState {
 /// them, and the sum of any two of them, exactly.
 pub(crate) const MODULUS: u64 = 1 << 52;
 pub(crate) const MODULUS_MASK: u64 = MODULUS - 1;
+
+/// No count holds more units: those of a plan may be charged to another plan's quota beyond its
+/// max. No quota needs more, together with those owed, and a sum of these and of one take is below
+/// the modulus.
+pub(super) const MAX_HELD: u64 = 1 << 51;
 
 /// The longest window, in microseconds.
 pub(super) const TEN_YEARS: u64 = Quota::MAX_WINDOW.as_micros() as u64;

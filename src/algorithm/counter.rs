@@ -6,11 +6,6 @@ use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use crate::quota::Quota;
 
-/// No count holds more units: those of a plan may be charged to another plan's quota beyond its max.
-/// No quota needs more, together with those owed, and a sum of these and of one take is below the
-/// modulus.
-pub(super) const MAX_HELD: u64 = 1 << 51;
-
 /// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and
 /// `last_charge` is the instant of the last charge of its key.
 pub(super) trait Counter: fmt::Debug + Clone {

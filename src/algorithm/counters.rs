@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{AlgorithmState, MODULUS_MASK, TEN_YEARS};
+use super::algorithm::{AlgorithmState, MAX_HELD, MODULUS_MASK, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counter::{Counter, CounterRefund, Level, MAX_HELD};
+use super::counter::{Counter, CounterRefund, Level};
 use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::RefundedRanges;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
@@ -211,8 +211,8 @@ impl<T: Counter> Counters<T> {
         (places, new)
     }
 
-    /// Makes it ready for a charge: it has the new counters then, and no more earlier ones than it may
-    /// have.
+    /// Makes it ready for a charge: it has the new counters then, and no more earlier ones than it
+    /// may have.
     fn prepare(&mut self, now: u64, quotas: &[Quota], places: &mut [usize], new: SmallVec<[T; 1]>) {
         let refundable_since = match self.is_forgotten(now) {
             false => self.refundable_since().max(now),
@@ -242,8 +242,8 @@ impl<T: Counter> Counters<T> {
         }
     }
 
-    /// Charges all counters. `places` are those of the rule's quotas, of which the first `owing` may
-    /// be above their limits then.
+    /// Charges all counters. `places` are those of the rule's quotas, of which the first `owing`
+    /// may be above their limits then.
     fn charge(&mut self, now: u64, places: &[usize], cost: u64, owing: usize) {
         let owing = &places[..owing];
         for (place, kept) in self.kept.iter_mut().enumerate() {
@@ -288,8 +288,8 @@ impl<T: Counter> Counters<T> {
         refunded.since() == self.refundable_since() && refunded.end() <= self.serial
     }
 
-    /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it keeps those
-    /// that are needed longest. No two counters are equal in all that they are sorted by.
+    /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it keeps
+    /// those that are needed longest. No two counters are equal in all that they are sorted by.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();

@@ -1,6 +1,7 @@
+use super::algorithm::MAX_HELD;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counter::{Counter, CounterRefund, Level, MAX_HELD};
+use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;
 use crate::decision::Decision;
 use crate::quota::Quota;

@@ -1,6 +1,7 @@
+use super::algorithm::MAX_HELD;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counter::{Counter, CounterRefund, Level, MAX_HELD};
+use super::counter::{Counter, CounterRefund, Level};
 use super::counters::Counters;
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -130,7 +131,7 @@ impl Counter for Bucket {
         }
     }
 
-    /// What has drained here does not drain again there.
+    /// A unit that has drained here does not drain again there.
     fn carried_over(&self, now: u64, last_charge: u64, _: &Quota) -> u64 {
         match self.used(now, last_charge) {
             0 => 0,

@@ -5,9 +5,9 @@ use super::count::CountError;
 ///
 /// The units of a key are numbered in the order of their charges, and units that were given back
 /// are ranges of such numbers. A range begins where the charge did that they were given back of, or
-/// earlier: of more ranges than it may keep, the nearest two become one, as if the later units had been
-/// given back of charges before their own. So what was given back is exact for few ranges. For more,
-/// units that still count are taken for later ones: they count longer, and never shorter.
+/// earlier: of more ranges than it may keep, the nearest two become one, as if the later units had
+/// been given back of charges before their own. So what was given back is exact for few ranges. For
+/// more, units that still count are taken for later ones: they count longer, and never shorter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RefundedRanges(Option<Box<RangeList>>);
 
@@ -72,8 +72,9 @@ impl RefundedRanges {
         self.ranges().last().map_or(0, |range| range.end())
     }
 
-    /// Gives back so many units of a charge, or of charges that begin with this unit. No unit before
-    /// `first` counts any more. No more than `max` ranges are kept. Returns whether that was too few.
+    /// Gives back so many units of a charge, or of charges that begin with this unit. No unit
+    /// before `first` counts any more. No more than `max` ranges are kept. Returns whether that was
+    /// too few.
     pub(super) fn add(&mut self, unit: u64, units: u64, first: u64, max: usize) -> bool {
         let ranges = &mut self.0.get_or_insert_default().list;
         let mut at = ranges.partition_point(|range| range.start <= unit);
@@ -91,7 +92,7 @@ impl RefundedRanges {
         }
         let is_inexact = ranges.len() > max;
         if is_inexact {
-            // Between the two are units that still count. Or two that do not count.
+            // Between these two are the fewest units that still count: none, if both count no more.
             let between = |pair: &[Range]| match pair[1].end() <= first {
                 true => 0,
                 false => pair[1].start - pair[0].end(),

@@ -1,7 +1,6 @@
-use super::algorithm::{AlgorithmState, MODULUS_MASK, TEN_YEARS};
+use super::algorithm::{AlgorithmState, MAX_HELD, MODULUS_MASK, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::counter::MAX_HELD;
 use super::entries::Entries;
 use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::{MAX_RANGES, RefundedRanges};
@@ -438,9 +437,9 @@ impl SlidingLog {
         Some((horizon.and(self.horizon), until.max(last_until)))
     }
 
-    /// Drops entries that no window needs, if it is time to: where more units are held than any quota
-    /// counts, while longer windows need something, or once the log is full. While longer windows need
-    /// something, it makes one entry of those that need not be told apart.
+    /// Drops entries that no window needs, if it is time to: where more units are held than any
+    /// quota counts, while longer windows need something, or once the log is full. While longer
+    /// windows need something, it makes one entry of those that need not be told apart.
     fn trim(&mut self, now: u64, longest: &Quota) {
         let (window, is_beyond) = (longest.window_micros(), self.entries.held() > MAX_HELD);
         let is_full = || self.held() > longest.max().min(window / MILLISECOND);
