@@ -208,13 +208,17 @@ fn a_plan_that_admits_more_than_sums_can_hold_refills_no_other() {
             plans: vec![Some(limits(vec![seconds(all, 1)]))],
             ..of(algorithm, &[seconds(1, 86_400)])
         };
+        // Of one instant, so that the sum begins anew between them.
+        let [few, half, most] = [all / 1_000, all / 2, all / 10 * 9].map(Do::Take);
         let wait = Do::Wait(2_000_000);
-        let round = [Do::Plan(1), Do::Take(all), wait, Do::Plan(0), Do::Take(1)];
-        let verdicts = play_alike(&targets, &ALL, rule, &vec![round; 12].concat());
-        let allowed: Vec<_> = { verdicts.iter() }
-            .map(|it| *it == Verdict::Allowed)
-            .collect();
-        assert_eq!(allowed, [true, false].repeat(12), "{algorithm:?}");
+        let round = [Do::Plan(1), few, half, most, wait, Do::Plan(0), Do::Take(1)];
+        let verdicts = play_alike(&targets, &ALL, rule, &vec![round; 24].concat());
+        let allowed: Vec<_> = verdicts.iter().map(|it| *it == Verdict::Allowed).collect();
+        assert_eq!(
+            allowed,
+            [true, true, false, false].repeat(24),
+            "{algorithm:?}"
+        );
     }
 }
 

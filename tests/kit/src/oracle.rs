@@ -535,13 +535,8 @@ impl Ledger {
     /// are not, a unit may be in a sub-window that ends later, or in a counter that took units over.
     pub fn wait_falls_short(&self, terms: &Terms) -> u64 {
         let is_longer = self.lease > terms.lease && terms.way.algorithm == Algorithm::SlidingWindow;
-        terms
-            .own
-            .iter()
-            .map(window)
-            .max()
-            .filter(|_| is_longer)
-            .unwrap_or(0)
+        let longest = terms.own.iter().map(window).max();
+        longest.filter(|_| is_longer).unwrap_or(0)
     }
 
     /// Whether the rule that asks is another than the one that was charged last.
