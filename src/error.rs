@@ -21,22 +21,28 @@ impl<K> KindError<K> {
         }
     }
 
-    /// This error with a kind that is made of its own.
-    #[cfg(feature = "limiter")]
-    pub(crate) fn map_kind<L>(self, kind: impl FnOnce(K) -> L) -> KindError<L> {
-        KindError {
-            kind: kind(self.kind),
-            message: self.message,
-            source: self.source,
-        }
-    }
-
     /// This error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
     /// can choose a callback.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
         self
+    }
+}
+
+/// A kind that some errors of a store become.
+pub trait OfStore {
+    /// The kind of an error whose cause is a store's.
+    fn of_store(kind: StoreErrorKind) -> Self;
+}
+
+impl<K: OfStore> From<StoreError> for KindError<K> {
+    fn from(error: StoreError) -> Self {
+        Self {
+            kind: K::of_store(error.kind),
+            message: error.message,
+            source: error.source,
+        }
     }
 }
 

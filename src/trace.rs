@@ -17,6 +17,10 @@ macro_rules! event {
 
 pub(crate) use event;
 
+/// What is wrong with a Redis that evicts keys: a warning of stores, and of each connection.
+pub(crate) const EVICTS: &str = "this Redis evicts keys when its memory is full, and an evicted \
+                                 count begins again at zero: set maxmemory-policy to noeviction";
+
 /// This future, whose events are of the span that is current now.
 #[cfg(feature = "page")]
 pub(crate) fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::trace::EVICTS;
+
 /// A mistake in the set-up, with its remedy: what [`Limits::warnings`](crate::Limits::warnings)
 /// lists, and what is logged once.
 ///
@@ -249,10 +251,7 @@ impl fmt::Display for Warning {
                  name count together with this one: use Resilient::redis(url, \"name-of-the-service\") \
                  or RedisStore::prefix",
             ),
-            WarningKind::RedisEvicts => f.write_str(
-                "this Redis evicts keys when its memory is full, and an evicted count begins again at \
-                 zero: set maxmemory-policy to noeviction",
-            ),
+            WarningKind::RedisEvicts => f.write_str(EVICTS),
             WarningKind::MemoryNearlyFull => f.write_str(
                 "a memory store had 80 % of its keys: when all are taken and still count, a new key \
                  gets an error; make MemoryStore::with_max_keys larger than the number of clients in \

@@ -18,7 +18,7 @@ use super::node::{Endpoint, Node};
 use super::question::{CallQuestion, Label, Question, ReplyFuture};
 use super::queue::Queue;
 use super::reconnector::Target;
-use super::scripts::{Preload, Script};
+use super::scripts::{Preload, Script, ScriptList};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use crate::deadline::{Deadline, Lag};
@@ -62,6 +62,7 @@ pub(crate) struct Connection {
 /// What the clones of a [`Connection`] share.
 struct ConnectionInner {
     nodes: Nodes,
+    preload: Preload,
     /// The address as messages show it: no user and no password.
     label: Arc<Label>,
     /// The runtime of the background tasks.
@@ -90,10 +91,10 @@ impl Connection {
     /// if that takes too long.
     pub(crate) async fn connect(
         address: impl IntoRedisAddress,
-        preload: Preload,
+        scripts: ScriptList,
         timeout: Duration,
     ) -> Result<Self, StoreError> {
-        let connection = Self::lazy(address, preload, timeout)?;
+        let connection = Self::lazy(address, scripts, timeout)?;
         let connected = connection.connected(Wanted::First, Self::CONNECT_TIMEOUT);
         connected.await?;
         Ok(connection)
@@ -138,7 +139,7 @@ impl Connection {
     /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub(crate) fn lazy(
         address: impl IntoRedisAddress,
-        preload: Preload,
+        scripts: ScriptList,
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
@@ -148,13 +149,20 @@ impl Connection {
             let message = "no tokio runtime here, expected one: connect inside of an async fn";
             StoreError::new(StoreErrorKind::Configuration, message)
         })?;
+        let preload = Preload::default();
+        preload.add(scripts);
         let one = |target| {
             let endpoint = Endpoint {
                 queue: Arc::new(Queue::new(&label)),
                 #[cfg(feature = "cluster")]
                 redirects: None,
             };
-            Nodes::One(Node::start(target, preload, endpoint, Arc::default()))
+            Nodes::One(Node::start(
+                target,
+                preload.clone(),
+                endpoint,
+                Arc::default(),
+            ))
         };
         let nodes = match &address.topology {
             Topology::Single => {
@@ -163,7 +171,7 @@ impl Connection {
                 one(Target::Server(Box::new(server)))
             }
             #[cfg(feature = "cluster")]
-            Topology::Cluster => Nodes::Cluster(Cluster::start(address, &label, preload)),
+            Topology::Cluster => Nodes::Cluster(Cluster::start(address, &label, preload.clone())),
             #[cfg(feature = "sentinel")]
             Topology::Sentinel(master) => {
                 let sentinels = Sentinels::new(&address, master);
@@ -172,11 +180,36 @@ impl Connection {
         };
         let inner = ConnectionInner {
             nodes,
+            preload,
             label,
             runtime,
         };
         let inner = Arc::new(inner);
         Ok(Self { inner, timeout })
+    }
+
+    /// Loads scripts over each link, now and whenever one is made: before what is asked next.
+    /// Scripts that cannot be loaded are no failure: their calls are sent again with their text.
+    pub(crate) fn preload(&self, scripts: ScriptList) {
+        let _in_runtime = self.runtime().enter();
+        for script in self.inner.preload.add(scripts) {
+            let load = |node: &Node| {
+                let call = CallQuestion {
+                    command: script.load(),
+                    script: None,
+                };
+                let deadline = Deadline::after(self.timeout);
+                let label = &self.inner.label;
+                let (question, reply) = Question::new::<Value, _>(call, None, 0, deadline, label);
+                let reply = reply.on(node.enqueue(question, Driver::Dispatcher));
+                self.runtime().spawn(reply);
+            };
+            match &self.inner.nodes {
+                Nodes::One(node) => load(node),
+                #[cfg(feature = "cluster")]
+                Nodes::Cluster(cluster) => cluster.each_master(load),
+            }
+        }
     }
 
     /// The address as messages show it: no user and no password.
@@ -369,7 +402,7 @@ impl Redis {
     /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server
     /// cannot be reached or refuses, or if connecting takes too long.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Connection::connect(address, Preload::All, Self::DEFAULT_TIMEOUT).await?;
+        let connection = Connection::connect(address, &[], Self::DEFAULT_TIMEOUT).await?;
         Ok(Self::over(connection))
     }
 
@@ -393,7 +426,7 @@ impl Redis {
     ///
     /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Connection::lazy(address, Preload::All, Self::DEFAULT_TIMEOUT)?;
+        let connection = Connection::lazy(address, &[], Self::DEFAULT_TIMEOUT)?;
         Ok(Self::over(connection))
     }
 

@@ -70,7 +70,7 @@ impl Link {
         info: ConnectionInfo,
         role: Role,
         epoch: u64,
-        preload: Preload,
+        preload: &Preload,
     ) -> RedisResult<Self> {
         let is_closed = watch::Sender::new(false);
         let messages = broadcast::Sender::new(MAX_UNREAD);
@@ -308,7 +308,7 @@ const MAX_CLOCK_ERROR: Duration = Duration::from_millis(5);
 pub(super) async fn handshake(
     connection: &mut MultiplexedConnection,
     role: Role,
-    preload: Preload,
+    preload: &Preload,
 ) -> RedisResult<(ServerClock, bool)> {
     let mut commands = Pipeline::new();
     for script in preload.scripts() {

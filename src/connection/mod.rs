@@ -170,6 +170,6 @@ pub(crate) use direct::Driver;
 pub(crate) use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
 pub(crate) use question::{CallQuestion, Question, ReplyFuture, SendOptions};
 pub(crate) use queue::Questions;
-pub(crate) use scripts::*;
+pub(crate) use scripts::{Library, Script, ScriptList, includes, scripts, tagged};
 pub(crate) use server_clock::ServerClock;
 pub(crate) use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};

@@ -15,7 +15,7 @@ use super::scripts::Preload;
 use super::sentinel::{Master, Sentinels};
 use super::silence::{MAX_SILENCE, ShortestTimeout};
 use crate::jitter;
-use crate::warning::{Warning, WarningKind};
+use crate::trace::{self, EVICTS};
 
 /// How long a reply on a silent connection is waited for once another connection answers.
 const MAX_BEHIND: Duration = Duration::from_millis(10);
@@ -83,7 +83,7 @@ impl Reconnector {
     async fn connect(&mut self) -> Link {
         loop {
             let attempts = &mut self.attempts;
-            let attempt = attempts.next(&self.target, self.preload, Proof::Opened);
+            let attempt = attempts.next(&self.target, &self.preload, Proof::Opened);
             match attempt.await {
                 Ok(link) => {
                     self.warn(&link);
@@ -99,7 +99,7 @@ impl Reconnector {
     fn warn(&mut self, link: &Link) {
         if link.inner.evicts && !self.has_warned {
             self.has_warned = true;
-            Warning::named(WarningKind::RedisEvicts, "maxmemory-policy").log();
+            trace::event!(warn: "{EVICTS}");
         }
     }
 
@@ -143,7 +143,7 @@ impl Reconnector {
     async fn replace(&mut self, link: &Link) -> SilenceEnd {
         loop {
             let attempts = &mut self.attempts;
-            let attempt = attempts.next(&self.target, self.preload, Proof::ScriptCall);
+            let attempt = attempts.next(&self.target, &self.preload, Proof::ScriptCall);
             let outcome = tokio::select! {
                 biased;
                 () = link.inner.activity.not_silent(&self.shortest_timeout) => {
@@ -266,7 +266,7 @@ impl Attempts {
     pub(super) async fn next(
         &mut self,
         target: &Target,
-        preload: Preload,
+        preload: &Preload,
         proof: Proof,
     ) -> RedisResult<Link> {
         loop {
@@ -287,7 +287,7 @@ impl Attempts {
                 () = sleep_until(next_at) => {
                     let is_beside = !self.in_progress.is_empty();
                     self.in_progress.truncate(1);
-                    self.begin(target.clone(), preload, proof);
+                    self.begin(target.clone(), preload.clone(), proof);
                     self.next_at = Some(Instant::now() + alone);
                     if is_beside {
                         return Err(no_connection_within(alone));
@@ -306,7 +306,7 @@ impl Attempts {
     fn begin(&mut self, target: Target, preload: Preload, proof: Proof) {
         let begun = Instant::now();
         let attempt = within(MAX_ATTEMPT, async move {
-            let link = target.connect(preload).await?;
+            let link = target.connect(&preload).await?;
             if proof == Proof::ScriptCall {
                 link.check().await?;
             }
@@ -347,7 +347,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Makes a connection to the server.
-    pub(super) async fn connect(&self, preload: Preload) -> RedisResult<Link> {
+    pub(super) async fn connect(&self, preload: &Preload) -> RedisResult<Link> {
         match self {
             Self::Server(info) => {
                 Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await

@@ -220,11 +220,11 @@ impl Batcher {
     /// thousands of callers would run into a timeout one batch after the other.
     fn fail(self: &Arc<Self>, mut batch: PendingBatch, error: &LimiterError) {
         for (_, pending) in &mut batch {
-            pending.is_in_doubt |= error.is_store_error();
+            pending.is_in_doubt |= error.kind().is_of_store();
         }
         let mut queue = lock(&self.queue);
         let is_lost = error.kind() == LimiterErrorKind::UnknownLimiter && self.request.has_rate;
-        if error.may_pass() || is_lost {
+        if error.kind().may_pass() || is_lost {
             let have_left = queue.fail(batch, error);
             drop(queue);
             // Such a caller may have been granted its permits after it had given them back.
@@ -287,7 +287,7 @@ impl Batcher {
         for _ in 0..GIVE_BACK_ATTEMPTS {
             let given_back = self.limiters.give_back(Arc::clone(name), grants.clone());
             match given_back.await {
-                Err(error) if error.is_store_error() => sleep(GIVE_BACK_PAUSE).await,
+                Err(error) if error.kind().is_of_store() => sleep(GIVE_BACK_PAUSE).await,
                 // A place in the fair queue that is given up belongs to the next caller.
                 Ok(permits) if permits > 0 || *is_fair => return self.state.notify_waiters(),
                 Ok(_) | Err(_) => return,

@@ -1,4 +1,4 @@
-use crate::error::{KindError, StoreError, StoreErrorKind};
+use crate::error::{KindError, OfStore, StoreErrorKind};
 
 /// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
 ///
@@ -53,34 +53,34 @@ pub enum LimiterErrorKind {
     Store(StoreErrorKind),
 }
 
-impl LimiterError {
-    pub(super) fn above_rate(name: &str, permits: u64) -> Self {
-        let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
-        Self::of(LimiterErrorKind::AboveRate, message)
-    }
-
-    pub(super) fn unknown(name: &str) -> Self {
-        let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
-        Self::of(LimiterErrorKind::UnknownLimiter, message)
-    }
-
-    pub(super) const fn is_store_error(&self) -> bool {
-        matches!(self.kind(), LimiterErrorKind::Store(_))
+impl LimiterErrorKind {
+    pub(super) const fn is_of_store(self) -> bool {
+        matches!(self, Self::Store(_))
     }
 
     /// Whether the same call may succeed later, without a change of the program or of the server's
     /// settings.
-    pub(super) const fn may_pass(&self) -> bool {
+    pub(super) const fn may_pass(self) -> bool {
         use StoreErrorKind::{Overloaded, Protocol, ReadOnly, Timeout, Unavailable};
         matches!(
-            self.kind(),
-            LimiterErrorKind::Store(Timeout | Unavailable | Overloaded | ReadOnly | Protocol)
+            self,
+            Self::Store(Timeout | Unavailable | Overloaded | ReadOnly | Protocol)
         )
     }
 }
 
-impl From<StoreError> for LimiterError {
-    fn from(error: StoreError) -> Self {
-        error.map_kind(LimiterErrorKind::Store)
+impl OfStore for LimiterErrorKind {
+    fn of_store(kind: StoreErrorKind) -> Self {
+        Self::Store(kind)
     }
+}
+
+pub(super) fn above_rate(name: &str, permits: u64) -> LimiterError {
+    let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
+    LimiterError::of(LimiterErrorKind::AboveRate, message)
+}
+
+pub(super) fn unknown_limiter(name: &str) -> LimiterError {
+    let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
+    LimiterError::of(LimiterErrorKind::UnknownLimiter, message)
 }

@@ -13,6 +13,8 @@ use super::rate::Rate;
 use super::redis_limiters::RedisLimiters;
 use super::redisson_use::RedissonPermits;
 #[cfg(feature = "redis")]
+use super::scripts::OF_LIMITERS;
+#[cfg(feature = "redis")]
 use crate::clock::Clock;
 #[cfg(feature = "redis")]
 use crate::connection::Redis;
@@ -77,7 +79,10 @@ impl LimiterBackend {
     }
 
     fn on_redis(redis: &Redis, clock: Option<Clock>) -> Self {
-        let client = redis.keep(|_| Client::with_uuid(redis.id()));
+        let client = redis.keep(|connection| {
+            connection.preload(OF_LIMITERS);
+            Client::with_uuid(redis.id())
+        });
         let limiters = RedisLimiters::new(redis, client.id(), clock);
         Self {
             limiters: Arc::new(limiters),

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::error::LimiterError;
+use super::error::{LimiterError, above_rate};
 use super::limiter_backend::{
     AcquireReply, AcquireRequest, ClientId, Grant, GrantId, SetMode, Sharing, StoredRate,
 };
@@ -112,7 +112,7 @@ impl MemoryLimiter {
     ) -> Result<AcquireReply, LimiterError> {
         let rate = self.rate;
         if request.permits > rate.permits() {
-            return Err(LimiterError::above_rate(&request.name, request.permits));
+            return Err(above_rate(&request.name, request.permits));
         }
         let budget = self.budget(client);
         let (granted, wait) = match request.is_fair {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::client::Client;
-use super::error::LimiterError;
+use super::error::{LimiterError, unknown_limiter};
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, LimiterFuture, Limiters, SetMode,
     Sharing, StoredRate,
@@ -94,7 +94,7 @@ impl MemoryLimiters {
         run: impl FnOnce(u64, &mut MemoryLimiter) -> T,
     ) -> Result<T, LimiterError> {
         let found = self.find(name, run);
-        found.ok_or_else(|| LimiterError::unknown(name))
+        found.ok_or_else(|| unknown_limiter(name))
     }
 
     /// As lua/limiter/configure.lua.
@@ -120,7 +120,7 @@ impl Limiters for MemoryLimiters {
         let reply = request.generation.require_third(IN_MEMORY).and_then(|()| {
             self.get(&request.name, |now, limiter| {
                 if call.chosen_at.is_some_and(|at| limiter.chosen_at < at) {
-                    return Err(LimiterError::unknown(&request.name));
+                    return Err(unknown_limiter(&request.name));
                 }
                 limiter.acquire(now, &request, self.client.id(), &call.callers)
             })?

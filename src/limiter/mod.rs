@@ -42,6 +42,8 @@ mod rate_limiter;
 #[cfg(feature = "redis")]
 mod redis_limiters;
 mod redisson_use;
+#[cfg(feature = "redis")]
+mod scripts;
 
 pub use error::{LimiterError, LimiterErrorKind};
 pub use limiter_backend::{Generation, LimiterBackend};

@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
-use super::error::{LimiterError, LimiterErrorKind};
+use super::error::{LimiterError, LimiterErrorKind, above_rate};
 use super::limiter_backend::{
     AcquireRequest, Generation, Grant, GrantId, LimiterBackend, LimiterFuture, SetMode, Sharing,
     StoredRate,
@@ -436,7 +436,7 @@ impl RateLimiter {
         }
         // No rate is higher. Far higher numbers are also more than a script can count.
         if permits > Rate::MAX_PERMITS {
-            return Err(LimiterError::above_rate(&self.name, permits));
+            return Err(above_rate(&self.name, permits));
         }
         Ok(AcquireRequest {
             name: Arc::clone(&self.name),
@@ -465,7 +465,7 @@ pub(super) async fn acquire(
     let may_be_granted = match &answer {
         Ok(AcquireAnswer::Granted(_)) => false,
         Ok(AcquireAnswer::Denied { retry, .. }) => retry.is_some() || is_fair,
-        Err(error) => error.is_store_error() || is_fair,
+        Err(error) => error.kind().is_of_store() || is_fair,
     };
     if !may_be_granted {
         guard.disarm();

@@ -5,19 +5,20 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
-use super::error::{LimiterError, LimiterErrorKind};
+use super::error::{LimiterError, LimiterErrorKind, above_rate, unknown_limiter};
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, ClientId, Generation, Grant, GrantId, LimiterFuture,
     Limiters, SetMode, Sharing, StoredRate,
 };
 use super::rate::{Rate, RateType};
 use super::redisson_use::RedissonPermits;
-use crate::clock::Clock;
-use crate::connection::{
-    Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
+use super::scripts::{
+    LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
     LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_GIVE_BACK,
-    LIMITER_RELEASE, LIMITER_SECOND, Redis, Script, tagged,
+    LIMITER_RELEASE, LIMITER_SECOND,
 };
+use crate::clock::Clock;
+use crate::connection::{Connection, Redis, Script, tagged};
 
 /// Rate limiters on Redis, under the keys of Redisson.
 #[derive(Clone)]
@@ -74,11 +75,11 @@ impl RedisLimiters {
     fn number(&self, name: &str, permits: u64, reply: &Value) -> Result<u64, LimiterError> {
         match reply {
             Value::Int(number @ 0..) => Ok(number.unsigned_abs()),
-            Value::Int(-1) => Err(LimiterError::unknown(name)),
-            Value::Int(-2) => Err(LimiterError::above_rate(name, permits)),
+            Value::Int(-1) => Err(unknown_limiter(name)),
+            Value::Int(-2) => Err(above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
             // The rate of an earlier choice stands: for this process, its own is missing.
-            Value::Int(-4) => Err(LimiterError::unknown(name)),
+            Value::Int(-4) => Err(unknown_limiter(name)),
             reply => Err(self.connection().protocol_error(reply).into()),
         }
     }

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::lease_request::LeaseRequest;
+use super::scripts::OF_LOCKS;
 use crate::connection::{Channels, Redis, ReplyFuture, listen};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -188,6 +189,7 @@ impl BackgroundTasks {
     /// The tasks of this handle. The first call starts the one that listens.
     pub(super) fn of(redis: &Redis) -> Arc<Self> {
         redis.keep(|connection| {
+            connection.preload(OF_LOCKS);
             let (runtime, channels) = (connection.runtime().clone(), Arc::<Channels>::default());
             let listener = runtime.spawn(listen(connection.clone(), Arc::clone(&channels)));
             Self {

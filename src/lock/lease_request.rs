@@ -6,9 +6,8 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
-use crate::connection::{
-    Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, ReplyFuture, tagged,
-};
+use super::scripts::{LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW};
+use crate::connection::{Connection, Redis, ReplyFuture, tagged};
 use crate::error::StoreError;
 
 /// One request for a lease of a lock, and the calls that acquire, renew and release it.

@@ -10,7 +10,8 @@ use super::acquire::acquire;
 use super::held_lease::{BackgroundTasks, HeldLease};
 use super::lease_request::{LeaseRequest, LockStatus, Resource, read_bool};
 use super::owner::Owner;
-use crate::connection::{LOCK_FORCE, LOCK_LOOK, Redis, Script};
+use super::scripts::{LOCK_FORCE, LOCK_LOOK};
+use crate::connection::{Redis, Script};
 use crate::error::{KindError, StoreError, StoreErrorKind};
 
 /// A lock that at most one holder in the whole fleet has at a time, for as long as its lease lasts.
@@ -182,7 +183,7 @@ impl Lock {
         wait: Option<Duration>,
     ) -> Result<Option<LockGuard>, LockError> {
         if !(Self::MIN_LEASE..=Self::MAX_LEASE).contains(&lease) {
-            return Err(LockError::lease(&self.resource.keys.name, lease));
+            return Err(impossible_lease(&self.resource.keys.name, lease));
         }
         let request = LeaseRequest::new(&self.resource, self.owner.as_ref(), lease);
         let acquired = acquire(&self.redis, request, wait).await;
@@ -209,7 +210,7 @@ impl Lock {
     }
 
     fn error(&self, error: StoreError) -> LockError {
-        LockError::store(&self.resource.keys.name, error)
+        of_store(&self.resource.keys.name, error)
     }
 }
 
@@ -301,11 +302,11 @@ impl LockGuard {
                     sleep(PAUSE).await;
                 }
                 // Dropping the guard lets a background task try again.
-                Err(error) => return Err(LockError::store(name, error)),
+                Err(error) => return Err(of_store(name, error)),
                 Ok(was_held) => {
                     self.is_released = true;
                     let result = was_held.then_some(());
-                    return result.ok_or_else(|| LockError::not_held(name));
+                    return result.ok_or_else(|| not_held(name));
                 }
             }
         }
@@ -414,21 +415,19 @@ pub enum LockErrorKind {
     Store(StoreErrorKind),
 }
 
-impl LockError {
-    fn not_held(lock: &str) -> Self {
-        let message = format!("lock {lock:?}: it is no longer held");
-        Self::of(LockErrorKind::NotHeld, message)
-    }
+fn not_held(lock: &str) -> LockError {
+    let message = format!("lock {lock:?}: it is no longer held");
+    LockError::of(LockErrorKind::NotHeld, message)
+}
 
-    pub(super) fn lease(lock: &str, lease: Duration) -> Self {
-        let message = format!("lock {lock:?}: a lease of {lease:?}, expected 10 ms to 10 years");
-        Self::of(LockErrorKind::Lease, message)
-    }
+fn impossible_lease(lock: &str, lease: Duration) -> LockError {
+    let message = format!("lock {lock:?}: a lease of {lease:?}, expected 10 ms to 10 years");
+    LockError::of(LockErrorKind::Lease, message)
+}
 
-    pub(super) fn store(lock: &str, error: StoreError) -> Self {
-        let message = format!("lock {lock:?}: {error}");
-        Self::of(LockErrorKind::Store(error.kind()), message).with_source(error)
-    }
+pub(super) fn of_store(lock: &str, error: StoreError) -> LockError {
+    let message = format!("lock {lock:?}: {error}");
+    LockError::of(LockErrorKind::Store(error.kind()), message).with_source(error)
 }
 
 /// Whether the next call may succeed.

@@ -127,6 +127,7 @@ mod held_lease;
 mod lease_request;
 mod lock;
 mod owner;
+mod scripts;
 
 pub use lock::{Lock, LockError, LockErrorKind, LockGuard};
 pub use owner::Owner;

@@ -7,8 +7,8 @@ use redis::{Value, cmd, from_redis_value};
 
 use super::StoreFuture;
 use super::fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
-use super::redis::{RedisStore, of_fleet};
-use crate::connection::{Connection, REPORT, SET_KEY};
+use super::redis::{REPORT, RedisStore, SET_KEY, of_fleet};
+use crate::connection::Connection;
 use crate::error::StoreError;
 
 /// How long such a question may take. No request waits for it.

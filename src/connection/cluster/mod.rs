@@ -100,6 +100,13 @@ impl Cluster {
         }
     }
 
+    /// Calls this with the node of each master that is known.
+    pub(super) fn each_master(&self, call: impl FnMut(&Node)) {
+        if let RouterState::Known(map) = &**self.router.state.load() {
+            map.masters.iter().map(|(_, node)| &**node).for_each(call);
+        }
+    }
+
     /// A connection to any master.
     pub(super) fn link(&self) -> Option<Link> {
         match &**self.router.state.load() {
@@ -240,7 +247,7 @@ impl Router {
         let _in_runtime = self.runtime.enter();
         Node::start(
             Target::Server(Box::new(server)),
-            self.preload,
+            self.preload.clone(),
             endpoint,
             failed,
         )

@@ -16,6 +16,7 @@ mod holder;
 mod permits;
 mod question;
 mod refund_call;
+mod scripts;
 mod take_call;
 mod take_script;
 
@@ -31,12 +32,12 @@ use self::permits::{AskedPermits, PermitSubscriber};
 use self::question::{
     Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back, of_hold,
 };
+use self::scripts::{HOLD, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    CallQuestion, Connection, Driver, HOLD, IntoRedisAddress, Preload, RESET, Redis, ReplyFuture,
-    Wanted,
+    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Wanted,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -45,6 +46,7 @@ use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
 pub(super) use self::question::of_fleet;
+pub(super) use self::scripts::{REPORT, SET_KEY};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -122,7 +124,7 @@ impl RedisStore {
     /// takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to
     /// be reached.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Connection::connect(address, Preload::Stores, Self::DEFAULT_TIMEOUT);
+        let connection = Connection::connect(address, OF_STORES, Self::DEFAULT_TIMEOUT);
         Ok(Self::over(connection.await?))
     }
 
@@ -134,7 +136,7 @@ impl RedisStore {
     ///
     /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        Connection::lazy(address, Preload::Stores, Self::DEFAULT_TIMEOUT).map(Self::over)
+        Connection::lazy(address, OF_STORES, Self::DEFAULT_TIMEOUT).map(Self::over)
     }
 
     /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its
@@ -152,6 +154,7 @@ impl RedisStore {
     /// ```
     #[must_use]
     pub fn of(redis: &Redis) -> Self {
+        redis.connection().preload(OF_STORES);
         Self::over(redis.connection().clone())
     }
 

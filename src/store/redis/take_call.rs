@@ -5,13 +5,13 @@ use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
 use super::question::{Change, CountKey, CountQuestion, Counts, of_hold};
+use super::scripts::{
+    REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RELEASE_PERMITS,
+    RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
+};
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
-use crate::connection::{
-    CallId, Carrier, Question, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG,
-    REFUND_SLIDING_WINDOW, RELEASE_PERMITS, RENEW_PERMITS, Script, SendOptions, ServerClock,
-    TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
-};
+use crate::connection::{CallId, Carrier, Question, Script, SendOptions, ServerClock};
 use crate::decision::Receipt;
 use crate::rule::Rule;
 use crate::store::Take;

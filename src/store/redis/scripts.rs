@@ -1,0 +1,93 @@
+//! The scripts that stores call.
+
+use std::sync::LazyLock;
+
+use crate::connection::{Library, Script, ScriptList, includes, scripts};
+
+/// The files of `lua/include/` that these scripts have. A new file has to be listed here.
+const LIBRARY: Library = Library {
+    includes: includes![
+        "core_begin",
+        "core",
+        "counter_states",
+        "counter_takes",
+        "gcra_buckets",
+        "gcra_takes",
+        "fixed_windows",
+        "fixed_takes",
+        "sliding_windows",
+        "sliding_takes",
+        "lease_marks",
+        "permit_states",
+        "joint",
+        "joint_permits",
+        "joint_gcra",
+        "joint_fixed_window",
+        "joint_sliding_window",
+        "joint_sliding_log",
+        "log_states",
+        "log_takes",
+        "bucket",
+        "refunded_ranges",
+        "refund_ranges",
+        "refund_begin",
+        "refund_counters",
+        "refund_end",
+    ],
+    constants: include_str!("../../../lua/constants.txt"),
+};
+
+scripts! {
+    OF_STORES of LIBRARY =>
+    /// Decides by a sliding log. A script of takes repeats the number of its call itself.
+    TAKE_SLIDING_LOG = as_it_is("sliding_log.lua");
+    /// Decides by a sliding window.
+    TAKE_SLIDING_WINDOW = as_it_is("sliding_window.lua");
+    /// Decides by GCRA.
+    TAKE_GCRA = as_it_is("gcra.lua");
+    /// Decides by a fixed window.
+    TAKE_FIXED_WINDOW = as_it_is("fixed_window.lua");
+    /// Gives back what a sliding log has charged. Scripts of refunds are loaded ahead: with its
+    /// text, a refund costs the server almost twice as much, and one that is sent again because the
+    /// server does not know the script would lose its place among the takes.
+    REFUND_SLIDING_LOG = new("refund/sliding_log.lua");
+    /// Gives back what a sliding window has charged.
+    REFUND_SLIDING_WINDOW = new("refund/sliding_window.lua");
+    /// Gives back what GCRA has charged.
+    REFUND_GCRA = new("refund/gcra.lua");
+    /// Gives back what a fixed window has charged.
+    REFUND_FIXED_WINDOW = new("refund/fixed_window.lua");
+    /// Gives permits of requests in progress back.
+    RELEASE_PERMITS = new("permits/release.lua");
+    /// Keeps them for another lease.
+    RENEW_PERMITS = new("permits/renew.lua");
+}
+
+/// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:
+/// each call carries its text.
+pub(crate) static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/reset.lua")));
+
+/// Holds a key. It is called rarely, too.
+pub(crate) static HOLD: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/hold.lua")));
+
+/// Keeps what a process says of itself, and tells it what its service shares: once a second.
+pub(crate) static REPORT: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/fleet/report.lua")));
+
+/// Lets a key through or blocks it for a while.
+pub(crate) static SET_KEY: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/fleet/set_key.lua")));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_be_included() {
+        for script in OF_STORES {
+            assert!(!script.lacks_includes(), "{script:?}");
+        }
+    }
+}
