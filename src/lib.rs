@@ -135,29 +135,18 @@
 
 pub mod algorithm;
 pub mod callback;
-mod clock;
 #[cfg(feature = "config")]
 pub mod config;
-#[cfg(feature = "redis")]
-mod connection;
-mod deadline;
 pub mod decision;
 mod error;
 // Their examples need all features.
 #[cfg(any(not(doctest), feature = "full"))]
 pub mod guide;
-mod in_flight_counter;
-mod jitter;
 pub mod key;
 pub mod layer;
-#[cfg(feature = "limiter")]
-pub mod limiter;
 pub mod limits;
 #[cfg(feature = "config")]
 pub mod live;
-#[cfg(feature = "lock")]
-pub mod lock;
-mod log_on_change;
 pub mod metrics;
 #[cfg(feature = "page")]
 pub mod page;
@@ -166,13 +155,22 @@ mod quota;
 pub mod redis;
 pub mod rule;
 pub mod store;
-mod swept_map;
-mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
 mod wait_queue;
 pub mod warning;
+
+#[cfg(feature = "limiter")]
+#[doc(inline)]
+pub use tidegate_redisson::limiter;
+#[cfg(feature = "lock")]
+#[doc(inline)]
+pub use tidegate_redisson::lock;
+
+#[cfg(feature = "redis")]
+use tidegate_base::connection;
+use tidegate_base::{clock, deadline, in_flight_counter, jitter, log_on_change, swept_map, sync};
 
 pub use algorithm::Algorithm;
 pub use callback::{DegradeCallback, Denied};

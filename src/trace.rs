@@ -1,25 +1,6 @@
 //! Events and spans for `tracing`, if that feature is on.
 
-/// Calls the macro of `tracing` that is named like the level, such as `tracing::error!`. Without
-/// the feature `tracing` it does nothing.
-macro_rules! event {
-    ($level:ident: $message:literal) => {{
-        #[cfg(feature = "tracing")]
-        tracing::$level!($message);
-    }};
-    ($level:ident: $($field:ident),+, $message:literal) => {{
-        #[cfg(feature = "tracing")]
-        tracing::$level!($($field),+, $message);
-        #[cfg(not(feature = "tracing"))]
-        let _ = ($(&$field),+);
-    }};
-}
-
-pub(crate) use event;
-
-/// What is wrong with a Redis that evicts keys: a warning of stores, and of each connection.
-pub(crate) const EVICTS: &str = "this Redis evicts keys when its memory is full, and an evicted \
-                                 count begins again at zero: set maxmemory-policy to noeviction";
+pub(crate) use tidegate_base::trace::{EVICTS, event};
 
 /// This future, whose events are of the span that is current now.
 #[cfg(feature = "page")]

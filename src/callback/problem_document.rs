@@ -141,10 +141,10 @@ pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
 /// A 400 or 500 for a request without a key, depending on whose mistake that is.
 pub(crate) fn key_refused(error: &KeyError, grpc: Option<&HeaderValue>) -> Response {
     match error.kind() {
-        KeyErrorKind::Server => internal_error(error, grpc),
         KeyErrorKind::Absent | KeyErrorKind::Malformed => {
             mistake(StatusCode::BAD_REQUEST, error, grpc)
         }
+        _ => internal_error(error, grpc),
     }
 }
 

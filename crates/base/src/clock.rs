@@ -7,30 +7,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A clock of this process. It shows the microseconds since it was made.
 #[derive(Debug, Clone)]
-pub(crate) enum Clock {
+pub enum Clock {
     /// The processor's time-stamp counter, or the system's monotonic clock where the counter is not
     /// reliable.
     Counter {
+        /// The counter.
         clock: quanta::Clock,
         /// What the counter showed when the clock was made.
         epoch: u64,
     },
     /// Tokio's clock, which tests can pause.
-    Tokio { epoch: Instant },
+    Tokio {
+        /// What it showed when this clock was made.
+        epoch: Instant,
+    },
+    /// A clock that tests set by hand.
     #[cfg(feature = "test-util")]
     Manual(ManualClock),
 }
 
 impl Clock {
     /// A clock that tests can pause with `tokio::time::pause`.
-    pub(crate) fn tokio() -> Self {
+    pub fn tokio() -> Self {
         Self::Tokio {
             epoch: Instant::now(),
         }
     }
 
     /// The time in microseconds.
-    pub(crate) fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()) / 1_000,
             Self::Tokio { epoch } => micros(epoch.elapsed()),
@@ -40,7 +45,7 @@ impl Clock {
     }
 
     /// The time in nanoseconds.
-    pub(crate) fn nanos(&self) -> u64 {
+    pub fn nanos(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()),
             Self::Tokio { epoch } => nanos(epoch.elapsed()),
@@ -55,7 +60,7 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// The nanoseconds of the longest durations do not fit: those are without an end.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

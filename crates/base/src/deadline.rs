@@ -18,19 +18,20 @@ use crate::sync::lock;
 /// process that runs waits for the time-out, and one that was slow for twice the time-out at most,
 /// counted from when it ran again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    pub(crate) at: Instant,
+pub struct Deadline {
+    /// When the wait ends.
+    pub at: Instant,
     /// The time-out that ends then.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// By how much it may still be extended: the time-out as long as it was not.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
 }
 
 /// Until when answers are waited for because this process was late.
 ///
 /// All questions over a connection share it. In a process that is slow some timers are late, and
 /// others fire in time while the task that sends the question or reads the reply is late.
-pub(crate) type Lag = Mutex<Option<Instant>>;
+pub type Lag = Mutex<Option<Instant>>;
 
 /// By how much a process may be late that is not slow. Timers fire with the next millisecond.
 const TOLERATED: Duration = Duration::from_millis(3);
@@ -40,7 +41,8 @@ impl Deadline {
     /// can show.
     const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    pub(crate) fn after(timeout: Duration) -> Self {
+    /// So long after now.
+    pub fn after(timeout: Duration) -> Self {
         let timeout = timeout.min(Self::MAX_TIMEOUT);
         let at = Instant::now() + timeout;
         let grace = timeout;
@@ -48,13 +50,13 @@ impl Deadline {
     }
 
     /// This one or the other, whichever is earlier.
-    pub(crate) fn or_earlier(self, other: Option<Self>) -> Self {
+    pub fn or_earlier(self, other: Option<Self>) -> Self {
         other.filter(|other| other.at < self.at).unwrap_or(self)
     }
 
     /// Gives the time back by which this process is late now, or was for a neighbour. Returns
     /// whether it did.
-    pub(crate) fn extend(&mut self, lag: &Lag) -> bool {
+    pub fn extend(&mut self, lag: &Lag) -> bool {
         let now = Instant::now();
         let late = now.saturating_duration_since(self.at);
         let mut until = lock(lag);
@@ -69,18 +71,18 @@ impl Deadline {
 
     /// Whether this process was late, so that the wait goes on beyond the time-out.
     #[cfg(feature = "redis")]
-    pub(crate) fn was_extended(&self) -> bool {
+    pub fn was_extended(&self) -> bool {
         self.grace < self.timeout
     }
 
     /// The error of the store or server of this name, which did not answer by then.
-    pub(crate) fn missed(&self, name: &str) -> StoreError {
+    pub fn missed(&self, name: &str) -> StoreError {
         let message = format!("{name} did not answer within {:?}", self.timeout);
         StoreError::new(StoreErrorKind::Timeout, message)
     }
 
     /// The answer, if it comes by then.
-    pub(crate) async fn wait_for<T>(self, answer: impl Future<Output = T>) -> Option<T> {
+    pub async fn wait_for<T>(self, answer: impl Future<Output = T>) -> Option<T> {
         let (mut timer, lag) = (pin!(DeadlineTimer::new(self)), Lag::default());
         tokio::select! {
             biased;
@@ -93,10 +95,10 @@ impl Deadline {
 pin_project! {
     /// The end of a wait for an answer. The caller polls the answer first, each time.
     #[derive(Debug)]
-    pub(crate) struct DeadlineTimer {
+    pub struct DeadlineTimer {
         #[pin]
         sleep: Sleep,
-        pub(crate) deadline: Deadline,
+        deadline: Deadline,
         turns: u8,
     }
 }
@@ -106,7 +108,8 @@ pin_project! {
 const TURNS: u8 = 3;
 
 impl DeadlineTimer {
-    pub(crate) fn new(deadline: Deadline) -> Self {
+    /// The end of a wait until this deadline.
+    pub fn new(deadline: Deadline) -> Self {
         Self {
             sleep: sleep_until(deadline.at),
             deadline,
@@ -114,8 +117,13 @@ impl DeadlineTimer {
         }
     }
 
+    /// What ends the wait. It may have been extended.
+    pub const fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
     /// Ready when the wait is over.
-    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, lag: &Lag) -> Poll<()> {
+    pub fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, lag: &Lag) -> Poll<()> {
         let mut this = self.project();
         loop {
             ready!(this.sleep.as_mut().poll(cx));

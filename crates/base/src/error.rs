@@ -13,7 +13,9 @@ pub struct KindError<K> {
 }
 
 impl<K> KindError<K> {
-    pub(crate) fn of(kind: K, message: impl Into<Arc<str>>) -> Self {
+    /// An error of any kind.
+    #[doc(hidden)]
+    pub fn of(kind: K, message: impl Into<Arc<str>>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -21,7 +23,7 @@ impl<K> KindError<K> {
         }
     }
 
-    /// This error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
+    /// This error with its cause, by which an `ErrorCallbackChain`
     /// can choose a callback.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -31,6 +33,7 @@ impl<K> KindError<K> {
 }
 
 /// A kind that some errors of a store become.
+#[doc(hidden)]
 pub trait OfStore {
     /// The kind of an error whose cause is a store's.
     fn of_store(kind: StoreErrorKind) -> Self;
@@ -73,18 +76,6 @@ impl<K: fmt::Debug> fmt::Debug for KindError<K> {
     }
 }
 
-/// What a `main` that returns such an error prints: its message.
-macro_rules! debug_as_message {
-    ($error:ty) => {
-        impl std::fmt::Debug for $error {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, f)
-            }
-        }
-    };
-}
-pub(crate) use debug_as_message;
-
 impl<K: fmt::Debug> Error for KindError<K> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
@@ -92,7 +83,7 @@ impl<K: fmt::Debug> Error for KindError<K> {
 }
 
 /// Why a store could not decide. A denial is not one of these: it is a
-/// [`Decision`](crate::Decision).
+/// `Decision`.
 ///
 /// ```
 /// use tidegate::StoreError;
@@ -122,10 +113,10 @@ pub type StoreError = KindError<StoreErrorKind>;
 pub enum StoreErrorKind {
     /// No answer within the configured time. The take may still have been charged.
     Timeout,
-    /// The store cannot be reached, or its [circuit breaker](crate::Resilient::failures) is
+    /// The store cannot be reached, or its circuit breaker (`Resilient::failures`) is
     /// open.
     Unavailable,
-    /// As many questions wait for answers as [may](crate::Resilient::in_flight): this one was not
+    /// As many questions wait for answers as may (`Resilient::in_flight`): this one was not
     /// asked.
     Overloaded,
     /// The store refused: a wrong password, or a missing permission.
@@ -184,7 +175,7 @@ impl StoreError {
     }
 }
 
-/// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
+/// Why a `KeyExtractor` found no key in a request.
 ///
 /// ```
 /// use tidegate::Key;
@@ -218,7 +209,7 @@ pub type KeyError = KindError<KeyErrorKind>;
 #[non_exhaustive]
 pub enum KeyErrorKind {
     /// The client left out what the key is made of, such as a header field. Another request of the
-    /// same client may succeed. [Alternatives](crate::KeyExtractor::or) try the next one.
+    /// same client may succeed. Alternatives (`KeyExtractor::or`) try the next one.
     Absent,
     /// The client sent what the key is made of in a form that says nothing, such as an empty token,
     /// or sent it twice. Another request of the same client may succeed.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A random duration from zero to `max`.
-pub(crate) fn up_to(max: Duration) -> Duration {
+pub fn up_to(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }
 
@@ -13,8 +13,7 @@ pub(crate) fn up_to(max: Duration) -> Duration {
 /// It sleeps for at least `min`, and for at most one second, because what it waits for may become
 /// free early. The random part is up to a twentieth of that, at most 5 ms: asking before
 /// `retry_after` would be without success.
-#[cfg(any(feature = "limiter", feature = "redis"))]
-pub(crate) fn pause_before_repeat(retry_after: Duration, min: Duration) -> Duration {
+pub fn pause_before_repeat(retry_after: Duration, min: Duration) -> Duration {
     const MAX_PAUSE: Duration = Duration::from_secs(1);
     const MAX_JITTER: Duration = Duration::from_millis(5);
     let pause = retry_after.max(min).min(MAX_PAUSE);

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// }
 /// ```
 #[derive(Debug, Default)]
-pub(crate) struct LogOnChange {
+pub struct LogOnChange {
     /// Whether it failed the last time.
     is_failing: AtomicBool,
     /// Whether the failure was logged, so that the recovery has to be logged, too.
@@ -22,7 +22,7 @@ pub(crate) struct LogOnChange {
 
 impl LogOnChange {
     /// Nothing has failed.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             is_failing: AtomicBool::new(false),
             is_logged: AtomicBool::new(false),
@@ -32,7 +32,7 @@ impl LogOnChange {
 
     /// Notes a failure, and returns whether to log it. A failure that begins in the same second as
     /// the last logged one is logged in the next second, if it lasts.
-    pub(crate) fn failed(&self) -> bool {
+    pub fn failed(&self) -> bool {
         // In the common case this only reads, so that threads do not compete for the cache line.
         let is_failing = self.is_failing.load(Ordering::Relaxed);
         if is_failing && self.is_logged.load(Ordering::Relaxed) {
@@ -47,7 +47,7 @@ impl LogOnChange {
     }
 
     /// Notes a success, and returns whether to log a recovery.
-    pub(crate) fn worked(&self) -> bool {
+    pub fn worked(&self) -> bool {
         self.is_failing.load(Ordering::Relaxed)
             && self.is_failing.swap(false, Ordering::Relaxed)
             && self.is_logged.swap(false, Ordering::Relaxed)

@@ -4,18 +4,19 @@ use std::ops::{Deref, DerefMut};
 
 /// A map that from time to time drops the entries that are not needed any more.
 #[derive(Debug)]
-pub(crate) struct SweptMap<K, V> {
+pub struct SweptMap<K, V> {
     map: HashMap<K, V>,
     /// The number of entries from which on the map is swept.
     sweep_at: usize,
 }
 
 impl<K: Eq + Hash, V> SweptMap<K, V> {
-    pub(crate) const MIN_SWEEP: usize = 64;
+    /// The map is not swept below this number of entries.
+    pub const MIN_SWEEP: usize = 64;
 
     /// Drops entries that are not needed, whenever their number has doubled: looking at all of them
     /// for each new one would take too long.
-    pub(crate) fn sweep(&mut self, is_needed: impl Fn(&V) -> bool) {
+    pub fn sweep(&mut self, is_needed: impl Fn(&V) -> bool) {
         if self.map.len() >= self.sweep_at {
             self.map.retain(|_, value| is_needed(value));
             self.sweep_at = Self::MIN_SWEEP.max(2 * self.map.len());

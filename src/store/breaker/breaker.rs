@@ -117,15 +117,11 @@ impl<S> Drop for AdmittedCall<S> {
 /// Whether an error of this kind says that the store is unhealthy.
 const fn is_failure(kind: StoreErrorKind) -> bool {
     use StoreErrorKind as Kind;
-    match kind {
-        Kind::Timeout | Kind::Unavailable | Kind::ReadOnly | Kind::OutOfMemory | Kind::Protocol => {
-            true
-        }
-        // A refusal costs no time, and may be about one key that this user may not use.
-        Kind::WrongType | Kind::Refused | Kind::Full | Kind::Configuration | Kind::Overloaded => {
-            false
-        }
-    }
+    // A refusal costs no time, and may be about one key that this user may not use.
+    matches!(
+        kind,
+        Kind::Timeout | Kind::Unavailable | Kind::ReadOnly | Kind::OutOfMemory | Kind::Protocol
+    )
 }
 
 /// The state of a breaker, shared by all threads that ask the store.

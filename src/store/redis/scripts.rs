@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::connection::{Library, Script, ScriptList, includes, scripts};
+use crate::connection::{Library, Script, includes, scripts};
 
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
@@ -79,15 +79,3 @@ pub(crate) static REPORT: LazyLock<Script> =
 /// Lets a key through or blocks it for a while.
 pub(crate) static SET_KEY: LazyLock<Script> =
     LazyLock::new(|| Script::rare(&LIBRARY, include_str!("../../../lua/fleet/set_key.lua")));
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_left_to_be_included() {
-        for script in OF_STORES {
-            assert!(!script.lacks_includes(), "{script:?}");
-        }
-    }
-}

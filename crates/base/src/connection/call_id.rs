@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 /// fits. So every script repeats a number that its call was sent with, the last command of each
 /// flight is a script call, and no reply is believed before the last one has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallId(u64);
+pub struct CallId(u64);
 
 /// A script that returns the number of its call, and what `source` returns. The number is its last
 /// argument, which `source` does not see.
@@ -39,22 +39,22 @@ pub(super) fn numbered_with_deadline(source: &str) -> String {
 
 /// What a numbered script returned.
 #[derive(Debug, PartialEq)]
-pub(crate) struct NumberedReply {
-    pub(crate) reply: Value,
+pub struct NumberedReply {
+    pub reply: Value,
     /// The server's clock in microseconds, if the script has a deadline.
     pub(super) now: Option<u64>,
 }
 
 impl CallId {
     /// The next number. No two calls in progress have the same.
-    pub(crate) fn next() -> Self {
+    pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Lua's numbers are doubles, so the number has to be smaller than 2^53.
         Self(NEXT.fetch_add(1, Ordering::Relaxed) % (1 << 32))
     }
 
     /// The number, as an argument of a script that repeats it.
-    pub(crate) const fn number(self) -> u64 {
+    pub const fn number(self) -> u64 {
         self.0
     }
 
@@ -68,14 +68,14 @@ impl CallId {
     }
 
     /// Whether this is the reply of the script that was called with this number.
-    pub(crate) fn is_in(self, reply: &Value) -> bool {
+    pub fn is_in(self, reply: &Value) -> bool {
         matches!(reply, Value::Array(parts)
             if matches!(parts[..], [Value::Int(id), ..] if id.cast_unsigned() == self.0))
     }
 
     /// Reads the reply of the script that was called with this number. `None` if it belongs to
     /// another call, or is an error.
-    pub(crate) fn read(self, reply: Value) -> Option<NumberedReply> {
+    pub fn read(self, reply: Value) -> Option<NumberedReply> {
         let is_own = self.is_in(&reply);
         let Value::Array(parts) = reply else {
             return None;

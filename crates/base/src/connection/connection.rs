@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The connections that a caller waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// In a cluster that to any master. Only a server that does not answer yet or is still loading
     /// its data is waited for.
     First,
@@ -54,7 +54,7 @@ pub(crate) enum Wanted {
 /// [`ask`](Self::ask) and [`call`](Self::call) queue the question before they return. So the order
 /// of arrival is that of these calls, and not that in which their futures are polled.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub struct Connection {
     inner: Arc<ConnectionInner>,
     timeout: Duration,
 }
@@ -80,7 +80,7 @@ enum Nodes {
 
 impl Connection {
     /// How long [`connect`](Self::connect) waits at most.
-    pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Connects and loads the scripts. Waits for a server that does not answer yet or is still
     /// loading its data. Each later question has `timeout`.
@@ -89,7 +89,7 @@ impl Connection {
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
     /// if that takes too long.
-    pub(crate) async fn connect(
+    pub async fn connect(
         address: impl IntoRedisAddress,
         scripts: ScriptList,
         timeout: Duration,
@@ -105,11 +105,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`StoreError`] with what is missing then, or immediately with what is not waited for.
-    pub(crate) async fn connected(
-        &self,
-        wanted: Wanted,
-        bound: Duration,
-    ) -> Result<(), StoreError> {
+    pub async fn connected(&self, wanted: Wanted, bound: Duration) -> Result<(), StoreError> {
         let until = Deadline::after(bound).at;
         loop {
             let missing = match &self.inner.nodes {
@@ -137,7 +133,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
-    pub(crate) fn lazy(
+    pub fn lazy(
         address: impl IntoRedisAddress,
         scripts: ScriptList,
         timeout: Duration,
@@ -190,7 +186,7 @@ impl Connection {
 
     /// Loads scripts over each link, now and whenever one is made: before what is asked next.
     /// Scripts that cannot be loaded are no failure: their calls are sent again with their text.
-    pub(crate) fn preload(&self, scripts: ScriptList) {
+    pub fn preload(&self, scripts: ScriptList) {
         let _in_runtime = self.runtime().enter();
         for script in self.inner.preload.add(scripts) {
             let load = |node: &Node| {
@@ -213,35 +209,35 @@ impl Connection {
     }
 
     /// The address as messages show it: no user and no password.
-    pub(crate) fn label(&self) -> &str {
+    pub fn label(&self) -> &str {
         &self.inner.label.text
     }
 
     /// Whether keys lie on several masters, by their slots.
-    pub(crate) fn is_cluster(&self) -> bool {
+    pub fn is_cluster(&self) -> bool {
         !matches!(self.inner.nodes, Nodes::One(_))
     }
 
     /// The same with another timeout for each question.
-    pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
     /// The runtime of the connection's background tasks. Once it ends, no question is answered.
-    pub(crate) fn runtime(&self) -> &Handle {
+    pub fn runtime(&self) -> &Handle {
         &self.inner.runtime
     }
 
     /// The timeout of each question.
-    pub(crate) const fn timeout(&self) -> Duration {
+    pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Asks a question of a source. `key` is one of its keys. `sooner`: the caller's deadline,
     /// where it has one. With [`Driver::Caller`] it is sent when the future is polled first, or
     /// with the next flight.
-    pub(crate) fn ask<T, Q, K>(
+    pub fn ask<T, Q, K>(
         &self,
         source: Source,
         question: Q,
@@ -262,7 +258,7 @@ impl Connection {
     ///
     /// Calls of scripts keep the order in which they were asked, but not among the questions of a
     /// source.
-    pub(crate) fn call(
+    pub fn call(
         &self,
         script: &'static Script,
         keys: &[&str],
@@ -273,11 +269,7 @@ impl Connection {
     }
 
     /// Runs a command on keys of one slot, of which `key` is one.
-    pub(crate) async fn query<T: FromRedisValue>(
-        &self,
-        command: Cmd,
-        key: &str,
-    ) -> Result<T, StoreError> {
+    pub async fn query<T: FromRedisValue>(&self, command: Cmd, key: &str) -> Result<T, StoreError> {
         let script = None;
         let reply = self.enqueue_call(CallQuestion { command, script }, key);
         redis::from_redis_value(reply.await?)
@@ -321,13 +313,13 @@ impl Connection {
     }
 
     /// The error for a reply of another form than its question's.
-    pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
+    pub fn protocol_error(&self, reply: &Value) -> StoreError {
         self.inner.label.protocol_error(reply)
     }
 
     /// Whether the server evicts keys, as far as is known; in a cluster, whether one of the masters
     /// does.
-    pub(crate) fn evicts(&self) -> bool {
+    pub fn evicts(&self) -> bool {
         self.link().is_some_and(|link| link.inner.evicts)
     }
 
@@ -354,7 +346,7 @@ impl fmt::Debug for Connection {
 /// their questions travel, and the [identity](Redis::id) of the process. The timeout belongs to
 /// each clone. The connection is closed when the last clone is dropped, and everything made of it.
 ///
-/// [`RedisStore::of`](crate::RedisStore::of) makes a store of a handle, `RateLimiter::new` a
+/// `RedisStore::of` makes a store of a handle, `RateLimiter::new` a
 /// limiter (feature `limiter`), and `Lock::new` a lock (feature `lock`).
 ///
 /// ```no_run
@@ -391,7 +383,7 @@ impl Redis {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
     /// Connects to one server, to a cluster, or to a master that sentinels look after. See
-    /// [`RedisAddress`](crate::redis::RedisAddress) for the URLs; that of one server is
+    /// [`RedisAddress`](super::RedisAddress) for the URLs; that of one server is
     /// `redis://[user:password@]host[:6379][/db]`.
     ///
     /// Waits for a server that does not answer yet or is still loading its data, for up to
@@ -457,17 +449,13 @@ impl Redis {
     }
 
     /// The connection, for the stores, limiters and locks of this handle.
-    pub(crate) fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// The value of type `T` that all clones share. `make` makes it at the first call. It is
     /// dropped with the last clone of the handle, so it must not contain a handle itself.
-    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
-    pub(crate) fn keep<T: Send + Sync + 'static>(
-        &self,
-        make: impl FnOnce(&Connection) -> T,
-    ) -> Arc<T> {
+    pub fn keep<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Connection) -> T) -> Arc<T> {
         let mut kept = lock(&self.process.kept);
         if kept.get::<Arc<T>>().is_none() {
             kept.insert(Arc::new(make(&self.connection)));

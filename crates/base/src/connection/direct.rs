@@ -41,8 +41,10 @@ struct DirectState {
 
 /// The task that drives a flight.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Driver {
+pub enum Driver {
+    /// That of the caller: its future sends the question itself, if nothing else waits.
     Caller,
+    /// The node's.
     Dispatcher,
 }
 

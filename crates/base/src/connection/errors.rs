@@ -11,7 +11,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The [`StoreError`] for an error of the Redis client. Its message names the server by `label`.
-pub(crate) fn store_error(label: &str, error: RedisError) -> StoreError {
+pub(super) fn store_error(label: &str, error: RedisError) -> StoreError {
     let error = without_user(error);
     let kind = kind_of(&error);
     let what = match kind {

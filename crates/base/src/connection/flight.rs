@@ -18,7 +18,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// A source puts its questions into calls that they share, and keeps the order among them. The
 /// others each get an [`OwnCall`]. All questions with a source that travel over a connection are of
 /// one source.
-pub(crate) type Source = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
+pub(super) type Source = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
 /// The flight of these questions. `None` if there is no question.
 pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
@@ -32,7 +32,7 @@ pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFut
 }
 
 /// A script call or command, with the questions that its reply is for.
-pub(crate) trait FlightCall: Send + Sized + 'static {
+pub trait FlightCall: Send + Sized + 'static {
     /// The command, with deadlines by the server's clock.
     fn command(&self, clock: &ServerClock) -> Cmd;
 
@@ -59,7 +59,7 @@ pub(crate) trait FlightCall: Send + Sized + 'static {
 }
 
 /// The calls of a flight. A lone one needs no allocation.
-pub(crate) type FlightCalls<C> = SmallVec<[C; 1]>;
+pub type FlightCalls<C> = SmallVec<[C; 1]>;
 
 /// One pipeline with the questions of many callers. It hands out their answers.
 ///
@@ -80,7 +80,7 @@ pub(crate) type FlightCalls<C> = SmallVec<[C; 1]>;
 ///
 /// It is dropped with its node; its callers then get an error immediately. Every question in it
 /// gets a reply or goes back into a queue exactly once: the calls are consumed by value.
-pub(crate) struct Flight<C> {
+pub struct Flight<C> {
     /// In the order in which they are sent.
     calls: FlightCalls<C>,
     carrier: Carrier,
@@ -88,7 +88,7 @@ pub(crate) struct Flight<C> {
 
 impl<C: FlightCall> Flight<C> {
     /// The flight of these calls, for the task that drives it.
-    pub(crate) fn boxed(calls: FlightCalls<C>, carrier: Carrier) -> BoxFuture<'static, ()> {
+    pub fn boxed(calls: FlightCalls<C>, carrier: Carrier) -> BoxFuture<'static, ()> {
         Box::pin(Self { calls, carrier }.run())
     }
 
@@ -182,7 +182,7 @@ fn fail(questions: impl IntoIterator<Item = Question>, error: &StoreError) {
 const MAX_LATE_RESENDS: u8 = 3;
 
 /// What carries a flight: a link, and where its questions go that have to be sent again.
-pub(crate) struct Carrier {
+pub struct Carrier {
     link: Link,
     endpoint: Endpoint,
 }
@@ -197,13 +197,13 @@ impl Carrier {
     }
 
     /// What is known of the server's clock.
-    pub(crate) fn clock(&self) -> &ServerClock {
+    pub fn clock(&self) -> &ServerClock {
         &self.link.inner.clock
     }
 
     /// Fails these questions, because the reply belongs to another call, and closes the link: the
     /// replies of later flights are not their own either.
-    pub(crate) fn condemn(&self, questions: impl IntoIterator<Item = Question>) {
+    pub fn condemn(&self, questions: impl IntoIterator<Item = Question>) {
         self.link.close();
         let message = format!("{} replied to a different command", self.label().text);
         let error = StoreError::new(StoreErrorKind::Protocol, message);
@@ -212,7 +212,7 @@ impl Carrier {
 
     /// An error of the client or the server, as callers get it. Closes the link if it has to be
     /// replaced.
-    pub(crate) fn error(&self, error: RedisError) -> StoreError {
+    pub fn error(&self, error: RedisError) -> StoreError {
         if needs_another_connection(&error) {
             self.link.close();
         }
@@ -220,14 +220,14 @@ impl Carrier {
     }
 
     /// The error for a reply of another form than its question's.
-    pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
+    pub fn protocol_error(&self, reply: &Value) -> StoreError {
         self.label().protocol_error(reply)
     }
 
     /// Sends a question again that is late by the server's clock and has time beyond `until` by
     /// this process's: the server's clock was set, another server took over, or this process was
     /// slow. The reply has corrected what this process knows of that clock.
-    pub(crate) fn send_again(&self, mut question: Question, until: Instant) {
+    pub fn send_again(&self, mut question: Question, until: Instant) {
         question.resends += 1;
         let (queue, label) = (&self.endpoint.queue, self.label());
         let has_time = question.has_time(until.into(), &label.lag);
@@ -274,7 +274,7 @@ impl Carrier {
 }
 
 /// A script call or command that one question has for itself.
-pub(crate) struct OwnCall {
+pub struct OwnCall {
     question: Question,
     /// A script repeats it. A command does not know it.
     id: CallId,
@@ -286,12 +286,13 @@ const LATE: &str = "LATE";
 
 impl OwnCall {
     /// The call of this question, which `call` finds in it.
-    pub(crate) fn new(question: Question, call: fn(&Question) -> Option<&CallQuestion>) -> Self {
+    pub fn new(question: Question, call: fn(&Question) -> Option<&CallQuestion>) -> Self {
         let id = CallId::next();
         Self { question, id, call }
     }
 
-    pub(crate) const fn question(&self) -> &Question {
+    /// The question that it asks.
+    pub const fn question(&self) -> &Question {
         &self.question
     }
 

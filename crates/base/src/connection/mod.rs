@@ -159,17 +159,16 @@ mod scripts;
 mod sentinel;
 mod server_clock;
 mod silence;
-#[cfg_attr(not(feature = "lock"), expect(dead_code))]
 mod subscriber;
 
 pub use address::{IntoRedisAddress, RedisAddress};
-pub(crate) use call_id::CallId;
+pub use call_id::CallId;
 pub use connection::Redis;
-pub(crate) use connection::{Connection, Wanted};
-pub(crate) use direct::Driver;
-pub(crate) use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
-pub(crate) use question::{CallQuestion, Question, ReplyFuture, SendOptions};
-pub(crate) use queue::Questions;
-pub(crate) use scripts::{Library, Script, ScriptList, includes, scripts, tagged};
-pub(crate) use server_clock::ServerClock;
-pub(crate) use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};
+pub use connection::{Connection, Wanted};
+pub use direct::Driver;
+pub use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
+pub use question::{CallQuestion, Question, ReplyFuture, SendOptions};
+pub use queue::Questions;
+pub use scripts::{Library, Script, ScriptList, includes, scripts, tagged};
+pub use server_clock::ServerClock;
+pub use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};

@@ -22,29 +22,31 @@ use crate::sync::lock;
 ///
 /// A question that is sent again is the same value: it keeps its deadline, so sending again never
 /// makes a reply later than the timeout, and `resends` bounds how often it can happen.
-pub(crate) struct Question {
+pub struct Question {
     /// What is asked, and the place for the reply.
     exchange: Arc<dyn AnyExchange>,
     /// Who puts it into one call with others. Without a source it has a call of its own.
     pub(super) source: Option<Source>,
     /// The slot of its keys. Only a cluster uses it.
-    pub(crate) slot: u16,
+    pub slot: u16,
     /// From this instant on it is sent even if all regular flights are in progress.
     ///
     /// A quarter of the timeout after it was asked. Where a round trip is long, the regular flights
     /// would otherwise make a question wait for two of them.
     pub(super) overdue_at: Instant,
-    pub(crate) deadline: Deadline,
+    /// Until when its caller waits.
+    pub deadline: Deadline,
     /// How often it was sent again.
     ///
     /// Both late replies and redirections count here, each against a maximum of its own.
     pub(super) resends: u8,
-    pub(crate) options: SendOptions,
+    /// How it has to be sent.
+    pub options: SendOptions,
 }
 
 /// How errors name a server, and whether this process was late with its answers.
 #[derive(Debug)]
-pub(crate) struct Label {
+pub(super) struct Label {
     pub(super) text: Box<str>,
     pub(super) lag: Lag,
 }
@@ -64,7 +66,7 @@ impl Label {
 ///
 /// Limiters and locks batch their own questions before they come here, so a flight does not look
 /// into these calls. It only keeps their order.
-pub(crate) struct CallQuestion {
+pub struct CallQuestion {
     /// `EVALSHA` if there is a script, otherwise any command.
     pub(super) command: Cmd,
     pub(super) script: Option<&'static Script>,
@@ -72,11 +74,7 @@ pub(crate) struct CallQuestion {
 
 impl CallQuestion {
     /// A call of a script on these keys, of one slot.
-    pub(crate) fn new(
-        script: &'static Script,
-        keys: &[&str],
-        arguments: impl FnOnce(&mut Cmd),
-    ) -> Self {
+    pub fn new(script: &'static Script, keys: &[&str], arguments: impl FnOnce(&mut Cmd)) -> Self {
         let mut command = script.command(false, keys.len(), 0);
         command.arg(keys);
         arguments(&mut command);
@@ -92,13 +90,13 @@ impl CallQuestion {
 /// can be added fails: no question goes round in circles. Redirections also take `is_asking` back,
 /// and are bounded by `resends`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct SendOptions {
+pub struct SendOptions {
     /// In a call of its own, because a call shared with others was refused as a whole.
-    pub(crate) is_alone: bool,
+    pub is_alone: bool,
     /// Behind `ASKING`, because the slot is being moved to the node.
     pub(super) is_asking: bool,
     /// With the script's text, because the server does not know its hash.
-    pub(crate) has_text: bool,
+    pub has_text: bool,
 }
 
 impl Question {
@@ -134,7 +132,7 @@ impl Question {
     }
 
     /// What is asked, if it is of this type.
-    pub(crate) fn content<Q: 'static>(&self) -> Option<&Q> {
+    pub fn content<Q: 'static>(&self) -> Option<&Q> {
         self.exchange.content().downcast_ref()
     }
 
@@ -157,14 +155,14 @@ impl Question {
     }
 
     /// Hands out the reply, of the type that its caller waits for.
-    pub(crate) fn reply<T: 'static>(self, reply: Result<T, StoreError>) {
+    pub fn reply<T: 'static>(self, reply: Result<T, StoreError>) {
         if let Some(slot) = self.exchange.reply().downcast_ref::<ReplySlot<T>>() {
             slot.fill(Some(reply));
         }
     }
 
     /// Replies with an error.
-    pub(crate) fn fail(self, error: StoreError) {
+    pub fn fail(self, error: StoreError) {
         self.exchange.end(Some(error));
     }
 }
@@ -259,7 +257,7 @@ pin_project! {
     /// ```
     ///
     /// A reply that is there when the deadline has passed still counts: its place is polled first.
-    pub(crate) struct ReplyFuture<T> {
+    pub struct ReplyFuture<T> {
         exchange: Arc<Exchange<T, dyn Send + Sync>>,
         #[pin]
         timer: DeadlineTimer,
@@ -289,7 +287,7 @@ impl<T> Future for ReplyFuture<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let deadline = this.timer.deadline;
+        let deadline = this.timer.deadline();
         if this.path.poll(cx).is_ready()
             && let Poll::Ready(reply) = this.exchange.reply.poll(cx)
         {

@@ -66,7 +66,7 @@ struct QueueState {
 }
 
 /// The questions of a flight. A lone one needs no allocation.
-pub(crate) type Questions = SmallVec<[Question; 1]>;
+pub type Questions = SmallVec<[Question; 1]>;
 
 /// The most questions that wait for one server. Further ones fail as `Overloaded`.
 ///

@@ -6,22 +6,24 @@ use redis::{Cmd, cmd};
 use super::call_id::{numbered, numbered_with_deadline};
 use crate::sync::lock;
 
-/// Makes a script of each file of the folder `lua/` of this package, and the list of all of them.
+/// Makes a script of each file of the folder `lua/` of the package that calls this, and the list of all of them.
+#[macro_export]
 macro_rules! scripts {
     ($list:ident of $library:expr => $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+) => {
         $($(#[$doc])*
-        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+        pub(crate) static $name: ::std::sync::LazyLock<$crate::connection::Script> = ::std::sync::LazyLock::new(|| {
             let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file));
-            Script::$new(&$library, source)
+            $crate::connection::Script::$new(&$library, source)
         });)+
 
         #[doc = "All of these."]
-        pub(crate) const $list: ScriptList = &[$(&$name),+];
+        pub(crate) const $list: $crate::connection::ScriptList = &[$(&$name),+];
     };
 }
-pub(crate) use scripts;
+pub use crate::scripts;
 
-/// The names and texts of files of the folder `lua/include/` of this package.
+/// The names and texts of files of the folder `lua/include/` of the package that calls this.
+#[macro_export]
 macro_rules! includes {
     ($($name:literal,)+) => {
         &[$((
@@ -30,10 +32,10 @@ macro_rules! includes {
         )),+]
     };
 }
-pub(crate) use includes;
+pub use crate::includes;
 
 /// Scripts that are called by their hash.
-pub(crate) type ScriptList = &'static [&'static LazyLock<Script>];
+pub type ScriptList = &'static [&'static LazyLock<Script>];
 
 /// The scripts that each link of a connection loads at its beginning. Clones are the same.
 ///
@@ -61,13 +63,12 @@ impl Preload {
 
 /// What the scripts of a package are put together from.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub struct Library {
     /// The name and the text of each include. A script has the text where a line says
-    /// `-- include: name`. A name that is not listed leaves its line in the script, where Lua takes
-    /// it for a comment; a test of each package finds such lines.
-    pub(crate) includes: &'static [(&'static str, &'static str)],
+    /// `-- include: name`.
+    pub includes: &'static [(&'static str, &'static str)],
     /// Lines `NAME = text`: the constants of the scripts.
-    pub(crate) constants: &'static str,
+    pub constants: &'static str,
 }
 
 impl Library {
@@ -83,7 +84,10 @@ impl Library {
             let name = line.trim_start().strip_prefix("-- include: ");
             match self.includes.iter().find(|(known, _)| Some(*known) == name) {
                 Some((_, text)) => self.put(text, constants, whole),
-                None => put_line(line, constants, whole),
+                None => {
+                    debug_assert!(name.is_none(), "an include that is not listed: {line}");
+                    put_line(line, constants, whole);
+                }
             }
         }
     }
@@ -100,7 +104,7 @@ impl Library {
 /// text of a script is ever made of data: that travels in KEYS and ARGV alone. `bash tests/lua.sh`
 /// expands a script in the same way, and looks for mistakes in the result.
 #[derive(Debug)]
-pub(crate) struct Script {
+pub struct Script {
     source: String,
     sha: String,
     /// Whether it gets a deadline: see [`numbered_with_deadline`].
@@ -112,13 +116,12 @@ pub(crate) struct Script {
 
 impl Script {
     /// A script whose reply is read by [`CallId::read`](super::call_id::CallId::read).
-    pub(crate) fn new(library: &Library, source: &str) -> Self {
+    pub fn new(library: &Library, source: &str) -> Self {
         Self::with_source(numbered(&library.expand(source)))
     }
 
     /// The same, with a deadline.
-    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
-    pub(crate) fn with_deadline(library: &Library, source: &str) -> Self {
+    pub fn with_deadline(library: &Library, source: &str) -> Self {
         Self {
             has_deadline: true,
             ..Self::with_source(numbered_with_deadline(&library.expand(source)))
@@ -126,7 +129,7 @@ impl Script {
     }
 
     /// A script that does itself what a reply needs.
-    pub(crate) fn as_it_is(library: &Library, source: &str) -> Self {
+    pub fn as_it_is(library: &Library, source: &str) -> Self {
         Self::with_source(library.expand(source))
     }
 
@@ -141,17 +144,11 @@ impl Script {
     }
 
     /// A script that is called by its text.
-    pub(crate) fn rare(library: &Library, source: &str) -> Self {
+    pub fn rare(library: &Library, source: &str) -> Self {
         Self {
             is_rare: true,
             ..Self::new(library, source)
         }
-    }
-
-    /// Whether a line names an include that its library lacks.
-    #[cfg(test)]
-    pub(crate) fn lacks_includes(&self) -> bool {
-        self.source.contains("include:")
     }
 
     /// The command that puts the script into the server's cache.
@@ -167,7 +164,7 @@ impl Script {
 
     /// The beginning of a call with this number of keys, with the script's text or its hash. It has
     /// room for `bytes` of keys and arguments.
-    pub(crate) fn command(&self, has_text: bool, keys: usize, bytes: usize) -> Cmd {
+    pub fn command(&self, has_text: bool, keys: usize, bytes: usize) -> Cmd {
         let mut command = Cmd::with_capacity(keys + 6, bytes);
         match has_text || self.is_rare {
             true => command.arg("EVAL").arg(&self.source),
@@ -197,8 +194,7 @@ fn put_line(line: &str, constants: &HashMap<&str, &str>, whole: &mut String) {
 ///
 /// A cluster chooses the slot of a key by the text between the first braces in its name, and one
 /// script call uses keys of one slot only.
-#[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
-pub(crate) fn tagged(name: &str) -> String {
+pub fn tagged(name: &str) -> String {
     match name.contains('{') {
         true => name.to_owned(),
         false => format!("{{{name}}}"),

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// monotonic, so setting the host's clock changes nothing: only the server's clock decides. Each
 /// link has a clock of its own, because another server may answer on the next one.
 #[derive(Debug)]
-pub(crate) struct ServerClock {
+pub struct ServerClock {
     /// How far the server's clock is ahead of this process's, in microseconds: the largest lower
     /// bound that its replies have proved.
     ahead: AtomicI64,
@@ -37,7 +37,7 @@ impl ServerClock {
     }
 
     /// What the server's clock shows at this instant, in microseconds, or less.
-    pub(crate) fn at(&self, instant: Instant) -> u64 {
+    pub fn at(&self, instant: Instant) -> u64 {
         let ahead = self.ahead.load(Ordering::Relaxed);
         u64::try_from(local(instant).saturating_add(ahead)).unwrap_or(0)
     }
@@ -48,7 +48,7 @@ impl ServerClock {
     /// If that instant was `answered`, the server's clock is ahead by the least possible amount.
     /// The largest of these lower bounds is kept until a reply disproves it: then the server's
     /// clock was set back, or runs slower than this process's.
-    pub(crate) fn learn(&self, now: u64, asked: Instant, answered: Instant) {
+    pub fn learn(&self, now: u64, asked: Instant, answered: Instant) {
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let min = now.saturating_sub(local(answered));
         let max = now.saturating_sub(local(asked));

@@ -74,7 +74,7 @@ impl LimiterBackend {
     /// clock. Callers still wait by tokio's clock.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn redis_with_clock(redis: &Redis, clock: crate::test_util::ManualClock) -> Self {
+    pub fn redis_with_clock(redis: &Redis, clock: crate::clock::ManualClock) -> Self {
         Self::on_redis(redis, Some(Clock::Manual(clock)))
     }
 

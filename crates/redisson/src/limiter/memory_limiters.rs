@@ -62,7 +62,7 @@ impl MemoryLimiters {
     /// Limiters that read a clock that a test moves by hand. Callers still wait by tokio's clock.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn with_clock(clock: crate::test_util::ManualClock) -> Self {
+    pub fn with_clock(clock: crate::clock::ManualClock) -> Self {
         Self::new(Clock::Manual(clock))
     }
 

@@ -1,8 +1,6 @@
 //! The scripts that limiters on Redis call.
 
-use std::sync::LazyLock;
-
-use crate::connection::{Library, Script, ScriptList, includes, scripts};
+use crate::connection::{Library, includes, scripts};
 
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
@@ -34,16 +32,4 @@ scripts! {
     LIMITER_FIRST = new("limiter/first.lua");
     /// Grants permits, and sends who is denied back too early.
     LIMITER_SECOND = new("limiter/second.lua");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_left_to_be_included() {
-        for script in OF_LIMITERS {
-            assert!(!script.lacks_includes(), "{script:?}");
-        }
-    }
 }

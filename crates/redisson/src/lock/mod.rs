@@ -3,7 +3,7 @@
 //! A [`Lock`] has at most one holder at a time, for as long as its lease lasts. Redis frees the
 //! lock by itself when its holder has crashed. While the [`LockGuard`] lives, a background task
 //! renews the lease. Around a handler, a rule with
-//! [`max-concurrent = 1`](crate::Rule::with_max_concurrent) does the same.
+//! `max-concurrent = 1` does the same.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -1,8 +1,6 @@
 //! The scripts that locks call.
 
-use std::sync::LazyLock;
-
-use crate::connection::{Library, Script, ScriptList, includes, scripts};
+use crate::connection::{Library, includes, scripts};
 
 /// The files of `lua/include/` that these scripts have. A new file has to be listed here.
 const LIBRARY: Library = Library {
@@ -22,16 +20,4 @@ scripts! {
     LOCK_FORCE = new("lock/force.lua");
     /// Looks at a lock.
     LOCK_LOOK = new("lock/look.lua");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_left_to_be_included() {
-        for script in OF_LOCKS {
-            assert!(!script.lacks_includes(), "{script:?}");
-        }
-    }
 }

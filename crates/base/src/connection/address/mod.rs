@@ -83,7 +83,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the URL makes no sense. The error repeats nothing of the URL: it may hold a password.
     pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
         Ok(Self::of(Topology::Single, vec![url::server(url.as_ref())?]))
@@ -105,7 +105,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// there is no URL, if one makes no sense, or if they differ in user, password, database or
     /// TLS.
     #[cfg(feature = "cluster")]
@@ -135,7 +135,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// there is no URL, if one makes no sense, or if the name is empty.
     #[cfg(feature = "sentinel")]
     pub fn sentinel<U: AsRef<str>>(
@@ -204,7 +204,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the text contains no certificate.
     #[cfg(feature = "tls")]
     pub fn authority(mut self, certificate: impl AsRef<[u8]>) -> Result<Self, StoreError> {
@@ -217,7 +217,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the texts contain no certificate or no key.
     #[cfg(feature = "tls")]
     pub fn client_certificate(
@@ -326,7 +326,7 @@ pub trait IntoRedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the value is no address.
     fn into_redis_address(self) -> Result<RedisAddress, StoreError>;
 }

@@ -11,7 +11,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// [`StoreError`] of the kind [`Configuration`](crate::error::StoreErrorKind::Configuration) if
     /// the URL makes no sense, or needs a feature that is switched off. The error repeats nothing
     /// of the URL.
     pub fn from_url(url: impl AsRef<str>) -> Result<Self, StoreError> {

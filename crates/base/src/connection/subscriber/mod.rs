@@ -22,11 +22,11 @@ use crate::jitter;
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 
-pub(crate) use self::wait_queue::WaiterInfo;
+pub use self::wait_queue::WaiterInfo;
 
 /// The channels of the locks that this process waits for, each with its queue of callers.
 #[derive(Debug, Default)]
-pub(crate) struct Channels {
+pub struct Channels {
     map: Mutex<ChannelMap>,
     /// Notified when the first caller enters a queue, or the last caller leaves it.
     changed: Notify,
@@ -123,24 +123,24 @@ impl Channels {
     }
 
     /// Lets the first waiting caller ask.
-    pub(crate) fn wake_one(&self, channel: &str) {
+    pub fn wake_one(&self, channel: &str) {
         self.map().wake_one(channel);
     }
 
     /// Lets all waiting callers of an owner ask, because the owner has acquired the lock.
-    pub(crate) fn wake_owner(&self, channel: &str, owner: u64) {
+    pub fn wake_owner(&self, channel: &str, owner: u64) {
         self.with_queue(channel, |queue| queue.wake_owner(owner));
     }
 
     /// This process has acquired the lock.
-    pub(crate) fn acquired(&self, channel: &str) {
+    pub fn acquired(&self, channel: &str) {
         if let Some(turn) = self.map().turns.get_mut(channel) {
             turn.acquired(Instant::now());
         }
     }
 
     /// This process has sent a release: a call that follows it may find the lock free.
-    pub(crate) fn release_sent(&self, channel: &str) {
+    pub fn release_sent(&self, channel: &str) {
         let (mut map, now) = (self.map(), Instant::now());
         let is_listening = map.queues.contains_key(channel);
         if let Some(turn) = map.turns.get_mut(channel) {
@@ -151,7 +151,7 @@ impl Channels {
 
     /// A release of this process was answered: this number of clients received its message,
     /// including this process if it listens. The lock had been acquired at `acquired`.
-    pub(crate) fn released(&self, channel: &str, listeners: u32, acquired: Instant) {
+    pub fn released(&self, channel: &str, listeners: u32, acquired: Instant) {
         let mut map = self.map();
         let is_listening = map.queues.contains_key(channel);
         let others = listeners.saturating_sub(u32::from(is_listening));
@@ -187,7 +187,7 @@ impl Channels {
 
 /// A caller in the queue of a channel. Dropping it leaves the queue.
 #[derive(Debug)]
-pub(crate) struct QueuedWaiter {
+pub struct QueuedWaiter {
     channel: Arc<str>,
     number: u64,
     woken: Arc<Notify>,
@@ -196,14 +196,14 @@ pub(crate) struct QueuedWaiter {
 
 impl QueuedWaiter {
     /// Enters the queue after a first call.
-    pub(crate) fn join(channels: &Arc<Channels>, channel: &str, info: WaiterInfo) -> Self {
+    pub fn join(channels: &Arc<Channels>, channel: &str, info: WaiterInfo) -> Self {
         let join = |queue: &mut WaitQueue, number| queue.join(number, info);
         Self::new(channels, &mut channels.map(), channel, join)
     }
 
     /// Enters the queue before a first call, if it is the turn of other processes and their turn
     /// ends before `until`.
-    pub(crate) fn join_behind_others(
+    pub fn join_behind_others(
         channels: &Arc<Channels>,
         channel: &str,
         info: WaiterInfo,
@@ -240,18 +240,18 @@ impl QueuedWaiter {
     }
 
     /// Redis has answered this caller's call.
-    pub(crate) fn answered(&self) {
+    pub fn answered(&self) {
         self.channels.with_queue(&self.channel, WaitQueue::answered);
     }
 
     /// Redis has denied the lock: the lease of another holder ends after this time.
-    pub(crate) fn denied(&self, ends_after: Option<Duration>) {
+    pub fn denied(&self, ends_after: Option<Duration>) {
         let denied = |queue: &mut WaitQueue| queue.denied(self.number, ends_after);
         self.channels.with_queue(&self.channel, denied);
     }
 
     /// Redis has not answered this caller's call.
-    pub(crate) fn failed(&self, error: StoreError) {
+    pub fn failed(&self, error: StoreError) {
         let failed = |queue: &mut WaitQueue| queue.failed(self.number, error);
         self.channels.with_queue(&self.channel, failed);
     }
@@ -262,7 +262,7 @@ impl QueuedWaiter {
     ///
     /// The error of the last call, if the deadline has passed and that call was not answered, or if
     /// no call has been answered for 5 s.
-    pub(crate) async fn woken(&self, until: Option<Instant>) -> Result<bool, StoreError> {
+    pub async fn woken(&self, until: Option<Instant>) -> Result<bool, StoreError> {
         loop {
             let next = {
                 let mut map = self.channels.map();
@@ -308,7 +308,7 @@ const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens over the connection that also carries the calls, and again after each reconnect.
-pub(crate) async fn listen(connection: Connection, channels: Arc<Channels>) {
+pub async fn listen(connection: Connection, channels: Arc<Channels>) {
     loop {
         channels.in_use().await;
         if let Some(link) = connection.link() {

@@ -36,10 +36,11 @@ pub(super) struct WaitQueue {
 
 /// What the queue knows of a caller.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WaiterInfo {
-    pub(crate) owner: Option<u64>,
+pub struct WaiterInfo {
+    /// For whom it calls, if an owner may hold the lock more than once.
+    pub owner: Option<u64>,
     /// How long one of its calls may take.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 #[derive(Debug)]

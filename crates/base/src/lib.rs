@@ -1,0 +1,33 @@
+//! Parts of the crate `tidegate` that know no rule, no algorithm and no take. They are for that crate
+//! and for `tidegate-redisson`: what stands here may change with any version. Users depend on
+//! `tidegate`, which re-exports what is theirs.
+// Types that travel inside of a connection are shown to nobody.
+#![allow(missing_debug_implementations)]
+// Its docs are read with those of private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
+/// [`Clock`](clock::Clock): a clock of this process, which tests can pause or set.
+pub mod clock;
+#[cfg(feature = "redis")]
+pub mod connection;
+/// [`Deadline`](deadline::Deadline): until when an answer is waited for, also by a process that is
+/// late itself.
+pub mod deadline;
+/// [`KindError`](error::KindError), and the kinds of errors of stores and keys.
+pub mod error;
+/// [`InFlightCounter`](in_flight_counter::InFlightCounter): counts what is in progress, and limits
+/// its number.
+pub mod in_flight_counter;
+pub mod jitter;
+/// [`LogOnChange`](log_on_change::LogOnChange): logs a failure once, and its end.
+pub mod log_on_change;
+/// [`SweptMap`](swept_map::SweptMap): a map that drops what is not needed any more.
+pub mod swept_map;
+/// [`lock`](sync::lock): locks a mutex, also after a panic.
+pub mod sync;
+pub mod trace;
+
+/// What [`event!`] expands to.
+#[cfg(feature = "tracing")]
+#[doc(hidden)]
+pub use tracing;

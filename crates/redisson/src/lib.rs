@@ -1,0 +1,24 @@
+//! The rate limiter and the lock of the crate `tidegate`, in the layout that
+//! [Redisson](https://github.com/redisson/redisson) gives them in Redis. They know no rule, no layer
+//! and no store. What stands here may change with any version: users depend on `tidegate`, which
+//! re-exports both modules.
+#![cfg_attr(
+    feature = "limiter",
+    doc = "\n[`limiter`]: `RateLimiter`, a budget that code asks for permits and waits for, in memory or on Redis."
+)]
+#![cfg_attr(
+    feature = "lock",
+    doc = "\n[`lock`]: `Lock`, which at most one holder in the whole fleet has at a time."
+)]
+
+#[cfg(feature = "limiter")]
+pub mod limiter;
+#[cfg(feature = "lock")]
+pub mod lock;
+
+#[cfg(feature = "redis")]
+use tidegate_base::connection;
+#[cfg(feature = "limiter")]
+use tidegate_base::{clock, jitter, log_on_change, swept_map, trace};
+#[cfg(any(feature = "limiter", feature = "lock"))]
+use tidegate_base::{error, sync};
