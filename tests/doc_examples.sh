@@ -4,9 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The folder of a module.
+place_of() {
+  case $1 in limiter | lock) echo "crates/redisson/src/$1" ;; *) echo "src/$1" ;; esac
+}
+
 # The public names of a module: those that its mod.rs re-exports.
 names_of() {
-  tr '\n' ' ' <"src/$1/mod.rs" | grep -oE '[^(]pub use [^;]*;' |
+  tr '\n' ' ' <"$(place_of "$1")/mod.rs" | grep -oE '[^(]pub use [^;]*;' |
     sed -E 's/.*pub use //; s/as _//; s/.*::\{//; s/.*:://' | tr -d '{};' | tr ',' '\n' |
     sed 's/ //g' | grep -v '^$' | sort -u
 }
@@ -29,7 +34,8 @@ missing=()
 for module in layer limits key store limiter lock; do
   for name in $(names_of "$module"); do
     found=
-    for file in src/"$module"/*.rs src/"$module"/*/*.rs src/error.rs; do
+    place=$(place_of "$module")
+    for file in "$place"/*.rs "$place"/*/*.rs crates/base/src/error.rs; do
       [ -f "$file" ] || continue
       found=$(has_example "$name" "$file")
       if [ -n "$found" ]; then break; fi
@@ -37,7 +43,7 @@ for module in layer limits key store limiter lock; do
     case $found in
       yes) ;;
       no) missing+=("$module::$name, in $file") ;;
-      *) missing+=("$module::$name: not found in src/$module") ;;
+      *) missing+=("$module::$name: not found in $(place_of "$module")") ;;
     esac
   done
 done

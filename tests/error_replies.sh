@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Provokes the errors of a real redis-server, and prints each reply as
 #     version <tab> kind that the crate has to see in it <tab> reply
-# for src/connection/error_replies.txt. The server is the one on the PATH, or the one named by the
+# for crates/base/src/connection/error_replies.txt. The server is the one on the PATH, or the one named by the
 # first argument. Takes about ten seconds.
 set -euo pipefail
 

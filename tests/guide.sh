@@ -56,7 +56,7 @@ find . -path ./target -prune -o -path ./.git -prune -o -path ./node_modules -pru
 # Those that a diff creates.
 sed -n 's/^+++ b//p' docs/contributing.md >>"$folder/paths"
 grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' README.md SECURITY.md \
-  docs/*.md docs/*/*.md tests/README.md benches/*.md src/*/mod.rs src/lib.rs /dev/null |
+  docs/*.md docs/*/*.md tests/README.md benches/*.md src/*/mod.rs crates/*/src/*/mod.rs src/lib.rs /dev/null |
   tr -d '`' |
   awk -F: -v paths="$folder/paths" '
     BEGIN { while ((getline path <paths) > 0) { known[path] = 1; all[++n] = path } }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the lines of code of `src` by folder, and of `lua`: without blank lines, comments and
+# Counts the lines of code of each crate by folder, and of all Lua: without blank lines, comments and
 # inline `#[cfg(test)] mod tests` blocks. Then all lines of Rust that only tests compile, in all
 # packages, with blank lines and comments.
 #
@@ -15,21 +15,23 @@ rust='
     /^#\[cfg\(test\)\]$/ { held = 1; next }
     held && /^mod tests \{/ { held = 0; skipping = 1; next }
     {
-        folder = FILENAME
-        sub(/^src\//, "", folder)
+        package = folder = FILENAME
+        sub(/src\/.*/, "src", package)
+        sub(/.*src\//, "", folder)
         if (!sub(/\/.*/, "/", folder)) folder = "(root)"
-        lines[folder] += 1 + held
+        lines[package "/" folder] += 1 + held
+        lines[package] += 1 + held
         total += 1 + held
         held = 0
     }
     END {
-        for (folder in lines) printf "%6d  src/%s\n", lines[folder], folder | "sort -k2"
+        for (folder in lines) printf "%6d  %s\n", lines[folder], folder | "sort -k2"
         close("sort -k2")
-        printf "%6d  src\n", total
+        printf "%6d  all crates\n", total
     }
 '
-find src -name '*.rs' -print0 | sort -z | xargs -0 awk "$rust"
-find lua -name '*.lua' -print0 | sort -z | xargs -0 awk '
+find src crates/*/src -name '*.rs' -print0 | sort -z | xargs -0 awk "$rust"
+find lua crates -name '*.lua' -print0 | sort -z | xargs -0 awk '
     !/^[ \t]*(--|$)/ { total += 1 }
     END { printf "%6d  lua\n", total }
 '
@@ -46,7 +48,7 @@ tests() {
             lines[folder]++
         }
         END { for (folder in lines) print lines[folder], folder }'
-    find src macros/src -name '*.rs' -print0 | xargs -0 awk '
+    find src crates/*/src macros/src -name '*.rs' -print0 | xargs -0 awk '
         FNR == 1 { held = 0; inside = 0 }
         inside { total++; if (/^}/) inside = 0; next }
         /^#\[cfg\(test\)\]$/ { held = 1; next }

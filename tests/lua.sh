@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Expands the scripts of the folder lua/ with their includes and constants, as src/connection/scripts.rs does, and looks
+# Expands the scripts of the folders lua/ and crates/redisson/lua/ with their includes and constants, as crates/base/src/connection/scripts.rs does, and looks
 # for mistakes with luacheck. Installs luacheck where it is missing, which needs apt-get. With the name of a script, as
 # `bash tests/lua.sh sliding_log.lua`, it prints that script expanded.
 set -euo pipefail
@@ -23,7 +23,7 @@ expand() {
                 sub(/^ */, "", rest)
                 if (rest ~ /^-- include: /) {
                     sub(/^-- include: /, "", rest)
-                    put("lua/include/" rest ".lua")
+                    put(folder "include/" rest ".lua")
                 } else {
                     print with_constants(line)
                 }
@@ -31,7 +31,8 @@ expand() {
             close(path)
         }
         BEGIN {
-            while ((getline line < "lua/constants.txt") > 0) {
+            folder = ARGV[1] ~ /^crates/ ? "crates/redisson/lua/" : "lua/"
+            while (folder == "lua/" && (getline line < "lua/constants.txt") > 0) {
                 if (line ~ /^[A-Z]/) constants[substr(line, 1, index(line, " = ") - 1)] = substr(line, index(line, " = ") + 3)
             }
             put(ARGV[1])
@@ -40,7 +41,7 @@ expand() {
 }
 
 if [ $# -gt 0 ]; then
-    expand "lua/$1"
+    if [ -e "lua/$1" ]; then expand "lua/$1"; else expand "crates/redisson/lua/$1"; fi
     exit
 fi
 
@@ -49,7 +50,7 @@ need luacheck=lua-check
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
-for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua; do
+for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua crates/redisson/lua/limiter/*.lua crates/redisson/lua/lock/*.lua; do
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done

@@ -36,7 +36,7 @@ links() {
 
 # What stands in code type and begins with a folder of the repository.
 paths() {
-  grep -oE '`(\.ci|benches|docs|examples|fuzz|lua|src|tests)/[A-Za-z0-9_./-]+`' "$1" | tr -d '`' |
+  grep -oE '`(\.ci|benches|crates|docs|examples|fuzz|lua|src|tests)/[A-Za-z0-9_./-]+`' "$1" | tr -d '`' |
     sort -u
 }
 

@@ -24,7 +24,7 @@ redis-server --version
 export INSTA_UPDATE=no
 
 # All with the same packages and features: then the crate and its dependencies are built once.
-test=(cargo test -p tidegate -p tidegate-tests --all-features --no-fail-fast)
+test=(cargo test -p tidegate -p tidegate-base -p tidegate-redisson -p tidegate-tests --all-features --no-fail-fast)
 
 # Each argument is a line of options; their tests run simultaneously, and what they say is shown one
 # after the other. Most tests wait for servers and clocks most of the time, so they share two cores

@@ -26,7 +26,7 @@ pub(crate) struct Changed<'a>(&'a Tree);
 
 impl Drop for Changed<'_> {
     fn drop(&mut self) {
-        for part in ["src", "lua", "macros"] {
+        for part in ["src", "lua", "crates", "macros"] {
             restore(&kit::root().join(part), &self.0.folder.path().join(part));
         }
     }
@@ -115,9 +115,9 @@ impl Tree {
     fn run(&self, tests: &str) -> Said {
         const AFRESH: &str = "CARGO_INCREMENTAL=0";
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
-        let packages: &[&str] = match tests.contains("--test macros") {
-            true => &["-p", "tidegate-macro-tests"],
-            false => &["-p", "tidegate", "-p", "tidegate-tests"],
+        let packages = match tests.contains("--test macros") {
+            true => "-p tidegate-macro-tests",
+            false => "-p tidegate -p tidegate-base -p tidegate-redisson -p tidegate-tests",
         };
         let (settings, options): (Vec<_>, Vec<_>) = tests
             .split_whitespace()
@@ -134,7 +134,7 @@ impl Tree {
             .args(["600", env!("CARGO"), "test"])
             .args(["--all-features", "--no-fail-fast"])
             .current_dir(self.folder.path())
-            .args(packages)
+            .args(packages.split(' '))
             .args(&options)
             .args(separator)
             .args(without_examples)

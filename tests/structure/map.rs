@@ -30,7 +30,10 @@ fn files_below(folder: &str) -> Vec<String> {
 #[test]
 fn each_file_of_the_crate_is_in_the_map() {
     let map = Map::read();
-    let files = files_below("src").into_iter().chain(files_below("lua"));
+    let files = ["src", "lua", "crates"]
+        .map(files_below)
+        .into_iter()
+        .flatten();
     let files = files.filter(|file| file.ends_with(".rs") || file.ends_with(".lua"));
     let lost: Vec<_> = files.filter(|file| map.row_of(file).is_none()).collect();
     assert!(lost.is_empty(), "no row of tests/map.toml: {lost:#?}");
@@ -82,13 +85,18 @@ fn lost_by(command: &str) -> Vec<String> {
         .split_whitespace()
         .filter(|word| !word.contains('='));
     while let Some(word) = words.next() {
-        let folder = match word {
-            "--lib" | "--doc" => kit::root().join("src"),
-            _ => folder_of(words.next().unwrap_or_default()),
-        };
+        if ["--lib", "--doc"].contains(&word) {
+            let places = ["src", "crates/base/src", "crates/redisson/src"];
+            names.extend(
+                places
+                    .iter()
+                    .flat_map(|place| names_in(&kit::root().join(place))),
+            );
+            continue;
+        }
+        let folder = folder_of(words.next().unwrap_or_default());
         // That of macros is a package of its own, without `main.rs`.
-        let is_there = word != "--test" || folder.join("main.rs").exists();
-        match is_there || folder.ends_with("macros") {
+        match folder.join("main.rs").exists() || folder.ends_with("macros") {
             true => names.append(&mut names_in(&folder)),
             false => lost.push(format!("{command}: no such binary")),
         }
