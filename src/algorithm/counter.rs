@@ -63,7 +63,8 @@ pub(super) trait Counter: fmt::Debug + Clone {
         self.used(now, last_charge)
     }
 
-    /// Whether a counter that counts for all quotas, and holds so many units, may have lost some.
+    /// Whether this counter, if it counts for all quotas of a key and holds `held` units, may have
+    /// forgotten some, so that a new quota begins full.
     fn may_lose(&self, _held: u64) -> bool {
         false
     }

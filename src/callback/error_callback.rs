@@ -366,10 +366,10 @@ async fn recovery_of<A, E: Send + Sync + 'static>(
 /// function's own errors: see [`Call::on_error_chain`](crate::layer::Call::on_error_chain).
 pub struct ErrorCallbackChain<A = Response> {
     /// In the order in which they are tried.
-    entries: Vec<Entry<A>>,
+    entries: Vec<ChainEntry<A>>,
 }
 
-struct Entry<A> {
+struct ChainEntry<A> {
     priority: i32,
     matches: fn(&Failed) -> bool,
     callback: Box<dyn ErrorCallback<A>>,
@@ -434,7 +434,7 @@ impl<A: 'static> ErrorCallbackChain<A> {
         let callback = Box::new(callback);
         let entries = &self.entries;
         let index = entries.partition_point(|entry| entry.priority <= priority);
-        let entry = Entry {
+        let entry = ChainEntry {
             priority,
             matches,
             callback,
@@ -446,7 +446,7 @@ impl<A: 'static> ErrorCallbackChain<A> {
 
 impl<A: Send + 'static> ErrorCallback<A> for ErrorCallbackChain<A> {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery<A>> {
-        let is_called = |entry: &&Entry<A>| {
+        let is_called = |entry: &&ChainEntry<A>| {
             let is_wanted = failed.fallback().is_none() || entry.callback.also_with_fallback();
             is_wanted && (entry.matches)(&failed)
         };

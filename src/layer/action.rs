@@ -31,7 +31,7 @@ pub(crate) enum Action {
     Respond(Response),
     /// This crate answers, in the form that the request expects.
     Refuse(Refusal),
-    /// The same, because a callback has panicked.
+    /// A callback has panicked: this crate answers with a 500.
     Panicked(Panicked),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.

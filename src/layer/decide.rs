@@ -102,8 +102,9 @@ pub(super) enum Limited {
     /// Some subjects of a joint rule.
     #[cfg(feature = "page")]
     Part(Box<Take>),
+    /// An operator lets it through.
     #[cfg(feature = "page")]
-    Nothing,
+    LetThrough,
     /// An operator blocks it.
     #[cfg(feature = "page")]
     Blocked(Box<Decision>),
@@ -166,7 +167,7 @@ impl Gate {
         self.decide_after(take, Wait::May(since), None)
     }
 
-    /// The same for a take that has waited.
+    /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
         let take = match waiting.waiter.was_overloaded() {
             true => take,
@@ -187,7 +188,7 @@ impl Gate {
             #[cfg(feature = "page")]
             Limited::Part(part) => take = *part,
             #[cfg(feature = "page")]
-            Limited::Nothing => return self.let_through(take),
+            Limited::LetThrough => return self.let_through(take),
             #[cfg(feature = "page")]
             Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
@@ -427,12 +428,13 @@ pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), Sto
         return Ok(());
     };
     let can = capabilities(store);
-    match () {
-        () if !can.joint => Err(without_joint_takes(store)),
-        () if !can.permits && joint.takes.iter().any(|it| it.rule().is_permits()) => {
-            Err(without_permits(store))
-        }
-        () => Ok(()),
+    if !can.joint {
+        return Err(without_joint_takes(store));
+    }
+    let has_permits = joint.takes.iter().any(|it| it.rule().is_permits());
+    match has_permits && !can.permits {
+        true => Err(without_permits(store)),
+        false => Ok(()),
     }
 }
 

@@ -53,7 +53,7 @@ pub enum Headers {
     /// is how many more may run, and there is no `t`: nobody knows when one ends.
     #[default]
     Draft11,
-    /// The same fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
+    /// The fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
     /// remaining=50, reset=5`. That is the one with the fewest units left; of several, the one that
     /// is replenished last. `reset` is when all of its units are back, 0 if they are, and on a
     /// denial not later than `Retry-After`. It knows no requests [at a

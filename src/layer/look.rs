@@ -78,7 +78,7 @@ impl Gate {
                     #[cfg(feature = "page")]
                     Limited::Part(part) => (Some(*part), None),
                     #[cfg(feature = "page")]
-                    Limited::Nothing => (None, None),
+                    Limited::LetThrough => (None, None),
                 };
                 (rule, limited)
             }

@@ -13,11 +13,11 @@ use crate::store::{OperatorKey, OperatorKind, Take};
 ///
 /// Requests read it, so that without such keys it costs one load.
 #[derive(Debug, Default)]
-pub(crate) struct OperatorKeys(ArcSwapOption<Vec<Entry>>);
+pub(crate) struct OperatorKeys(ArcSwapOption<Vec<OperatorEntry>>);
 
 /// A key with its end. The list is in the order of path and key.
 #[derive(Debug, Clone)]
-struct Entry {
+struct OperatorEntry {
     path: Arc<str>,
     key: Arc<str>,
     kind: OperatorKind,
@@ -42,7 +42,7 @@ impl OperatorKeys {
         let Some(joint) = take.as_joint() else {
             return match find(take.key().as_str()) {
                 None => Limited::Whole,
-                Some((OperatorKind::LetThrough, _)) => Limited::Nothing,
+                Some((OperatorKind::LetThrough, _)) => Limited::LetThrough,
                 Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, time)),
             };
         };
@@ -57,7 +57,9 @@ impl OperatorKeys {
             Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
             Some((OperatorKind::LetThrough, _)) => {
                 let others = take.without(|place| found[place].is_some());
-                others.map_or(Limited::Nothing, |others| Limited::Part(Box::new(others)))
+                others.map_or(Limited::LetThrough, |others| {
+                    Limited::Part(Box::new(others))
+                })
             }
         }
     }
@@ -81,7 +83,7 @@ impl OperatorKeys {
     pub(crate) fn set(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut entries = self.0.load().as_deref().cloned().unwrap_or_default();
         entries.retain(|entry| entry.remaining().is_some());
-        let is_other = |entry: &Entry| (&entry.path, &entry.key) != (&one.path, &one.key);
+        let is_other = |entry: &OperatorEntry| (&entry.path, &entry.key) != (&one.path, &one.key);
         let others = entries
             .iter()
             .filter(|it| it.kind == one.kind && is_other(it));
@@ -93,7 +95,7 @@ impl OperatorKeys {
         has_room
     }
 
-    fn store(&self, entries: Vec<Entry>) {
+    fn store(&self, entries: Vec<OperatorEntry>) {
         self.0
             .store((!entries.is_empty()).then(|| Arc::new(entries)));
     }
@@ -115,7 +117,7 @@ impl OperatorKeys {
     }
 }
 
-impl Entry {
+impl OperatorEntry {
     fn remaining(&self) -> Option<Duration> {
         let time = self.end.saturating_duration_since(Instant::now());
         (!time.is_zero()).then_some(time)
@@ -123,17 +125,17 @@ impl Entry {
 }
 
 /// Where a key stands, or would stand.
-fn place_of(entries: &[Entry], path: &str, key: &str) -> Result<usize, usize> {
+fn place_of(entries: &[OperatorEntry], path: &str, key: &str) -> Result<usize, usize> {
     entries.binary_search_by(|entry| (&*entry.path, &*entry.key).cmp(&(path, key)))
 }
 
-fn find(entries: &[Entry], path: &str, key: &str) -> Option<(OperatorKind, Duration)> {
+fn find(entries: &[OperatorEntry], path: &str, key: &str) -> Option<(OperatorKind, Duration)> {
     let entry = &entries[place_of(entries, path, key).ok()?];
     Some((entry.kind, entry.remaining()?))
 }
 
 /// What is of another kind stays where this one ends.
-fn set(entries: &mut Vec<Entry>, one: OperatorKey) {
+fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
     let place = place_of(entries, &one.path, &one.key);
     let is_end = one.time.is_zero();
     if let Ok(at) = place
@@ -150,7 +152,7 @@ fn set(entries: &mut Vec<Entry>, one: OperatorKey) {
             by,
             ..
         } = one;
-        let entry = Entry {
+        let entry = OperatorEntry {
             path,
             key,
             kind,

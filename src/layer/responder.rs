@@ -265,13 +265,13 @@ impl Gate {
         self.answer(refusal, grpc)
     }
 
-    /// The same where a callback has panicked.
+    /// The 500 where a callback has panicked.
     pub(super) fn internal_error<B>(panicked: &Panicked, request: &Request<B>) -> Response {
         let grpc = grpc::content_type(request.method(), request.headers());
         marked(internal_error(panicked, grpc))
     }
 
-    /// The same for a gRPC request with this content type, or an HTTP request.
+    /// This crate's own answer to a gRPC request with this content type, or to an HTTP request.
     pub(super) fn answer(&self, refusal: Refusal, grpc: Option<&HeaderValue>) -> Response {
         match refusal {
             Refusal::Denied(take, decision) => {

@@ -54,22 +54,22 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        state: State<S, B, S::Future, S::Error>,
+        state: ResponseState<S, B, S::Future, S::Error>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, B, F, E> {
+    enum ResponseState<S, B, F, E> {
         /// The store answers, the request waits, or the error callback says how to go on.
         Choosing {
             action: BoxFuture<'static, Action>,
-            held: Option<Held<S, B>>,
+            held: Option<HeldRequest<S, B>>,
         },
         /// A request that goes on after a while: its instance of the inner service gets ready.
         Readying {
             admitted: Option<Admission>,
-            held: Option<Held<S, B>>,
+            held: Option<HeldRequest<S, B>>,
         },
         /// The inner service answers. Nothing limits the request if it was not admitted.
         Calling {
@@ -89,7 +89,7 @@ pin_project! {
 }
 
 /// A request without a response, and the instance of the inner service that it would go to.
-struct Held<S, B> {
+struct HeldRequest<S, B> {
     service: S,
     is_ready: bool,
     request: Request<B>,
@@ -111,46 +111,46 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         S::Error: 'static,
     {
         let state = match action {
-            Action::Pass => State::call(service, request, None),
-            Action::Admit(admitted) => State::call(service, request, Some(admitted)),
+            Action::Pass => ResponseState::call(service, request, None),
+            Action::Admit(admitted) => ResponseState::call(service, request, Some(admitted)),
             // No ready instance is left behind unused: it would keep what it has reserved, such as
             // a permit of a `ConcurrencyLimit`.
             Action::Respond(response) => {
                 *service = service.clone();
                 let response = Some(response);
-                State::Responding { response }
+                ResponseState::Responding { response }
             }
             Action::Refuse(refusal) => {
                 *service = service.clone();
                 let response = Some(gate.refuse(refusal, &request));
-                State::Responding { response }
+                ResponseState::Responding { response }
             }
             Action::Panicked(panicked) => {
                 *service = service.clone();
                 let response = Some(Gate::internal_error(&panicked, &request));
-                State::Responding { response }
+                ResponseState::Responding { response }
             }
             action => {
                 let fresh = service.clone();
-                let held = Held {
+                let held = HeldRequest {
                     service: std::mem::replace(service, fresh),
                     is_ready: true,
                     request,
                     gate: Arc::clone(gate),
                 };
-                State::after(action, held)
+                ResponseState::after(action, held)
             }
         };
         Self { state }
     }
 }
 
-impl<S, B> State<S, B, S::Future, S::Error>
+impl<S, B> ResponseState<S, B, S::Future, S::Error>
 where
     S: Service<Request<B>>,
     S::Error: 'static,
 {
-    fn after(action: Action, mut held: Held<S, B>) -> Self
+    fn after(action: Action, mut held: HeldRequest<S, B>) -> Self
     where
         S: Clone,
     {
@@ -234,7 +234,7 @@ where
     }
 }
 
-impl<S: Clone, B> Held<S, B> {
+impl<S: Clone, B> HeldRequest<S, B> {
     /// Gives back what the ready instance has reserved.
     fn unready(mut self) -> Self {
         self.service = self.service.clone();
@@ -269,13 +269,13 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Choosing { action, held } => {
                     let action = ready!(action.as_mut().poll(cx));
-                    State::after(action, held.take().expect(DONE))
+                    ResponseState::after(action, held.take().expect(DONE))
                 }
                 StateProj::Readying { admitted, held } => {
                     let service = &mut held.as_mut().expect(DONE).service;
                     ready!(service.poll_ready(cx))?;
                     let mut held = held.take().expect(DONE);
-                    State::call(&mut held.service, held.request, admitted.take())
+                    ResponseState::call(&mut held.service, held.request, admitted.take())
                 }
                 StateProj::Calling { response, admitted } => {
                     let result = ready!(response.poll(cx));
@@ -284,7 +284,7 @@ where
                     };
                     match result {
                         Ok(response) => return Poll::Ready(Ok(admitted.finish(response))),
-                        Err(error) => State::Answering {
+                        Err(error) => ResponseState::Answering {
                             response: admitted.recover(error)?,
                         },
                     }

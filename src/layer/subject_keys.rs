@@ -99,7 +99,7 @@ impl SubjectKeys {
         }
     }
 
-    /// The same of all subjects that cannot be absent. `is_everyone` says which of them need no
+    /// The take over all subjects that cannot be absent. `is_everyone` says which of them need no
     /// key, beside those that say so themselves.
     pub(super) fn take_of_all(
         self,

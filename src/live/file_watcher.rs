@@ -70,12 +70,12 @@ impl FileWatcher {
         loop {
             let reading = self.read().await;
             let pause = match self.state.judge(&reading) {
-                Verdict::Unconfirmed => CONFIRM_AFTER,
-                Verdict::Confirmed => {
+                FileChange::Unconfirmed => CONFIRM_AFTER,
+                FileChange::Confirmed => {
                     self.act_on(reading).await;
                     PAUSE
                 }
-                Verdict::Settled => {
+                FileChange::Settled => {
                     if self.is_applied {
                         self.reloads.unchanged(&self.file);
                     }
@@ -160,7 +160,7 @@ pub(super) struct FileState {
 
 /// What a reading means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FileChange {
     /// The file is as it was when two readings agreed last.
     Settled,
     /// Something new: it has to be read once more.
@@ -179,7 +179,7 @@ impl FileState {
     }
 
     /// What this reading means.
-    pub(super) fn judge(&mut self, reading: &Result<FileContent, ConfigError>) -> Verdict {
+    pub(super) fn judge(&mut self, reading: &Result<FileContent, ConfigError>) -> FileChange {
         let shown: Shown = match reading {
             Ok(content) => Ok(content.hash),
             Err(error) => Err(error.to_string()),
@@ -189,13 +189,13 @@ impl FileState {
         let is_confirmed = self.last == reading;
         self.last = reading;
         if self.settled.as_ref() == Some(&shown) {
-            return Verdict::Settled;
+            return FileChange::Settled;
         }
         if !is_confirmed {
-            return Verdict::Unconfirmed;
+            return FileChange::Unconfirmed;
         }
         self.settled = Some(shown);
-        Verdict::Confirmed
+        FileChange::Confirmed
     }
 }
 
@@ -370,31 +370,31 @@ mod tests {
     #[test]
     fn a_change_is_confirmed_by_the_next_reading() {
         let mut state = of_a();
-        assert_eq!(state.judge(&text("a", 0)), Verdict::Settled);
+        assert_eq!(state.judge(&text("a", 0)), FileChange::Settled);
         assert_eq!(
             state.judge(&text("a", 9)),
-            Verdict::Settled,
+            FileChange::Settled,
             "written again"
         );
-        assert_eq!(state.judge(&text("b", 1)), Verdict::Unconfirmed);
-        assert_eq!(state.judge(&text("b", 1)), Verdict::Confirmed);
-        assert_eq!(state.judge(&text("b", 1)), Verdict::Settled);
-        assert_eq!(state.judge(&text("a", 1)), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&text("b", 1)), FileChange::Unconfirmed);
+        assert_eq!(state.judge(&text("b", 1)), FileChange::Confirmed);
+        assert_eq!(state.judge(&text("b", 1)), FileChange::Settled);
+        assert_eq!(state.judge(&text("a", 1)), FileChange::Unconfirmed);
     }
 
     #[test]
     fn nothing_is_confirmed_while_readings_differ() {
         let mut state = of_a();
         for (reading, verdict) in [
-            (text("b", 1), Verdict::Unconfirmed),
-            (text("c", 1), Verdict::Unconfirmed),
-            (failure("gone"), Verdict::Unconfirmed),
-            (text("c", 1), Verdict::Unconfirmed),
+            (text("b", 1), FileChange::Unconfirmed),
+            (text("c", 1), FileChange::Unconfirmed),
+            (failure("gone"), FileChange::Unconfirmed),
+            (text("c", 1), FileChange::Unconfirmed),
             // Another write, which shows the same half.
-            (text("c", 2), Verdict::Unconfirmed),
-            (text("a", 3), Verdict::Settled),
-            (text("c", 2), Verdict::Unconfirmed),
-            (text("c", 2), Verdict::Confirmed),
+            (text("c", 2), FileChange::Unconfirmed),
+            (text("a", 3), FileChange::Settled),
+            (text("c", 2), FileChange::Unconfirmed),
+            (text("c", 2), FileChange::Confirmed),
         ] {
             assert_eq!(state.judge(&reading), verdict);
         }
@@ -404,21 +404,21 @@ mod tests {
     fn what_is_refused_is_reported_once() {
         let mut state = of_a();
         for wrong in [text("b", 1), failure("gone"), failure("denied")] {
-            assert_eq!(state.judge(&wrong), Verdict::Unconfirmed);
-            assert_eq!(state.judge(&wrong), Verdict::Confirmed);
-            assert_eq!(state.judge(&wrong), Verdict::Settled);
+            assert_eq!(state.judge(&wrong), FileChange::Unconfirmed);
+            assert_eq!(state.judge(&wrong), FileChange::Confirmed);
+            assert_eq!(state.judge(&wrong), FileChange::Settled);
             // A moment of something else changes nothing.
-            assert_eq!(state.judge(&text("c", 1)), Verdict::Unconfirmed);
-            assert_eq!(state.judge(&wrong), Verdict::Settled);
-            assert_eq!(state.judge(&text("c", 1)), Verdict::Unconfirmed);
-            assert_eq!(state.judge(&wrong), Verdict::Settled);
+            assert_eq!(state.judge(&text("c", 1)), FileChange::Unconfirmed);
+            assert_eq!(state.judge(&wrong), FileChange::Settled);
+            assert_eq!(state.judge(&text("c", 1)), FileChange::Unconfirmed);
+            assert_eq!(state.judge(&wrong), FileChange::Settled);
         }
-        assert_eq!(state.judge(&text("a", 1)), Verdict::Unconfirmed);
-        assert_eq!(state.judge(&text("a", 1)), Verdict::Confirmed);
-        assert_eq!(state.judge(&failure("denied")), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&text("a", 1)), FileChange::Unconfirmed);
+        assert_eq!(state.judge(&text("a", 1)), FileChange::Confirmed);
+        assert_eq!(state.judge(&failure("denied")), FileChange::Unconfirmed);
         assert_eq!(
             state.judge(&failure("denied")),
-            Verdict::Confirmed,
+            FileChange::Confirmed,
             "it is new again"
         );
     }
@@ -426,9 +426,9 @@ mod tests {
     #[test]
     fn rules_of_no_text_are_replaced_by_any() {
         let mut state = FileState::new(None);
-        assert_eq!(state.judge(&failure("gone")), Verdict::Unconfirmed);
-        assert_eq!(state.judge(&failure("gone")), Verdict::Confirmed);
-        assert_eq!(state.judge(&text("", 0)), Verdict::Unconfirmed);
-        assert_eq!(state.judge(&text("", 0)), Verdict::Confirmed);
+        assert_eq!(state.judge(&failure("gone")), FileChange::Unconfirmed);
+        assert_eq!(state.judge(&failure("gone")), FileChange::Confirmed);
+        assert_eq!(state.judge(&text("", 0)), FileChange::Unconfirmed);
+        assert_eq!(state.judge(&text("", 0)), FileChange::Confirmed);
     }
 }

@@ -11,11 +11,11 @@ use crate::trace;
 /// Applies what files contain, and keeps what became of it.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
-    state: Mutex<State>,
+    state: Mutex<ReloadState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReloadState {
     attempts: Attempts,
     /// The number of the newest watcher: none before it may change anything.
     watcher: u64,
@@ -129,7 +129,7 @@ impl Reloads {
     }
 }
 
-impl State {
+impl ReloadState {
     /// The number of a new reading.
     fn begin(&mut self) -> u64 {
         self.readings += 1;

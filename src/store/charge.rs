@@ -37,10 +37,15 @@ use crate::sync::lock;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Charge(Arc<Inner>, Option<Arc<OpenCharge>>);
+pub struct Charge {
+    charged: Arc<Charged>,
+    /// While a charge holds this, its units may come back.
+    open: Option<Arc<OpenCharge>>,
+}
 
+/// What was charged: clones of a charge share it.
 #[derive(Debug)]
-struct Inner {
+struct Charged {
     store: Arc<dyn Store>,
     take: Take,
     /// With the receipt. A layer hands on decision and charge together.
@@ -51,9 +56,9 @@ struct Inner {
     refunds: RefundQueue,
     /// What the candidate of the rule was charged.
     candidate: Option<Arc<LateCharge>>,
-    /// Whether somebody gives it back, or has done so.
+    /// Whether a call that gives it back has begun.
     is_claimed: AtomicBool,
-    /// While somebody holds this, its units may come back: a denial says so.
+    /// What the charges hold whose units may come back: a denial says so.
     open: Mutex<Weak<OpenCharge>>,
 }
 
@@ -94,7 +99,7 @@ impl Charge {
         refunds: RefundQueue,
         candidate: Option<Arc<LateCharge>>,
     ) -> Self {
-        let inner = Inner {
+        let charged = Charged {
             store,
             take,
             decision,
@@ -104,35 +109,45 @@ impl Charge {
             is_claimed: AtomicBool::new(false),
             open: Mutex::default(),
         };
-        Self(Arc::new(inner), None)
+        Self {
+            charged: Arc::new(charged),
+            open: None,
+        }
     }
 
     /// The layer's decision.
     pub(crate) fn decision(&self) -> &Decision {
-        &self.0.decision
+        &self.charged.decision
     }
 
     /// This charge for code that may settle it, if something was charged.
     pub(crate) fn hand_out(&self) -> Option<Self> {
-        if !self.0.decision.has_receipt() {
+        if !self.charged.decision.has_receipt() {
             return None;
         }
-        self.0.refunds.remember_runtime();
-        Some(Self(Arc::clone(&self.0), self.open()))
+        self.charged.refunds.remember_runtime();
+        Some(Self {
+            charged: Arc::clone(&self.charged),
+            open: self.open(),
+        })
     }
 
     /// As long as somebody holds this, and it is not settled, its units may come back: a denial
     /// says so.
     pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
-        let counters = self.0.counters.as_ref().filter(|_| self.has_units())?;
-        let mut open = lock(&self.0.open);
+        let counters = self
+            .charged
+            .counters
+            .as_ref()
+            .filter(|_| self.has_units())?;
+        let mut open = lock(&self.charged.open);
         if let Some(open) = open.upgrade() {
             return Some(open);
         }
-        if self.0.is_claimed.load(Ordering::Relaxed) {
+        if self.charged.is_claimed.load(Ordering::Relaxed) {
             return None;
         }
-        let receipt = self.0.decision.receipt_or_none();
+        let receipt = self.charged.decision.receipt_or_none();
         let counts = self.take().counts().iter().zip(receipt.counts());
         let counts = counts.map(|(take, receipt)| (take.count_name().hash(), receipt.units()));
         let life = Duration::from_micros(self.take().rule().life_micros());
@@ -143,7 +158,7 @@ impl Charge {
 
     /// Whether something was charged, if only in counts with a cost of their own.
     fn has_units(&self) -> bool {
-        let decision = &self.0.decision;
+        let decision = &self.charged.decision;
         let in_counts = || {
             let receipt = decision.receipt_or_none();
             receipt.counts().iter().any(|count| count.units() > 0)
@@ -153,20 +168,20 @@ impl Charge {
 
     /// This charge, which holds itself open.
     pub(crate) fn opened(mut self) -> Self {
-        self.1 = self.open();
+        self.open = self.open();
         self
     }
 
     /// It holds it open no more.
     pub(crate) fn release(&mut self) {
-        self.1 = None;
+        self.open = None;
     }
 
     /// So many units of the request's cost were given back, or perhaps.
     fn close(&self, what: GiveBack, given_back: u64) {
-        if let Some(open) = lock(&self.0.open).upgrade() {
+        if let Some(open) = lock(&self.charged.open).upgrade() {
             let take = self.take();
-            let receipt = self.0.decision.receipt_or_none();
+            let receipt = self.charged.decision.receipt_or_none();
             open.close(|count| match what.units_in(take, count, given_back) {
                 Some(units) => units,
                 None => receipt.counts().get(count).map_or(0, Receipt::units),
@@ -177,19 +192,19 @@ impl Charge {
     /// The take that was allowed: its rule, key and cost.
     #[must_use]
     pub fn take(&self) -> &Take {
-        &self.0.take
+        &self.charged.take
     }
 
     /// The store's receipt.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.0.decision.receipt_or_none()
+        self.charged.decision.receipt_or_none()
     }
 
     /// The store that was charged.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.0.store
+        &self.charged.store
     }
 
     /// Gives all units back that still count, and returns their number. Clones are the same charge,
@@ -264,7 +279,7 @@ impl Charge {
 
     /// Gives this back in the background.
     pub(super) fn give_back_later(&self, what: GiveBack) {
-        self.0.refunds.give_back(self, what);
+        self.charged.refunds.give_back(self, what);
     }
 
     pub(super) async fn give_back(&self, what: GiveBack) -> Result<Settled, StoreError> {
@@ -287,16 +302,17 @@ impl Charge {
     /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
     /// back. What the candidate was charged is given back along with it.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
-        let reserved = self.0.decision.units();
+        let reserved = self.charged.decision.units();
         let units = reserved.saturating_sub(what.used());
-        if self.0.is_claimed.swap(true, Ordering::Relaxed) {
+        if self.charged.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
         }
-        if let Some(candidate) = &self.0.candidate {
+        if let Some(candidate) = &self.charged.candidate {
             candidate.give_back(what);
         }
         let beyond = what.beyond(reserved);
-        let owed = match beyond > 0 && !self.take().anew(beyond).counts_owed().is_empty() {
+        let owed = match beyond > 0 && !self.take().first_question(beyond).counts_owed().is_empty()
+        {
             true => beyond,
             false => 0,
         };
@@ -308,7 +324,10 @@ impl Charge {
         }
         Some(Refund {
             // It is open until the store has answered.
-            charge: Self(Arc::clone(&self.0), lock(&self.0.open).upgrade()),
+            charge: Self {
+                charged: Arc::clone(&self.charged),
+                open: lock(&self.charged.open).upgrade(),
+            },
             what,
             units,
             owed,
@@ -418,7 +437,7 @@ pub(super) struct Refund {
 
 impl Refund {
     /// Nobody waits for the answer. A refund without a place is not asked for.
-    pub(super) fn unawaited(mut self, place: Option<QueuePlace>) -> Self {
+    pub(super) fn for_refund(mut self, place: Option<QueuePlace>) -> Self {
         self.is_awaited = false;
         self.place = place;
         self
@@ -432,23 +451,26 @@ impl Refund {
         let (take, units) = (self.charge.take(), self.units.max(self.owed));
         let take = match self.is_awaited {
             true => take.clone().with_cost(units),
-            false => take.unawaited(units),
+            false => take.for_refund(units),
         };
         let take = match self.what {
             GiveBack::Everything => take,
             GiveBack::Unused { .. } => take.at_cost_of_request(),
         };
-        let receipt = self.charge.0.decision.receipt_or_none();
+        let receipt = self.charge.charged.decision.receipt_or_none();
         match self.owed {
-            0 => self.charge.0.store.refund(&take, &receipt),
-            _ => self.charge.0.store.owe(&take, &receipt),
+            0 => self.charge.charged.store.refund(&take, &receipt),
+            _ => self.charge.charged.store.owe(&take, &receipt),
         }
     }
 
     /// The store was not asked: the charge may be given back once more.
     fn was_not_sent(mut self) {
         self.is_answered = true;
-        self.charge.0.is_claimed.store(false, Ordering::Relaxed);
+        self.charge
+            .charged
+            .is_claimed
+            .store(false, Ordering::Relaxed);
     }
 
     /// Counts what the store has given back, or charged: no more than was asked for, whatever it
@@ -460,7 +482,7 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        if let Some(counters) = &self.charge.0.counters
+        if let Some(counters) = &self.charge.charged.counters
             && !self.charge.take().rule().is_candidate()
         {
             counters.refunded(settled.given_back);
@@ -477,7 +499,7 @@ impl Drop for Refund {
         if self.is_answered {
             return;
         }
-        if let Some(counters) = &self.charge.0.counters
+        if let Some(counters) = &self.charge.charged.counters
             && (!self.is_awaited || self.owed > 0)
         {
             counters.refund_lost();

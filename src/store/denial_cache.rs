@@ -176,7 +176,7 @@ impl PendingTake {
     pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
         let denial = answer.as_ref().ok().and_then(|decision| {
             let now = || self.denials.clock.nanos();
-            Denial::new(take, decision, &self.question, now)
+            CachedDenial::new(take, decision, &self.question, now)
         });
         let changes = self.question.changes;
         let denial = denial.filter(|_| {
@@ -185,7 +185,7 @@ impl PendingTake {
         self.end(denial.map(|denial| (take, denial)));
     }
 
-    fn end(&mut self, denial: Option<(&Take, Denial)>) {
+    fn end(&mut self, denial: Option<(&Take, CachedDenial)>) {
         if denial.is_none() && self.question.renewal.is_none() {
             return;
         }
@@ -208,7 +208,7 @@ const MAX_DENIALS: usize = 8;
 /// Denials of rules and keys whose hashes lead to the same place, under one lock.
 #[derive(Default)]
 struct DenialSet {
-    denials: Vec<Denial>,
+    denials: Vec<CachedDenial>,
     /// How often denials were voided: an answer to a question from before is not kept.
     voids: u64,
     /// How many refunds and resets wait for their answer: until then, no denial is kept.
@@ -275,7 +275,7 @@ impl DenialSet {
     }
 
     /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
-    fn answered(&mut self, question: &Question, denial: Option<(&Take, Denial)>, max: usize) {
+    fn answered(&mut self, question: &Question, denial: Option<(&Take, CachedDenial)>, max: usize) {
         if question.renewal.is_some() {
             self.denials
                 .retain(|denial| denial.renewal != question.renewal);
@@ -288,7 +288,7 @@ impl DenialSet {
 
     /// Keeps the later one of two denials of the same question. In a set that is full, the denial
     /// goes that was not used for the longest time.
-    fn keep(&mut self, take: &Take, mut denial: Denial, max: usize) {
+    fn keep(&mut self, take: &Take, mut denial: CachedDenial, max: usize) {
         self.uses += 1;
         denial.last_use = self.uses;
         let mut same = self.denials.iter_mut().filter(|kept| kept.answers(take));
@@ -320,7 +320,7 @@ impl DenialSet {
 
 /// A store's denial, and the question that it answered. Instants are nanoseconds of this process's
 /// clock.
-struct Denial {
+struct CachedDenial {
     /// The hash of the rule's id and the key.
     hash: u64,
     /// It does not keep a rule that was replaced, and no other rule gets its address.
@@ -353,7 +353,7 @@ enum Age {
     Over,
 }
 
-impl Denial {
+impl CachedDenial {
     /// `None` if the decision is no denial, or that of a fallback.
     fn new(
         take: &Take,

@@ -77,7 +77,7 @@ impl<S: Store> Guarded<S> {
         {
             return fallback.store.renew(take, &holder);
         }
-        let take = take.unawaited(1);
+        let take = take.for_refund(1);
         let renew = |inner: &S, take: &Take| inner.renew(take, holder);
         self.call(&take, QuestionKind::Change, renew, |_, answer| answer)
     }

@@ -55,7 +55,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "a permit goes back when it is dropped"]
-pub struct Permit(#[allow(dead_code, reason = "its drop gives the permit back")] Arc<Held>);
+pub struct Permit(#[allow(dead_code, reason = "its drop gives the permit back")] Arc<HeldPermit>);
 
 /// All permits that the layers of a store hold. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,7 @@ struct Holders {
 
 /// A permit among those that are held.
 #[derive(Debug)]
-struct Held {
+struct HeldPermit {
     number: u64,
     refunds: RefundQueue,
     /// Tells that it was not kept.
@@ -151,7 +151,7 @@ impl RefundQueue {
         };
         let refunds = self.clone();
         let number = self.permits().add(taken, take.rule().path());
-        Some(Permit(Arc::new(Held {
+        Some(Permit(Arc::new(HeldPermit {
             number,
             refunds,
             watch: None,
@@ -169,7 +169,7 @@ impl Permit {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldPermit {
     fn drop(&mut self) {
         if let Some(DropWatch(since, tell)) = &self.watch
             && since.elapsed() < AT_ONCE
@@ -356,7 +356,7 @@ impl TakenPermits {
     }
 
     fn ask(&self, take: &Take, holder: &Receipt) -> StoreFuture<u64> {
-        let ask = || self.store.refund(&take.unawaited(1), holder);
+        let ask = || self.store.refund(&take.for_refund(1), holder);
         let asked = catch_unwind(AssertUnwindSafe(ask));
         // A store that panics is not asked again.
         asked.unwrap_or_else(|_| StoreFuture::ready(Ok(0)))

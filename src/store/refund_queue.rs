@@ -57,7 +57,7 @@ impl RefundQueue {
         let Some(refund) = charge.claim(what) else {
             return;
         };
-        let refund = refund.unawaited(self.place());
+        let refund = refund.for_refund(self.place());
         if !refund.has_place() {
             return;
         }
@@ -144,7 +144,7 @@ pub(crate) struct LateCharge {
 enum LateState {
     /// The store has not answered.
     Asked,
-    /// The same, and this has to be given back.
+    /// The store has not answered, and what it charges has to be given back.
     Unwanted {
         what: GiveBack,
         /// So that a flush waits for it.

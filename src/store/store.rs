@@ -347,13 +347,13 @@ pin_project! {
     #[must_use = "a question whose future is dropped may never be asked"]
     pub struct StoreFuture<T> {
         #[pin]
-        state: State<T>,
+        state: FutureState<T>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<T> {
+    enum FutureState<T> {
         Ready { answer: Option<Result<T, StoreError>> },
         Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
         // The common case of a Redis store needs no box.
@@ -369,7 +369,7 @@ impl<T> StoreFuture<T> {
     pub fn ready(answer: Result<T, StoreError>) -> Self {
         let answer = Some(answer);
         Self {
-            state: State::Ready { answer },
+            state: FutureState::Ready { answer },
         }
     }
 
@@ -377,7 +377,7 @@ impl<T> StoreFuture<T> {
     pub fn boxed(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         let answer = Box::pin(answer);
         Self {
-            state: State::Boxed { answer },
+            state: FutureState::Boxed { answer },
         }
     }
 
@@ -385,7 +385,7 @@ impl<T> StoreFuture<T> {
     #[cfg(feature = "redis")]
     pub(super) fn redis(answer: ReplyFuture<T>) -> Self {
         Self {
-            state: State::Redis { answer },
+            state: FutureState::Redis { answer },
         }
     }
 
@@ -404,7 +404,7 @@ impl<T> StoreFuture<T> {
     /// be awaited.
     pub fn poll_now(&mut self) -> Option<Result<T, StoreError>> {
         match &mut self.state {
-            State::Ready { answer } => answer.take(),
+            FutureState::Ready { answer } => answer.take(),
             _ => None,
         }
     }
@@ -427,7 +427,7 @@ impl<T> Future for StoreFuture<T> {
 impl<T> fmt::Debug for StoreFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::Ready { .. } => "StoreFuture::Ready",
+            FutureState::Ready { .. } => "StoreFuture::Ready",
             _ => "StoreFuture::Pending",
         })
     }

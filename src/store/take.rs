@@ -411,15 +411,15 @@ impl Take {
     }
 
     /// A first question about the same count at this cost, which no caller waits for.
-    pub(crate) fn anew(&self, cost: u64) -> Self {
+    pub(crate) fn first_question(&self, cost: u64) -> Self {
         let joint = self.joint.as_ref();
         let joint = joint.map(|joint| Arc::new(joint.with_cost(self.rule(), cost)));
         Self::of(self.name.clone(), joint, cost)
     }
 
     /// This take for a refund of so many units, for which nobody waits.
-    pub(crate) fn unawaited(&self, units: u64) -> Self {
-        let mut take = self.anew(units);
+    pub(crate) fn for_refund(&self, units: u64) -> Self {
+        let mut take = self.first_question(units);
         take.is_unawaited = true;
         take
     }

@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
 use super::prober::{PROBE_TIMEOUT, Probe, Prober, bounded};
-use super::state::{Phase, State, Ticket};
+use super::state::{BreakerState, Phase, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::log_on_change::LogOnChange;
 use crate::store::guarded::QuestionKind;
@@ -42,7 +42,7 @@ impl<S: Store> Breaker<S> {
             max_failures,
             probe_every: bounded(probe_every),
             patience: timeout.map_or(PROBE_TIMEOUT, |it| it.min(PROBE_TIMEOUT)),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(BreakerState::new()),
             snapshot: AtomicU64::new(Snapshot::Healthy as u64),
             refusal: ArcSwapOption::empty(),
             refused: ArcSwapOption::empty(),
@@ -101,7 +101,7 @@ impl<S: Store> AdmittedCall<S> {
             breaker.prober.start(Probe {
                 inner: Arc::clone(&breaker.inner),
                 state: Arc::clone(&breaker.state),
-                take: Arc::new(take.anew(0).looking()),
+                take: Arc::new(take.first_question(0).looking()),
                 generation,
             });
         }
@@ -132,7 +132,7 @@ pub(super) struct SharedState {
     pub(super) probe_every: Duration,
     /// How long one probe may take.
     pub(super) patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
     /// The state's generation and its [`Snapshot`], for requests that take no lock.
     snapshot: AtomicU64,
     /// The error of requests that are refused. It is set before the breaker opens.
@@ -189,7 +189,8 @@ impl SharedState {
     fn refuse(&self, take: &Take) -> StoreError {
         // Most threads only read.
         if self.refused.load().is_none() {
-            self.refused.store(Some(Arc::new(take.anew(0).looking())));
+            self.refused
+                .store(Some(Arc::new(take.first_question(0).looking())));
         }
         let refusal = self.refusal.load();
         refusal.as_ref().map_or_else(
@@ -213,7 +214,7 @@ impl SharedState {
         self.change(|state| state.stop_probing(generation, try_at));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut BreakerState) -> T) -> T {
         // A state is whole between any two statements, so a panic elsewhere does not harm it.
         let mut state = lock(&self.state);
         let changed = change(&mut state);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// How long a trial may take before another request is tried: its future may never be polled.
 pub(super) const MAX_TRIAL: Duration = Duration::from_secs(1);
 
-pub(super) struct State {
+pub(super) struct BreakerState {
     pub(super) phase: Phase,
     /// Counts the changes of phase. A result from before a change says nothing about the phase
     /// after it.
@@ -33,7 +33,7 @@ pub(super) struct Ticket {
     pub(super) trial: Option<Instant>,
 }
 
-impl State {
+impl BreakerState {
     pub(super) const fn new() -> Self {
         Self {
             phase: Phase::Closed { failures: 0 },
@@ -133,13 +133,13 @@ mod tests {
 
     const MAX_FAILURES: u32 = 3;
 
-    fn admitted(state: &mut State, now: Instant) -> Ticket {
+    fn admitted(state: &mut BreakerState, now: Instant) -> Ticket {
         state.admit(now).expect("it goes through")
     }
 
     /// A breaker that opened just now.
-    fn open(now: Instant) -> State {
-        let mut state = State::new();
+    fn open(now: Instant) -> BreakerState {
+        let mut state = BreakerState::new();
         let opened: Vec<_> = (0..MAX_FAILURES)
             .map(|_| {
                 let ticket = admitted(&mut state, now);
@@ -150,7 +150,7 @@ mod tests {
         state
     }
 
-    fn half_open(now: Instant) -> State {
+    fn half_open(now: Instant) -> BreakerState {
         let mut state = open(now);
         state.store_answered(state.generation);
         state
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_decision_in_between_begins_the_count_anew() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = BreakerState::new();
         let ticket = admitted(&mut state, now);
         for _ in 0..100 {
             assert!(!state.record_failure(ticket, MAX_FAILURES));
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn late_results_change_nothing() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = BreakerState::new();
         let early = admitted(&mut state, now);
         let ticket = admitted(&mut state, now);
         for _ in 0..MAX_FAILURES {
             state.record_failure(ticket, MAX_FAILURES);
         }
-        let is_open = |state: &State| state.phase == Phase::Open { try_at: None };
+        let is_open = |state: &BreakerState| state.phase == Phase::Open { try_at: None };
         assert!(!state.record_success(early) && is_open(&state));
         assert!(!state.record_failure(early, MAX_FAILURES) && is_open(&state));
         let generation = state.generation;

@@ -74,7 +74,7 @@ impl Leases {
     pub(super) fn give_back<S: Store>(&self, take: &Take, store: &Arc<Guarded<S>>) {
         let held = self.of(take, |leases, _| leases.take_back());
         for rest in held.into_iter().flatten() {
-            let mut asked = store.refund(&take.unawaited(rest.units()), &rest);
+            let mut asked = store.refund(&take.for_refund(rest.units()), &rest);
             if asked.poll_now().is_none()
                 && let Ok(runtime) = Handle::try_current()
             {
@@ -101,7 +101,7 @@ impl Leases {
     /// Asks the store for a lease. A task waits for the answer, holds the lease and ends it.
     #[cold]
     fn lease<S: Store>(&self, take: &Take, wanted: WantedLease, store: &Arc<Guarded<S>>) {
-        let take = take.anew(wanted.units);
+        let take = take.first_question(wanted.units);
         let mut asking = Asking {
             leases: self.clone(),
             take: take.clone(),

@@ -8,7 +8,7 @@ use crate::store::joint_take::JointTake;
 
 /// A count of a take: what is locked of it.
 #[derive(Clone, Copy)]
-enum Place {
+enum CountPlace {
     /// The hash of its name, and its shard among those that are locked.
     Shard(u32, usize),
     /// It is of permits, of which so many are held.
@@ -54,9 +54,9 @@ impl MemoryStore {
             let place = match place {
                 Some((hash, at)) => {
                     let shard = indexes.binary_search(at).expect("its shard is locked");
-                    Place::Shard(*hash, shard)
+                    CountPlace::Shard(*hash, shard)
                 }
-                None => Place::Permits(locked.held(take)),
+                None => CountPlace::Permits(locked.held(take)),
             };
             (take, place)
         });
@@ -77,9 +77,11 @@ impl MemoryStore {
         };
         let decisions = match all_fit() {
             true => {
-                let is_new = |(take, place): &&(&Take, Place)| match place {
-                    Place::Shard(hash, at) => !locked.shards[*at].knows(*hash, take.count_name()),
-                    Place::Permits(_) => false,
+                let is_new = |(take, place): &&(&Take, CountPlace)| match place {
+                    CountPlace::Shard(hash, at) => {
+                        !locked.shards[*at].knows(*hash, take.count_name())
+                    }
+                    CountPlace::Permits(_) => false,
                 };
                 let charged = counts.iter().filter(|(take, _)| take.cost() > 0);
                 let new = charged.filter(is_new).count();
@@ -94,10 +96,10 @@ impl MemoryStore {
             false => {
                 let counts = counts.iter().zip(looks);
                 let answers = counts.map(|(count, look)| match count.1 {
-                    Place::Shard(..) if !has_room(&look, count.0) => {
+                    CountPlace::Shard(..) if !has_room(&look, count.0) => {
                         locked.decide(*count, count.0.cost())
                     }
-                    Place::Shard(..) | Place::Permits(_) => Some(look),
+                    CountPlace::Shard(..) | CountPlace::Permits(_) => Some(look),
                 });
                 answers.collect::<Option<Vec<_>>>()?
             }
@@ -113,13 +115,13 @@ impl Locked<'_> {
     }
 
     /// Decides about one count, for which there is room.
-    fn decide(&mut self, (take, place): (&Take, Place), cost: u64) -> Option<Decision> {
+    fn decide(&mut self, (take, place): (&Take, CountPlace), cost: u64) -> Option<Decision> {
         match place {
-            Place::Shard(hash, at) => {
+            CountPlace::Shard(hash, at) => {
                 let answer = self.shards[at].take(hash, self.now, take, cost, || true)?;
                 answer.ok()
             }
-            Place::Permits(held) => {
+            CountPlace::Permits(held) => {
                 let permits = self.permits.as_mut()?;
                 Some(permits.decide(take, held, self.now, cost > 0))
             }

@@ -65,14 +65,14 @@ struct Grouping<'a> {
     /// The last call of each kind: takes, or refunds, of further keys join it.
     open: HashMap<CallKind, usize>,
     /// Where the last question about each count stands.
-    counts: HashTable<Place>,
+    counts: HashTable<CallPlace>,
     clock: &'a ServerClock,
 }
 
 /// Where a question stands: the index of its call, and of its key in a call that it shares; and
 /// which of the counts of that key is meant.
 #[derive(Clone, Copy)]
-struct Place {
+struct CallPlace {
     call: usize,
     key: usize,
     count: usize,
@@ -89,7 +89,7 @@ impl Grouping<'_> {
         }
         let (kind, hash) = (CallKind::of(&question), asked.count.name.hash());
         let calls = &self.calls;
-        let has_count = |place: &Place| place.is_of(calls, &asked.count);
+        let has_count = |place: &CallPlace| place.is_of(calls, &asked.count);
         let known = self.counts.entry(hash, has_count, |place| place.hash);
         let before = match &known {
             Entry::Occupied(place) => Some(*place.get()),
@@ -97,7 +97,7 @@ impl Grouping<'_> {
         };
         if let Change::Own(_) = asked.what {
             let call = self.calls.len();
-            known.insert(Place::new(call, 0, 0, hash));
+            known.insert(CallPlace::new(call, 0, 0, hash));
             return self.calls.push(CountCall::own(question));
         }
         let is_alone = question.options.is_alone;
@@ -119,7 +119,7 @@ impl Grouping<'_> {
             self.calls.push(CountCall::new(kind));
             (self.calls.len() - 1, 0)
         });
-        known.insert(Place::new(call, key, 0, hash));
+        known.insert(CallPlace::new(call, key, 0, hash));
         self.calls[call].push(key, question, self.clock);
     }
 
@@ -160,15 +160,15 @@ impl Grouping<'_> {
         self.calls[call].push(key, question, self.clock);
         let calls = &self.calls;
         for (at, count) in calls[call].counts(key).iter().enumerate() {
-            let is_of = |place: &Place| place.is_of(calls, count);
-            let place = Place::new(call, key, at, hash(count));
+            let is_of = |place: &CallPlace| place.is_of(calls, count);
+            let place = CallPlace::new(call, key, at, hash(count));
             let known = self.counts.entry(place.hash, is_of, |place| place.hash);
             known.insert(place);
         }
     }
 }
 
-impl Place {
+impl CallPlace {
     const fn new(call: usize, key: usize, count: usize, hash: u64) -> Self {
         Self {
             call,

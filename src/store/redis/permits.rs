@@ -65,7 +65,11 @@ impl Drop for AskedPermits {
         let refused_at = Instant::now() + bound + LATE;
         let counts = self.take.counts().iter();
         for count in counts.filter(|count| count.rule().is_permits()) {
-            let (store, count, holder) = (self.store.clone(), count.anew(1), self.holder.clone());
+            let (store, count, holder) = (
+                self.store.clone(),
+                count.first_question(1),
+                self.holder.clone(),
+            );
             runtime.spawn(release(store, count, holder, refused_at));
         }
     }
@@ -81,7 +85,7 @@ async fn release(store: RedisStore, count: Take, holder: Receipt, refused_at: In
     let until = refused_at + count.rule().permit_lease();
     loop {
         let asked_at = Instant::now();
-        let released = store.refund(&count.unawaited(1), &holder).await;
+        let released = store.refund(&count.for_refund(1), &holder).await;
         match released {
             Ok(1..) => return,
             Ok(0) if asked_at >= refused_at => return,

@@ -43,7 +43,7 @@ const HOLDS: u8 = 4;
 const JOINT: u16 = 0x8000;
 /// Behind it: the only row charges units owed.
 const OWED: u16 = 0x4000;
-/// Among how many rules before it a rule is looked for.
+/// A rule is not sent again if it is one of the last so many of a call.
 const MAX_KNOWN_RULES: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
 const HEAD_SIZE: usize = 3;

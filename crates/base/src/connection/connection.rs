@@ -12,7 +12,7 @@ use super::address::{IntoRedisAddress, Topology};
 use super::cluster::{Cluster, slot};
 use super::direct::Driver;
 use super::errors::{is_mistake, may_pass, store_error};
-use super::flight::Source;
+use super::flight::FlightMaker;
 use super::link::Link;
 use super::node::{Endpoint, Node};
 use super::question::{CallQuestion, Label, Question, ReplyFuture};
@@ -49,7 +49,7 @@ pub enum Wanted {
 /// Clones share the connections. The background tasks end when the last clone is dropped.
 ///
 /// Stores, limiters and locks ask here, and see no nodes. What they ask is a question of a
-/// [`Source`], which puts it into calls that it shares with others, or a call of its own.
+/// [`FlightMaker`], which puts it into calls that it shares with others, or a call of its own.
 ///
 /// [`ask`](Self::ask) and [`call`](Self::call) queue the question before they return. So the order
 /// of arrival is that of these calls, and not that in which their futures are polled.
@@ -218,7 +218,7 @@ impl Connection {
         !matches!(self.inner.nodes, Nodes::One(_))
     }
 
-    /// The same with another timeout for each question.
+    /// This connection with another timeout for each question.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -239,7 +239,7 @@ impl Connection {
     /// with the next flight.
     pub fn ask<T, Q, K>(
         &self,
-        source: Source,
+        source: FlightMaker,
         question: Q,
         key: impl FnOnce(&Q) -> K,
         sooner: Option<Deadline>,
@@ -284,7 +284,7 @@ impl Connection {
     /// Queues a question for the node that serves its slot, and returns the future of its reply.
     fn enqueue<T: Send + 'static, Q: Send + Sync + 'static>(
         &self,
-        source: Option<Source>,
+        source: Option<FlightMaker>,
         question: Q,
         slot: u16,
         sooner: Option<Deadline>,

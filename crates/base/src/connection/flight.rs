@@ -18,11 +18,11 @@ use crate::error::{StoreError, StoreErrorKind};
 /// A source puts its questions into calls that they share, and keeps the order among them. The
 /// others each get an [`OwnCall`]. All questions with a source that travel over a connection are of
 /// one source.
-pub(super) type Source = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
+pub(super) type FlightMaker = fn(Questions, Carrier) -> BoxFuture<'static, ()>;
 
 /// The flight of these questions. `None` if there is no question.
 pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFuture<'static, ()>> {
-    let of_calls: Source = |questions, carrier| {
+    let of_calls: FlightMaker = |questions, carrier| {
         let calls = questions.into_iter();
         let calls = calls.map(|question| OwnCall::new(question, Question::content));
         Flight::boxed(calls.collect(), carrier)
@@ -358,7 +358,7 @@ impl FlightCall for OwnCall {
     }
 }
 
-/// The same call with the script's text in place of its hash.
+/// The call with the script's text in place of its hash.
 ///
 /// The hash is the second argument of the command, so everything behind it stays as it is. Later
 /// calls find the script in the server's cache: `EVAL` puts it there.

@@ -8,7 +8,7 @@
 //! master.
 //!
 //! It knows no takes: stores, limiters and locks ask here. What a question of a store says, and how
-//! such questions share calls, is known to its [`Source`](flight::Source) alone, which stands with
+//! such questions share calls, is known to its [`FlightMaker`](flight::FlightMaker) alone, which stands with
 //! the stores (`../store/redis/`). Its order, its bounds, its deadline and where it is sent again
 //! are the node's. `tests/structure` holds this border.
 //!

@@ -203,8 +203,8 @@ pub(super) enum LinkState {
 /// between a reply and the next questions; with more, each flight carries fewer questions: see the
 /// table in `benches/README.md`.
 const MAX_FLIGHTS: usize = 2;
-/// The same, with the extra flights that are sent because a question is overdue. A server that
-/// hangs gets no more than these.
+/// Flights in progress with those that are sent because a question is overdue. A server that hangs
+/// gets no more than these.
 const MAX_EXTRA_FLIGHTS: usize = 64;
 /// The most questions in one flight. All of them are answered when its last reply arrives.
 const MAX_QUESTIONS: usize = 1_024;

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::direct::SendPath;
-use super::flight::Source;
+use super::flight::FlightMaker;
 use super::scripts::Script;
 use crate::deadline::{Deadline, DeadlineTimer, Lag};
 use crate::error::{StoreError, StoreErrorKind};
@@ -26,7 +26,7 @@ pub struct Question {
     /// What is asked, and the place for the reply.
     exchange: Arc<dyn AnyExchange>,
     /// Who puts it into one call with others. Without a source it has a call of its own.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<FlightMaker>,
     /// The slot of its keys. Only a cluster uses it.
     pub slot: u16,
     /// From this instant on it is sent even if all regular flights are in progress.
@@ -104,7 +104,7 @@ impl Question {
     /// `label`.
     pub(super) fn new<T: Send + 'static, Q: Send + Sync + 'static>(
         content: Q,
-        source: Option<Source>,
+        source: Option<FlightMaker>,
         slot: u16,
         deadline: Deadline,
         label: &Arc<Label>,

@@ -93,7 +93,7 @@ impl Queue {
         self.push_for(question, Driver::Dispatcher);
     }
 
-    /// The same. If its caller may send it, and no other question waits, the dispatcher gets no
+    /// Adds a question as [`push`](Self::push) does. If its caller may send it, and no other question waits, the dispatcher gets no
     /// notice, and this returns the question's ticket.
     pub(super) fn push_for(&self, question: Question, driver: Driver) -> Option<u64> {
         let mut state = lock(&self.state);

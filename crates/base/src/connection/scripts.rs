@@ -120,7 +120,7 @@ impl Script {
         Self::with_source(numbered(&library.expand(source)))
     }
 
-    /// The same, with a deadline.
+    /// A script that is not executed once its deadline is over: see [`numbered_with_deadline`].
     pub fn with_deadline(library: &Library, source: &str) -> Self {
         Self {
             has_deadline: true,

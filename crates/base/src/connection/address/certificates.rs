@@ -50,7 +50,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// The same address with these certificates, if its connections use TLS.
+    /// The address with these certificates, if its connections use TLS.
     pub(super) fn apply(&self, info: ConnectionInfo) -> ConnectionInfo {
         let (Some(ConnectionAddr::TcpTls { tls_params, .. }), ConnectionAddr::TcpTls { .. }) =
             (&self.parsed, info.addr())

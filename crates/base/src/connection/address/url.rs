@@ -191,7 +191,7 @@ pub(super) fn servers<U: AsRef<str>>(
     Ok(servers)
 }
 
-/// The same, for servers that agree in user, password, database and TLS.
+/// The servers that these URLs name, which have to agree in user, password, database and TLS.
 #[cfg(feature = "cluster")]
 pub(super) fn servers_alike<U: AsRef<str>>(
     urls: impl IntoIterator<Item = U>,

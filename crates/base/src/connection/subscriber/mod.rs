@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::turn::Turn;
+use self::turn::LockTurn;
 use self::wait_queue::{NextStep, WaitQueue};
 use super::connection::Connection;
 use super::link::Link;
@@ -36,7 +36,7 @@ pub struct Channels {
 struct ChannelMap {
     queues: HashMap<Arc<str>, WaitQueue>,
     /// The turns of locks that this process has just held and that other processes wait for.
-    turns: SweptMap<Arc<str>, Turn>,
+    turns: SweptMap<Arc<str>, LockTurn>,
     /// The number of the latest caller.
     last_number: u64,
     /// The channels whose queue has become empty or non-empty since the task last looked.
@@ -71,7 +71,7 @@ impl ChannelMap {
         }
         let now = Instant::now();
         self.turns.sweep(|turn| !turn.is_outdated(now));
-        let turn = Turn::new(others, acquired, now);
+        let turn = LockTurn::new(others, acquired, now);
         self.turns.insert(channel.into(), turn);
     }
 

@@ -19,7 +19,7 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// of the others may have had as many holds. If nobody takes the free lock during a pause, the
 /// process goes on.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct LockTurn {
     /// How many other processes listened at the latest release.
     others: u32,
     /// How many holds this process has had above its share; negative if below. The balances of all
@@ -37,7 +37,7 @@ pub(super) struct Turn {
     last_release: Instant,
 }
 
-impl Turn {
+impl LockTurn {
     /// The turn of a process that acquired the lock at `acquired` and releases it now, while
     /// `others` wait.
     pub(super) fn new(others: u32, acquired: Instant, now: Instant) -> Self {
@@ -118,22 +118,22 @@ mod tests {
     use super::*;
 
     /// The turn of a process beside this many others, before its next hold.
-    fn turn(others: u32) -> Turn {
-        let mut turn = Turn::new(others, Instant::now(), Instant::now());
+    fn turn(others: u32) -> LockTurn {
+        let mut turn = LockTurn::new(others, Instant::now(), Instant::now());
         others_hold(&mut turn, others);
         turn
     }
 
-    fn hold(turn: &mut Turn) {
+    fn hold(turn: &mut LockTurn) {
         turn.acquired(Instant::now());
         turn.release_sent(false, Instant::now());
     }
 
-    fn others_hold(turn: &mut Turn, holds: u32) {
+    fn others_hold(turn: &mut LockTurn, holds: u32) {
         (0..holds).for_each(|_| turn.message_received(Instant::now()));
     }
 
-    fn is_paused(turn: &Turn) -> bool {
+    fn is_paused(turn: &LockTurn) -> bool {
         turn.paused_until(Instant::now()).is_some()
     }
 
