@@ -29,7 +29,7 @@
 //!    |    of the node does it, and the caller may leave.
 //!    |
 //!    |    A take that comes alone goes a shorter way: its own future, when it is polled, takes it
-//!    |    out of the queue and drives its flight (direct.rs).
+//!    |    out of the queue and drives its flight (`DirectFlight`).
 //!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
@@ -146,7 +146,6 @@ mod call_id;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
-mod direct;
 mod errors;
 mod flight;
 mod link;
@@ -165,10 +164,9 @@ pub use address::{IntoRedisAddress, RedisAddress};
 pub use call_id::CallId;
 pub use connection::Redis;
 pub use connection::{Connection, Wanted};
-pub use direct::Driver;
 pub use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions};
-pub use queue::Questions;
+pub use queue::{Driver, Questions};
 pub use scripts::{Library, Script, ScriptList, includes, scripts, tagged};
 pub use server_clock::ServerClock;
 pub use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};

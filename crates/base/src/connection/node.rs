@@ -12,12 +12,11 @@ use tokio::task::AbortHandle;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
-use super::direct::{DirectFlight, Driver, SendPath};
 use super::errors::store_error;
 use super::flight::{Carrier, flight_of};
 use super::link::Link;
 use super::question::Question;
-use super::queue::{Questions, Queue};
+use super::queue::{DirectFlight, Driver, Questions, Queue, SendPath};
 use super::reconnector::{Attempts, Reconnector, Target};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
