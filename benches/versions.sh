@@ -28,7 +28,7 @@ build() {
   cp -r benches/versions/src benches/versions/Cargo.lock benches/peers/wrk.lua "$package"
   sed "s|path = \"../..\"|path = \"$checkout\"|" benches/versions/Cargo.toml >"$package/Cargo.toml"
   # Before, `try_set_rate` took a rate's parts, and `try_set` a rate.
-  if grep -q 'fn try_set(' "$checkout/src/limiter/rate_limiter.rs"; then
+  if grep -qs 'fn try_set(' "$checkout/src/limiter/rate_limiter.rs"; then
     sed -i 's/\.try_set_rate(/.try_set(/' "$package/src/bin/subject.rs"
   fi
   cargo build --release --manifest-path "$package/Cargo.toml" --target-dir "$checkout/target/versions" >&2
