@@ -5,7 +5,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::config_error::{ConfigError, shorten_value};
-use super::table::{Table, Value};
+use super::table::Value;
 use crate::key::header::Header;
 use crate::key::ip::{ClientIp, PeerIp, unmapped};
 #[cfg(feature = "axum")]
@@ -26,11 +26,16 @@ const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], e
      that says which proxies are trusted: trusted = [\"10.0.0.0/8\"] or hops = 1; trusted = [] if \
      clients connect directly";
 
-/// The extractor of a text, or of a list of texts: the keys of a list are joined in its order.
-pub(super) fn key_extractor(
+/// A key of a file: its text in one form, and its extractor. Two keys are the same if their texts
+/// are.
+pub(super) type NamedKey = (String, Arc<dyn KeyExtractor>);
+
+/// The key of a text, or of a list of texts: the keys of a list are joined in its order, with a comma
+/// between their texts.
+pub(super) fn named_key(
     value: &Value<'_>,
     client_ip: Option<&ClientIp>,
-) -> Result<Arc<dyn KeyExtractor>, ConfigError> {
+) -> Result<NamedKey, ConfigError> {
     let Some(list) = value.list() else {
         return alternatives(value, client_ip);
     };
@@ -38,55 +43,36 @@ pub(super) fn key_extractor(
         return Err(value.mistake(format!("an empty list, expected {EXPECTED}")));
     }
     let parts = list.map(|part| alternatives(&part, client_ip));
-    Ok(Arc::new(Joined::new(parts.collect::<Result<Vec<_>, _>>()?)))
+    let parts: (Vec<_>, Vec<_>) = parts.collect::<Result<_, _>>()?;
+    Ok((parts.0.join(", "), Arc::new(Joined::new(parts.1))))
 }
 
-/// The extractor of a name, or of several with a `|` between them.
-fn alternatives(
-    value: &Value<'_>,
-    client_ip: Option<&ClientIp>,
-) -> Result<Arc<dyn KeyExtractor>, ConfigError> {
+/// The key of a name, or of several with a `|` between them: in its text, with one blank on both
+/// sides.
+fn alternatives(value: &Value<'_>, client_ip: Option<&ClientIp>) -> Result<NamedKey, ConfigError> {
     let names = value.text(EXPECTED, Some)?;
-    let mut names = names.split('|').map(str::trim);
-    if names.clone().count() > MAX_ALTERNATIVES {
+    let names: Vec<_> = names.split('|').map(str::trim).collect();
+    if names.len() > MAX_ALTERNATIVES {
         let message = format!("more alternatives than expected, at most {MAX_ALTERNATIVES}");
         return Err(value.mistake(message));
     }
-    let mut last = names.next().unwrap_or_default();
-    let mut extractors = extractor(value, last, client_ip)?;
-    for name in names {
-        let next = extractor(value, name, client_ip)?;
-        if is_never_absent(last) {
-            let message = format!(
-                "\"{last}\" before other alternatives, expected it as the last one: every request \
-                 has it"
-            );
-            return Err(value.mistake(message));
-        }
-        extractors = Arc::new(extractors.or(next));
-        last = name;
+    let extractors = names.iter().map(|name| extractor(value, name, client_ip));
+    let extractors = extractors.reduce(|first, next| Ok(Arc::new(first?.or(next?))));
+    let extractors = extractors.ok_or_else(|| value.not(EXPECTED))??;
+    let before_last = &names[..names.len() - 1];
+    if let Some(name) = before_last.iter().find(|name| is_never_absent(name)) {
+        let message = format!(
+            "\"{name}\" before other alternatives, expected it as the last one: every request has it"
+        );
+        return Err(value.mistake(message));
     }
-    Ok(extractors)
-}
-
-/// The text of a key in one form: with one blank on both sides of each `|`, and a comma between the
-/// parts of a list. Two keys are the same if their texts are.
-pub(super) fn key_text(value: &Value<'_>) -> Result<String, ConfigError> {
-    let of_names = |value: &Value<'_>| {
-        let names = value.text(EXPECTED, |names| Some(names.split('|').map(str::trim)))?;
-        let names = names.map(|name| match name.starts_with("header:") {
+    let names = names
+        .into_iter()
+        .map(|name| match name.starts_with("header:") {
             true => name.to_ascii_lowercase(),
             false => name.to_owned(),
         });
-        Ok(names.collect::<Vec<_>>().join(" | "))
-    };
-    match value.list() {
-        None => of_names(value),
-        Some(list) => {
-            let parts = list.map(|part| of_names(&part));
-            Ok(parts.collect::<Result<Vec<_>, _>>()?.join(", "))
-        }
-    }
+    Ok((names.collect::<Vec<_>>().join(" | "), extractors))
 }
 
 /// Whether this is the text of a key, so that it would be confusing as the name of another one.
@@ -140,15 +126,14 @@ const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0
      directly";
 
 /// The extractor of the table `[client-ip]`, which says which proxies are trusted.
-pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, ConfigError> {
-    table.only(&["trusted hops field ipv6-prefix"])?;
+pub(super) fn client_ip(table: &Value<'_>) -> Result<ClientIp, ConfigError> {
+    table.only("a table", &["trusted hops field ipv6-prefix"])?;
     let field = table.read("field", |name| {
         name.text("the name of a header field", header_name)
     })?;
     let (trusted, hops) = (table.read("trusted", networks)?, table.read("hops", hops)?);
-    let trusts_none = trusted.as_ref().is_some_and(Vec::is_empty) || hops == Some(0);
-    if let Some(field) = table.get("field").filter(|_| trusts_none) {
-        return Err(field.mistake("no proxy is trusted, so that no field is read"));
+    if trusted.as_ref().is_some_and(Vec::is_empty) || hops == Some(0) {
+        table.without("field", "no proxy is trusted, so that no field is read")?;
     }
     let mut client_ip = match (trusted, hops) {
         (Some(_), Some(_)) => {
@@ -165,22 +150,16 @@ pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, ConfigError> {
             _ => Forwarding::Header(name),
         });
     }
-    let Some(bits) = table.get("ipv6-prefix") else {
-        return Ok(client_ip);
-    };
-    match u8::try_from(bits.number()?) {
-        Ok(number @ 0..=128) => Ok(client_ip.ipv6_prefix(number)),
-        _ => Err(bits.mistake("more bits than an address has, expected 0 to 128")),
-    }
+    table.set("ipv6-prefix", client_ip, |client_ip, bits| {
+        let message = "more bits than an address has, expected 0 to 128";
+        Ok(client_ip.ipv6_prefix(bits.number_in(0..=128, message)?))
+    })
 }
 
 /// The number of proxies that a request comes through.
 fn hops(value: &Value<'_>) -> Result<usize, ConfigError> {
     const MAX: usize = ClientIp::MAX_HOPS;
-    match usize::try_from(value.number()?) {
-        Ok(number @ 0..=MAX) => Ok(number),
-        _ => Err(value.mistake(format!("more proxies than expected, 0 to {MAX}"))),
-    }
+    value.number_in(0..=MAX, format!("more proxies than expected, 0 to {MAX}"))
 }
 
 /// A list of networks.

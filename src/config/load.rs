@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use super::config_error::ConfigError;
 use super::key_names::{client_ip, networks};
 use super::rule_table::rule;
-use super::table::{Table, Value};
+use super::table::Value;
 use crate::rule::{Exemptions, FileSwitches, Rules};
 
 impl Rules {
@@ -66,28 +66,26 @@ impl Rules {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let file = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
         let file = DeValue::Table(file.into_inner());
-        rules(Value::file(text, &file))
+        rules(&Value::file(text, &file))
     }
 }
 
 /// The rules of a whole file.
-fn rules(file: Value<'_>) -> Result<Rules, ConfigError> {
-    let file = file.table("a table")?;
-    file.only(&["enabled shadow prefix client-ip exempt rules"])?;
+fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
+    file.only("a table", &["enabled shadow prefix client-ip exempt rules"])?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
     let prefix: Option<Arc<str>> = prefix.map(Into::into);
     let mut switches = FileSwitches {
         is_shadow: file.read("shadow", Value::boolean)?.unwrap_or(false),
-        exemptions: file.read_table("exempt", exemptions)?.unwrap_or_default(),
+        exemptions: file.read("exempt", exemptions)?.unwrap_or_default(),
     };
-    switches.exemptions.client_ip = file.read_table("client-ip", client_ip)?;
+    switches.exemptions.client_ip = file.read("client-ip", client_ip)?;
     let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);
     let Some(tables) = file.get("rules") else {
         return Ok(rules);
     };
-    for (path, table) in tables.table("tables of rules: [rules.<path>]")?.iter() {
-        let table = table.table("a table of a rule")?;
+    for (path, table) in tables.entries("tables of rules: [rules.<path>]")? {
         let mut rule = rule(path, &table, &switches)?;
         if let Some(prefix) = &prefix {
             rule = rule.with_prefix(Arc::clone(prefix));
@@ -101,8 +99,8 @@ fn rules(file: Value<'_>) -> Result<Rules, ConfigError> {
 }
 
 /// The table `exempt` of a file or of a rule.
-pub(super) fn exemptions(table: &Table<'_>) -> Result<Exemptions, ConfigError> {
-    table.only(&["paths methods networks"])?;
+pub(super) fn exemptions(table: &Value<'_>) -> Result<Exemptions, ConfigError> {
+    table.only("a table", &["paths methods networks"])?;
     Ok(Exemptions {
         paths: table.read("paths", paths)?.unwrap_or_default(),
         methods: table.read("methods", methods)?.unwrap_or_default(),

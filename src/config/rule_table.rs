@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use super::config_error::ConfigError;
-use super::key_names::{client_ip, key_extractor, key_text};
+use super::key_names::{client_ip, named_key};
 use super::load::exemptions;
 use super::subjects::{Entry, Subjects, checked_cost};
-use super::table::{Table, Value};
+use super::table::Value;
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
@@ -24,15 +24,8 @@ const KEYS: &str = "enabled key client-ip exempt cost on-error lease refund-on s
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
-const CHARGE_KEYS: [&str; 6] = [
-    "cost",
-    "refund-on",
-    "settles",
-    "owe-at-most",
-    "algorithm",
-    "sub-windows",
-];
-const COST_KEYS: [&str; 3] = ["cost", "settles", "owe-at-most"];
+const CHARGE_KEYS: &str = "cost refund-on settles owe-at-most algorithm sub-windows";
+const COST_KEYS: &str = "cost settles owe-at-most";
 /// The message for one of the charge keys in a table without quotas.
 const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and window beside \
      max-concurrent: each request holds one permit";
@@ -40,73 +33,71 @@ const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and win
 /// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
 pub(super) fn rule(
     path: &str,
-    table: &Table<'_>,
+    table: &Value<'_>,
     file: &FileSwitches,
 ) -> Result<Rule, ConfigError> {
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
     let may_be_table =
         |name: &str| ["shadow", "quotas", "client-ip", "exempt", "plans"].contains(&name);
-    let mut values = table.iter();
+    let mut values = table.entries("a table of a rule")?;
     if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
         let message = "a table inside of a rule, expected quotes around a path with dots, as in \
              [rules.\"api.v1\"]";
         return Err(inner.mistake(message));
     }
-    table.only(&[QUOTA_KEYS, MAX_CONCURRENT, PERMIT_KEYS, COUNT_KEYS, KEYS])?;
-    let client_ip = table.read_table("client-ip", client_ip)?;
-    let of_file = file.exemptions.client_ip.as_ref();
-    let (mut rule, subjects) = with_quotas(path, table, client_ip.as_ref().or(of_file))?;
-    if let Some(plans) = table.get("plans") {
-        rule = with_plans(rule, plans, &subjects)?;
-    }
-    let algorithm = rule.algorithm().algorithm();
-    let of_cost = |cost: &Value<'_>| checked_cost(cost, algorithm, rule.quotas_at_cost());
-    if let Some(cost) = table.read("cost", of_cost)? {
-        rule = rule.with_cost(cost);
-    }
-    let mut exemptions = table.read_table("exempt", exemptions)?.unwrap_or_default();
-    exemptions.client_ip = client_ip;
-    rule = rule.with_exemptions(exemptions);
-    if let Some(choice) = table.read("on-error", on_error)? {
-        rule = rule.with_on_error(choice);
-    }
-    if let Some(lease) = table.get("lease") {
-        rule = lease.check(rule.with_lease(duration(&lease)?))?;
-    }
-    rule = with_outgoing(rule, table)?;
-    if let Some(refund_on) = table.get("refund-on") {
+    let known = [QUOTA_KEYS, MAX_CONCURRENT, PERMIT_KEYS, COUNT_KEYS, KEYS];
+    table.only("a table of a rule", &known)?;
+    let own_client_ip = table.read("client-ip", client_ip)?;
+    let client_ip = own_client_ip.as_ref();
+    let client_ip = client_ip.or(file.exemptions.client_ip.as_ref());
+    let (rule, subjects) = with_quotas(path, table, client_ip)?;
+    let rule = table.set("plans", rule, |rule, plans| {
+        with_plans(rule, plans, &subjects, client_ip)
+    })?;
+    let rule = table.set("cost", rule, |rule, cost| {
+        let algorithm = rule.algorithm().algorithm();
+        let cost = checked_cost(cost, algorithm, rule.quotas_at_cost())?;
+        Ok(rule.with_cost(cost))
+    })?;
+    let mut exemptions = table.read("exempt", exemptions)?.unwrap_or_default();
+    exemptions.client_ip = own_client_ip.clone();
+    let rule = rule.with_exemptions(exemptions);
+    let rule = table.set("on-error", rule, |rule, choice| {
+        Ok(rule.with_on_error(on_error(choice)?))
+    })?;
+    let rule = table.set("lease", rule, |rule, lease| {
+        lease.check(rule.with_lease(duration(lease)?))
+    })?;
+    let rule = with_outgoing(rule, table)?;
+    let rule = table.set("refund-on", rule, |rule, refund_on| {
         let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
             Outcomes::parse([outcome]).ok().map(|_| outcome)
         })?;
-        rule = refund_on.check(rule.with_refund_on(outcomes))?;
+        refund_on.check(rule.with_refund_on(outcomes))
+    })?;
+    let rule = table.set("settles", rule, |rule, settles| {
+        Ok(rule.with_settling(settles.boolean()?))
+    })?;
+    let rule = table.set("owe-at-most", rule, |rule, most| {
+        Ok(rule.with_owe_at_most(units(most)?))
+    })?;
+    if !rule.has_quotas() {
+        table.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;
     }
-    let settles = table.read("settles", Value::boolean)?;
-    rule = rule.with_settling(settles.unwrap_or(false));
-    if let Some(units) = table.read("owe-at-most", units)? {
-        rule = rule.with_owe_at_most(units);
-    }
-    let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
-    if let Some(value) = charge_keys.filter(|_| !rule.has_quotas()) {
-        return Err(value.mistake(NOTHING_IS_CHARGED));
-    }
-    let cost_keys = COST_KEYS.iter().find_map(|name| table.get(name));
-    if let Some(value) = cost_keys.filter(|_| rule.quotas_at_cost().next().is_none()) {
+    if rule.quotas_at_cost().next().is_none() {
         let message = "each quota has a cost of its own, expected one without: nothing counts the \
              cost of a request";
-        return Err(value.mistake(message));
+        table.without(COST_KEYS, message)?;
     }
-    rule = with_permit_settings(rule, table)?;
-    if let Some(shadow) = table.get("shadow") {
-        rule = with_shadow(rule, shadow, table, &subjects)?;
+    let rule = with_permit_settings(rule, table)?;
+    let rule = table.set("shadow", rule, |rule, shadow| {
+        with_shadow(rule, shadow, table, &subjects, client_ip)
+    })?;
+    if !rule.has_permits() && !rule.shadow().is_some_and(|it| it.has_permits()) {
+        let message = "nothing holds a permit, expected max-concurrent beside it";
+        table.without(PERMIT_KEYS, message)?;
     }
-    let has_permits = rule.has_permits() || rule.shadow().is_some_and(|it| it.has_permits());
-    let permit_keys = PERMIT_KEYS.split(' ').find_map(|name| table.get(name));
-    match permit_keys.filter(|_| !has_permits) {
-        Some(value) => {
-            Err(value.mistake("nothing holds a permit, expected max-concurrent beside it"))
-        }
-        None => Ok(rule),
-    }
+    Ok(rule)
 }
 
 /// What calls to a partner do not have.
@@ -135,66 +126,63 @@ const WITHOUT_OUTGOING: [(&str, &str); 5] = [
 ];
 
 /// The rule with what its table says of calls to a partner.
-fn with_outgoing(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError> {
-    if let Some(outgoing) = table.get("outgoing")
-        && outgoing.boolean()?
-    {
-        rule = outgoing.check(rule.with_outgoing())?;
-        let list = table.get("quotas");
-        let quotas = list.iter().filter_map(|list| list.list()).flatten();
-        let quotas = quotas.map(|quota| quota.table("a quota"));
-        let quotas = quotas.collect::<Result<Vec<_>, _>>()?;
-        let tables = || std::iter::once(table).chain(&quotas);
-        for (name, message) in WITHOUT_OUTGOING {
-            if let Some(value) = tables().find_map(|table| table.get(name)) {
-                return Err(value.mistake(message));
+fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
+    let rule = table.set("outgoing", rule, |rule, outgoing| {
+        if !outgoing.boolean()? {
+            return Ok(rule);
+        }
+        let rule = outgoing.check(rule.with_outgoing())?;
+        let quotas = table.get("quotas");
+        let quotas = quotas.iter().filter_map(Value::list).flatten();
+        for table in std::iter::once(table.clone()).chain(quotas) {
+            for (name, message) in WITHOUT_OUTGOING {
+                table.without(name, message)?;
             }
         }
-    }
-    let Some(at_most) = table.get("hold-at-most") else {
-        return Ok(rule);
-    };
-    match rule.is_outgoing() {
-        true if duration(&at_most)? < Duration::from_millis(1) => {
-            Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
+        Ok(rule)
+    })?;
+    table.set("hold-at-most", rule, |rule, at_most| {
+        match duration(at_most)? {
+            _ if !rule.is_outgoing() => {
+                Err(at_most.mistake("no key is held, expected outgoing = true beside it"))
+            }
+            time if time < Duration::from_millis(1) => {
+                Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
+            }
+            time => Ok(rule.with_hold_at_most(time)),
         }
-        true => Ok(rule.with_hold_at_most(duration(&at_most)?)),
-        false => Err(at_most.mistake("no key is held, expected outgoing = true beside it")),
-    }
+    })
 }
 
 /// The rule, or its candidate, with what the rule's table says of permits.
-fn with_permit_settings(mut rule: Rule, table: &Table<'_>) -> Result<Rule, ConfigError> {
-    if let Some(lease) = table.get("permit-lease") {
-        rule = lease.check(rule.with_permit_lease(duration(&lease)?))?;
-    }
-    let Some(hint) = table.get("busy-retry-after") else {
-        return Ok(rule);
-    };
-    let day = Duration::from_secs(86_400);
-    match duration(&hint)? {
-        after if (Duration::from_millis(1)..=day).contains(&after) => {
-            Ok(rule.with_busy_retry(after))
+fn with_permit_settings(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
+    let rule = table.set("permit-lease", rule, |rule, lease| {
+        lease.check(rule.with_permit_lease(duration(lease)?))
+    })?;
+    table.set("busy-retry-after", rule, |rule, hint| {
+        let (ms, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        match duration(hint)? {
+            after if (ms..=day).contains(&after) => Ok(rule.with_busy_retry(after)),
+            after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
         }
-        after => Err(hint.mistake(format!("a hint of {after:?}, expected 1 ms to 1 day"))),
-    }
+    })
 }
 
 /// The rule of a path with its quotas, its algorithm and its key, and the subjects of its quotas.
 fn with_quotas(
     path: &str,
-    table: &Table<'_>,
+    table: &Value<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<(Rule, Subjects), ConfigError> {
-    let extractor = |names: &Value<'_>| key_extractor(names, client_ip);
     let counting = counting(table, Algorithm::default())?;
-    let entries = entries(table, counting.algorithm(), &[ENTRY_KEYS, "absent"])?;
-    let own_key = table.read("key", |names| Ok((key_text(names)?, extractor(names)?)))?;
+    let keys = [ENTRY_KEYS, "absent"];
+    let entries = entries(table, counting.algorithm(), &keys, client_ip)?;
+    let own_key = table.read("key", |names| named_key(names, client_ip))?;
     let own_text = own_key.as_ref().map(|(text, _)| text.as_str());
-    let (subjects, places) = Subjects::of_rule(&entries, own_text, extractor)?;
-    if own_key.is_some() && !subjects.has_own() {
+    let (subjects, places) = Subjects::of_rule(&entries, own_text)?;
+    if !subjects.has_own() {
         let message = "each quota has another key, expected one without a key of its own";
-        return Err(table.mistake_in("key", message));
+        table.without("key", message)?;
     }
     let policies = entries.into_iter().map(|entry| entry.policy);
     let policies = places.into_iter().zip(policies).collect();
@@ -208,22 +196,28 @@ fn with_quotas(
 }
 
 /// The rule with the plans of the table `plans`.
-fn with_plans(rule: Rule, plans: Value<'_>, subjects: &Subjects) -> Result<Rule, ConfigError> {
+fn with_plans(
+    rule: Rule,
+    plans: &Value<'_>,
+    subjects: &Subjects,
+    client_ip: Option<&ClientIp>,
+) -> Result<Rule, ConfigError> {
     let algorithm = rule.algorithm().algorithm();
-    let table = plans.table("a table of plans")?;
-    let of_plans = table.iter().map(|(name, plan)| {
-        let table = plan.table("a table with quotas")?;
-        table.only(&[QUOTA_KEYS, MAX_CONCURRENT, "quotas"])?;
+    let of_plans = plans.entries("a table of plans")?.map(|(name, table)| {
+        table.only(
+            "a table with quotas",
+            &[QUOTA_KEYS, MAX_CONCURRENT, "quotas"],
+        )?;
         if name.is_empty() {
             return Err(table.mistake(RuleError::EmptyPlan));
         }
-        let entries = entries(&table, algorithm, &[ENTRY_KEYS])?.into_iter();
+        let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?.into_iter();
         let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
         let policies = policies.collect::<Result<_, _>>()?;
         Ok((name, table.check(Quotas::of(rule.path(), policies))?))
     });
     let of_plans = of_plans.collect::<Result<Vec<_>, _>>()?;
-    table.check(rule.with_plans(of_plans))
+    plans.check(rule.with_plans(of_plans))
 }
 
 fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
@@ -239,58 +233,54 @@ fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
 /// The rule of a table as a shadow rule, or with a candidate that is tried beside it.
 fn with_shadow(
     rule: Rule,
-    shadow: Value<'_>,
-    of_rule: &Table<'_>,
+    shadow: &Value<'_>,
+    of_rule: &Value<'_>,
     subjects: &Subjects,
+    client_ip: Option<&ClientIp>,
 ) -> Result<Rule, ConfigError> {
-    if let Ok(is_shadow) = shadow.boolean() {
-        return Ok(match is_shadow {
-            true => rule.into_shadow(),
-            false => rule,
-        });
+    match shadow.boolean() {
+        Ok(true) => return Ok(rule.into_shadow()),
+        Ok(false) => return Ok(rule),
+        Err(_) => {}
     }
-    let table = shadow.table("true, false, or a table with quotas")?;
-    table.only(&[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
-    let counting = counting(&table, rule.algorithm().algorithm())?;
-    let entries = entries(&table, counting.algorithm(), &[ENTRY_KEYS])?;
-    let charge_keys = CHARGE_KEYS.iter().find_map(|name| table.get(name));
-    let has_quotas = !entries.iter().all(|entry| entry.policy.is_concurrent());
-    if let Some(value) = charge_keys.filter(|_| !has_quotas) {
-        return Err(value.mistake(NOTHING_IS_CHARGED));
+    let expected = "true, false, or a table with quotas";
+    shadow.only(expected, &[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
+    let counting = counting(shadow, rule.algorithm().algorithm())?;
+    let algorithm = counting.algorithm();
+    let entries = entries(shadow, algorithm, &[ENTRY_KEYS], client_ip)?;
+    if entries.iter().all(|entry| entry.policy.is_concurrent()) {
+        shadow.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;
     }
     let policies = entries.into_iter().map(|entry| subjects.resolve(entry));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
-    let candidate = table.check(subjects.rule(rule.path(), policies))?;
+    let candidate = shadow.check(subjects.rule(rule.path(), policies))?;
     if candidate.subjects().is_empty() != rule.subjects().is_empty() {
         let message = "a candidate of one subject beside a rule of several, expected quotas of two \
              at least: it is asked with the keys of the rule";
-        return Err(table.mistake(message));
+        return Err(shadow.mistake(message));
     }
     let candidate = with_permit_settings(candidate.with_algorithm(counting), of_rule)?;
     let [own, of_candidate] = [&rule, &candidate].map(|it| it.quotas_at_cost().next().is_some());
     if rule.has_quotas() && of_candidate && !own {
         let message = "each quota of the rule has a cost of its own, expected one in each quota of \
              the candidate: it is charged as the rule is";
-        return Err(table.mistake(message));
+        return Err(shadow.mistake(message));
     }
-    if let Some(cost) = of_rule.get("cost") {
-        checked_cost(
-            &cost,
-            candidate.algorithm().algorithm(),
-            candidate.quotas_at_cost(),
-        )?;
-    }
+    of_rule.read("cost", |cost| {
+        checked_cost(cost, algorithm, candidate.quotas_at_cost())
+    })?;
     Ok(rule.with_shadow(candidate))
 }
 
 /// The quotas of this table, and behind them its max of requests at a time. In a list they may have
 /// these keys besides.
 fn entries<'a>(
-    table: &Table<'a>,
+    table: &Value<'a>,
     algorithm: Algorithm,
     keys: &[&str],
+    client_ip: Option<&ClientIp>,
 ) -> Result<Vec<Entry<'a>>, ConfigError> {
-    let describes_one = QUOTA_KEYS.split(' ').any(|name| table.get(name).is_some());
+    let describes_one = table.get_any(QUOTA_KEYS).is_some();
     let permits = table.read(MAX_CONCURRENT, max_concurrent)?;
     let mut entries = match (table.get("quotas"), describes_one) {
         (None, true) => vec![Entry::of_table(table, quota(table, algorithm)?)],
@@ -300,10 +290,10 @@ fn entries<'a>(
             if items.len() > MAX_QUOTAS {
                 return Err(table.mistake(RuleError::NumberOfQuotas(items.len())));
             }
+            let known = [&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat();
             let entries = items.map(|item| {
-                let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
-                table.only(&[&[QUOTA_KEYS, MAX_CONCURRENT], keys].concat())?;
-                Entry::read(table, algorithm)
+                item.only("a quota: { max-count = 5, window = \"1m\" }", &known)?;
+                Entry::read(item, algorithm, client_ip)
             });
             entries.collect::<Result<_, _>>()?
         }
@@ -322,18 +312,15 @@ fn entries<'a>(
 }
 
 /// The quota of an entry of a list, or its max of requests at a time.
-pub(super) fn policy(table: &Table<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
+pub(super) fn policy(table: &Value<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
     let Some(max) = table.get(MAX_CONCURRENT) else {
         return Ok(quota(table, algorithm)?.into());
     };
-    let mut others = QUOTA_KEYS.split(' ').chain(["cost"]);
-    match others.find_map(|name| table.get(name)) {
-        Some(other) => Err(other.mistake(
-            "beside max-concurrent, expected either max-count and window, or max-concurrent: each \
-             request holds one permit",
-        )),
-        None => max_concurrent(&max),
-    }
+    let message = "beside max-concurrent, expected either max-count and window, or max-concurrent: \
+         each request holds one permit";
+    table.without(QUOTA_KEYS, message)?;
+    table.without("cost", message)?;
+    max_concurrent(&max)
 }
 
 /// How many requests may run at a time.
@@ -342,23 +329,17 @@ fn max_concurrent(value: &Value<'_>) -> Result<Policy, ConfigError> {
 }
 
 fn units(value: &Value<'_>) -> Result<u64, ConfigError> {
-    match value.number()? {
-        units @ 0..=Quota::MAX_UNITS => Ok(units),
-        _ => Err(value.mistake(QuotaError::MaxTooLarge)),
-    }
+    value.number_in(0..=Quota::MAX_UNITS, QuotaError::MaxTooLarge)
 }
 
 /// The one quota that a table describes.
-fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
+fn quota(table: &Value<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
-        let names = ["window", "window-time", "window-time-unit", "burst", "pace"];
-        let alone = names.iter().find_map(|name| Some((name, table.get(name)?)));
-        return Err(match alone {
-            Some((name, value)) => {
-                value.mistake(format!("a {name} without max-count, expected both"))
-            }
-            None => table.mistake("no max-count, expected one and its window"),
-        });
+        let names = QUOTA_KEYS.split(' ');
+        for name in names {
+            table.without(name, format!("a {name} without max-count, expected both"))?;
+        }
+        return Err(table.mistake("no max-count, expected one and its window"));
     };
     let units = max.number()?;
     let of_window = ["window", "window-time", "window-time-unit"].map(|name| table.get(name));
@@ -385,43 +366,38 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> 
         QuotaError::MaxTooLarge => max.mistake(error),
         _ => at.mistake(error),
     })?;
-    let burst = table.get("burst");
-    if let Some(pace) = table.get("pace") {
+    let pace = table.get("pace");
+    if let Some(pace) = &pace {
         pace.text("\"even\"", |it| (it == "even").then_some(()))?;
-        return match burst {
-            _ if !algorithm.has_burst() => Err(only_with(&pace, Algorithm::has_burst, "a pace")),
-            Some(_) => Err(pace.mistake("a pace beside a burst, expected one of them")),
-            None => pace.check(quota.evenly()),
-        };
     }
-    match burst {
-        None => Ok(quota),
-        Some(burst) if !algorithm.has_burst() => {
-            Err(only_with(&burst, Algorithm::has_burst, "a burst"))
-        }
-        Some(burst) => burst.check(quota.with_burst(burst.number()?)),
+    if !algorithm.has_burst() {
+        table.without("pace", only_with(Algorithm::has_burst, "a pace"))?;
+        table.without("burst", only_with(Algorithm::has_burst, "a burst"))?;
+    }
+    match (pace, table.get("burst")) {
+        (Some(pace), Some(_)) => Err(pace.mistake("a pace beside a burst, expected one of them")),
+        (Some(pace), None) => pace.check(quota.evenly()),
+        (None, Some(burst)) => burst.check(quota.with_burst(burst.number()?)),
+        (None, None) => Ok(quota),
     }
 }
 
 /// A duration as people write it.
 pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
     const NO_DURATIONS: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
-    let mut expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
-    let units = value.text(expected, |text| {
-        let mut units = text.split(|char: char| !char.is_ascii_alphabetic());
-        Some(units.any(|unit| NO_DURATIONS.contains(&unit)))
-    });
-    let has_no_duration = units?;
-    if has_no_duration {
-        expected = "days as in \"30d\" (\"m\" are minutes): months and years differ in length";
+    let expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
+    let text = value.text(expected, Some)?;
+    let mut units = text.split(|char: char| !char.is_ascii_alphabetic());
+    if units.any(|unit| NO_DURATIONS.contains(&unit)) {
+        let days = "days as in \"30d\" (\"m\" are minutes): months and years differ in length";
+        return Err(value.not(days));
     }
-    value.text(expected, |text| {
-        // The parser panics on sums that are too large. They have longer numbers, or more of them.
-        let mut numbers = text.split(|char: char| !char.is_ascii_digit());
-        let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
-        let is_short = is_short && !has_no_duration;
-        is_short.then(|| humantime::parse_duration(text).ok())?
-    })
+    // The parser panics on sums that are too large. They have longer numbers, or more of them.
+    let mut numbers = text.split(|char: char| !char.is_ascii_digit());
+    match text.len() <= 60 && numbers.all(|number| number.len() <= 11) {
+        true => humantime::parse_duration(text).map_err(|_| value.not(expected)),
+        false => Err(value.not(expected)),
+    }
 }
 
 /// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.
@@ -449,31 +425,28 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
 }
 
 /// The algorithm of a table, with its sub-windows.
-fn counting(table: &Table<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
+fn counting(table: &Value<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
     let default = match table.get("pace") {
         Some(_) => Algorithm::Gcra,
         None => default,
     };
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
-    let Some(sub_windows) = table.get("sub-windows") else {
-        return Ok(algorithm.into());
-    };
     if !algorithm.has_sub_windows() {
-        let mistake = only_with(&sub_windows, Algorithm::has_sub_windows, "sub-windows");
-        return Err(mistake);
+        let message = only_with(Algorithm::has_sub_windows, "sub-windows");
+        table.without("sub-windows", message)?;
     }
-    const MAX: u16 = SlidingWindow::MAX_SUB_WINDOWS;
-    match u16::try_from(sub_windows.number()?) {
-        Ok(number @ 1..=MAX) => Ok(AlgorithmConfig::from(algorithm).sub_windows(number)),
-        _ => Err(sub_windows.mistake(format!("expected 1 to {MAX} sub-windows"))),
-    }
+    table.set("sub-windows", algorithm.into(), |counting, number| {
+        const MAX: u16 = SlidingWindow::MAX_SUB_WINDOWS;
+        let number = number.number_in(1..=MAX, format!("expected 1 to {MAX} sub-windows"))?;
+        Ok(AlgorithmConfig::sub_windows(counting, number))
+    })
 }
 
 /// The mistake of a setting that only one algorithm has.
-fn only_with(value: &Value<'_>, has: fn(Algorithm) -> bool, what: &str) -> ConfigError {
+fn only_with(has: fn(Algorithm) -> bool, what: &str) -> String {
     let algorithm = Algorithm::ALL.into_iter().find(|known| has(*known));
     let name = algorithm.map_or("", Algorithm::name);
-    value.mistake(format!("only algorithm = \"{name}\" has {what}"))
+    format!("only algorithm = \"{name}\" has {what}")
 }
 
 #[cfg(test)]

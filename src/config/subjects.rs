@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use super::config_error::{ConfigError, shorten_value};
-use super::key_names::{is_key, key_text};
+use super::key_names::{NamedKey, is_key, named_key};
 use super::rule_table::policy;
-use super::table::{Table, Value};
+use super::table::Value;
 use crate::algorithm::Algorithm;
-use crate::key::KeyExtractor;
+use crate::key::{ClientIp, KeyExtractor};
 use crate::quota::Quota;
 use crate::rule::{Policy, Rule, RuleError, Subject};
 
 /// A quota of a file, and what the file says of its subject.
 pub(super) struct Entry<'a> {
-    table: Table<'a>,
+    table: Value<'a>,
     pub(super) policy: Policy,
-    /// The text of its key.
-    key: Option<String>,
+    key: Option<NamedKey>,
     subject: Option<&'a str>,
     may_be_absent: bool,
     /// Whether the table of the rule, plan or candidate says it, and no list.
@@ -25,7 +24,7 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// The one quota of a table, or its max of requests at a time.
-    pub(super) fn of_table(table: &Table<'a>, policy: impl Into<Policy>) -> Self {
+    pub(super) fn of_table(table: &Value<'a>, policy: impl Into<Policy>) -> Self {
         Self {
             table: table.clone(),
             policy: policy.into(),
@@ -37,7 +36,11 @@ impl<'a> Entry<'a> {
     }
 
     /// A quota of a list.
-    pub(super) fn read(table: Table<'a>, algorithm: Algorithm) -> Result<Self, ConfigError> {
+    pub(super) fn read(
+        table: Value<'a>,
+        algorithm: Algorithm,
+        client_ip: Option<&ClientIp>,
+    ) -> Result<Self, ConfigError> {
         let name = table.read("name", |name| name.text("a name", Some))?;
         let subject = table.read("subject", |name| {
             name.text("a name", |name| (!name.is_empty()).then_some(name))
@@ -50,21 +53,25 @@ impl<'a> Entry<'a> {
         if let Some(name) = name {
             policy = policy.named(name);
         }
-        if let Some(cost) = table.get("cost") {
-            let cost = checked_cost(&cost, algorithm, [policy.quota()])?;
-            policy = policy.with_cost(cost);
-        }
+        policy = table.set("cost", policy, |policy, cost| {
+            let cost = checked_cost(cost, algorithm, [policy.quota()])?;
+            Ok(policy.with_cost(cost))
+        })?;
         if table.read("hidden", Value::boolean)?.unwrap_or(false) {
             policy = policy.hidden();
         }
         Ok(Self {
-            key: table.read("key", key_text)?,
-            table,
-            policy,
+            key: table.read("key", |names| named_key(names, client_ip))?,
             subject,
             may_be_absent: absent.is_some(),
             is_of_table: false,
+            ..Self::of_table(&table, policy)
         })
+    }
+
+    /// The text of its key.
+    fn key(&self) -> Option<&str> {
+        self.key.as_ref().map(|(text, _)| &**text)
     }
 
     /// The key of its number.
@@ -154,11 +161,10 @@ impl KnownSubject {
 
 impl Subjects {
     /// The subjects of a rule's quotas, and for each quota the place of its own. `own_key` is the
-    /// text of the rule's key, and `extractor` makes that of a quota.
+    /// text of the rule's key.
     pub(super) fn of_rule(
         entries: &[Entry<'_>],
         own_key: Option<&str>,
-        extractor: impl Fn(&Value<'_>) -> Result<Arc<dyn KeyExtractor>, ConfigError>,
     ) -> Result<(Self, Vec<usize>), ConfigError> {
         let mut subjects = Self {
             known: Vec::new(),
@@ -171,15 +177,16 @@ impl Subjects {
         for is_dependent in [false, true] {
             for (entry, place) in entries.iter().zip(&mut places) {
                 if depends(entry) == is_dependent {
-                    *place = subjects.add(entry, own_key, &extractor)?;
+                    *place = subjects.add(entry, own_key)?;
                 }
             }
         }
         for (at, entry) in entries.iter().enumerate() {
             let mut before = entries[..at].iter().zip(&places);
-            let is_same =
-                |it: &Entry<'_>| it.policy.is_concurrent() && entry.policy.is_concurrent();
-            if before.any(|(it, place)| *place == places[at] && is_same(it)) {
+            let mut is_second = entry.policy.is_concurrent();
+            is_second &=
+                before.any(|(it, place)| *place == places[at] && it.policy.is_concurrent());
+            if is_second {
                 let message = "a second max of requests at a time for one key, expected one";
                 return Err(entry.table.mistake_in(entry.field(), message));
             }
@@ -207,13 +214,8 @@ impl Subjects {
     }
 
     /// The place of the subject of a rule's quota.
-    fn add(
-        &mut self,
-        entry: &Entry<'_>,
-        own_key: Option<&str>,
-        extractor: impl Fn(&Value<'_>) -> Result<Arc<dyn KeyExtractor>, ConfigError>,
-    ) -> Result<usize, ConfigError> {
-        let key = entry.key.as_deref().or(own_key);
+    fn add(&mut self, entry: &Entry<'_>, own_key: Option<&str>) -> Result<usize, ConfigError> {
+        let key = entry.key().or(own_key);
         let named = entry.subject.filter(|_| entry.key.is_none());
         let named = named.and_then(|name| self.of_name(name));
         // Without a key of the rule, it is of the only one that there is.
@@ -230,12 +232,12 @@ impl Subjects {
         }
         if place == self.known.len() {
             let is_own = key == own_key;
-            let value = entry.table.get("key").filter(|_| !is_own);
+            let extractor = entry.key.iter().map(|(_, extractor)| Arc::clone(extractor));
             self.known.push(KnownSubject {
                 name: None,
                 key: key.map(str::to_owned),
                 is_own,
-                extractor: value.map(|value| extractor(&value)).transpose()?,
+                extractor: extractor.last().filter(|_| !is_own),
                 may_be_absent: false,
             });
         }
@@ -316,7 +318,7 @@ impl Subjects {
             let message = format!("no quota of the rule {what}, expected one of {names}");
             entry.table.mistake_in(field, message)
         };
-        let by_key = entry.key.as_deref().map(|key| {
+        let by_key = entry.key().map(|key| {
             let of_key = self.of_key(Some(key));
             of_key.ok_or_else(|| unknown("key", "has this key"))
         });

@@ -1,21 +1,13 @@
-//! The tables and values of a file, each with its key and its place, so that an error can name
-//! both.
+//! The values of a file, each with its key and its place, so that an error can name both.
 
 use std::num::IntErrorKind;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use super::config_error::{ConfigError, shorten_value};
 
-/// A table of a file.
-#[derive(Clone)]
-pub(super) struct Table<'a> {
-    at: Value<'a>,
-    entries: &'a DeTable<'a>,
-}
-
-/// A value of a file.
+/// A value of a file, such as a table.
 #[derive(Clone)]
 pub(super) struct Value<'a> {
     /// The whole file.
@@ -24,72 +16,6 @@ pub(super) struct Value<'a> {
     key: String,
     span: Range<usize>,
     value: &'a DeValue<'a>,
-}
-
-impl<'a> Table<'a> {
-    /// The value of this key, if the table has the key.
-    pub(super) fn get(&self, name: &str) -> Option<Value<'a>> {
-        let value = self.entries.get(name)?;
-        Some(self.at.within(name, value.span(), value.get_ref()))
-    }
-
-    /// What `read` makes of the value of this key, if the table has the key.
-    pub(super) fn read<T>(
-        &self,
-        name: &str,
-        read: impl FnOnce(&Value<'a>) -> Result<T, ConfigError>,
-    ) -> Result<Option<T>, ConfigError> {
-        self.get(name).map(|value| read(&value)).transpose()
-    }
-
-    /// What `read` makes of the table of this key, if the table has the key.
-    pub(super) fn read_table<T>(
-        &self,
-        name: &str,
-        read: impl FnOnce(&Table<'a>) -> Result<T, ConfigError>,
-    ) -> Result<Option<T>, ConfigError> {
-        let table = self.get(name).map(|value| value.table("a table"));
-        table.transpose()?.map(|table| read(&table)).transpose()
-    }
-
-    /// All keys and their values, in alphabetical order. The place of each is that of its key.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
-        let entries = self.entries.iter();
-        entries.map(|(name, value)| {
-            let (span, name) = (name.span(), &**name.get_ref());
-            (name, self.at.within(name, span, value.get_ref()))
-        })
-    }
-
-    /// Refuses keys that are not among these, which have blanks between them.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
-        let known: Vec<_> = known.iter().flat_map(|keys| keys.split(' ')).collect();
-        match self.iter().find(|(name, _)| !known.contains(name)) {
-            Some((name, value)) => {
-                let (name, known) = (shorten_value(name), known.join("`, `"));
-                let message = format!("unknown field `{name}`, expected one of `{known}`");
-                Err(value.mistake(message))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// The value of a result. Its error is a mistake of this table.
-    pub(super) fn check<T>(&self, result: Result<T, impl ToString>) -> Result<T, ConfigError> {
-        self.at.check(result)
-    }
-
-    pub(super) fn mistake(&self, message: impl ToString) -> ConfigError {
-        self.at.mistake(message)
-    }
-
-    /// A mistake in the value of this key; without such a value, in the table.
-    pub(super) fn mistake_in(&self, name: &str, message: impl ToString) -> ConfigError {
-        match self.get(name) {
-            Some(value) => value.mistake(message),
-            None => self.mistake(message),
-        }
-    }
 }
 
 impl<'a> Value<'a> {
@@ -118,15 +44,76 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(super) fn is_table(&self) -> bool {
-        self.value.is_table()
+    /// The value of this key, if this is a table that has the key.
+    pub(super) fn get(&self, name: &str) -> Option<Self> {
+        let value = self.value.as_table()?.get(name)?;
+        Some(self.within(name, value.span(), value.get_ref()))
     }
 
-    pub(super) fn table(self, expected: &str) -> Result<Table<'a>, ConfigError> {
-        match self.value {
-            DeValue::Table(entries) => Ok(Table { at: self, entries }),
-            _ => Err(self.not(expected)),
+    /// The value of the first of these keys that this table has. They have blanks between them.
+    pub(super) fn get_any(&self, names: &str) -> Option<Self> {
+        names.split(' ').find_map(|name| self.get(name))
+    }
+
+    /// What `read` makes of the value of this key, if the table has the key.
+    pub(super) fn read<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Self) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.get(name).map(|value| read(&value)).transpose()
+    }
+
+    /// What `set` makes of this with the value of this key; without the key, it stays as it is.
+    pub(super) fn set<T>(
+        &self,
+        name: &str,
+        of: T,
+        set: impl FnOnce(T, &Self) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        match self.get(name) {
+            Some(value) => set(of, &value),
+            None => Ok(of),
         }
+    }
+
+    /// All keys of a table and their values, in alphabetical order. The place of each is that of
+    /// its key.
+    pub(super) fn entries(
+        &self,
+        expected: &str,
+    ) -> Result<impl Iterator<Item = (&'a str, Self)>, ConfigError> {
+        let entries = self.value.as_table().ok_or_else(|| self.not(expected))?;
+        Ok(entries.iter().map(|(name, value)| {
+            let (span, name) = (name.span(), &**name.get_ref());
+            (name, self.within(name, span, value.get_ref()))
+        }))
+    }
+
+    /// Refuses what is no table, and keys that are not among these, which have blanks between them.
+    pub(super) fn only(&self, expected: &str, known: &[&str]) -> Result<(), ConfigError> {
+        let known: Vec<_> = known.iter().flat_map(|keys| keys.split(' ')).collect();
+        let mut entries = self.entries(expected)?;
+        match entries.find(|(name, _)| !known.contains(name)) {
+            Some((name, value)) => {
+                let (name, known) = (shorten_value(name), known.join("`, `"));
+                let message = format!("unknown field `{name}`, expected one of `{known}`");
+                Err(value.mistake(message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses these keys, which have blanks between them.
+    pub(super) fn without(&self, names: &str, message: impl ToString) -> Result<(), ConfigError> {
+        match self.get_any(names) {
+            Some(value) => Err(value.mistake(message)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_table(&self) -> bool {
+        self.value.is_table()
     }
 
     /// The values of a list; `None` if this is not one.
@@ -154,6 +141,17 @@ impl<'a> Value<'a> {
             Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u64::MAX),
             number => number.map_err(|_| wrong()),
         }
+    }
+
+    /// A whole number in this range; `message` says which ones are.
+    pub(super) fn number_in<T: TryFrom<u64> + PartialOrd>(
+        &self,
+        range: RangeInclusive<T>,
+        message: impl ToString,
+    ) -> Result<T, ConfigError> {
+        let number = T::try_from(self.number()?).ok();
+        let number = number.filter(|number| range.contains(number));
+        number.ok_or_else(|| self.mistake(message))
     }
 
     /// What `parse` makes of a string; `expected` says what it takes.
@@ -198,6 +196,12 @@ impl<'a> Value<'a> {
 
     pub(super) fn mistake(&self, message: impl ToString) -> ConfigError {
         ConfigError::mistake(self.text, &self.key, self.span.start, &message.to_string())
+    }
+
+    /// A mistake in the value of this key; without such a value, in the table.
+    pub(super) fn mistake_in(&self, name: &str, message: impl ToString) -> ConfigError {
+        let value = self.get(name);
+        value.as_ref().unwrap_or(self).mistake(message)
     }
 }
 
