@@ -61,38 +61,37 @@ impl ConfigError {
         }
     }
 
-    /// A text that is not TOML. The parser names no place for tables that are nested too deeply.
-    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+    /// A text that is not TOML, with the key of the value that is wrong, if one is. The parser names
+    /// no place for tables that are nested too deeply.
+    pub(super) fn syntax(text: &str, error: &toml::de::Error, key: Option<String>) -> Self {
         let line = error.span().map(|span| line_at(text, span.start));
-        match error.message() {
-            "duplicate key" => Self {
-                key: error.span().and_then(|span| text.get(span)).map(Into::into),
-                ..Self::new("duplicate key, expected it only once", line)
-            },
-            message if message.starts_with("invalid unquoted key") => {
-                let message = format!("{message}, or quotes as in [rules.\"/login\"]");
-                Self::new(&message, line)
+        let wrong = error.span().and_then(|span| text.get(span));
+        let (key, message) = match error.message() {
+            "duplicate key" => {
+                let message = "duplicate key, expected it only once".to_owned();
+                (wrong.map(str::to_owned), message)
             }
-            message => {
-                let value = error.span().and_then(|span| value_at(text, span.start));
-                match value {
-                    Some((key, bare)) if is_about_bare_words(message) => {
-                        let found = match bare {
-                            "" => "no value".to_owned(),
-                            bare => format!("found {}", shorten_value(bare)),
-                        };
-                        let expected = "expected a number, true, false, or text in quotes";
-                        Self {
-                            key: Some(key),
-                            ..Self::new(&format!("{found}, {expected}"), line)
-                        }
-                    }
-                    value => Self {
-                        key: value.map(|(key, _)| key),
-                        ..Self::new(message, line)
-                    },
-                }
+            message if message.starts_with("invalid unquoted key") => (
+                None,
+                format!("{message}, or quotes as in [rules.\"/login\"]"),
+            ),
+            // What the parser says of words without quotes.
+            message
+                if message.starts_with("invalid boolean")
+                    || message.starts_with("string values must be quoted") =>
+            {
+                let found = match wrong.unwrap_or_default() {
+                    "" => "no value".to_owned(),
+                    bare => format!("found {}", shorten_value(bare)),
+                };
+                let expected = "expected a number, true, false, or text in quotes";
+                (key, format!("{found}, {expected}"))
             }
+            message => (key, message.to_owned()),
+        };
+        Self {
+            key,
+            ..Self::new(&message, line)
         }
     }
 
@@ -153,35 +152,6 @@ impl Error for ConfigError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_ref().map(|source| source as _)
     }
-}
-
-/// Whether the parser says this of a value that is a word without quotes.
-fn is_about_bare_words(message: &str) -> bool {
-    message.starts_with("invalid boolean") || message.starts_with("string values must be quoted")
-}
-
-/// The key of the value that contains the byte at this index, with the table around it as far as it
-/// is in the text, and the value up to its first blank or comma. `None` outside of values.
-fn value_at(text: &str, at: usize) -> Option<(String, &str)> {
-    let before = text.get(..at)?;
-    let begin = before.rfind('\n').map_or(0, |end| end + 1);
-    let header = before[..begin].lines().rev().find_map(|line| {
-        let header = line.trim_start().strip_prefix('[')?;
-        Some(header.split(']').next()?.trim())
-    });
-    let line = &before[begin..];
-    let value = begin + line.rfind('=')? + 1;
-    // `a = { b = 1, c = x` has the keys `a` and `c` around its value.
-    let keys = line.split('{').filter_map(|part| {
-        let (key, _) = part.rsplit_once('=')?;
-        key.rsplit(',').next().map(str::trim)
-    });
-    let keys: Vec<_> = header.into_iter().chain(keys).collect();
-    let value = text[value..].trim_start();
-    let end = value
-        .find([' ', '\t', ',', '}', '\r', '\n'])
-        .unwrap_or(value.len());
-    Some((keys.join("."), &value[..end]))
 }
 
 /// The line of the byte at this index, counted from 1.

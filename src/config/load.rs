@@ -64,9 +64,13 @@ impl Rules {
     /// [`ConfigError`] if the text has a mistake. The error names the line, the key and what was
     /// expected.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let file = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
+        let (file, mistakes) = DeTable::parse_recoverable(text);
         let file = DeValue::Table(file.into_inner());
-        rules(&Value::file(text, &file))
+        let file = Value::file(text, &file);
+        match mistakes.first() {
+            Some(mistake) => Err(file.not_toml(mistake)),
+            None => rules(&file),
+        }
     }
 }
 

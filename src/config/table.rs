@@ -175,6 +175,22 @@ impl<'a> Value<'a> {
         list.map(|item| item.text(expected, &parse)).collect()
     }
 
+    /// The mistake that this file is not TOML.
+    pub(super) fn not_toml(&self, error: &toml::de::Error) -> ConfigError {
+        let key = error.span().and_then(|span| self.key_at(span.start));
+        ConfigError::syntax(self.text, error, key)
+    }
+
+    /// The key of the innermost value with this byte of the file.
+    fn key_at(&self, at: usize) -> Option<String> {
+        let of_table = self.entries("a table").into_iter().flatten();
+        let of_table = of_table.filter_map(|(name, _)| self.get(name));
+        let of_list = self.list().into_iter().flatten();
+        let inner = of_table.chain(of_list).find_map(|value| value.key_at(at));
+        let is_here = (self.span.start..=self.span.end).contains(&at) && !self.key.is_empty();
+        inner.or_else(|| is_here.then(|| self.key.clone()))
+    }
+
     /// The mistake that the value is not what is expected.
     pub(super) fn not(&self, expected: &str) -> ConfigError {
         let found = match self.value {
