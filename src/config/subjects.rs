@@ -232,12 +232,12 @@ impl Subjects {
         }
         if place == self.known.len() {
             let is_own = key == own_key;
-            let extractor = entry.key.iter().map(|(_, extractor)| Arc::clone(extractor));
+            let key_of_entry = entry.key.as_ref().filter(|_| !is_own);
             self.known.push(KnownSubject {
                 name: None,
                 key: key.map(str::to_owned),
                 is_own,
-                extractor: extractor.last().filter(|_| !is_own),
+                extractor: key_of_entry.map(|(_, extractor)| Arc::clone(extractor)),
                 may_be_absent: false,
             });
         }
