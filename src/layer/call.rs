@@ -10,7 +10,7 @@ use http::request::Parts;
 
 use super::action::{Admission, Refusal};
 use super::admitted::Admitted;
-use super::decide::Outcome;
+use super::decide::{Outcome, Permits};
 use super::gate::Gate;
 use super::refused::{CallError, Refused};
 use super::subject_keys::SubjectKeys;
@@ -245,9 +245,7 @@ impl<D> Call<D> {
     where
         D: OnDenied<T>,
     {
-        let (settings, degrade) = (self.settings, self.degrade);
-        let limited = settings.limit(degrade, async |outcome| Ok(outcome), function, |_| false);
-        Ok(limited.await?.0)
+        Ok(self.limit(function, |_| false).await?.0)
     }
 
     /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
@@ -263,9 +261,8 @@ impl<D> Call<D> {
     where
         D: OnDenied<Result<V, E>>,
     {
-        let (settings, degrade) = (self.settings, self.degrade);
-        let limited = settings.limit(degrade, async |it| Ok(it), function, Result::is_err);
-        limited.await?.0.map_err(CallError::Inner)
+        let (returned, _) = self.limit(function, Result::is_err).await?;
+        returned.map_err(CallError::Inner)
     }
 }
 
@@ -279,10 +276,7 @@ impl<D, T: Send + 'static> Call<D, &ErrorCallbackChain<T>> {
     where
         D: OnDenied<T>,
     {
-        let (settings, degrade, chain) = (self.settings, self.degrade, self.on_error);
-        let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
-        let limited = settings.limit(degrade, recover, function, |_| false);
-        Ok(limited.await?.0)
+        Ok(self.limit(function, |_| false).await?.0)
     }
 }
 
@@ -308,10 +302,8 @@ where
     where
         D: OnDenied<Result<V, E>>,
     {
-        let (settings, degrade, chain) = (self.settings, self.degrade, self.on_error);
-        let recover = async |outcome: Outcome| outcome.recovered_by(chain).await;
-        let limited = settings.limit(degrade, recover, function, Result::is_err);
-        let returned = match limited.await? {
+        let chain = self.on_error;
+        let returned = match self.limit(function, Result::is_err).await? {
             (Err(error), Some(rule)) => {
                 let answered = recover_own(chain, rule, no_head(), error).await;
                 answered.unwrap_or_else(Err)
@@ -374,37 +366,37 @@ impl<D, E> Call<With<D>, With<E>> {
     }
 }
 
-impl CallSettings {
+impl<D, E> Call<D, E> {
     /// Runs the function if it may run. Otherwise it says what a callback has answered, or who has
     /// refused it. With the rule that has limited the function, if it ran.
     async fn limit<T>(
         self,
-        degrade: impl OnDenied<T>,
-        recover: impl AsyncFnOnce(Outcome) -> Result<Outcome, T>,
         function: impl AsyncFnOnce() -> T,
         has_failed: fn(&T) -> bool,
-    ) -> Result<(T, Option<Arc<Rule>>), Refused> {
-        let Some((gate, outcome)) = self.decided().await else {
+    ) -> Result<(T, Option<Arc<Rule>>), Refused>
+    where
+        D: OnDenied<T>,
+        E: Recover<T>,
+    {
+        let Some((gate, outcome)) = self.settings.decided().await else {
             return Ok((run_admitted(None, function, has_failed).await, None));
         };
-        let outcome = match recover(outcome).await {
+        let outcome = match self.on_error.recover(outcome).await {
             Ok(outcome) => outcome,
             Err(answer) => return Ok((answer, None)),
         };
-        let rule = Arc::clone(outcome.rule());
-        match gate.admission(outcome) {
+        match admission(gate, outcome) {
             Ok(admission) => {
-                let limited_by = admission.is_some().then_some(rule);
+                let limited_by = admission.as_ref().map(|it| Arc::clone(&it.rule));
                 let returned = run_admitted(admission, function, has_failed).await;
                 Ok((returned, limited_by))
             }
-            Err(refusal) => {
-                let refused = Refused::new(rule, refusal, gate);
-                Ok((degrade.answer(refused).await?, None))
-            }
+            Err(refused) => Ok((self.degrade.answer(refused).await?, None)),
         }
     }
+}
 
+impl CallSettings {
     /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
     /// limits the call.
     async fn decided(mut self) -> Option<(Arc<Gate>, Outcome)> {
@@ -419,27 +411,20 @@ impl CallSettings {
         };
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);
-        let take = match self.take(&gate, rule, keys) {
-            Ok(take) => take,
-            Err(outcome) => return outcome.map(|outcome| (gate, *outcome)),
+        let outcome = match self.take(&gate, rule, keys) {
+            Ok(take) => {
+                let anew = |rule| self.take(&gate, rule, self.keys.clone());
+                let outcome = gate.decide(take, None).outcome(&gate, anew).await;
+                outcome.unwrap_or_else(|outcome| *outcome)
+            }
+            Err(outcome) => *outcome,
         };
-        let deciding = gate.decide(take, None);
-        let anew = |rule| self.take(&gate, rule, self.keys.clone());
-        let outcome = deciding.outcome(&gate, anew).await;
-        match outcome {
-            Ok(outcome) => Some((gate, outcome)),
-            Err(outcome) => outcome.map(|outcome| (gate, *outcome)),
-        }
+        Some((gate, outcome))
     }
 
     /// Makes the take of this call under this rule. An error is what becomes of the call without a
-    /// question: `None` if nothing limits it.
-    fn take(
-        &self,
-        gate: &Gate,
-        rule: Arc<Rule>,
-        keys: SubjectKeys,
-    ) -> Result<Take, Option<Box<Outcome>>> {
+    /// question.
+    fn take(&self, gate: &Gate, rule: Arc<Rule>, keys: SubjectKeys) -> Result<Take, Box<Outcome>> {
         let cost = self.cost.unwrap_or(rule.cost());
         let rule = match &self.quotas {
             Some(quotas) => gate.with_quotas(&rule, Arc::clone(quotas)),
@@ -449,11 +434,11 @@ impl CallSettings {
         match keys.take_of_all(Arc::clone(&rule), is_everyone) {
             Ok(take) => Ok(take.with_cost(cost)),
             // Whatever fails, a shadow rule lets it pass.
-            Err(_) if rule.is_shadow() => Err(None),
+            Err(_) if rule.is_shadow() => Err(Outcome::Pass(rule, None, Permits::default()).into()),
             Err(message) => {
                 let error = KeyError::server(message);
                 gate.count_missing_key(&rule, &error);
-                Err(Some(Box::new(Outcome::Failed(rule, Cause::Key(error)))))
+                Err(Outcome::Failed(rule, Cause::Key(error)).into())
             }
         }
     }
@@ -462,12 +447,16 @@ impl CallSettings {
         let Some((gate, outcome)) = self.decided().await else {
             return Ok(Admitted::default());
         };
-        let rule = Arc::clone(outcome.rule());
-        match gate.admission(outcome) {
-            Ok(admission) => Ok(admission.map(Admitted::of).unwrap_or_default()),
-            Err(refusal) => Err(Refused::new(rule, refusal, gate)),
-        }
+        let admission = admission(gate, outcome)?;
+        Ok(admission.map(Admitted::of).unwrap_or_default())
     }
+}
+
+/// Counts the outcome, and says whether the call goes on. One that nothing limits has no admission.
+fn admission(gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
+    let rule = Arc::clone(outcome.rule());
+    let admission = gate.admission(outcome);
+    admission.map_err(|refusal| Refused::new(rule, refusal, gate))
 }
 
 /// Runs the function, which holds its permits as long, and finds its charge. What it was charged is
@@ -487,19 +476,27 @@ async fn run_admitted<T>(
     returned
 }
 
-impl Outcome {
-    /// What goes on after the callbacks of this chain, or what one of them answers. A panic of one
-    /// is logged, and no answer.
-    async fn recovered_by<T: Send + 'static>(
-        self,
-        chain: &ErrorCallbackChain<T>,
-    ) -> Result<Self, T> {
-        let Some(cause) = self.cause().filter(|_| self.is_for(chain)) else {
-            return Ok(self);
+/// What is asked first where there is no decision.
+trait Recover<T> {
+    /// What goes on, or the answer of a callback.
+    async fn recover(self, outcome: Outcome) -> Result<Outcome, T>;
+}
+
+impl<T> Recover<T> for Unset {
+    async fn recover(self, outcome: Outcome) -> Result<Outcome, T> {
+        Ok(outcome)
+    }
+}
+
+impl<T: Send + 'static> Recover<T> for &ErrorCallbackChain<T> {
+    /// A panic of a callback is logged, and no answer.
+    async fn recover(self, outcome: Outcome) -> Result<Outcome, T> {
+        let Some(cause) = outcome.cause().filter(|_| outcome.is_for(self)) else {
+            return Ok(outcome);
         };
-        let failed = Failed::new(Arc::clone(self.rule()), no_head(), cause.clone());
-        let recovery = recover(chain, failed).await;
-        self.recovered(cause, recovery.unwrap_or(Recovery::Propagate))
+        let failed = Failed::new(Arc::clone(outcome.rule()), no_head(), cause.clone());
+        let recovery = recover(self, failed).await;
+        outcome.recovered(cause, recovery.unwrap_or(Recovery::Propagate))
     }
 }
 
