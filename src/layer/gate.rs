@@ -145,7 +145,7 @@ impl Gate {
     pub(super) fn rule_or_count(&self) -> Option<Arc<Rule>> {
         let rule = self.rule();
         if rule.is_none() && self.known_rule().is_none() {
-            self.counters.unmatched();
+            self.counters.unmatched.add(1);
         }
         rule
     }
@@ -351,7 +351,7 @@ impl Gate {
         if let Some(of_plan) = rule.of_plan(name) {
             return of_plan;
         }
-        self.counters.unknown_plan();
+        self.counters.unknown_plans.add(1);
         if rule.is_first_unknown_plan() {
             let warning = Warning::of_plan(WarningKind::UnknownPlan, name).about(rule.path());
             self.warnings.add(warning);

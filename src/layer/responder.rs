@@ -147,10 +147,10 @@ impl Gate {
             Outcome::Failed(rule, cause @ Cause::Store(..))
                 if rule.on_error() == Some(OnError::Proceed) =>
             {
-                self.counters.proceeded();
+                self.counters.proceeded.add(1);
                 *outcome = Outcome::Proceed(Arc::clone(rule), cause.clone());
             }
-            Outcome::Proceed(..) => self.counters.proceeded(),
+            Outcome::Proceed(..) => self.counters.proceeded.add(1),
             Outcome::Pass(..) | Outcome::Failed(..) => {}
         }
     }

@@ -377,6 +377,6 @@ impl Default for WaitLimits {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.counters.ends_waiting();
+        self.counters.waiting.subtract(1);
     }
 }

@@ -73,7 +73,7 @@ impl Paths {
             let rule = rules.find(path)?;
             Some(counters.snapshot(rule))
         });
-        let unmatched = paths.values().map(|it| it.number_of_unmatched());
+        let unmatched = paths.values().map(|it| it.unmatched.get());
         Snapshot {
             rules: counted.collect(),
             unmatched: unmatched.sum::<u64>() + self.unmatched.load(Ordering::Relaxed),

@@ -5,7 +5,7 @@ use super::rule_snapshot::{LatencyBucket, LatencySnapshot};
 
 /// How long a store took to answer: a histogram with fixed buckets.
 #[derive(Debug, Default)]
-pub(super) struct Latency {
+pub(crate) struct Latency {
     buckets: [Bucket; BOUNDS.len() + 1],
 }
 
@@ -35,7 +35,7 @@ pub const LATENCY_BUCKETS: &[f64] = &{
 };
 
 impl Latency {
-    pub(super) fn add(&self, latency: Duration) {
+    pub(crate) fn add(&self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         let bucket = &self.buckets[BOUNDS.partition_point(|bound| *bound < micros)];
         bucket.count.add(1);

@@ -1,6 +1,5 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
@@ -36,18 +35,27 @@ pub(crate) struct RuleCounters {
     refunded_units: Counter,
     owed_units: Counter,
     forgiven_units: Counter,
-    refunds_lost: Counter,
+    /// Charges that were to be given back or settled, and stay as they are.
+    pub(crate) refunds_lost: Counter,
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
-    shadow_errors: Counter,
-    lagged: Counter,
-    let_through: Counter,
-    proceeded: Counter,
-    unknown_plans: Counter,
-    waiting: Counter,
+    /// Takes of a shadow rule that got no answer.
+    pub(crate) shadow_errors: Counter,
+    /// Decisions that came late, because this process was slow.
+    pub(crate) lagged: Counter,
+    /// Requests of keys that an operator lets through.
+    pub(crate) let_through: Counter,
+    /// Requests that were admitted without a decision.
+    pub(crate) proceeded: Counter,
+    /// Requests with a plan that the rule does not have.
+    pub(crate) unknown_plans: Counter,
+    /// Requests that wait for units now.
+    pub(crate) waiting: Counter,
     waited: Counter,
-    unmatched: Counter,
-    latency: Latency,
+    /// Requests of a path without a rule.
+    pub(crate) unmatched: Counter,
+    /// How long the store took to answer.
+    pub(crate) latency: Latency,
     pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
@@ -152,12 +160,6 @@ impl RuleCounters {
         let _ = (name, verdict);
     }
 
-    /// A request of a key that is let through.
-    #[cfg(feature = "page")]
-    pub(crate) fn let_through(&self) {
-        self.let_through.add(1);
-    }
-
     /// What a shadow rule would have decided about a request of this cost. What a candidate allows
     /// is not counted: its request is counted by the decision of the rule itself.
     pub(crate) fn shadow_decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
@@ -180,29 +182,9 @@ impl RuleCounters {
         self.store_errors[kind as usize].add(1);
     }
 
-    /// A decision came late, because this process was slow.
-    pub(crate) fn lagged(&self) {
-        self.lagged.add(1);
-    }
-
-    /// There is no answer of a shadow rule.
-    pub(crate) fn shadow_failed(&self) {
-        self.shadow_errors.add(1);
-    }
-
     /// A request had no key.
     pub(crate) fn key_failed(&self, kind: KeyErrorKind) {
         self.key_errors[kind as usize].add(1);
-    }
-
-    /// A request was admitted without a decision.
-    pub(crate) fn proceeded(&self) {
-        self.proceeded.add(1);
-    }
-
-    /// A request had a plan that the rule does not have.
-    pub(crate) fn unknown_plan(&self) {
-        self.unknown_plans.add(1);
     }
 
     /// Units were given back.
@@ -221,30 +203,10 @@ impl RuleCounters {
         }
     }
 
-    /// A charge was to be given back by its outcome, and stays charged.
-    pub(crate) fn refund_lost(&self) {
-        self.refunds_lost.add(1);
-    }
-
     /// A request begins to wait for units.
     pub(crate) fn begins_to_wait(&self) {
         self.waiting.add(1);
         self.waited.add(1);
-    }
-
-    /// A request that waited does not wait any more.
-    pub(crate) fn ends_waiting(&self) {
-        self.waiting.subtract(1);
-    }
-
-    /// There is no rule for the path of a request.
-    pub(crate) fn unmatched(&self) {
-        self.unmatched.add(1);
-    }
-
-    /// A store answered after this time.
-    pub(crate) fn answered_after(&self, latency: Duration) {
-        self.latency.add(latency);
     }
 
     /// What happened since the last summary of denials, if another one is due.
@@ -258,10 +220,6 @@ impl RuleCounters {
             };
             (sum(Denied) + sum(Busy) + sum(Never), sum(Allowed))
         })
-    }
-
-    pub(crate) fn number_of_unmatched(&self) -> u64 {
-        self.unmatched.get()
     }
 
     /// What was counted under this rule.
@@ -333,11 +291,11 @@ struct PlanCounters {
 
 /// A number that many threads add to. Its readers see every addition, in no particular order.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     #[inline]
-    pub(super) fn add(&self, number: u64) {
+    pub(crate) fn add(&self, number: u64) {
         // What counting costs is measured against a build with this flag: `benches/counters.sh`.
         if !cfg!(tidegate_uncounted) {
             self.0.fetch_add(number, Ordering::Relaxed);
@@ -352,13 +310,13 @@ impl Counter {
     }
 
     #[inline]
-    pub(super) fn subtract(&self, number: u64) {
+    pub(crate) fn subtract(&self, number: u64) {
         if !cfg!(tidegate_uncounted) {
             self.0.fetch_sub(number, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

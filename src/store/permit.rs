@@ -305,7 +305,7 @@ impl TakenPermits {
                     let (take, holder) = (take.clone(), holder.clone());
                     runtime.spawn(taken.give_back_later(take, holder, refunds));
                 }
-                (None, Err(_)) => self.counters.refund_lost(),
+                (None, Err(_)) => self.counters.refunds_lost.add(1),
             }
             self.counters.open.released(take.count_name().hash());
         }
