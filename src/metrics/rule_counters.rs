@@ -24,7 +24,8 @@ use crate::sync::lock;
 pub(crate) struct RuleCounters {
     decisions: [[Counter; Source::ALL.len()]; DecisionOutcome::ALL.len()],
     quota_denials: QuotaDenials,
-    plans: NamedCounters<PlanCounters>,
+    allowed_by_plan: NamedCounters,
+    denied_by_plan: NamedCounters,
     shadow_quota_denials: QuotaDenials,
     /// The units of allowed requests beyond one for each. A request of cost 0 takes one away: the
     /// sum is exact, since numbers wrap around.
@@ -104,15 +105,11 @@ impl RuleCounters {
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
         if let Some(plan) = rule.plan() {
-            let is_allowed = decision.is_allowed();
-            self.plans.count(
-                plan,
-                |_| true,
-                |plan| match is_allowed {
-                    true => plan.allowed.add(1),
-                    false => plan.denied.add(1),
-                },
-            );
+            let decided = match decision.is_allowed() {
+                true => &self.allowed_by_plan,
+                false => &self.denied_by_plan,
+            };
+            decided.count(plan, |_| true);
         }
         if !decision.is_allowed() {
             self.quota_denials.add(rule, decision);
@@ -228,9 +225,14 @@ impl RuleCounters {
             true => Some(rule),
             false => rule.shadow().map(|it| &**it),
         };
+        let plans = rule.plans().map(|plan| PlanSnapshot {
+            name: plan.to_owned(),
+            allowed: self.allowed_by_plan.get(plan),
+            denied: self.denied_by_plan.get(plan),
+        });
         RuleSnapshot {
             denials: self.quota_denials.snapshot(rule),
-            plans: rule.plans().map(|plan| self.plan_snapshot(plan)).collect(),
+            plans: plans.collect(),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
                 self.shadow_quota_denials.snapshot(shadow)
             }),
@@ -270,23 +272,6 @@ impl RuleCounters {
             latency: self.latency.snapshot(),
         }
     }
-
-    fn plan_snapshot(&self, name: &str) -> PlanSnapshot {
-        let read = |plan: &PlanCounters| (plan.allowed.get(), plan.denied.get());
-        let (allowed, denied) = self.plans.read(name, read);
-        PlanSnapshot {
-            name: name.to_owned(),
-            allowed,
-            denied,
-        }
-    }
-}
-
-/// The decisions about requests with one plan.
-#[derive(Debug, Default)]
-struct PlanCounters {
-    allowed: Counter,
-    denied: Counter,
 }
 
 /// A number that many threads add to. Its readers see every addition, in no particular order.
@@ -361,7 +346,7 @@ impl Default for NearLimit {
 
 /// Denials by the quotas that had no room, by the quotas' names.
 #[derive(Debug, Default)]
-pub(super) struct QuotaDenials(NamedCounters<Counter>);
+pub(super) struct QuotaDenials(NamedCounters);
 
 impl QuotaDenials {
     /// Counts a denial for each quota that denied the take.
@@ -369,8 +354,7 @@ impl QuotaDenials {
         let policies = rule.policies();
         let is_in_use = |name: &str| policies.iter().any(|policy| policy.name() == name);
         for policy in decision.denied_by(policies) {
-            self.0
-                .count(policy.name(), is_in_use, |counter| counter.add(1));
+            self.0.count(policy.name(), is_in_use);
         }
     }
 
@@ -378,7 +362,7 @@ impl QuotaDenials {
     pub(super) fn snapshot(&self, rule: &Rule) -> Vec<(String, u64)> {
         let names = rule.all_policy_names().into_iter();
         let denials = names.map(|name| {
-            let number = self.0.read(&name, Counter::get);
+            let number = self.0.get(&name);
             (name, number)
         });
         denials.collect()
