@@ -95,12 +95,10 @@ fn publish_reloads(status: &crate::live::ReloadStatus) {
         (RELOADS, status.reloads),
         (ERRORS, status.failures),
     ];
-    ::metrics::with_recorder(|recorder| {
-        for (metric, number) in numbers {
-            metric.describe(recorder);
-            metric.publish(recorder, Vec::new(), number);
-        }
-    });
+    for (metric, number) in numbers {
+        metric.describe();
+        metric.publish(Vec::new(), number);
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::metrics::{
-    Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit, with_recorder,
+    Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
 };
 
 use super::latency::BOUNDS;
@@ -39,35 +40,32 @@ impl Publisher {
         // A latency is marked as recorded before the recorder, which may panic, gets it.
         let mut latencies = lock(&self.latencies);
         let snapshot = take_snapshot();
-        with_recorder(|recorder| {
-            // The recorder may have been installed since the last publication.
-            METRICS.iter().for_each(|(one, _)| one.describe(recorder));
-            UNMATCHED.describe(recorder);
-            recorder.describe_histogram(
-                KeyName::from_const_str(STORE_DURATION),
-                Some(Unit::Seconds),
-                "How long the store took to answer.".into(),
-            );
-            UNMATCHED.publish(recorder, Vec::new(), snapshot.unmatched);
-            let mut remaining = MAX_LATENCIES;
-            for rule in &snapshot.rules {
-                let path = SharedString::from_shared(rule.path.as_str().into());
-                let label = Label::new("rule", path);
-                for (metric, samples) in &METRICS {
-                    samples(rule, &mut |mut labels, number| {
-                        labels.insert(0, label.clone());
-                        metric.publish(recorder, labels, number);
-                    });
-                }
-                if rule.latency.count() > 0 {
-                    let key = Key::from_parts(STORE_DURATION, vec![label]);
-                    let histogram = recorder.register_histogram(&key, &METADATA);
-                    let published = latencies.entry(rule.path.as_str().into()).or_default();
-                    let record = |seconds, number| histogram.record_many(seconds, number);
-                    remaining -= published.record_new(&rule.latency, remaining, record);
-                }
+        // The recorder may have been installed since the last publication.
+        METRICS.iter().for_each(|(one, _)| one.describe());
+        UNMATCHED.describe();
+        describe_histogram!(
+            STORE_DURATION,
+            Unit::Seconds,
+            "How long the store took to answer."
+        );
+        UNMATCHED.publish(Vec::new(), snapshot.unmatched);
+        let mut remaining = MAX_LATENCIES;
+        for rule in &snapshot.rules {
+            let path = SharedString::from_shared(rule.path.as_str().into());
+            let label = Label::new("rule", path);
+            for (metric, samples) in &METRICS {
+                samples(rule, &mut |mut labels, number| {
+                    labels.insert(0, label.clone());
+                    metric.publish(labels, number);
+                });
             }
-        });
+            if rule.latency.count() > 0 {
+                let histogram = histogram!(target: TARGET, STORE_DURATION, vec![label]);
+                let published = latencies.entry(rule.path.as_str().into()).or_default();
+                let record = |seconds, number| histogram.record_many(seconds, number);
+                remaining -= published.record_new(&rule.latency, remaining, record);
+            }
+        }
     }
 
     /// Notes that snapshots are published every second. Returns false if they already were.
@@ -90,8 +88,7 @@ enum Kind {
     Gauge,
 }
 
-const METADATA: Metadata<'static> =
-    Metadata::new("tidegate", Level::INFO, Some("tidegate::metrics"));
+const TARGET: &str = "tidegate";
 
 impl Metric {
     pub(crate) const fn counter(name: &'static str, help: &'static str) -> Self {
@@ -104,21 +101,19 @@ impl Metric {
         Self { name, help, kind }
     }
 
-    /// Tells a recorder the unit and the meaning. Recorders keep the first that they are told.
-    pub(crate) fn describe(&self, recorder: &dyn Recorder) {
-        let (name, help) = (KeyName::from_const_str(self.name), self.help.into());
+    /// Tells the recorder the unit and the meaning. Recorders keep the first that they are told.
+    pub(crate) fn describe(&self) {
         match self.kind {
-            Kind::Gauge => recorder.describe_gauge(name, Some(Unit::Count), help),
-            Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
+            Kind::Gauge => describe_gauge!(self.name, Unit::Count, self.help),
+            Kind::Counter => describe_counter!(self.name, Unit::Count, self.help),
         }
     }
 
     /// Sets what has these labels to a number, which for a counter never falls.
-    pub(crate) fn publish(&self, recorder: &dyn Recorder, labels: Vec<Label>, number: u64) {
-        let key = Key::from_parts(self.name, labels);
+    pub(crate) fn publish(&self, labels: Vec<Label>, number: u64) {
         match self.kind {
-            Kind::Gauge => recorder.register_gauge(&key, &METADATA).set(number as f64),
-            Kind::Counter => recorder.register_counter(&key, &METADATA).absolute(number),
+            Kind::Gauge => gauge!(target: TARGET, self.name, labels).set(number as f64),
+            Kind::Counter => counter!(target: TARGET, self.name, labels).absolute(number),
         }
     }
 }
