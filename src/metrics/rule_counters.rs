@@ -210,12 +210,11 @@ impl RuleCounters {
     #[cfg(feature = "tracing")]
     pub(crate) fn denial_summary(&self) -> Option<DenialSummary> {
         self.summaries.next(|| {
-            use DecisionOutcome::{Allowed, Busy, Denied, Never};
-            let sum = |outcome| {
-                let sources = &self.decisions[outcome as usize];
-                sources.iter().map(Counter::get).sum::<u64>()
-            };
-            (sum(Denied) + sum(Busy) + sum(Never), sum(Allowed))
+            let counted = self.numbers("");
+            (
+                counted.denied(),
+                counted.decisions(DecisionOutcome::Allowed),
+            )
         })
     }
 

@@ -90,6 +90,14 @@ impl RuleSnapshot {
         self.decisions[outcome as usize][source as usize]
     }
 
+    /// Requests that were denied by a quota, or by requests in progress.
+    #[cfg(any(feature = "page", feature = "tracing"))]
+    pub(crate) fn denied(&self) -> u64 {
+        use DecisionOutcome::{Busy, Denied, Never};
+        let outcomes = [Denied, Busy, Never].into_iter();
+        outcomes.map(|outcome| self.decisions(outcome)).sum()
+    }
+
     /// Failures of the store by their kinds, also where a fallback decided.
     #[must_use]
     pub fn store_errors(&self, kind: StoreErrorKind) -> u64 {

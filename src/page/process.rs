@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::rates::denied;
 use super::views::MAX_ROWS;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
@@ -96,7 +95,7 @@ fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
             [Allowed, Denied, Busy, Never].map(|it| rule.decisions_by(it, Source::Fallback));
         let requests = [
             rule.decisions(Allowed),
-            denied(rule),
+            rule.denied(),
             by_fallback.iter().sum(),
         ];
         let errors = StoreErrorKind::ALL.map(|kind| rule.store_errors(kind));

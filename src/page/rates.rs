@@ -13,7 +13,7 @@ type Number = fn(&RuleSnapshot) -> u64;
 /// by second, too.
 pub(super) const NUMBERS: [(&str, Number); 12] = [
     ("allowed", |it| it.decisions(DecisionOutcome::Allowed)),
-    ("denied", denied),
+    ("denied", RuleSnapshot::denied),
     ("shadow", |it| it.decisions(DecisionOutcome::ShadowDenied)),
     ("errors", errors),
     ("near", |it| it.near_limit),
@@ -42,21 +42,13 @@ pub(super) fn series() -> impl Iterator<Item = &'static str> {
     rated.chain(LATENCIES)
 }
 
-pub(super) fn denied(counted: &RuleSnapshot) -> u64 {
-    use DecisionOutcome::{Busy, Denied, Never};
-    [Denied, Busy, Never]
-        .map(|it| counted.decisions(it))
-        .iter()
-        .sum()
-}
-
 fn errors(counted: &RuleSnapshot) -> u64 {
     counted.errors().map(|(_, number)| number).sum()
 }
 
 fn requests(counted: &RuleSnapshot) -> u64 {
     let allowed = counted.decisions(DecisionOutcome::Allowed);
-    allowed + denied(counted) + errors(counted) + counted.let_through
+    allowed + counted.denied() + errors(counted) + counted.let_through
 }
 
 /// What the busiest rules have counted in each of the last seconds and minutes.
