@@ -3,9 +3,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
 
 use crate::decision::Verdict;
-use crate::key::Key;
 use crate::rule::CountName;
 use crate::sync::lock;
 
@@ -55,7 +55,12 @@ struct Shard {
 #[derive(Debug, Default)]
 struct Place {
     hash: u64,
+    /// Without what is said as of now.
     key: LimitedKey,
+    /// Since when it is denied, in seconds.
+    since: u64,
+    /// When it fits again, in milliseconds. `None` if it never does.
+    until: Option<u64>,
     /// When it was denied last, in seconds.
     denied_at: u64,
     /// Its denials in that second and in those before it, each at its number modulo [`SECONDS`].
@@ -63,24 +68,28 @@ struct Place {
     is_forgotten: bool,
 }
 
-/// A key that is or was limited.
-#[derive(Debug, Default, Clone)]
+/// A key that is or was limited, as processes also tell each other. Times are in seconds.
+///
+/// Older processes write their fields without names, in this order.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct LimitedKey {
     pub(crate) path: Arc<str>,
-    pub(crate) key: Key,
+    /// The text of the key.
+    pub(crate) key: String,
     /// How many denials are known.
     pub(crate) denials: u64,
     /// By how much that may be too many.
     pub(crate) error: u64,
-    /// How many of them were in the last [`RECENT`] whole seconds.
+    /// How long ago the first of them was.
+    pub(crate) since_ago: f64,
+    /// When it fits again: zero or less once it fits, `None` if it never does.
+    pub(crate) until_in: Option<f64>,
+    /// How many denials were in the last [`RECENT`] whole seconds.
     pub(crate) recent: u64,
     /// The plan that it was last denied under.
     pub(crate) plan: Option<Arc<str>>,
-    /// Since when it is denied, in seconds.
-    pub(crate) since: u64,
-    /// When it fits again, in milliseconds. `None` if it never does.
-    pub(crate) until: Option<u64>,
-    /// Whether that is a hint: nothing but requests in progress denied it last.
+    /// Whether `until_in` is a hint: nothing but requests in progress denied it last.
     pub(crate) is_busy: bool,
 }
 
@@ -114,10 +123,10 @@ impl LimitedKeys {
     }
 
     /// Forgets a key: its next denial is a first one.
-    pub(crate) fn forget(&self, path: &str, key: &Key) {
+    pub(crate) fn forget(&self, path: &str, key: &str) {
         for shard in &self.shards {
             for place in &mut lock(shard).keys {
-                if *place.key.path == *path && place.key.key.as_str() == key.as_str() {
+                if *place.key.path == *path && place.key.key == key {
                     // It is over: nothing is shown of it, and its place goes to the next key.
                     place.is_forgotten = true;
                 }
@@ -135,6 +144,8 @@ impl LimitedKeys {
             let known = shard.keys.iter().filter(|place| !place.is_over(now));
             all.extend(known.map(|place| LimitedKey {
                 recent: place.recent(now),
+                since_ago: now.saturating_sub(place.since) as f64,
+                until_in: place.until.map(|it| it as f64 / 1_000.0 - now as f64),
                 ..place.key.clone()
             }));
             untold = untold.max(shard.replaced(now));
@@ -161,7 +172,7 @@ impl Shard {
         // Another thread may have read a later second.
         let now = now.max(place.denied_at);
         if place.is_over(now) {
-            (place.key.denials, place.key.error, place.key.since) = (0, 0, now);
+            (place.key.denials, place.key.error, place.since) = (0, 0, now);
             place.by_second = [0; SECONDS];
         }
         for ago in 0..(now - place.denied_at).min(SECONDS as u64) {
@@ -169,7 +180,7 @@ impl Shard {
         }
         *place.in_second(now) += 1;
         place.key.denials += 1;
-        (place.key.until, place.key.is_busy) = until;
+        (place.until, place.key.is_busy) = until;
         place.denied_at = now;
         place.is_forgotten = false;
         if place.key.plan.as_deref() != name.rule.plan() {
@@ -199,9 +210,9 @@ impl Shard {
         };
         let place = &mut self.keys[at];
         (place.hash, place.denied_at, place.is_forgotten) = (hash, now, false);
-        (place.by_second, place.key.since) = ([0; SECONDS], now);
+        (place.by_second, place.since) = ([0; SECONDS], now);
         // The memory of the key that was there is used again.
-        place.key.key.clone_from(&name.key);
+        name.key.as_str().clone_into(&mut place.key.key);
         if !Arc::ptr_eq(&place.key.path, path) {
             place.key.path = Arc::clone(path);
         }
@@ -247,7 +258,7 @@ impl Place {
     fn is(&self, name: &CountName, hash: u64) -> bool {
         let path = name.rule.shared_path();
         let is_path = || Arc::ptr_eq(&self.key.path, path) || self.key.path == *path;
-        self.hash == hash && self.key.key == name.key && is_path()
+        self.hash == hash && self.key.key == name.key.as_str() && is_path()
     }
 
     /// How often it was denied in this second, one of the last [`SECONDS`].
@@ -270,7 +281,7 @@ impl Place {
 
     /// The last second of its time, and some more.
     fn over_after(&self) -> u64 {
-        let until = self.key.until.map_or(0, |until| until / 1_000);
+        let until = self.until.map_or(0, |until| until / 1_000);
         self.denied_at.max(until) + PAUSE
     }
 
@@ -290,6 +301,7 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
     use crate::quota::Quota;
     use crate::rule::Rule;
 
@@ -297,8 +309,7 @@ mod tests {
     /// keys come first and a long tail of others behind.
     #[test]
     fn numbers_are_right_within_their_error() {
-        let rule = Rule::new("search", [Quota::per_minute(1)]).expect("a rule");
-        let rule = Arc::new(rule);
+        let rule = Arc::new(Rule::new("search", [Quota::per_minute(1)]).expect("a rule"));
         let keys = LimitedKeys::default();
         keys.set_now(1);
         let mut exact = std::collections::HashMap::new();
@@ -316,7 +327,7 @@ mod tests {
                         Verdict::Never,
                     );
                 }
-                *exact.entry(key).or_insert(0) += times;
+                *exact.entry(key.as_str().to_owned()).or_insert(0) += times;
             }
         }
         let (known, untold) = keys.most_denied(usize::MAX);

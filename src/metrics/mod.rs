@@ -53,7 +53,7 @@ mod rule_snapshot;
 pub use latency::LATENCY_BUCKETS;
 
 #[cfg(feature = "page")]
-pub(crate) use limited_keys::{LimitedKeys, RECENT};
+pub(crate) use limited_keys::{LimitedKey, LimitedKeys, RECENT};
 pub(crate) use open_charges::OpenCharge;
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;

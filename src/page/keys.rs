@@ -73,7 +73,7 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
             trace::event!(warn: path, key, row, by, error, "the count of a key may have been reset");
         }
         let found = found?;
-        limits.paths.limited.forget(path, &target.name);
+        limits.paths.limited.forget(path, target.name.as_str());
         limits.monitor().state().changes += 1;
         trace::event!(info: path, key, row, by, found, "the count of a key was reset");
         Ok(with_hint(json!({"found": found}), target))
@@ -389,17 +389,13 @@ impl Page {
     /// The key that a view shows in this row, and its subject.
     fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), Refused> {
         let is_it = |key: &str| self.limits.monitor().row(path, key) == row;
-        let own = self.limits.paths.limited.most_denied(usize::MAX).0;
-        let mut own = own.into_iter().filter(|one| *one.path == *path);
-        if let Some(one) = own.find(|one| is_it(one.key.as_str())) {
-            return named_key(&one.key);
-        }
         self.limits.monitor().want_fleet();
-        let of_fleet = most_limited(&self.limits).0.into_iter();
-        let of_fleet = of_fleet.filter(|it| it.path == path).map(|it| it.key);
+        let own = self.limits.paths.limited.most_denied(usize::MAX).0;
+        let limited = own.into_iter().chain(most_limited(&self.limits).0);
+        let limited = limited.filter(|it| *it.path == *path).map(|it| it.key);
         let listed = self.limits.operator_keys.list().into_iter();
         let listed = listed.filter(|it| *it.path == *path);
-        let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
+        let mut keys = limited.chain(listed.map(|it| it.key.to_string()));
         match keys.find(|key| is_it(key)) {
             // Parts that a client chose may look like an address, and what is stored in Redis like
             // no key.

@@ -76,12 +76,6 @@ impl Limits {
             .expect("nobody else keeps a state there")
     }
 
-    /// How this process fares, for the fleet and for its own page.
-    pub(super) fn own_process(&self) -> Process {
-        let second = self.monitor().state().second.clone();
-        Process::own(self, &second)
-    }
-
     /// Lets a key through or blocks it in this process, or ends that, without a wait for the next
     /// list. Returns whether there was room, if no other process has a list.
     pub(super) fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {

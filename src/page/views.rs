@@ -7,11 +7,11 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use super::process::LimitedRow;
+use super::process::Process;
 use super::rates::{NUMBERS, Step, series};
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::metrics::{RECENT, RuleSnapshot};
+use crate::metrics::{LimitedKey, RECENT, RuleSnapshot};
 use crate::rule::{Policy, Rule, Subject};
 use crate::store::{OperatorKind, PeerReport, Store};
 
@@ -264,13 +264,13 @@ pub(super) fn seconds_by_operator(limits: &Limits, path: &str, key: &str) -> [Op
 /// The most denied keys of this process and of the others, with their denials together, those that
 /// are let through or blocked last, and how many denials may be missing: a process tells of its
 /// most denied keys only.
-pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
+pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedKey>, u64) {
     let monitor = limits.monitor();
     let others = monitor.state().processes.clone().unwrap_or_default();
-    let own = limits.own_process();
+    let own = Process::own(limits);
     let others = others.iter().filter(|it| it.id != own.id);
     let all = std::iter::once(&own).chain(others);
-    let mut rows: HashMap<(&str, &str), LimitedRow> = HashMap::new();
+    let mut rows: HashMap<(&str, &str), LimitedKey> = HashMap::new();
     for row in all.clone().flat_map(|process| &process.limited) {
         let known = rows.entry((&row.path, &row.key));
         known
@@ -298,7 +298,7 @@ pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
     let operated = &limits.operator_keys;
     rows.sort_by_cached_key(|row| operated.find(&row.path, &row.key).is_some());
     rows.truncate(MAX_ROWS);
-    let unreported = all.clone().map(|process| process.max_unreported);
+    let unreported = all.clone().map(|process| process.unreported);
     let missing = match all.count() {
         1 => 0,
         _ => unreported.fold(0, u64::saturating_add),
@@ -317,14 +317,19 @@ fn fleet(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
     let monitor = limits.monitor();
     let is_accepted = monitor.state().is_accepted;
-    let own = limits.own_process();
+    let own = Process::own(limits);
     let others = monitor.state().processes.clone().unwrap_or_default();
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
-    others.sort_by(|one, other| other.started_ago().total_cmp(&one.started_ago()));
+    others.sort_by(|one, other| {
+        other
+            .facts
+            .started_ago_s
+            .total_cmp(&one.facts.started_ago_s)
+    });
     let all = std::iter::once(&own).chain(others).take(PeerReport::MAX);
     let processes = all.map(|process| {
-        let mut shown = process.facts.clone();
+        let mut shown = json!(process.facts);
         shown["process"] = (*process.id).into();
         shown["this"] = (process.id == own.id).into();
         shown

@@ -148,7 +148,7 @@ impl Limits {
             return;
         };
         let monitor = self.monitor();
-        let text = self.own_process().text().into();
+        let text = Process::own(self).text().into();
         let (report, own_changes) = {
             let state = monitor.state();
             let report = Report {
