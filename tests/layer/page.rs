@@ -774,7 +774,7 @@ mod fleet {
         let claimed = |it: &Value| count(&it["processes"]) > Some(1);
         let fleet = app.until("fleet", claimed).await;
         let processes = fleet["processes"].as_array().expect("processes");
-        assert_eq!(processes.len(), 3, "{fleet:#}");
+        assert_eq!(processes.len(), 2, "{fleet:#}");
         for process in &processes[1..] {
             assert!(process.to_string().len() < 4_000, "{process:#}");
         }
