@@ -15,13 +15,10 @@ use crate::store::{OperatorKey, OperatorKind, Take};
 #[derive(Debug, Default)]
 pub(crate) struct OperatorKeys(ArcSwapOption<Vec<OperatorEntry>>);
 
-/// A key with its end. The list is in the order of path and key.
+/// A key with its end: the time counts from when it was set. The list is in the order of path and key.
 #[derive(Debug, Clone)]
 struct OperatorEntry {
-    path: Arc<str>,
-    key: Arc<str>,
-    kind: OperatorKind,
-    by: Option<Arc<str>>,
+    one: OperatorKey,
     end: Instant,
 }
 
@@ -83,10 +80,9 @@ impl OperatorKeys {
     pub(crate) fn set(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut entries = self.0.load().as_deref().cloned().unwrap_or_default();
         entries.retain(|entry| entry.remaining().is_some());
-        let is_other = |entry: &OperatorEntry| (&entry.path, &entry.key) != (&one.path, &one.key);
-        let others = entries
-            .iter()
-            .filter(|it| it.kind == one.kind && is_other(it));
+        let is_other = |it: &OperatorKey| (&it.path, &it.key) != (&one.path, &one.key);
+        let others = entries.iter().map(|entry| &entry.one);
+        let others = others.filter(|it| it.kind == one.kind && is_other(it));
         let has_room = is_shared || one.time.is_zero() || others.count() < OperatorKey::MAX;
         if has_room {
             set(&mut entries, one);
@@ -106,11 +102,8 @@ impl OperatorKeys {
         let entries = entries.iter().flat_map(|entries| entries.iter());
         let list = entries.filter_map(|entry| {
             Some(OperatorKey {
-                kind: entry.kind,
-                path: Arc::clone(&entry.path),
-                key: Arc::clone(&entry.key),
-                by: entry.by.clone(),
                 time: entry.remaining()?,
+                ..entry.one.clone()
             })
         });
         list.collect()
@@ -126,12 +119,12 @@ impl OperatorEntry {
 
 /// Where a key stands, or would stand.
 fn place_of(entries: &[OperatorEntry], path: &str, key: &str) -> Result<usize, usize> {
-    entries.binary_search_by(|entry| (&*entry.path, &*entry.key).cmp(&(path, key)))
+    entries.binary_search_by(|entry| (&*entry.one.path, &*entry.one.key).cmp(&(path, key)))
 }
 
 fn find(entries: &[OperatorEntry], path: &str, key: &str) -> Option<(OperatorKind, Duration)> {
     let entry = &entries[place_of(entries, path, key).ok()?];
-    Some((entry.kind, entry.remaining()?))
+    Some((entry.one.kind, entry.remaining()?))
 }
 
 /// What is of another kind stays where this one ends.
@@ -139,27 +132,13 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
     let place = place_of(entries, &one.path, &one.key);
     let is_end = one.time.is_zero();
     if let Ok(at) = place
-        && !(is_end && entries[at].kind != one.kind)
+        && !(is_end && entries[at].one.kind != one.kind)
     {
         entries.remove(at);
     }
     if !is_end {
         let end = Instant::now() + one.time.min(OperatorKey::MAX_TIME);
-        let OperatorKey {
-            kind,
-            path,
-            key,
-            by,
-            ..
-        } = one;
-        let entry = OperatorEntry {
-            path,
-            key,
-            kind,
-            by,
-            end,
-        };
-        entries.insert(place.unwrap_or_else(|at| at), entry);
+        entries.insert(place.unwrap_or_else(|at| at), OperatorEntry { one, end });
     }
 }
 
