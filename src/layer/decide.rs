@@ -428,32 +428,16 @@ pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), Sto
         return Ok(());
     };
     let can = capabilities(store);
-    if !can.joint {
-        return Err(without_joint_takes(store));
-    }
     let has_permits = joint.takes.iter().any(|it| it.rule().is_permits());
-    match has_permits && !can.permits {
-        true => Err(without_permits(store)),
-        false => Ok(()),
-    }
-}
-
-#[cold]
-fn without_permits(store: &Arc<dyn Store>) -> StoreError {
-    let message = format!(
-        "the store {} keeps no permits of requests in progress: see Capabilities::permits",
-        store.name()
-    );
-    StoreError::new(StoreErrorKind::Configuration, message)
-}
-
-#[cold]
-fn without_joint_takes(store: &Arc<dyn Store>) -> StoreError {
-    let message = format!(
-        "the store {} does not decide several subjects together: see Capabilities::joint",
-        store.name()
-    );
-    StoreError::new(StoreErrorKind::Configuration, message)
+    let lacks = if !can.joint {
+        "does not decide several subjects together: see Capabilities::joint"
+    } else if has_permits && !can.permits {
+        "keeps no permits of requests in progress: see Capabilities::permits"
+    } else {
+        return Ok(());
+    };
+    let message = format!("the store {} {lacks}", store.name());
+    Err(StoreError::new(StoreErrorKind::Configuration, message))
 }
 
 /// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
