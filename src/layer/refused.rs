@@ -192,36 +192,26 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// Rounded up: an earlier question would be denied.
-fn seconds(wait: Duration) -> u128 {
-    wait.as_millis().div_ceil(1_000).max(1)
-}
-
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.rule().path();
-        match (self.decision(), self.retry_after()) {
-            (Some(decision), _) if decision.is_busy() => {
-                write!(f, "as many requests of {path} run as may at a time")
+        match self.decision() {
+            None => return write!(f, "the limit of {path} cannot be checked now"),
+            Some(decision) if decision.is_busy() => {
+                return write!(f, "as many requests of {path} run as may at a time");
             }
-            (None, _) => write!(f, "the limit of {path} cannot be checked now"),
-            (Some(decision), Some(wait)) if decision.is_on_hold() => {
-                write!(f, "{path} wants no calls now, again in {} s", seconds(wait))
+            Some(decision) if decision.is_on_hold() => write!(f, "{path} wants no calls now")?,
+            Some(decision) if decision.source() == Source::Operator => {
+                write!(f, "an operator blocks this key of {path}")?;
             }
-            (Some(decision), Some(wait)) if decision.source() == Source::Operator => {
-                write!(
-                    f,
-                    "an operator blocks this key of {path}, again in {} s",
-                    seconds(wait)
-                )
-            }
-            (Some(_), None) => write!(f, "the limit of {path} is used up"),
-            (Some(_), Some(wait)) => {
-                write!(
-                    f,
-                    "the limit of {path} is used up, again in {} s",
-                    seconds(wait)
-                )
+            Some(_) => write!(f, "the limit of {path} is used up")?,
+        }
+        match self.retry_after() {
+            None => Ok(()),
+            Some(wait) => {
+                // Rounded up: an earlier question would be denied.
+                let seconds = wait.as_millis().div_ceil(1_000).max(1);
+                write!(f, ", again in {seconds} s")
             }
         }
     }
