@@ -126,20 +126,14 @@ impl Rule {
 
     /// Whether the rule, or a plan of it, limits the requests at a time.
     pub(crate) fn has_permits(&self) -> bool {
-        self.given_policies().any(Policy::is_concurrent)
+        self.settings.given_policies().any(Policy::is_concurrent)
     }
 
     /// Whether the rule, or a plan of it, charges requests.
     #[cfg(feature = "config")]
     pub(crate) fn has_quotas(&self) -> bool {
-        self.given_policies().any(|policy| !policy.is_concurrent())
-    }
-
-    /// Those of the rule and of its plans.
-    fn given_policies(&self) -> impl Iterator<Item = &Policy> {
-        let of_plans = self.settings.plans.iter();
-        let of_plans = of_plans.flat_map(|plan| plan.quotas.given());
-        self.policies().iter().chain(of_plans)
+        let mut policies = self.settings.given_policies();
+        policies.any(|policy| !policy.is_concurrent())
     }
 
     /// Whether it is that of a count of permits: of the requests in progress.

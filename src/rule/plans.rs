@@ -240,9 +240,7 @@ impl Rule {
 
     /// The quotas of the rule and of its plans that count the cost of a request.
     pub(crate) fn quotas_at_cost(&self) -> impl Iterator<Item = Quota> {
-        let of_plans = self.settings.plans.iter();
-        let of_plans = of_plans.flat_map(|plan| plan.quotas.given());
-        let all = self.settings.policies.iter().chain(of_plans);
+        let all = self.settings.given_policies();
         let at_cost = all.filter(|policy| policy.cost().is_none() && !policy.is_concurrent());
         at_cost.map(Policy::quota)
     }

@@ -85,9 +85,13 @@ pub(super) struct RuleSettings {
 impl RuleSettings {
     /// The quotas of the rule, and those of its plans.
     pub(super) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
-        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.iter());
-        let own = self.policies.iter().map(Policy::quota);
-        own.chain(of_plans.copied())
+        self.given_policies().map(Policy::quota)
+    }
+
+    /// Those of the rule, and what was said of those of its plans.
+    pub(super) fn given_policies(&self) -> impl Iterator<Item = &Policy> {
+        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
+        self.policies.iter().chain(of_plans)
     }
 }
 

@@ -307,9 +307,7 @@ impl RuleSettings {
     /// A rule with permits decides over several counts, also if it has one subject: that gets an
     /// empty name, so that its counts keep theirs.
     pub(super) fn with_only_subject(mut self) -> Self {
-        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
-        let mut policies = self.policies.iter().chain(of_plans);
-        if self.subjects.is_empty() && policies.any(Policy::is_concurrent) {
+        if self.subjects.is_empty() && self.given_policies().any(Policy::is_concurrent) {
             self.subjects = Arc::new([Subject::with_key("", None)]);
         }
         self
@@ -318,8 +316,7 @@ impl RuleSettings {
     /// Of each count of the rule and its plans, all quotas.
     pub(super) fn others_of_counts(&self, algorithm: Algorithm) -> OthersOfCounts {
         let mut counts: Vec<(CountId, Vec<Quota>)> = Vec::new();
-        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
-        for policy in self.policies.iter().chain(of_plans) {
+        for policy in self.given_policies() {
             let id = self.id_of_count(policy);
             // Nothing counts along with permits.
             let quota = (!id.is_permits).then(|| policy.quota());
