@@ -169,7 +169,7 @@ impl Gate {
 
     /// Decides about a take that has waited.
     fn decide_again(&self, take: Take, waiting: WaitingTake) -> Deciding {
-        let take = match waiting.waiter.was_overloaded() {
+        let take = match waiting.waiter.was_overloaded {
             true => take,
             false => take.repeat(),
         };

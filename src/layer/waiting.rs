@@ -65,7 +65,7 @@ pub(super) struct Waiter {
     /// Whether units of what it lacks may come back.
     may_return: bool,
     /// Whether the store was overloaded when it asked last, and its slot to ask again.
-    was_overloaded: bool,
+    pub(super) was_overloaded: bool,
     slot: Option<OwnedSemaphorePermit>,
     place: Option<Place>,
     counters: Arc<RuleCounters>,
@@ -257,11 +257,6 @@ impl Waiter {
         } else {
             self.slot = queues.slot(until(ASK_EVERY)).await;
         }
-    }
-
-    /// Whether it waits for a store that was overloaded.
-    pub(super) fn was_overloaded(&self) -> bool {
-        self.was_overloaded
     }
 
     /// It was allowed: those behind it may find units, too.
