@@ -27,12 +27,8 @@ pub(crate) enum Action {
     Degrade(Box<(Arc<dyn DegradeCallback>, Take, Decision)>),
     /// The error callback gets the failure of the outcome. It answers, or chooses the action.
     Recover(Arc<dyn ErrorCallback>, Box<Outcome>),
-    /// The client gets this response.
-    Respond(Response),
-    /// This crate answers, in the form that the request expects.
-    Refuse(Refusal),
-    /// A callback has panicked: this crate answers with a 500.
-    Panicked(Panicked),
+    /// The client gets an answer at once.
+    Answer(LayerAnswer),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
     Ask(BoxFuture<'static, Action>),
@@ -40,6 +36,15 @@ pub(crate) enum Action {
     WaitForTurn(Box<WaitingTake>),
     /// The action is known after a while, and the request keeps no instance ready.
     Wait(BoxFuture<'static, Action>),
+}
+
+/// The answer to a request that does not go on.
+pub(crate) enum LayerAnswer {
+    Response(Response),
+    /// This crate answers, in the form that the request expects.
+    Refusal(Refusal),
+    /// The same, because a callback has panicked.
+    Panicked(Panicked),
 }
 
 /// Why a request or a call does not go on.
@@ -52,7 +57,7 @@ pub(crate) enum Refusal {
 
 impl From<Panicked> for Box<Action> {
     fn from(panicked: Panicked) -> Self {
-        Self::new(Action::Panicked(panicked))
+        Self::new(Action::Answer(LayerAnswer::Panicked(panicked)))
     }
 }
 

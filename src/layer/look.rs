@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum_core::response::Response;
 use http::request::Parts;
 
-use super::action::Action;
+use super::action::{Action, LayerAnswer};
 use super::decide::{Limited, Outcome, check_joint};
 use super::gate::Gate;
 use crate::callback::{Cause, grpc, reduced_capacity};
@@ -107,8 +107,8 @@ impl Gate {
             action => action,
         };
         match action {
-            Action::Respond(response) => response,
-            Action::Refuse(refusal) => self.answer(refusal, grpc.as_ref()),
+            Action::Answer(LayerAnswer::Response(response)) => response,
+            Action::Answer(LayerAnswer::Refusal(refusal)) => self.answer(refusal, grpc.as_ref()),
             _ => reduced_capacity(grpc.as_ref()),
         }
     }

@@ -6,13 +6,13 @@ use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 
-use super::action::{Action, Admission, Refusal, marked};
+use super::action::{Action, Admission, LayerAnswer, Refusal, marked};
 use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
 use super::outage::Outage;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, grpc, guarded,
-    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
+    key_refused, quota_exceeded, recover, reduced_capacity,
 };
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
@@ -80,7 +80,7 @@ impl Gate {
                 let degrade = (Arc::clone(callback), take, decision);
                 Action::Degrade(Box::new(degrade))
             }
-            (Err(refusal), _) => Action::Refuse(refusal),
+            (Err(refusal), _) => Action::Answer(LayerAnswer::Refusal(refusal)),
         }
     }
 
@@ -250,25 +250,23 @@ impl Gate {
         };
         let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
         let recovery = match recover(&*callback, failed).await {
-            Err(panicked) => return Action::Panicked(panicked),
+            Err(panicked) => return Action::Answer(LayerAnswer::Panicked(panicked)),
             Ok(recovery) => recovery,
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => Action::Respond(marked(response)),
+            Err(response) => Action::Answer(LayerAnswer::Response(marked(response))),
         }
     }
 
-    /// This crate's own answer to a request.
-    pub(super) fn refuse<B>(&self, refusal: Refusal, request: &Request<B>) -> Response {
+    /// The response to a request that does not go on.
+    pub(super) fn response<B>(&self, answer: LayerAnswer, request: &Request<B>) -> Response {
         let grpc = grpc::content_type(request.method(), request.headers());
-        self.answer(refusal, grpc)
-    }
-
-    /// The 500 where a callback has panicked.
-    pub(super) fn internal_error<B>(panicked: &Panicked, request: &Request<B>) -> Response {
-        let grpc = grpc::content_type(request.method(), request.headers());
-        marked(internal_error(panicked, grpc))
+        match answer {
+            LayerAnswer::Response(response) => response,
+            LayerAnswer::Refusal(refusal) => self.answer(refusal, grpc),
+            LayerAnswer::Panicked(panicked) => marked(internal_error(&panicked, grpc)),
+        }
     }
 
     /// This crate's own answer to a gRPC request with this content type, or to an HTTP request.

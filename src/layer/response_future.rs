@@ -115,19 +115,9 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
             Action::Admit(admitted) => ResponseState::call(service, request, Some(admitted)),
             // No ready instance is left behind unused: it would keep what it has reserved, such as
             // a permit of a `ConcurrencyLimit`.
-            Action::Respond(response) => {
+            Action::Answer(answer) => {
                 *service = service.clone();
-                let response = Some(response);
-                ResponseState::Responding { response }
-            }
-            Action::Refuse(refusal) => {
-                *service = service.clone();
-                let response = Some(gate.refuse(refusal, &request));
-                ResponseState::Responding { response }
-            }
-            Action::Panicked(panicked) => {
-                *service = service.clone();
-                let response = Some(Gate::internal_error(&panicked, &request));
+                let response = Some(gate.response(answer, &request));
                 ResponseState::Responding { response }
             }
             action => {
@@ -157,16 +147,8 @@ where
         let admitted = match action {
             Action::Pass => None,
             Action::Admit(admitted) => Some(admitted),
-            Action::Respond(response) => {
-                let response = Some(response);
-                return Self::Responding { response };
-            }
-            Action::Refuse(refusal) => {
-                let response = Some(held.gate.refuse(refusal, &held.request));
-                return Self::Responding { response };
-            }
-            Action::Panicked(panicked) => {
-                let response = Some(Gate::internal_error(&panicked, &held.request));
+            Action::Answer(answer) => {
+                let response = Some(held.gate.response(answer, &held.request));
                 return Self::Responding { response };
             }
             Action::Degrade(degrade) => {
