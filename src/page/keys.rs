@@ -112,25 +112,18 @@ pub(super) async fn set(kind: OperatorKind, state: Arc<PageState>, request: Requ
             Some(fleet) => asked(page, fleet.set_key(&one)).await,
             None => Ok(true),
         };
-        let is_block = kind == OperatorKind::Blocked;
-        match &is_accepted {
-            Err((_, error)) if is_block => {
-                trace::event!(warn: path, key, row, by, seconds, error, "a key may be blocked");
-            }
-            Err((_, error)) => {
-                trace::event!(warn: path, key, row, by, seconds, error, "a key may be let through");
-            }
-            Ok(_) => {}
+        let what = match kind {
+            OperatorKind::Blocked => "blocked",
+            OperatorKind::LetThrough => "let through",
+        };
+        if let Err((_, error)) = &is_accepted {
+            trace::event!(warn: path, key, row, by, seconds, error, "a key may be {what}");
         }
         if !is_accepted? || !limits.set_key(one, fleet.is_some()) {
-            let what = if is_block { "blocked" } else { "let through" };
             let message = format!("{} keys are {what} already", OperatorKey::MAX);
             return Err((StatusCode::CONFLICT, message));
         }
-        match is_block {
-            true => trace::event!(info: path, key, row, by, seconds, "a key is blocked"),
-            false => trace::event!(info: path, key, row, by, seconds, "a key is let through"),
-        }
+        trace::event!(info: path, key, row, by, seconds, "a key is {what}");
         let ends_in = (seconds > 0).then_some(seconds as f64);
         Ok(with_hint(json!({"ends_in_s": ends_in}), target))
     })
