@@ -130,8 +130,8 @@ impl Admission {
         };
         if let Some(mut answer) = self.answer {
             answer.release();
-            let write_fields = self.gate.options.write_fields;
-            write_fields.write(&self.rule, answer.decision(), response.headers_mut());
+            let headers = self.gate.options.headers;
+            headers.write(&self.rule, answer.decision(), response.headers_mut());
             Answers::add_outer(response.extensions_mut(), answer);
         }
         response

@@ -68,37 +68,20 @@ pub enum Headers {
 }
 
 impl Headers {
-    pub(crate) fn writer(self) -> WriteFields {
-        WriteFields(match self {
-            Self::Draft11 => draft_11,
-            Self::Draft7 => draft_7,
-            Self::Legacy => legacy,
-            Self::None => |_, _, _| (),
-        })
-    }
-}
-
-/// Writes what a decision tells about the quotas into the header fields of a response.
-#[derive(Clone, Copy)]
-pub(crate) struct WriteFields(pub(crate) fn(&Rule, &Decision, &mut HeaderMap));
-
-impl WriteFields {
-    /// Writes these fields, unless the store's decision tells nothing about the quotas, and
-    /// `Retry-After`, unless it is set already.
+    /// Writes these fields into a response, unless the store's decision tells nothing about the
+    /// quotas, and `Retry-After`, unless it is set already.
     pub(crate) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
-        if !decision.quotas().is_empty() {
-            self.0(rule, decision, to);
+        match self {
+            _ if decision.quotas().is_empty() => {}
+            Self::Draft11 => draft_11(rule, decision, to),
+            Self::Draft7 => draft_7(rule, decision, to),
+            Self::Legacy => legacy(rule, decision, to),
+            Self::None => {}
         }
         if let Some(retry_after) = decision.retry_after() {
             let seconds = number(whole_seconds(retry_after));
             to.entry(RETRY_AFTER).or_insert(seconds);
         }
-    }
-}
-
-impl Default for WriteFields {
-    fn default() -> Self {
-        Headers::default().writer()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::response;
 
-use super::headers::WriteFields;
+use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     /// Gives back by the response, beside what the rule says.
     pub(super) refund_if: Option<Arc<RefundIf>>,
-    pub(crate) write_fields: WriteFields,
+    pub(crate) headers: Headers,
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(super) traces_keys: bool,

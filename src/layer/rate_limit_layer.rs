@@ -350,7 +350,7 @@ impl RateLimitLayer {
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
-        self.with_option(|it| it.write_fields = headers.writer())
+        self.with_option(|it| it.headers = headers)
     }
 
     /// Lets a request that does not fit yet wait for up to this long, instead of denying it.

@@ -341,8 +341,8 @@ impl Gate {
         mut response: Response,
     ) -> Response {
         let told = told.as_ref().unwrap_or(&decision);
-        let write_fields = self.options.write_fields;
-        write_fields.write(rule, told, response.headers_mut());
+        let headers = self.options.headers;
+        headers.write(rule, told, response.headers_mut());
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);

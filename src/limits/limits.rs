@@ -194,7 +194,7 @@ impl Limits {
 
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].
     pub fn headers(self, headers: Headers) -> Self {
-        self.with("headers", |it| it.write_fields = headers.writer())
+        self.with("headers", |it| it.headers = headers)
     }
 
     /// Requests that pass without being limited, as [`RateLimitLayer::exempt`]. Exemptions add up:

@@ -166,8 +166,8 @@ fn written<'a>(looks: impl Iterator<Item = (&'a Look, &'a Decision)>) -> Respons
     let rules = looks.map(|(look, decision)| {
         // Nothing limits a client without a take.
         if look.take.is_some() {
-            let write_fields = look.gate.options.write_fields;
-            write_fields.write(&look.rule, decision, fields);
+            let headers = look.gate.options.headers;
+            headers.write(&look.rule, decision, fields);
         }
         json_of(&look.rule, decision)
     });
