@@ -164,7 +164,8 @@ impl Gate {
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(|count| count.count_name().hash());
                 let place = self.counters.open.queues().enter(bounded_by, max_of_key)?;
-                self.counters.begins_to_wait();
+                self.counters.waiting.add(1);
+                self.counters.waited.add(1);
                 Box::new(Waiter {
                     since,
                     deadline: since.checked_add(limits.up_to),

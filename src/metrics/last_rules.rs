@@ -8,7 +8,7 @@ use crate::sync::lock;
 /// By which quotas the keys of a path were decided last, where requests choose them: the plan, or
 /// the quotas from code. It knows at least the last [`MAX_KEYS`](Self::MAX_KEYS) keys.
 #[derive(Debug, Default)]
-pub(super) struct LastRules {
+pub(crate) struct LastRules {
     /// Whether a request has chosen.
     is_on: AtomicBool,
     /// By the hashes of the counts: the newer ones, and the older ones.
@@ -34,7 +34,7 @@ impl LastRules {
     }
 
     /// The rule by which this count was decided last.
-    pub(super) fn get(&self, name: &CountName) -> Option<Arc<Rule>> {
+    pub(crate) fn get(&self, name: &CountName) -> Option<Arc<Rule>> {
         let hash = name.hash();
         let rules = lock(&self.rules);
         rules.iter().find_map(|rules| rules.get(&hash).cloned())

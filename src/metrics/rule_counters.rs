@@ -52,7 +52,8 @@ pub(crate) struct RuleCounters {
     pub(crate) unknown_plans: Counter,
     /// Requests that wait for units now.
     pub(crate) waiting: Counter,
-    waited: Counter,
+    /// Requests that waited for units, or still do.
+    pub(crate) waited: Counter,
     /// Requests of a path without a rule.
     pub(crate) unmatched: Counter,
     /// How long the store took to answer.
@@ -63,7 +64,7 @@ pub(crate) struct RuleCounters {
     #[cfg(feature = "page")]
     limited: Option<Arc<LimitedKeys>>,
     #[cfg(feature = "page")]
-    last_rules: LastRules,
+    pub(crate) last_rules: LastRules,
     /// What makes the keys of layers that have a key of their own.
     extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
 }
@@ -140,12 +141,6 @@ impl RuleCounters {
         let _ = name;
     }
 
-    /// The rule by which this count was decided last, where requests choose their quotas.
-    #[cfg(feature = "page")]
-    pub(crate) fn last_rule(&self, name: &CountName) -> Option<Arc<Rule>> {
-        self.last_rules.get(name)
-    }
-
     /// Notes whose request was denied, and for how long, while a page or the fleet shows that.
     #[inline]
     pub(crate) fn denied(&self, name: &CountName, verdict: Verdict) {
@@ -198,12 +193,6 @@ impl RuleCounters {
             self.owed_units.add(charged);
             self.forgiven_units.add_at_most(forgiven);
         }
-    }
-
-    /// A request begins to wait for units.
-    pub(crate) fn begins_to_wait(&self) {
-        self.waiting.add(1);
-        self.waited.add(1);
     }
 
     /// What happened since the last summary of denials, if another one is due.

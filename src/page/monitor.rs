@@ -115,7 +115,7 @@ impl Limits {
         let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)
             .get(rule.path())
-            .and_then(|it| it.last_rule(&name))?;
+            .and_then(|it| it.last_rules.get(&name))?;
         rule.chosen_as(&last)
     }
 
