@@ -112,7 +112,9 @@ impl Admission {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
         if is_charged && self.gate.refunds_by_response(&self.rule) {
             let (head, body) = response.into_parts();
-            self.gate.refund_by(&self, &head);
+            if self.gate.wants_refund(&self, &head) {
+                self.give_back();
+            }
             response = http::Response::from_parts(head, body);
         }
         self.show_in(response)

@@ -17,14 +17,8 @@ impl Gate {
         self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
-    /// Gives back what a request with this response was charged, if the response says so.
-    pub(super) fn refund_by(&self, admitted: &Admission, response: &response::Parts) {
-        if self.want_refund(admitted, response) {
-            admitted.give_back();
-        }
-    }
-
-    fn want_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
+    /// Whether what a request with this response was charged is to be given back.
+    pub(super) fn wants_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
         let rule = &admitted.rule;
         let outcomes = rule.outcomes();
         outcomes.is_some_and(|outcomes| self.is_among(outcomes, admitted, response))
@@ -78,7 +72,7 @@ impl Admission {
         }
     }
 
-    fn give_back(&self) {
+    pub(super) fn give_back(&self) {
         if let Some(charge) = &self.answer {
             self.gate.refunds.give_back(charge, GiveBack::Everything);
         }

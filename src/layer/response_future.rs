@@ -174,7 +174,9 @@ where
                 return Self::Choosing { action, held };
             }
             Action::Wait(action) => {
-                let held = Some(held.unready());
+                // What the ready instance has reserved is given back.
+                (held.service, held.is_ready) = (held.service.clone(), false);
+                let held = Some(held);
                 return Self::Choosing { action, held };
             }
         };
@@ -213,15 +215,6 @@ where
             response: service.call(request),
             admitted,
         }
-    }
-}
-
-impl<S: Clone, B> HeldRequest<S, B> {
-    /// Gives back what the ready instance has reserved.
-    fn unready(mut self) -> Self {
-        self.service = self.service.clone();
-        self.is_ready = false;
-        self
     }
 }
 

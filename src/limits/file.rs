@@ -29,7 +29,7 @@ impl Limits {
     }
 
     fn of_text(rules: Rules, text: &str) -> Self {
-        Self::of(SharedRules::from_text(rules, ContentHash::of(text)))
+        Self::of(SharedRules::of(rules, Some(ContentHash::of(text))))
     }
 
     /// Watches a file, and replaces all rules by those of the file whenever it changes, also in the

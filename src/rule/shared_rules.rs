@@ -52,12 +52,8 @@ impl SharedRules {
         Self::of(rules, None)
     }
 
-    /// Shares the rules that a text contains.
-    pub(crate) fn from_text(rules: Rules, hash: ContentHash) -> Self {
-        Self::of(rules, Some(hash))
-    }
-
-    fn of(rules: Rules, hash: Option<ContentHash>) -> Self {
+    /// Shares rules, with the hash of the text that contains them.
+    pub(crate) fn of(rules: Rules, hash: Option<ContentHash>) -> Self {
         Self(Arc::new(Shared {
             rules: ArcSwap::from_pointee(rules),
             changes: Mutex::new(Changes {
