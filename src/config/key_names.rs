@@ -59,8 +59,9 @@ fn alternatives(value: &Value<'_>, client_ip: Option<&ClientIp>) -> Result<Named
     let extractors = names.iter().map(|name| extractor(value, name, client_ip));
     let extractors = extractors.reduce(|first, next| Ok(Arc::new(first?.or(next?))));
     let extractors = extractors.ok_or_else(|| value.not(EXPECTED))??;
-    let before_last = &names[..names.len() - 1];
-    if let Some(name) = before_last.iter().find(|name| is_never_absent(name)) {
+    if let Some((_, others)) = names.split_last()
+        && let Some(name) = others.iter().find(|name| is_never_absent(name))
+    {
         let message = format!(
             "\"{name}\" before other alternatives, expected it as the last one: every request has it"
         );

@@ -3,7 +3,7 @@
 use std::num::IntErrorKind;
 use std::ops::{Range, RangeInclusive};
 
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use super::config_error::{ConfigError, shorten_value};
 
@@ -64,16 +64,16 @@ impl<'a> Value<'a> {
         self.get(name).map(|value| read(&value)).transpose()
     }
 
-    /// What `set` makes of this with the value of this key; without the key, it stays as it is.
+    /// What `set` makes of `old` and the value of this key; without the key, `old`.
     pub(super) fn set<T>(
         &self,
         name: &str,
-        of: T,
+        old: T,
         set: impl FnOnce(T, &Self) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
         match self.get(name) {
-            Some(value) => set(of, &value),
-            None => Ok(of),
+            Some(value) => set(old, &value),
+            None => Ok(old),
         }
     }
 
@@ -183,8 +183,8 @@ impl<'a> Value<'a> {
 
     /// The key of the innermost value with this byte of the file.
     fn key_at(&self, at: usize) -> Option<String> {
-        let of_table = self.entries("a table").into_iter().flatten();
-        let of_table = of_table.filter_map(|(name, _)| self.get(name));
+        let names = self.value.as_table().into_iter().flat_map(DeTable::keys);
+        let of_table = names.filter_map(|name| self.get(name.get_ref()));
         let of_list = self.list().into_iter().flatten();
         let inner = of_table.chain(of_list).find_map(|value| value.key_at(at));
         let is_here = (self.span.start..=self.span.end).contains(&at) && !self.key.is_empty();
