@@ -75,14 +75,9 @@ pub enum WarningKind {
     GrpcStatusInTrailers,
     /// A request had a plan that its rule does not have. The first one is named.
     UnknownPlan,
-    /// A plan of a [joint](crate::Rule::joint) rule has no quota of the subject whose key is
-    /// [`Everyone`](crate::key::Everyone), so that requests of the plan are without it. The first
-    /// one is named.
-    PlanWithoutEveryone,
-    /// Code has chosen [quotas](crate::RateLimitLayer::quotas) for a request under a rule of
-    /// [several subjects](crate::Rule::joint), or with [permits](crate::Rule::with_max_concurrent),
-    /// or the quotas have permits: the rule decides by its own.
-    QuotasOfJointRule,
+    /// A request had a [plan from code](crate::rule::Plan::of) that does not fit its rule. The first
+    /// one is named by what is wrong with it.
+    UnfitPlan,
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
     KeyOfJointRule,
@@ -122,6 +117,14 @@ impl Warning {
         Self {
             name: Some(Cow::Owned(quota.to_owned())),
             ..Self::new(WarningKind::CostAboveQuota)
+        }
+    }
+
+    /// About a plan from code that does not fit its rule, for this reason.
+    pub(crate) fn unfit_plan(reason: &impl fmt::Display) -> Self {
+        Self {
+            name: Some(Cow::Owned(reason.to_string())),
+            ..Self::new(WarningKind::UnfitPlan)
         }
     }
 
@@ -220,16 +223,10 @@ impl fmt::Display for Warning {
                 "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
                  own quotas apply; add that plan to the rule, or give such requests no plan"
             ),
-            WarningKind::PlanWithoutEveryone => write!(
+            WarningKind::UnfitPlan => write!(
                 f,
-                "the plan \"{name}\" of {path:?} has no quota of everyone, so its requests are \
-                 neither counted nor limited there: repeat that quota in the plan"
-            ),
-            WarningKind::QuotasOfJointRule => write!(
-                f,
-                "code chooses quotas for {path:?}, but the rule has several subjects, or it or these \
-                 quotas limit requests at a time: the rule's own quotas decide; take them out of the \
-                 code, or add plans to the rule"
+                "code gives a plan to a request of {path:?} that does not fit the rule ({name}): the \
+                 rule's own quotas apply; correct what Plan::of is told, or the rule"
             ),
             WarningKind::KeyOfJointRule => write!(
                 f,
@@ -271,22 +268,14 @@ pub struct VerifyError {
     /// Rules without a layer or a [declared](crate::Limits::declare_checks) check: they limit
     /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
-    /// Layers that choose [quotas in code](crate::RateLimitLayer::quotas) for a rule of several
-    /// subjects or costs, or with requests at a time, which decides by its own. In alphabetical
-    /// order.
-    pub quotas_without_effect: Vec<String>,
 }
 
 crate::error::debug_as_message!(VerifyError);
 
 impl VerifyError {
-    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 3] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 2] {
         [
             ("layers or checks without a rule", &self.paths_without_rule),
-            (
-                "rules that ignore quotas from code, use plans instead",
-                &self.quotas_without_effect,
-            ),
             ("rules without a layer or check", &self.paths_without_layer),
         ]
     }

@@ -100,14 +100,14 @@ struct Measured {
 /// The application: each kind of requests has a route of its own.
 async fn serve(store: &RedisStore, algorithm: Algorithm) -> u16 {
     let given: Vec<_> = (0..10_000)
-        .map(|at| Arc::new(quotas(1_000_000 + at)))
+        .map(|at| tidegate::rule::Plan::from(quotas(1_000_000 + at)))
         .collect();
     let mut app = Router::new();
     for kind in KINDS {
         let layer = RateLimitLayer::from_rule(rule(algorithm)).store(store.clone());
         let given = given.clone();
         let layer = match kind {
-            Requests::ManyQuotas => layer.quotas(move |head| {
+            Requests::ManyQuotas => layer.plan_value(move |head| {
                 let number = *head.extensions.get::<u64>()?;
                 given.get(number as usize % given.len()).cloned()
             }),

@@ -24,7 +24,7 @@ async fn main() -> Result<(), AnyError> {
     // A tenant that is not in the table has the quotas of the rule.
     let rule = Rule::new("api", [Quota::per_minute(1)])?.with_key(Header::new("x-tenant"));
     let limited = RateLimitLayer::from_rule(rule)
-        .quotas(move |head| known.quotas(head.headers.get("x-tenant")?.to_str().ok()?));
+        .plan_value(move |head| known.plan(head.headers.get("x-tenant")?.to_str().ok()?));
     let app = Router::new().route("/api", get(async || "ok").layer(limited));
     let ask = async |tenant, times| {
         for _ in 0..times {

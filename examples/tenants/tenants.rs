@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use redb::{Database, ReadableTable, TableDefinition};
 use tidegate::Quota;
-use tidegate::rule::Quotas;
+use tidegate::rule::Plan;
 
 /// How many requests a tenant has in a minute, by its name.
 const TENANTS: TableDefinition<&str, u32> = TableDefinition::new("tenants");
@@ -19,7 +19,7 @@ pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
 /// have to be listened to, or the table read again every few seconds.
 pub(crate) struct Tenants {
     database: Database,
-    quotas: RwLock<HashMap<String, Arc<Quotas>>>,
+    plans: RwLock<HashMap<String, Plan>>,
 }
 
 impl Tenants {
@@ -29,14 +29,14 @@ impl Tenants {
         let transaction = database.begin_write()?;
         transaction.open_table(TENANTS)?;
         transaction.commit()?;
-        let quotas = RwLock::new(read(&database)?);
-        Ok(Self { database, quotas })
+        let plans = RwLock::new(read(&database)?);
+        Ok(Self { database, plans })
     }
 
-    /// The quotas of a tenant; `None` if it is not in the table.
-    pub(crate) fn quotas(&self, tenant: &str) -> Option<Arc<Quotas>> {
-        let quotas = self.quotas.read().unwrap_or_else(PoisonError::into_inner);
-        quotas.get(tenant).cloned()
+    /// What a tenant bought; `None` if it is not in the table.
+    pub(crate) fn plan(&self, tenant: &str) -> Option<Plan> {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        plans.get(tenant).cloned()
     }
 
     /// Changes the table, and then what is in memory: it holds from the next request on.
@@ -46,11 +46,11 @@ impl Tenants {
             let transaction = tenants.database.begin_write()?;
             transaction.open_table(TENANTS)?.insert(&*tenant, max)?;
             transaction.commit()?;
-            let quotas = read(&tenants.database)?;
+            let plans = read(&tenants.database)?;
             *tenants
-                .quotas
+                .plans
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = quotas;
+                .unwrap_or_else(PoisonError::into_inner) = plans;
             Ok(())
         };
         tokio::task::spawn_blocking(change).await?
@@ -58,12 +58,12 @@ impl Tenants {
 }
 
 /// The whole table.
-fn read(database: &Database) -> Result<HashMap<String, Arc<Quotas>>, AnyError> {
+fn read(database: &Database) -> Result<HashMap<String, Plan>, AnyError> {
     let table = database.begin_read()?.open_table(TENANTS)?;
     let rows = table.iter()?.map(|row| {
         let (tenant, max) = row?;
-        let quotas = Quotas::new([Quota::per_minute(max.value())])?;
-        Ok((tenant.value().to_owned(), Arc::new(quotas)))
+        let plan = Plan::of([Quota::per_minute(max.value())])?;
+        Ok((tenant.value().to_owned(), plan))
     });
     rows.collect()
 }

@@ -6,7 +6,7 @@ use syn::{Error, Expr, MetaNameValue, Result, Token};
 
 /// The names of the arguments, those that a call has setters for first, in the order of these.
 const NAMES: &str =
-    "key, cost, plan, quotas, wait, degrade, on_error, on_error_chain, limits, crate";
+    "key, cost, plan, plan_value, wait, degrade, on_error, on_error_chain, limits, crate";
 
 /// What stands in `#[limited(..)]`: a path, and named values.
 pub(crate) struct Arguments {

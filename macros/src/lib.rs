@@ -61,7 +61,7 @@ use proc_macro::TokenStream;
 /// | `limits` | the `Limits`, of an argument or a field such as `self.limits` | `Limits::installed()` |
 /// | `cost` | a `u64`: how many units | the cost of the rule |
 /// | `plan` | a text: the plan of the rule | none |
-/// | `quotas` | an `Arc<Quotas>`, or an `Option` of one: those of a table, in place of the rule's | none |
+/// | `plan_value` | a `Plan`, or an `Option` of one: what a customer bought, from a table | none |
 /// | `wait` | a `Duration`: how long it may wait where it is denied | it does not wait |
 /// | `degrade` | an async function of `Denied` that returns what the function returns | the refusal is converted |
 /// | `on_error` | the same of `Failed`, where there is no decision; only beside `degrade` | the refusal is converted |

@@ -206,7 +206,7 @@ fn with_plans(
     let of_plans = plans.entries("a table of plans")?.map(|(name, table)| {
         table.only(
             "a table with quotas",
-            &[QUOTA_KEYS, MAX_CONCURRENT, "quotas"],
+            &[QUOTA_KEYS, MAX_CONCURRENT, "quotas unlimited"],
         )?;
         if name.is_empty() {
             return Err(table.mistake(RuleError::EmptyPlan));
@@ -214,7 +214,12 @@ fn with_plans(
         let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?.into_iter();
         let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
         let policies = policies.collect::<Result<_, _>>()?;
-        Ok((name, table.check(Quotas::of(rule.path(), policies))?))
+        let quotas = table.check(Quotas::of(rule.path(), policies))?;
+        let quotas = table.set("unlimited", quotas, |quotas, names| {
+            let (list, name) = ("a list of subjects", "the name of a subject");
+            Ok(quotas.unlimited(names.texts(list, name, Some)?))
+        })?;
+        Ok((name, quotas))
     });
     let of_plans = of_plans.collect::<Result<Vec<_>, _>>()?;
     plans.check(rule.with_plans(of_plans))

@@ -17,7 +17,7 @@ use super::subject_keys::SubjectKeys;
 use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
 use crate::error::KeyError;
 use crate::key::Key;
-use crate::rule::{Quotas, Rule, Subject};
+use crate::rule::{Plan, Rule, Subject};
 use crate::store::{Take, in_call};
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
@@ -66,8 +66,8 @@ struct CallSettings {
     gate: Option<Arc<Gate>>,
     keys: SubjectKeys,
     cost: Option<u64>,
-    plan: Option<Box<str>>,
-    quotas: Option<Arc<Quotas>>,
+    plan: Option<Plan>,
+    plan_value: Option<Plan>,
     wait: Duration,
     /// How many calls of the path may wait; `None`: as many as requests of a layer.
     max_waiting: Option<usize>,
@@ -104,7 +104,7 @@ impl Call {
             keys: SubjectKeys::from(Key::default()),
             cost: None,
             plan: None,
-            quotas: None,
+            plan_value: None,
             wait: Duration::ZERO,
             max_waiting: None,
         };
@@ -126,14 +126,14 @@ impl Call {
     /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
     /// not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
-        self.settings.plan = Some(name.into());
+        self.settings.plan = Some(Plan::new(name));
         self
     }
 
-    /// Decides by these quotas in place of the rule's and its plans', as a layer with
-    /// [`quotas`](crate::RateLimitLayer::quotas) does. Default: none.
-    pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
-        self.settings.quotas = quotas.into();
+    /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan).
+    /// Default: none.
+    pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
+        self.settings.plan_value = plan.into();
         self
     }
 
@@ -426,10 +426,7 @@ impl CallSettings {
     /// question.
     fn take(&self, gate: &Gate, rule: Arc<Rule>, keys: SubjectKeys) -> Result<Take, Box<Outcome>> {
         let cost = self.cost.unwrap_or(rule.cost());
-        let rule = match &self.quotas {
-            Some(quotas) => gate.with_quotas(&rule, Arc::clone(quotas)),
-            None => gate.with_plan(rule, self.plan.as_deref()),
-        };
+        let rule = gate.under(rule, self.plan_value.as_ref().or(self.plan.as_ref()));
         let is_everyone = |subject: &Subject| gate.options.extractor_of(&rule, subject).is_none();
         match keys.take_of_all(Arc::clone(&rule), is_everyone) {
             Ok(take) => Ok(take.with_cost(cost)),

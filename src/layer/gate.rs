@@ -18,7 +18,7 @@ use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
 use crate::metrics::{RuleCounters, RuleSnapshot};
-use crate::rule::{Exemptions, Plan, Quotas, Rule, SharedRules};
+use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, RefundQueue, Store, Take, default_store};
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
@@ -185,9 +185,11 @@ impl Gate {
         let options = &self.options;
         let has_key = rule.is_joint() || options.extractor(&rule).is_some();
         let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
-        let has_choice = options.quotas.is_some() || rule.has_plans();
+        let has_choice = rule.has_plans()
+            || options.plan_value.is_some()
+            || options.plan.is_none() && request.extensions().get::<Plan>().is_some();
         if !has_key && options.cost.is_none() && !has_exemptions && !has_choice {
-            return (Ok(Take::new(rule.for_no_plan(), Key::default())), request);
+            return (Ok(Take::new(rule, Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
         let is_shadow = rule.is_shadow();
@@ -218,6 +220,7 @@ impl Gate {
         if rule.exemptions().is_some_and(|it| it.contain(head)) {
             return Err(Box::new(Action::Pass));
         }
+        let rule = self.choose_plan(rule, head)?;
         if rule.is_joint() {
             return self.take_of_subjects(rule, head);
         }
@@ -226,7 +229,6 @@ impl Gate {
             Some(extractor) => self.key(&rule, extractor, head)?,
         };
         let cost = self.cost(&rule, head)?;
-        let rule = self.choose_quotas(rule, head)?;
         Ok(Take::of_key(rule, key, cost))
     }
 
@@ -238,7 +240,6 @@ impl Gate {
     ) -> Result<Take, Box<Action>> {
         let keys = self.keys_of_subjects(&rule, head)?;
         let cost = self.cost(&rule, head)?;
-        let rule = self.choose_quotas(rule, head)?;
         Ok(Take::joint(rule, keys).with_cost(cost))
     }
 
@@ -315,48 +316,44 @@ impl Gate {
         Ok(())
     }
 
-    /// The rule with the quotas of the request with this head.
-    pub(super) fn choose_quotas(
-        &self,
-        rule: Arc<Rule>,
-        head: &Parts,
-    ) -> Result<Arc<Rule>, Panicked> {
-        if let Some(choose) = &self.options.quotas
-            && let Some(quotas) = caught("quotas", rule.path(), || choose(head))?
+    /// The rule under the plan of the request with this head.
+    pub(super) fn choose_plan(&self, rule: Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
+        let options = &self.options;
+        if let Some(choose) = &options.plan_value
+            && let Some(plan) = caught("plan_value", rule.path(), || choose(head))?
         {
-            return Ok(self.with_quotas(&rule, quotas));
+            return Ok(self.under(rule, Some(&plan)));
         }
-        let name = match &self.options.plan {
-            _ if !rule.has_plans() => None,
-            Some(choose) => caught("plan", rule.path(), || choose(head))?,
-            None => head.extensions.get::<Plan>().map(Plan::name),
-        };
-        Ok(self.with_plan(rule, name))
+        match &options.plan {
+            Some(choose) if rule.has_plans() => {
+                let name = caught("plan", rule.path(), || choose(head))?;
+                Ok(self.under(rule, name.map(Plan::new).as_ref()))
+            }
+            Some(_) => Ok(rule),
+            None => Ok(self.under(rule, head.extensions.get())),
+        }
     }
 
-    /// The rule with quotas from code.
-    pub(super) fn with_quotas(&self, rule: &Arc<Rule>, quotas: Arc<Quotas>) -> Arc<Rule> {
-        if !rule.may_have(&quotas) {
-            let warning = Warning::new(WarningKind::QuotasOfJointRule);
-            self.warnings.add(warning.about(rule.path()));
-        }
-        rule.of_quotas(quotas)
-    }
-
-    /// The rule with the quotas of this plan. For an unknown plan it is the rule with its own.
-    pub(super) fn with_plan(&self, rule: Arc<Rule>, name: Option<&str>) -> Arc<Rule> {
-        let Some(name) = name.filter(|_| rule.has_plans()) else {
-            return rule.for_no_plan();
+    /// The rule under this plan. A plan that the rule lacks, or that does not fit it, is counted and
+    /// logged once, and the rule's own quotas decide.
+    pub(super) fn under(&self, rule: Arc<Rule>, plan: Option<&Plan>) -> Arc<Rule> {
+        // Where a rule has no plans, a name says nothing.
+        let Some(plan) = plan.filter(|plan| rule.has_plans() || plan.name().is_none()) else {
+            return rule;
         };
-        if let Some(of_plan) = rule.of_plan(name) {
-            return of_plan;
-        }
+        let error = match rule.under(plan) {
+            Ok(under) => return under,
+            Err(error) => error,
+        };
         self.counters.unknown_plans.add(1);
         if rule.is_first_unknown_plan() {
-            let warning = Warning::of_plan(WarningKind::UnknownPlan, name).about(rule.path());
-            self.warnings.add(warning);
+            let warning = match plan.name() {
+                Some(name) => Warning::of_plan(WarningKind::UnknownPlan, name),
+                None => Warning::unfit_plan(&error),
+            };
+            self.warnings.add(warning.about(rule.path()));
         }
-        rule.for_no_plan()
+        rule
     }
 }
 

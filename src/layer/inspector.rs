@@ -165,16 +165,7 @@ impl Gate {
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
-        let lacks_everyone = |name| Warning::of_plan(WarningKind::PlanWithoutEveryone, name);
-        let of_plan = rule.plan_without_everyone().map(lacks_everyone);
-        let found = [
-            of_unused_key,
-            of_exemptions,
-            of_log,
-            of_lease,
-            of_check,
-            of_plan,
-        ];
+        let found = [of_unused_key, of_exemptions, of_log, of_lease, of_check];
         for found in of_keys.chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

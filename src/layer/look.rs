@@ -83,7 +83,7 @@ impl Gate {
                 (rule, limited)
             }
             Err(action) if matches!(*action, Action::Pass) => {
-                (self.choose_quotas(rule, head)?, (None, None))
+                (self.choose_plan(rule, head)?, (None, None))
             }
             Err(action) => return Err(action),
         };

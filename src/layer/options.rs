@@ -8,7 +8,7 @@ use super::headers::Headers;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
-use crate::rule::{Quotas, Rule, Subject};
+use crate::rule::{Plan, Rule, Subject};
 
 /// What an application says about the requests of a layer: the setters of
 /// [`RateLimitLayer`](crate::RateLimitLayer) have the meaning and the defaults of each field.
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     pub(crate) default_key: Option<Arc<dyn KeyExtractor>>,
     pub(super) cost: Option<Arc<Cost>>,
     pub(crate) plan: Option<Arc<ChoosePlan>>,
-    pub(super) quotas: Option<Arc<ChooseQuotas>>,
+    pub(crate) plan_value: Option<Arc<ChoosePlanValue>>,
     /// Any one of them exempts a request.
     pub(crate) exempt: Vec<Arc<Exempt>>,
     pub(crate) peer: Option<PeerHook>,
@@ -40,8 +40,8 @@ pub(crate) struct Options {
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
 /// The plan of a request with this head.
 type ChoosePlan = dyn Fn(&Parts) -> Option<&str> + Send + Sync;
-/// The quotas of a request with this head.
-type ChooseQuotas = dyn Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync;
+/// The plan of a request with this head, as a value.
+type ChoosePlanValue = dyn Fn(&Parts) -> Option<Plan> + Send + Sync;
 /// Whether a request with this head passes without being limited.
 type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 /// Whether the charge of a request with this response is given back.

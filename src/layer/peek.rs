@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::subject_keys::SubjectKeys;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::rule::{Quotas, Rule};
+use crate::rule::{Plan, Rule};
 use crate::store::Store;
 
 /// A question to [`Limits::peek`](crate::Limits::peek): await it.
@@ -27,8 +27,8 @@ pub struct Peek {
     /// Missing without a rule.
     rule: Option<Arc<Rule>>,
     keys: SubjectKeys,
-    plan: Option<Box<str>>,
-    quotas: Option<Arc<Quotas>>,
+    plan: Option<Plan>,
+    plan_value: Option<Plan>,
 }
 
 impl Peek {
@@ -42,20 +42,21 @@ impl Peek {
             rule,
             keys,
             plan: None,
-            quotas: None,
+            plan_value: None,
         }
     }
 
     /// What is left of the quotas of this [plan](Rule::with_plan) of the rule. One that the rule
     /// does not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
-        self.plan = Some(name.into());
+        self.plan = Some(Plan::new(name));
         self
     }
 
-    /// What is left of these quotas, in place of the rule's and its plans'. Default: none.
-    pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
-        self.quotas = quotas.into();
+    /// What is left of this [plan](Plan::of), which comes before one that has a
+    /// [name](Self::plan). Default: none.
+    pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
+        self.plan_value = plan.into();
         self
     }
 }
@@ -69,11 +70,9 @@ impl IntoFuture for Peek {
             let Some(rule) = self.rule else {
                 return Ok(None);
             };
-            let chosen = match self.quotas {
-                Some(quotas) => Some(rule.of_quotas(quotas)),
-                None => self.plan.and_then(|name| rule.of_plan(&name)),
-            };
-            let rule = chosen.unwrap_or_else(|| rule.for_no_plan());
+            let plan = self.plan_value.or(self.plan);
+            let under = plan.and_then(|plan| rule.under(&plan).ok());
+            let rule = under.unwrap_or(rule);
             let take = self.keys.take_asked(rule, &self.store)?;
             self.store.peek(&take).await.map(Some)
         })

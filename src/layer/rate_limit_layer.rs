@@ -15,7 +15,7 @@ use crate::error::KeyError;
 use crate::key::{Key, KeyExtractor};
 use crate::metrics::RuleSnapshot;
 use crate::quota::Quota;
-use crate::rule::{Quotas, Rule, SharedRules};
+use crate::rule::{Plan, Rule, SharedRules};
 use crate::store::{Store, shared};
 
 /// Wraps handlers so that a store is asked before they run.
@@ -147,7 +147,7 @@ impl RateLimitLayer {
     /// if it has none: the rule's own quotas apply. A plan that the rule does not have counts as
     /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A
     /// rule without plans does not ask. A panic is answered with a 500. Default: the closure of
-    /// [`Limits`](crate::Limits::plan); without one, the [`Plan`](crate::rule::Plan) among the
+    /// [`Limits`](crate::Limits::plan); without one, the [`Plan`] among the
     /// request's extensions.
     ///
     /// Take the plan from what authentication has found out, and not from what a client may choose.
@@ -175,51 +175,45 @@ impl RateLimitLayer {
         self.with_option(|it| it.plan = Some(Arc::new(plan)))
     }
 
-    /// The quotas of a request, where they stand elsewhere, as those of a customer in a table;
-    /// `None`: those of its plan, or the rule's own. All else is the rule's: path, key, cost,
-    /// algorithm. A panic is answered with a 500. Default: none.
+    /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
+    /// in a table; `None`: that of [`plan`](Self::plan), or the rule's own quotas. All else is the
+    /// rule's: path, key, cost, algorithm. Quotas may be of any [subject](crate::rule::Subject) of
+    /// the rule, have costs of their own, and limit requests [at a
+    /// time](crate::rule::Policy::concurrent). A panic is answered with a 500. Default: the closure
+    /// of [`Limits`](crate::Limits::plan_value); without one, the [`Plan`] among the request's
+    /// extensions.
     ///
-    /// Charges count for quotas that the key gets later, as with [plans](Rule::with_plan): for as
-    /// long as the longest window that was in use when they were made, among this rule's in this
-    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate
-    /// or a burst, that is new for a key may find more used than was, never less; only a fixed
-    /// window that is new for a key may find less, if the longest one has just begun anew. Under
-    /// GCRA keys live for up to twice the longest time that a bucket in use takes to drain.
+    /// A plan that does not fit the rule counts as none: it is
+    /// [counted](RuleSnapshot::unknown_plans), and logged once for each rule.
     ///
-    /// A rule of several subjects, and one with [permits](Rule::with_max_concurrent), decides by
-    /// its own quotas, which is a warning.
+    /// A quota promises its max from the first request that has it. What a key used before under
+    /// other plans counts as far as windows that are no longer carry it: after an upgrade that is
+    /// kept, and a plan that comes back finds what was charged meanwhile.
     ///
-    /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
-    /// which takes some microseconds.
+    /// Equal plans are one computed rule, of which 10,000 are kept, by use.
     ///
     /// ```
     /// use std::collections::HashMap;
     /// use std::sync::{Arc, RwLock};
-    /// use tidegate::rule::Quotas;
+    /// use tidegate::rule::Plan;
     /// use tidegate::{Header, Quota, RateLimitLayer, Rule};
     ///
-    /// let tenants: Arc<RwLock<HashMap<String, Arc<Quotas>>>> = Arc::default();
+    /// let tenants: Arc<RwLock<HashMap<String, Plan>>> = Arc::default();
     /// let known = Arc::clone(&tenants);
     /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_key(Header::new("x-tenant"));
-    /// let layer = RateLimitLayer::from_rule(rule).quotas(move |head| {
+    /// let layer = RateLimitLayer::from_rule(rule).plan_value(move |head| {
     ///     let name = head.headers.get("x-tenant")?.to_str().ok()?;
     ///     known.read().ok()?.get(name).cloned()
     /// });
     ///
     /// // From the next request on:
-    /// let quotas = Arc::new(Quotas::new([Quota::per_minute(600)])?);
-    /// tenants.write().expect("no panic").insert("acme".to_owned(), quotas);
+    /// let plan = Plan::of([Quota::per_minute(600)])?;
+    /// tenants.write().expect("no panic").insert("acme".to_owned(), plan);
     /// # let _ = layer;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
-    pub fn quotas(
-        self,
-        quotas: impl Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync + 'static,
-    ) -> Self {
-        if let RuleSource::Named { rules, path } = &self.gate.rule {
-            rules.mark_quotas(path);
-        }
-        self.with_option(|it| it.quotas = Some(Arc::new(quotas)))
+    pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
+        self.with_option(|it| it.plan_value = Some(Arc::new(plan)))
     }
 
     /// Gives a request's charge back when this holds for the head of its response, beside what the

@@ -18,7 +18,7 @@ use crate::layer::{Gate, Headers, Options, RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
-use crate::rule::{Rules, SharedRules};
+use crate::rule::{Plan, Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
 use crate::store::{RefundQueue, Store, default_store, shared};
@@ -217,6 +217,12 @@ impl Limits {
     /// [`Plan`](crate::rule::Plan) among the request's extensions.
     pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
         self.with("plan", |it| it.plan = Some(Arc::new(plan)))
+    }
+
+    /// The plan of a request as a value, as [`RateLimitLayer::plan_value`]. A layer may have its own.
+    /// Default: the [`Plan`](crate::rule::Plan) among the request's extensions.
+    pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
+        self.with("plan_value", |it| it.plan_value = Some(Arc::new(plan)))
     }
 
     /// These limits with the same counters and rules, and without a store.

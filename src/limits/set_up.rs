@@ -110,14 +110,12 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`VerifyError`] with all paths that have a layer and no rule, all that have a rule and no
-    /// layer, and all whose [quotas from code](crate::RateLimitLayer::quotas) their rule ignores.
-    /// Rules that are switched off need no layer.
+    /// [`VerifyError`] with all paths that have a layer and no rule, and all that have a rule and no
+    /// layer. Rules that are switched off need no layer.
     pub fn verify(&self) -> Result<(), VerifyError> {
         let found = VerifyError {
             paths_without_rule: self.rules.paths_without_rule(),
             paths_without_layer: self.rules.paths_without_layer(),
-            quotas_without_effect: self.rules.quotas_without_effect(),
         };
         match found.lists().iter().all(|(_, paths)| paths.is_empty()) {
             true => Ok(()),

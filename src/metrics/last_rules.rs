@@ -6,7 +6,7 @@ use crate::rule::{CountName, Rule};
 use crate::sync::lock;
 
 /// By which quotas the keys of a path were decided last, where requests choose them: the plan, or
-/// the quotas from code. It knows at least the last [`MAX_KEYS`](Self::MAX_KEYS) keys.
+/// a plan from code. It knows at least the last [`MAX_KEYS`](Self::MAX_KEYS) keys.
 #[derive(Debug, Default)]
 pub(crate) struct LastRules {
     /// Whether a request has chosen.

@@ -156,8 +156,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
         Some(plan) => rule.of_plan(plan),
         None => last(),
     };
-    let own = || Arc::clone(rule).for_no_plan();
-    let asked_rule = chosen.clone().unwrap_or_else(own);
+    let asked_rule = chosen.clone().unwrap_or_else(|| Arc::clone(rule));
     let store = page.limits.shared_store();
     let take = target.keys().take_asked(asked_rule, store);
     let take = asked(page, async { take }).await?;

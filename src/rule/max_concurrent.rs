@@ -44,9 +44,7 @@ impl Rule {
     /// A [plan](Self::with_plan) has a max of its own among its quotas, or none. The permits of a
     /// key are the same under all plans: each compares their number with its own max.
     ///
-    /// There are no [leases](Self::with_lease) of units beside it, and no
-    /// [quotas from code](crate::RateLimitLayer::quotas): a layer that has such quotas warns, and
-    /// decides by the rule's own.
+    /// There are no [leases](Self::with_lease) of units beside it.
     ///
     /// In a rule of several subjects the first one is limited;
     /// [`Subject::limit`](super::Subject::limit) takes a [`Policy::concurrent`] for any of them.

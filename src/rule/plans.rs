@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::policy::Policy;
-use super::quotas::Quotas;
+use super::quotas::{Quotas, check_policies};
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
 use super::share::Share;
@@ -12,37 +12,72 @@ use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 use crate::sync::lock;
 
-/// The plan of a request, which authentication puts into its extensions: it chooses among the
-/// [plans](Rule::with_plan) of a rule.
+/// What a request is limited by: a plan of its rule, by its [name](Self::new), or quotas of its own,
+/// as a [value](Self::of). It is cheap to clone.
 ///
-/// A layer's own [`plan`](crate::RateLimitLayer::plan), or that of
-/// [`Limits`](crate::Limits::plan), comes before it.
+/// [`plan`](crate::RateLimitLayer::plan) and [`plan_value`](crate::RateLimitLayer::plan_value) of a
+/// layer or of [`Limits`](crate::Limits) choose one by the head of the request. Without them it is
+/// the one that authentication has put into the request's extensions:
 ///
 /// ```
 /// use axum::extract::Request;
-/// use tidegate::rule::Plan;
+/// use tidegate::Quota;
+/// use tidegate::rule::{Plan, Policy, RuleError};
 ///
-/// /// Part of a middleware that has found out who asks.
-/// fn authenticated(mut request: Request, plan: &str) -> Request {
-///     request.extensions_mut().insert(Plan::new(plan));
-///     request
+/// /// Part of a middleware that has found out who asks, and what they bought.
+/// fn authenticated(mut request: Request, a_minute: u32) -> Result<Request, RuleError> {
+///     // A cache of the table of customers keeps such plans.
+///     let plan = Plan::of([Policy::from(Quota::per_minute(a_minute)), Policy::concurrent(4)])?;
+///     request.extensions_mut().insert(plan);
+///     Ok(request)
 /// }
 /// # let _ = authenticated;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Plan(Arc<str>);
+pub struct Plan(PlanOf);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum PlanOf {
+    Name(Arc<str>),
+    Value(Quotas),
+}
 
 impl Plan {
-    /// The plan of this name.
+    /// The [plan](Rule::with_plan) of the rule that has this name.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
+        Self(PlanOf::Name(name.into()))
     }
 
-    /// Its name.
+    /// A plan that is a value: these quotas, in place of those that the rule has for the same
+    /// subjects. Other [subjects](super::Subject) keep the rule's. Policies say [of which
+    /// subject](Policy::of_subject) they are, and may limit [requests at a
+    /// time](Policy::concurrent).
+    ///
+    /// A request whose plan does not fit its rule (a subject that the rule lacks, more than 16
+    /// quotas together, a rule with a [lease](Rule::with_lease)) is limited by the rule's own
+    /// quotas, which is counted and logged once.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name.
+    pub fn of(policies: impl IntoIterator<Item = impl Into<Policy>>) -> Result<Self, RuleError> {
+        Quotas::with_policies(policies.into_iter().map(Into::into)).map(Self::from)
+    }
+
+    /// Its name; `None` for a value.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            PlanOf::Name(name) => Some(name),
+            PlanOf::Value(_) => None,
+        }
+    }
+}
+
+impl From<Quotas> for Plan {
+    fn from(quotas: Quotas) -> Self {
+        Self(PlanOf::Value(quotas))
     }
 }
 
@@ -53,6 +88,9 @@ impl Rule {
     /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
     /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
     /// about under several. Default: none.
+    ///
+    /// In a [joint](Self::joint) rule a plan replaces the quotas of the subjects that it names, and
+    /// [`Quotas::unlimited`] takes away those of a subject. All other subjects keep the rule's.
     ///
     /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
     /// own quotas: requests that have these say no plan.
@@ -107,10 +145,8 @@ impl Rule {
             return Err(RuleError::SamePlan(same[0].name.to_string()));
         }
         for plan in &plans {
-            self.settings.check_subjects(plan.quotas.given())?;
-            if !self.settings.has_certain_subject(plan.quotas.given()) {
-                return Err(RuleError::NoCertainSubjectOfPlan(plan.name.to_string()));
-            }
+            let of_plan = || RuleError::NoCertainSubjectOfPlan(plan.name.to_string());
+            self.settings.policies_of(&plan.quotas, of_plan)?;
         }
         let rule = self.with(|it| it.plans = plans.into());
         rule.with_counts_of_permits()?.checked_life()
@@ -140,7 +176,7 @@ impl Rule {
     pub fn plan(&self) -> Option<&str> {
         match &self.settings.chosen {
             Chosen::Plan(plan) => Some(&plan.name),
-            Chosen::Own | Chosen::Given(_) => None,
+            Chosen::Own | Chosen::Value(_) => None,
         }
     }
 
@@ -154,53 +190,34 @@ impl Rule {
         })
     }
 
-    /// The rule that a request without a plan is decided by.
-    #[inline]
-    pub(crate) fn for_no_plan(self: Arc<Self>) -> Arc<Self> {
-        match self.computed().derived.get() {
-            Some(derived) if derived.is_given() => derived.rule(&self, Chosen::Own),
-            _ => self,
-        }
-    }
-
-    /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
-    /// `None` if there is no such plan.
+    /// The rule that decides by the quotas of the plan of this name, for code that asks a store by
+    /// itself; `None` if there is no such plan.
     #[must_use]
     pub fn of_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
         let (plans, derived) = (&self.settings.plans, self.derived());
         let at = plans.binary_search_by(|plan| (*plan.name).cmp(name)).ok()?;
-        let chosen = || Chosen::Plan(plans[at].clone());
-        if derived.is_given() {
-            return Some(derived.rule(self, chosen()));
-        }
         let of_plan = derived.of_plans.get(at)?;
-        let made = of_plan.get_or_init(|| self.with_chosen(chosen(), &self.computed().others));
+        let made = of_plan.get_or_init(|| self.with_chosen(Chosen::Plan(plans[at].clone())));
         Some(Arc::clone(made))
     }
 
-    /// The rule that decides by other quotas, as
-    /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
-    /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
-    /// do not count for the others.
+    /// The rule that decides by the quotas of this plan, for code that asks a store by itself.
     ///
-    /// A [joint](Self::joint) rule, and one with [permits](Self::with_max_concurrent), has its own
-    /// quotas alone, and quotas with permits are for plans, so this is the rule itself.
-    #[must_use]
-    pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
-        if !self.may_have(&quotas) {
-            return Arc::clone(self);
+    /// # Errors
+    ///
+    /// [`RuleError`] if the rule has no plan of this name, or if the value does not fit the rule:
+    /// see [`Plan::of`].
+    pub fn under(self: &Arc<Self>, plan: &Plan) -> Result<Arc<Self>, RuleError> {
+        match &plan.0 {
+            PlanOf::Name(name) => {
+                let unknown = || RuleError::UnknownPlan(name.to_string());
+                self.of_plan(name).ok_or_else(unknown)
+            }
+            PlanOf::Value(quotas) => lock(&self.derived().of_values).rule(self, quotas),
         }
-        let derived = self.derived();
-        derived.is_given.store(true, Ordering::Relaxed);
-        derived.rule(self, Chosen::Given(quotas))
     }
 
-    /// Whether quotas from code can decide in place of its own.
-    pub(crate) fn may_have(&self, quotas: &Quotas) -> bool {
-        !self.is_joint() && !quotas.given().iter().any(Policy::is_concurrent)
-    }
-
-    /// Whether a request has chosen its quotas: a plan, or quotas from code.
+    /// Whether a request has chosen its quotas, by a plan.
     #[cfg(feature = "page")]
     pub(crate) fn is_chosen(&self) -> bool {
         self.settings.chosen != Chosen::Own
@@ -211,7 +228,7 @@ impl Rule {
     #[cfg(feature = "page")]
     pub(crate) fn chosen_as(self: &Arc<Self>, last: &Self) -> Option<Arc<Self>> {
         match &last.settings.chosen {
-            Chosen::Given(quotas) => Some(self.of_quotas(Arc::clone(quotas))),
+            Chosen::Value(quotas) => self.under(&Plan::from(quotas.clone())).ok(),
             Chosen::Plan(plan) => self.of_plan(&plan.name),
             Chosen::Own => None,
         }
@@ -221,21 +238,6 @@ impl Rule {
     pub(crate) fn is_first_unknown_plan(&self) -> bool {
         let is_known = &self.derived().has_had_unknown_plan;
         !is_known.swap(true, Ordering::Relaxed)
-    }
-
-    /// The first plan that leaves the count of everyone out, which the rule has: its requests are
-    /// without the bound of the whole service.
-    pub(crate) fn plan_without_everyone(&self) -> Option<&str> {
-        let subjects = self.subjects();
-        let first = subjects.first().map(Subject::name);
-        let limits = |plan: &PlanQuotas, name| {
-            let mut policies = plan.quotas.given().iter();
-            policies.any(|policy| policy.subject().or(first) == Some(name))
-        };
-        let mut of_everyone = subjects.iter().filter(|subject| subject.is_everyone());
-        let name = of_everyone.next()?.name();
-        let mut plans = self.settings.plans.iter();
-        Some(&plans.find(|plan| !limits(plan, name))?.name)
     }
 
     /// The quotas of the rule and of its plans that count the cost of a request.
@@ -262,21 +264,58 @@ impl Rule {
         }
     }
 
-    /// This rule with other quotas. Takes count under `others`, too.
-    fn with_chosen(&self, chosen: Chosen, others: &Arc<OtherQuotas>) -> Arc<Self> {
-        let mut made = self.made_of(Arc::clone(others));
-        let (quotas, is_plan) = match &chosen {
-            Chosen::Own => (None, false),
-            Chosen::Plan(plan) => (Some(&plan.quotas), true),
-            Chosen::Given(quotas) => (Some(&**quotas), false),
-        };
-        if let Some(quotas) = quotas {
-            made.policies = quotas.policies(self.path());
+    /// This rule with what a request has chosen, which fits it.
+    fn with_chosen(&self, chosen: Chosen) -> Arc<Self> {
+        let mut made = self.made_of(Arc::clone(&self.computed().others));
+        if let Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) = &chosen {
+            made.policies = self.settings.merged(quotas);
+            made = made.with_only_subject();
+            made.others_of_counts = made.counts_beside(self.computed());
         }
-        let is_own = !is_plan && made.policies == self.settings.policies;
+        let is_own = matches!(chosen, Chosen::Value(_)) && made.policies == self.settings.policies;
         made.shadow = made.shadow.filter(|_| is_own);
         made.chosen = chosen;
         Arc::new(Self::of(made))
+    }
+}
+
+impl RuleSettings {
+    /// The policies of a request with this plan, if it fits: those of the plan, and the rule's for
+    /// subjects that the plan does not name.
+    fn policies_of(
+        &self,
+        plan: &Quotas,
+        of_plan: impl FnOnce() -> RuleError,
+    ) -> Result<Box<[Policy]>, RuleError> {
+        self.check_subjects(plan.given())?;
+        for name in plan.unlimited_subjects() {
+            if self
+                .subjects
+                .iter()
+                .all(|subject| subject.name() != &**name)
+            {
+                return Err(RuleError::UnknownSubject(name.to_string()));
+            }
+        }
+        let policies = self.merged(plan);
+        check_policies(&policies)?;
+        match self.has_certain_subject(&policies) {
+            true => Ok(policies),
+            false => Err(of_plan()),
+        }
+    }
+
+    fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
+        let first = self.subjects.first().map(Subject::name);
+        let subject = |policy: &Policy| policy.subject().or(first).map(str::to_owned);
+        let named: Vec<_> = plan.given().iter().map(subject).collect();
+        let is_kept = |policy: &&Policy| {
+            let of = subject(policy);
+            let is_unlimited = |name: &Arc<str>| of.as_deref() == Some(&**name);
+            !named.contains(&of) && !plan.unlimited_subjects().iter().any(is_unlimited)
+        };
+        let kept = self.policies.iter().filter(is_kept).cloned();
+        plan.policies(&self.path).into_iter().chain(kept).collect()
     }
 }
 
@@ -339,78 +378,57 @@ pub(super) enum Chosen {
     Own,
     /// Those of a plan of the rule.
     Plan(PlanQuotas),
-    /// Others, from code.
-    Given(Arc<Quotas>),
+    /// Those of a plan that is a value.
+    Value(Quotas),
 }
 
-/// More rules for quotas from code are not kept: those not used for longest are made anew.
-const MAX_KEPT: usize = 1_024;
+/// More rules for values are not kept: those not used for longest are made anew.
+const MAX_KEPT: usize = 10_000;
 
 /// The rules that are made of one rule for other quotas than its own. They go with the rule.
 #[derive(Default)]
 pub(super) struct DerivedRules {
     /// The rule of each plan, in the order of the plans, made when it is asked for first.
     of_plans: Box<[OnceLock<Arc<Rule>>]>,
-    /// Whether code has given quotas.
-    is_given: AtomicBool,
-    given: Mutex<GivenQuotas>,
+    of_values: Mutex<RulesOfValues>,
     has_had_unknown_plan: AtomicBool,
 }
 
-/// What quotas code has given, and the rules that count for these as well.
+/// The rules of plans that are values: one for all equal ones.
 #[derive(Default)]
-struct GivenQuotas {
-    /// What every charge has to count under: see [`Algorithm::bound`](crate::Algorithm).
-    in_use: Option<Arc<OtherQuotas>>,
+struct RulesOfValues {
     /// With the number of their last use.
-    rules: HashMap<Chosen, (Arc<Rule>, u64)>,
+    rules: HashMap<Quotas, (Arc<Rule>, u64)>,
     uses: u64,
 }
 
-impl DerivedRules {
-    fn is_given(&self) -> bool {
-        self.is_given.load(Ordering::Relaxed)
-    }
-
-    /// The rule for what a request has chosen, which counts for quotas from code as well.
-    fn rule(&self, rule: &Arc<Rule>, chosen: Chosen) -> Arc<Rule> {
-        lock(&self.given).rule(rule, chosen)
-    }
-}
-
-impl GivenQuotas {
-    /// Every charge counts from now on for these quotas, too.
-    fn use_quotas(&mut self, rule: &Rule, quotas: &Quotas) {
-        let in_use = self.in_use.iter().flat_map(|it| &it.all);
-        let all = rule.computed().others.summary.iter().chain(in_use);
-        let all: Vec<_> = all.chain(quotas.iter()).copied().collect();
-        let algorithm = rule.algorithm().algorithm();
-        let bound = algorithm.bound(&[], &all).into_boxed_slice();
-        if self.in_use.as_ref().is_none_or(|it| it.all != bound) {
-            // The rules that were made before count too little.
-            self.rules.clear();
-            self.in_use = Some(OtherQuotas::new(bound, algorithm));
-        }
-    }
-
-    fn rule(&mut self, rule: &Arc<Rule>, chosen: Chosen) -> Arc<Rule> {
+impl RulesOfValues {
+    fn rule(&mut self, rule: &Arc<Rule>, quotas: &Quotas) -> Result<Arc<Rule>, RuleError> {
         self.uses += 1;
-        if let Some((known, last_use)) = self.rules.get_mut(&chosen) {
+        if let Some((known, last_use)) = self.rules.get_mut(quotas) {
             *last_use = self.uses;
-            return Arc::clone(known);
+            return Ok(Arc::clone(known));
         }
-        if let Chosen::Given(quotas) = &chosen {
-            self.use_quotas(rule, quotas);
+        if rule.lease().is_some() {
+            return Err(RuleError::LeaseOfPlan);
         }
-        let others = self.in_use.as_ref().unwrap_or(&rule.computed().others);
-        let made = rule.with_chosen(chosen.clone(), others);
+        let of_value = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
+        rule.settings.policies_of(quotas, of_value)?;
+        let made = rule.with_chosen(Chosen::Value(quotas.clone()));
         if self.rules.len() >= MAX_KEPT {
-            let oldest = self.rules.iter().min_by_key(|(_, (_, last_use))| *last_use);
-            if let Some(oldest) = oldest.map(|(chosen, _)| chosen.clone()) {
-                self.rules.remove(&oldest);
-            }
+            self.forget_half();
         }
-        self.rules.insert(chosen, (Arc::clone(&made), self.uses));
-        made
+        let kept = (Arc::clone(&made), self.uses);
+        self.rules.insert(quotas.clone(), kept);
+        Ok(made)
+    }
+
+    /// Forgets the half that was not used for longest: so each is looked at once in thousands.
+    fn forget_half(&mut self) {
+        let mut uses: Vec<_> = self.rules.values().map(|(_, last_use)| *last_use).collect();
+        let middle = uses.len() / 2;
+        let (_, since, _) = uses.select_nth_unstable(middle);
+        let since = *since;
+        self.rules.retain(|_, (_, last_use)| *last_use >= since);
     }
 }

@@ -1,3 +1,4 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::policy::Policy;
@@ -18,8 +19,30 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// assert_eq!(pro.iter().count(), 2);
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Quotas(Arc<[Policy]>);
+#[derive(Debug, Clone)]
+pub struct Quotas {
+    policies: Arc<[Policy]>,
+    /// Subjects that have no quotas.
+    unlimited: Arc<[Arc<str>]>,
+    /// Of all that tells them apart: plans are looked up for each request.
+    hash: u64,
+}
+
+impl PartialEq for Quotas {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = Arc::ptr_eq(&self.policies, &other.policies);
+        (is_same || self.hash == other.hash && self.policies == other.policies)
+            && self.unlimited == other.unlimited
+    }
+}
+
+impl Eq for Quotas {}
+
+impl Hash for Quotas {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
 
 impl Quotas {
     /// Quotas that clients see under the names that those of a [`Rule`](crate::Rule) have: the
@@ -43,24 +66,48 @@ impl Quotas {
 
     /// Quotas of which some have names. Errors name the others as in a rule of this path.
     pub(crate) fn of(path: &str, quotas: Arc<[Policy]>) -> Result<Self, RuleError> {
-        let quotas = Self(quotas);
+        let quotas = Self::hashed(quotas, Arc::default());
         check_policies(&quotas.policies(path))?;
         Ok(quotas)
     }
 
+    fn hashed(policies: Arc<[Policy]>, unlimited: Arc<[Arc<str>]>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&policies, &unlimited).hash(&mut hasher);
+        let hash = hasher.finish();
+        Self {
+            policies,
+            unlimited,
+            hash,
+        }
+    }
+
+    /// These quotas, under which the [subjects](super::Subject) of these names are not limited: for
+    /// a plan of a [joint](crate::Rule::joint) rule, which else keeps the rule's quotas of all
+    /// subjects that it does not name. Default: none.
+    #[must_use]
+    pub fn unlimited<Name: Into<Arc<str>>>(self, subjects: impl IntoIterator<Item = Name>) -> Self {
+        let unlimited = subjects.into_iter().map(Into::into).collect();
+        Self::hashed(self.policies, unlimited)
+    }
+
+    pub(super) fn unlimited_subjects(&self) -> &[Arc<str>] {
+        &self.unlimited
+    }
+
     /// The quotas.
     pub fn iter(&self) -> impl Iterator<Item = &Quota> {
-        self.0.iter().map(|policy| &policy.quota)
+        self.policies.iter().map(|policy| &policy.quota)
     }
 
     /// These quotas with what clients see, as far as it was said.
     pub(super) fn given(&self) -> &[Policy] {
-        &self.0
+        &self.policies
     }
 
     /// The quotas with the names that they have in a rule of this path.
     pub(crate) fn policies(&self, path: &str) -> Box<[Policy]> {
-        let mut policies: Box<[_]> = self.0.iter().cloned().collect();
+        let mut policies: Box<[_]> = self.policies.iter().cloned().collect();
         Policy::name_all(path, &mut policies);
         policies
     }

@@ -79,6 +79,14 @@ pub enum RuleError {
     /// Two plans have the same name.
     #[error("two plans are named \"{0}\", expected a name of its own for each")]
     SamePlan(String),
+    /// The rule has no plan of this name.
+    #[error("there is no plan \"{0}\"")]
+    UnknownPlan(String),
+    /// A plan that is a value, for a rule with a lease.
+    #[error(
+        "no plans from code beside a lease: units that are held ahead are of the rule's quotas"
+    )]
+    LeaseOfPlan,
     /// A lease under an algorithm that has none.
     #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
     NoLeases(&'static str),

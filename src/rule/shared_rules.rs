@@ -32,8 +32,6 @@ struct Shared {
 struct Changes {
     applied: Applied,
     used: UsedPaths,
-    /// Those of layers that choose quotas in code.
-    with_quotas: UsedPaths,
     /// The task that keeps the rules up to date. It ends with them.
     updater: Option<Updater>,
 }
@@ -59,7 +57,6 @@ impl SharedRules {
             changes: Mutex::new(Changes {
                 applied: Applied::new(1, hash, Vec::new()),
                 used: UsedPaths::default(),
-                with_quotas: UsedPaths::default(),
                 updater: None,
             }),
         }))
@@ -108,11 +105,6 @@ impl SharedRules {
         lock(&self.0.changes).used.add(path);
     }
 
-    /// Notes that a layer of this path chooses quotas in code.
-    pub(crate) fn mark_quotas(&self, path: &str) {
-        lock(&self.0.changes).with_quotas.add(path);
-    }
-
     /// Whether a layer limits this path.
     pub(crate) fn uses(&self, path: &str) -> bool {
         lock(&self.0.changes).used.contains(path)
@@ -123,15 +115,6 @@ impl SharedRules {
         let (changes, rules) = (lock(&self.0.changes), self.load());
         let without = changes.used.iter().filter(|path| !rules.contains(path));
         without.map(ToOwned::to_owned).collect()
-    }
-
-    /// The paths whose layers choose quotas in code while their rules decide by their own, in
-    /// alphabetical order.
-    pub(crate) fn quotas_without_effect(&self) -> Vec<String> {
-        let (changes, rules) = (lock(&self.0.changes), self.load());
-        let is_ignored = |path: &&str| rules.get(path).is_some_and(|rule| rule.is_joint());
-        let ignored = changes.with_quotas.iter().filter(is_ignored);
-        ignored.map(ToOwned::to_owned).collect()
     }
 
     /// The paths of rules that no layer uses and that are not switched off, in alphabetical order.

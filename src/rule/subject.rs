@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::computed::Computed;
 use super::plans::OtherQuotas;
 use super::policy::Policy;
 use super::rule::{Rule, RuleSettings};
@@ -104,7 +105,7 @@ pub(crate) struct SubjectCount {
 }
 
 /// What tells the counts of a rule apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CountId {
     /// Empty for the only subject of a rule with [permits](Rule::with_max_concurrent).
     subject: Arc<str>,
@@ -162,11 +163,9 @@ impl Rule {
     /// costs, is as one that [`Rule::new`] makes.
     ///
     /// The quotas of a [plan](Self::with_plan) say [of which subject](Policy::of_subject) they are.
-    /// A plan without a quota of a subject does not count there.
+    /// Subjects that a plan does not name keep the rule's quotas.
     ///
-    /// There are no [leases](Self::with_lease), and no
-    /// [quotas from code](crate::RateLimitLayer::quotas): a layer that has such quotas warns, and
-    /// decides by the rule's own.
+    /// There are no [leases](Self::with_lease).
     ///
     /// # Errors
     ///
@@ -330,6 +329,26 @@ impl RuleSettings {
         let counts = counts.into_iter();
         let counts = counts.map(|(id, all)| (id, OtherQuotas::new(all.into(), algorithm)));
         counts.collect()
+    }
+
+    /// What others charge along for each count of these settings, which were made of another rule:
+    /// a count that it lacks has none. `None` if takes are over one count.
+    pub(super) fn counts_beside(&self, made_of: &Computed) -> Option<OthersOfCounts> {
+        if self.subjects.is_empty() {
+            return None;
+        }
+        let mut counts = match &made_of.others_of_counts {
+            Some(counts) => counts.to_vec(),
+            None => vec![(CountId::default(), Arc::clone(&made_of.others))],
+        };
+        for policy in &self.policies {
+            let id = self.id_of_count(policy);
+            if counts.iter().all(|(known, _)| *known != id) {
+                counts.push((id, Arc::default()));
+            }
+        }
+        counts.sort_by_key(|(id, _)| id.is_permits);
+        Some(counts.into())
     }
 
     /// The counts that a take is charged in, for a rule with this id.
