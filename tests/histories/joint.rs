@@ -105,7 +105,7 @@ impl Reference<'_> {
             after.push((name, counted, decision, number));
         }
         let all_fit = verdict == Verdict::Allowed && !is_busy;
-        let limits = self.spec.under(self.plan).to_vec();
+        let limits = self.spec.under(self.plan);
         let full = |it: &Limit| {
             it.quota
                 .map_or(it.permits, |quota| limit(self.spec.way, &quota))

@@ -205,7 +205,7 @@ impl<'a> Reference<'a> {
 impl Reference<'_> {
     fn aim(&self) -> Aim {
         let last = self.last.as_ref().map(|(last, _)| last);
-        let quotas = self.spec.under(self.plan).iter();
+        let quotas = self.spec.under(self.plan).into_iter();
         let quotas: Vec<Quota> = quotas.filter_map(|limit| limit.quota).collect();
         let way = self.spec.way;
         let stamps = self
@@ -359,8 +359,7 @@ impl Reference<'_> {
     }
 
     fn current(&self) -> Option<Take> {
-        self.spec
-            .take(&self.rule, self.plan, self.keys, self.has_given)
+        self.spec.take(&self.rule, self.plan, self.keys)
     }
 
     pub(crate) fn note(&mut self, take: &Take, act: Act, facts: Vec<Fact>) {

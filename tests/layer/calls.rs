@@ -315,8 +315,8 @@ async fn it_decides_as_a_layer_does() {
     assert_eq!(world.left("export", "alice").await, 4);
     let pro = call().cost(14).plan("pro");
     pro.run(async || ()).await.expect("20 for pro");
-    let quotas = crate::quotas([Quota::per_minute(21)]);
-    let call = || call().quotas(Arc::clone(&quotas));
+    let quotas = crate::plan_value([Quota::per_minute(21)]);
+    let call = || call().plan_value(quotas.clone());
     call().run(async || ()).await.expect("21 in the table");
     assert!(call().run(never::<()>).await.is_err());
 

@@ -2,7 +2,6 @@
 
 use axum::routing::get;
 use kit::http;
-use tidegate::warning::Warning;
 use tokio::sync::Semaphore;
 
 use crate::*;
@@ -99,11 +98,21 @@ fn of_plans_and_candidates() {
     let both = &["none: api-1s 7 per 1s", "none: api-concurrent 9 at a time"][..];
     let bearer = "quotas = [{ max-concurrent = 8, key = 'bearer' }]";
     let mut cases = vec![
-        (joint, bearer, &["bearer: api-bearer 8 at a time"][..]),
+        (
+            joint,
+            bearer,
+            &[
+                "bearer: api-bearer 8 at a time",
+                "everyone: api-everyone 5 per 1s",
+            ][..],
+        ),
         (
             joint,
             "max-concurrent = 8",
-            &["everyone: api-everyone 8 at a time"],
+            &[
+                "everyone: api-everyone 8 at a time",
+                "bearer: api-bearer 4 at a time",
+            ],
         ),
     ];
     for plain in [PER_MINUTE, "max-concurrent = 1\n"] {
@@ -146,44 +155,34 @@ async fn rules_do_what_they_say() {
     }
 }
 
-/// Quotas from code are for rules whose takes are over one count.
+/// A plan from code limits requests at a time, whether or not its rule does.
 #[tokio::test]
-async fn quotas_from_code_are_warned_of() {
-    let permits = || Arc::new(Quotas::with_policies([Policy::concurrent(9)]).expect("valid"));
-    let of_joint = |warning: &Warning| warning.kind == WarningKind::QuotasOfJointRule;
-    for (lines, quotas) in [
-        (
-            "max-concurrent = 9\nmax-count = 3\nwindow = \"1h\"",
-            quotas([Quota::per_hour(2)]),
-        ),
-        ("max-count = 3\nwindow = \"1h\"", permits()),
+async fn a_plan_from_code_has_permits() {
+    let two_at_a_time = [Policy::concurrent(2), Policy::from(Quota::per_hour(3))];
+    let plan = Plan::of(two_at_a_time).expect("valid");
+    for lines in [
+        "max-concurrent = 9\nmax-count = 9\nwindow = \"1h\"",
+        "max-count = 9\nwindow = \"1h\"",
     ] {
         let limits = limits(lines);
-        let of_layer = Arc::clone(&quotas);
-        let layer = limits.layer("api");
-        let app = app(layer.quotas(move |_| Some(Arc::clone(&of_layer))));
-        assert!(limits.warnings().is_empty());
-        for _ in 0..2 {
-            assert_eq!(status(&app, "/").await, 200, "{lines}");
-        }
-        let mut warnings = limits.warnings();
-        warnings.retain(of_joint);
-        assert_eq!(warnings.len(), 1);
-        let text = warnings[0].to_string();
-        assert!(text.contains("limit requests at a time"), "{text}");
-        // A check counts along, and the rule's own quota is the third request's end.
-        let check = || {
-            limits
-                .check("api", Key::default())
-                .quotas(Arc::clone(&quotas))
-        };
-        check().await.expect("the third");
-        check().await.expect_err("the fourth");
+        let check = || limits.check("api", Key::default()).plan_value(plan.clone());
+        let held = [check().await, check().await];
+        let refused = check().await.expect_err("two are held");
+        assert!(refused.decision().is_some_and(Decision::is_busy), "{lines}");
+        drop(held);
+        assert!(limits.flush(PATIENT).await);
+        check().await.expect("the third of the plan");
+        let refused = check().await.expect_err("the quota is used up");
+        assert!(
+            refused.decision().is_some_and(|it| !it.is_busy()),
+            "{lines}"
+        );
+        // What the plan was charged counts for the rule's own quota.
+        let left = limits.peek("api", Key::default()).await;
+        let left = left.expect("an answer").expect("a rule").remaining();
+        assert_eq!(left, 6, "{lines}");
+        assert_eq!(counted(&limits, "api").unknown_plans, 0);
     }
-    let limits = limits("max-count = 3\nwindow = \"1h\"");
-    let check = limits.check("api", "").quotas(permits());
-    check.await.expect("the first");
-    assert!(of_joint(&limits.warnings()[0]));
 }
 
 /// A max beyond 10,000 keeps no log, and a request of several units needs one permit.

@@ -113,7 +113,15 @@ fn quotas_of_plans_have_subjects() {
     address: api-address 5 per 1m hidden
     cookie:a: api-cookie:a 5 per 2s at 2
     ");
-    insta::assert_snapshot!(of("max-count = 7\nwindow = \"1s\""), @"cookie:a: api-cookie:a 7 per 1s");
+    let own = "max-count = 7\nwindow = \"1s\"\n";
+    insta::assert_snapshot!(of(own), @"
+    cookie:a: api-cookie:a 7 per 1s
+    bearer: api-bearer-1s 10 per 1s
+    bearer: api-bearer-1h 500 per 1h
+    address: api-address 100 per 1m hidden
+    ");
+    let lifted = of(&format!("{own}unlimited = [\"address\", \"bearer\"]"));
+    insta::assert_snapshot!(lifted, @"cookie:a: api-cookie:a 7 per 1s");
 }
 
 /// A rule of one subject has it, whether its key is said in the rule or in the quota.

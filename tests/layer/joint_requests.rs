@@ -184,26 +184,54 @@ async fn a_joint_shadow_rule_denies_nobody() {
     }
 }
 
+/// A plan from code replaces the quotas of the subjects that it names; others keep the rule's.
 #[tokio::test]
-async fn quotas_from_code_are_warned_of_once() {
-    let ours = quotas([per_hour(1_000)]);
+async fn a_plan_from_code_is_of_subjects() {
+    let of = |subject| Policy::from(per_hour(3)).of_subject(subject);
+    for store in &Stores::start().await.all {
+        for (plan, expected) in [
+            (Plan::of([of("user")]), [200, 200, 200, 429]),
+            (Plan::of([of("user"), of("everyone")]), [200, 200, 200, 429]),
+            (Plan::of([of("everyone")]), [200, 200, 429, 429]),
+        ] {
+            let limits = limits_of(&of_two(2, 9), store);
+            let plan = plan.expect("valid");
+            let app = app(limits.layer("p").plan_value(move |_| Some(plan.clone())));
+            for expected in expected {
+                assert_eq!(of_alice(&app, "/").await.status, expected);
+            }
+            limits
+                .reset(
+                    "p",
+                    [("user", Key::from("alice")), ("everyone", Key::default())],
+                )
+                .await
+                .expect("an answer");
+        }
+    }
+}
+
+/// A plan that does not fit its rule is counted, and told once; the rule's own quotas decide.
+#[tokio::test]
+async fn a_plan_from_code_that_does_not_fit() {
+    let of_nobody = Policy::from(per_hour(1_000)).of_subject("nobody");
+    let ours = Plan::of([of_nobody]).expect("valid");
     let limits = Limits::new([of_two(2, 9)]);
-    let app = app(limits.layer("p").quotas(move |_| Some(Arc::clone(&ours))));
-    let found = limits.verify().expect_err("they have no effect");
-    assert_eq!(found.quotas_without_effect, ["p"]);
-    limits.rules().replace([kit::per_minute("p", 10)].into());
-    limits.verify().expect("they have an effect");
-    limits.rules().replace([of_two(2, 9)].into());
-    // The rule's own decide.
+    let app = app(limits.layer("p").plan_value(move |_| Some(ours.clone())));
     for expected in [200, 200, 429] {
         assert_eq!(of_alice(&app, "/").await.status, expected);
     }
-    let mut warnings = limits.warnings();
-    warnings.retain(|it| it.kind == WarningKind::QuotasOfJointRule);
-    assert_eq!(warnings.len(), 1);
-    assert_eq!(warnings[0].path.as_deref(), Some("p"));
+    assert_eq!(counted(&limits, "p").unknown_plans, 3);
+    let warnings = limits.warnings();
+    assert_eq!(
+        (warnings.len(), warnings[0].kind),
+        (1, WarningKind::UnfitPlan)
+    );
     let text = warnings[0].to_string();
-    assert!(text.contains("\"p\""), "{text}");
+    assert!(
+        text.contains("\"p\"") && text.contains("no subject \"nobody\""),
+        "{text}"
+    );
 }
 
 /// A store that cannot decide several counts together is not asked to.

@@ -56,6 +56,7 @@ use kit::prelude::*;
 use kit::stub::far;
 use tidegate::ErrorCallbackChain;
 use tidegate::key::Bearer;
+use tidegate::rule::Plan;
 use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -109,8 +110,8 @@ fn refunding(path: &str, max: u64, outcomes: &[&'static str]) -> Rule {
 }
 
 /// Quotas that code chooses, as closures share them.
-fn quotas(quotas: impl IntoIterator<Item = Quota>) -> Arc<Quotas> {
-    Arc::new(Quotas::new(quotas).expect("valid quotas"))
+fn plan_value(quotas: impl IntoIterator<Item = Quota>) -> Plan {
+    Plan::of(quotas).expect("valid")
 }
 
 /// Limits of one rule in this store.

@@ -417,9 +417,9 @@ async fn a_reload_that_takes_the_longest_window_away_leaves_refunds_as_they_are(
 async fn quotas_from_code_that_other_processes_do_not_know_leave_refunds_as_they_are() {
     for store in &Stores::start().await.all {
         let process = |window| {
-            let quotas = crate::quotas([quota(4, window)]);
+            let quotas = crate::plan_value([quota(4, window)]);
             let layer = layer(&refunding(4, &["2xx"]), store);
-            layer.quotas(move |_| Some(Arc::clone(&quotas)))
+            layer.plan_value(move |_| Some(quotas.clone()))
         };
         let (one, other) = (process(100 * WINDOW), process(WINDOW));
         let take_turns = async |layers: [&RateLimitLayer; 2]| {

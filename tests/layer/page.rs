@@ -583,10 +583,10 @@ async fn a_key_is_looked_at_as_it_was_decided() {
         let max = seen["quotas"][0]["max"].clone();
         (seen["allowed"].clone(), seen["plan"].clone(), max)
     };
-    let table = Arc::new(Quotas::new([Quota::per_minute(50)]).expect("valid"));
+    let table = Plan::of([Quota::per_minute(50)]).expect("valid");
     for _ in 0..5 {
         limits.check("search", "pro").plan("pro").await.expect("9");
-        let of_table = limits.check("search", "tabled").quotas(Arc::clone(&table));
+        let of_table = limits.check("search", "tabled").plan_value(table.clone());
         of_table.await.expect("50");
         let _ = limits.check("search", "plain").await;
     }

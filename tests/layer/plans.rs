@@ -135,10 +135,10 @@ async fn quotas_come_from_a_table_that_changes() {
         let known = Arc::clone(&table);
         let layer = RateLimitLayer::new("tenants", WINDOW, 1)
             .store(Arc::clone(store))
-            .quotas(move |_| known.lock().expect("no panic").clone());
+            .plan_value(move |_| known.lock().expect("no panic").clone());
         let app = app(layer);
         for (max, expected) in [(Some(3), 3), (Some(7), 4), (None, 0)] {
-            let of_tenant = max.map(|max| quotas([Quota::per_minute(max)]));
+            let of_tenant = max.map(|max| plan_value([Quota::per_minute(max)]));
             *table.lock().expect("no panic") = of_tenant;
             assert_eq!(admitted(&app, "x", "").await, expected);
         }
@@ -152,7 +152,7 @@ async fn a_panic_is_a_500_for_this_request_alone() {
         Some("broken") => panic!("a plan that panics"),
         plan => plan,
     });
-    let quotas = limits.layer("api").quotas(|head| match plan_of(head) {
+    let quotas = limits.layer("api").plan_value(|head| match plan_of(head) {
         Some("broken") => panic!("quotas that panic"),
         _ => None,
     });
@@ -178,9 +178,9 @@ async fn a_candidate_is_asked_for_requests_without_a_plan() {
 /// rule: algorithm, plans, lease.
 #[tokio::test(start_paused = true)]
 async fn quotas_from_code_count_for_the_rules_own() {
-    let fast = quotas([Quota::per_second(9)]);
+    let fast = plan_value([Quota::per_second(9)]);
     let layer = RateLimitLayer::from_rule(per_hour("api", 3)).store(paused());
-    let app = app(layer.quotas(move |head| plan_of(head).map(|_| Arc::clone(&fast))));
+    let app = app(layer.plan_value(move |head| plan_of(head).map(|_| fast.clone())));
     assert_eq!(admitted(&app, "alice", "fast").await, 9);
     tokio::time::advance(5 * SECOND).await;
     assert_eq!(admitted(&app, "alice", "").await, 0);
@@ -208,16 +208,16 @@ async fn sixteen_quotas_count_for_a_plan() {
 async fn checks_and_looks_have_quotas_from_code() {
     for store in &Stores::start().await.all {
         let limits = kit::limits([kit::per_minute("p", 2)], Arc::clone(store));
-        let large = quotas([Quota::per_minute(10)]);
-        let check = || limits.check("p", "acme").quotas(Arc::clone(&large));
+        let large = plan_value([Quota::per_minute(10)]);
+        let check = || limits.check("p", "acme").plan_value(large.clone());
         for left in (0..10).rev() {
             let decision = check().await.expect("a unit").decision;
             assert_eq!(decision.map(|it| it.remaining()), Some(left));
         }
         let refused = check().await.expect_err("ten are used");
         assert!(refused.retry_after().is_some());
-        let look = |key| limits.peek("p", key).quotas(Arc::clone(&large));
-        let own = limits.peek("p", "other").quotas(None);
+        let look = |key| limits.peek("p", key).plan_value(large.clone());
+        let own = limits.peek("p", "other").plan_value(None);
         for (look, expected) in [(look("acme"), 0), (look("other").plan("x"), 10), (own, 2)] {
             let left = look.await.expect("an answer").map(|it| it.remaining());
             assert_eq!(left, Some(expected));
@@ -234,8 +234,8 @@ async fn a_cost_above_a_quota_from_code_is_a_warning() {
         (4, vec![WarningKind::CostAboveQuota]),
     ] {
         let limits = Limits::new([kit::per_minute("p", 50).with_cost(5)]);
-        let quotas = quotas([quota(max, WINDOW)]);
-        let layer = limits.layer("p").quotas(move |_| Some(Arc::clone(&quotas)));
+        let quotas = plan_value([quota(max, WINDOW)]);
+        let layer = limits.layer("p").plan_value(move |_| Some(quotas.clone()));
         let app = app(layer);
         for _ in 0..3 {
             let is_denied = status(&app, "/").await == 429;

@@ -105,34 +105,6 @@ async fn the_peer_is_a_subject() {
     }
 }
 
-/// A plan without the quota of everyone lifts the bound of the whole service.
-#[tokio::test]
-async fn a_plan_leaves_everyone_out() {
-    let user = r#"{ max-count = 9, window = "1h", key = "header:x-user" }"#;
-    let everyone = r#"{ max-count = 9, window = "1h", key = "everyone" }"#;
-    for (own, of_plan, expected) in [
-        ([user, everyone], user, &[Kind::PlanWithoutEveryone][..]),
-        ([user, everyone], everyone, &[]),
-        ([everyone, user], user, &[Kind::PlanWithoutEveryone]),
-        ([user, user], user, &[]),
-    ] {
-        let own = own.join(", ").replacen("1h", "2h", 1);
-        let limits = of_toml(&format!(
-            "[rules.login]\nquotas = [{own}]\nplans.free.quotas = [{of_plan}]"
-        ));
-        ask(
-            &app_of(&limits, &["login"]),
-            "/login",
-            &[("x-user", "alice")],
-        )
-        .await;
-        assert_eq!(kinds(&limits), expected);
-        let warnings = limits.warnings();
-        let names = warnings.iter().map(|it| it.name.as_deref());
-        assert!(names.into_iter().all(|name| name == Some("free")));
-    }
-}
-
 /// Where a subject has no key of its own, it has that of the layer.
 #[tokio::test]
 async fn no_subject_uses_the_key() {

@@ -42,8 +42,8 @@ impl Checks {
         let call = call.cost(cost);
         let call = match step.plan {
             0 => call,
-            plan => match given(&self.limits, step) {
-                Some(quotas) => call.quotas(quotas),
+            plan => match step.spec.value(plan) {
+                Some(value) => call.plan_value(value),
                 None => call.plan(&plan.to_string()),
             },
         };
@@ -89,7 +89,6 @@ impl Target for Checks {
             self.spec = Some(Rc::clone(&step.spec));
         }
         // They are in use from now on, whatever the step does.
-        drop(given(&self.limits, step));
         let path = step.take.rule().path();
         let store = self.limits.shared_store();
         Some(match &step.act {

@@ -24,7 +24,7 @@ pub(crate) struct Http {
     app: Option<Router>,
     clock: ManualClock,
     spec: Option<Rc<Spec>>,
-    given: Arc<Mutex<Option<Arc<Quotas>>>>,
+    given: Arc<Mutex<Option<tidegate::rule::Plan>>>,
     ends: Ends,
     enter: mpsc::UnboundedSender<Decision>,
     entered: mpsc::UnboundedReceiver<Decision>,
@@ -77,7 +77,7 @@ impl Http {
         let layer = self.limits.layer(path);
         let layer = layer.cost(|head| number(&head.headers, "x-cost").expect("a cost"));
         let layer = layer.plan(|head| head.headers.get("x-plan")?.to_str().ok());
-        let layer = layer.quotas(move |head| {
+        let layer = layer.plan_value(move |head| {
             text(&head.headers, "x-given")?;
             given.lock().expect("no panic").clone()
         });
@@ -92,7 +92,7 @@ impl Http {
             .expect("no panic")
             .insert(self.serial, ends);
         let mut fields = format!("x-serial: {}, x-cost: {cost}", self.serial);
-        let given = given(&self.limits, step);
+        let given = step.spec.value(step.plan);
         if given.is_some() {
             *self.given.lock().expect("no panic") = given;
             fields += ", x-given: yes";
@@ -166,7 +166,6 @@ impl Target for Http {
             self.spec = Some(Rc::clone(&step.spec));
         }
         // They are in use from now on, whatever the step does.
-        drop(given(&self.limits, step));
         if self.app.is_none() {
             self.app = Some(self.app(path));
         }

@@ -88,21 +88,6 @@ fn wait(verdict: Verdict) -> Duration {
     }
 }
 
-/// The quotas of this plan, as code gives them, to the rule in force. All of those of the other
-/// plans are in use before one is chosen.
-fn given(limits: &Limits, step: &Played) -> Option<Arc<Quotas>> {
-    let (spec, rules) = (&step.spec, limits.rules().load());
-    let rule = rules.get(step.take.rule().path()).expect("the rule");
-    let plans = spec.plans.len() + 1..2 * spec.plans.len() + 1;
-    spec.is_given(step.plan).then(|| {
-        let all: Vec<_> = plans
-            .map(|plan| rule.of_quotas(spec.quotas(plan)))
-            .collect();
-        drop(all);
-        spec.quotas(step.plan)
-    })
-}
-
 /// What a decision says, with a receipt unless those of each store differ.
 fn fact(decision: &Decision, receipt: Option<Receipt>, is_joint: bool) -> Fact {
     let told = match decision.source() {

@@ -17,7 +17,7 @@ use proptest::sample::select;
 use proptest::strategy::{Union, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRunner};
 use tidegate::algorithm::AlgorithmConfig;
-use tidegate::rule::{Policy, Quotas, Subject};
+use tidegate::rule::{Plan, Policy, Quotas, Subject};
 use tidegate::{Algorithm, Header, Key, Quota, Rule, Take};
 
 use crate::oracle::window;
@@ -69,10 +69,10 @@ impl Limit {
         }
     }
 
-    fn policy(&self, at: usize) -> Policy {
+    fn policy(&self, of: &str, at: usize) -> Policy {
         // Names of their own, since two quotas may have the same window here.
         let policy = match self.quota {
-            Some(quota) => Policy::new(&at.to_string(), quota),
+            Some(quota) => Policy::new(&format!("{of}{at}"), quota),
             None => Policy::concurrent(self.permits),
         };
         let policy = match self.subject {
@@ -137,27 +137,41 @@ impl Spec {
 
     /// Under which limits takes are under this plan: 0 for the rule's own, then those with a name,
     /// then the same again as code gives them.
-    pub fn under(&self, plan: usize) -> &[Limit] {
+    pub fn under(&self, plan: usize) -> Vec<Limit> {
+        let mut limits = self.planned(plan).unwrap_or_default().to_vec();
+        let is_own = |own: &&Limit| limits.iter().all(|it| it.subject != own.subject);
+        let own: Vec<_> = self.own.iter().filter(is_own).cloned().collect();
+        limits.extend(own);
+        limits
+    }
+
+    /// What a plan says of the subjects that it names.
+    fn planned(&self, plan: usize) -> Option<&[Limit]> {
         let plan = match plan.checked_sub(self.plans.len() + 1) {
-            Some(given) if !self.is_joint() => given.checked_rem(self.plans.len()),
-            Some(_) => None,
-            None => plan.checked_sub(1),
+            Some(_) if !self.is_given(plan) => return None,
+            Some(given) => given.checked_rem(self.plans.len())?,
+            None => plan.checked_sub(1)?,
         };
-        let found = plan.and_then(|plan| self.plans[plan].as_deref());
-        found.unwrap_or(&self.own)
+        self.plans[plan].as_deref()
     }
 
     /// Whether code gives the quotas of this plan.
     pub fn is_given(&self, plan: usize) -> bool {
         let given = plan.checked_sub(self.plans.len() + 1);
         let given = given.and_then(|given| given.checked_rem(self.plans.len()));
-        !self.is_joint() && given.is_some_and(|given| self.plans[given].is_some())
+        let is_there = |given: usize| self.plans[given].is_some();
+        let has_lease = self.way.algorithm != Algorithm::Gcra && self.rule_lease() > 0;
+        !has_lease && given.is_some_and(is_there)
     }
 
     /// By how many microseconds units may be used later than they were charged: by a fiftieth of the
     /// shortest window at most, in whole milliseconds, and where they slide.
     pub fn lease_micros(&self) -> u64 {
         let slides = [Algorithm::SlidingLog, Algorithm::SlidingWindow];
+        u64::from(slides.contains(&self.way.algorithm)) * self.rule_lease()
+    }
+
+    fn rule_lease(&self) -> u64 {
         let windows = self.all().filter_map(|it| it.quota).map(|it| window(&it));
         let (shortest, longest) = windows.fold((u64::MAX, 0), |(least, most), window| {
             (least.min(window), most.max(window))
@@ -165,11 +179,7 @@ impl Spec {
         let lease = micros(Some(self.lease)).min(shortest / 50) / 1_000 * 1_000;
         let ten_years = u64::try_from(Quota::MAX_WINDOW.as_micros()).expect("it fits");
         let fits = longest + lease <= ten_years;
-        if slides.contains(&self.way.algorithm) && fits {
-            lease
-        } else {
-            0
-        }
+        if fits { lease } else { 0 }
     }
 
     /// The limits of all plans.
@@ -178,11 +188,7 @@ impl Spec {
     }
 
     pub fn rule(&self, path: &str) -> Arc<Rule> {
-        let policies = |limits: &[Limit]| -> Vec<Policy> {
-            let policies = limits.iter().enumerate();
-            policies.map(|(at, limit)| limit.policy(at)).collect()
-        };
-        let own = policies(&self.own);
+        let own: Vec<_> = policies("", &self.own).collect();
         let rule = if self.is_joint() {
             let subjects = SUBJECTS.map(|name| {
                 let own = own.iter().filter(|policy| policy.subject() == Some(name));
@@ -196,7 +202,7 @@ impl Spec {
         let mut rule = rule.expect("valid").with_algorithm(self.way);
         for (at, plan) in self.plans.iter().enumerate() {
             if let Some(plan) = plan {
-                let quotas = Quotas::with_policies(policies(plan)).expect("valid");
+                let quotas = Quotas::with_policies(policies("plan", plan)).expect("valid");
                 rule = rule
                     .with_plan(&(at + 1).to_string(), quotas)
                     .expect("valid");
@@ -209,29 +215,17 @@ impl Spec {
         Arc::new(leased.unwrap_or(rule))
     }
 
-    /// The quotas of this plan, as code gives them.
-    pub fn quotas(&self, plan: usize) -> Arc<Quotas> {
-        let policies = self.under(plan).iter().enumerate();
-        let policies = policies.map(|(at, limit)| limit.policy(at));
-        Arc::new(Quotas::with_policies(policies).expect("valid"))
+    /// This plan as code gives it.
+    pub fn value(&self, plan: usize) -> Option<Plan> {
+        let given = self.planned(plan).filter(|_| self.is_given(plan))?;
+        Some(Plan::of(policies("plan", given)).expect("valid"))
     }
 
     /// A take under a plan, of the keys that these numbers choose; `None` if no subject is left
-    /// that has a limit. Where code has given quotas, the rule's own are asked about as such, too.
-    pub fn take(&self, rule: &Arc<Rule>, plan: usize, keys: u16, has_given: bool) -> Option<Take> {
-        if self.is_given(plan) {
-            // All are in use before one is chosen.
-            let given = self.plans.len() + 1..2 * self.plans.len() + 1;
-            let all: Vec<_> = given
-                .map(|plan| rule.of_quotas(self.quotas(plan)))
-                .collect();
-            drop(all);
-        }
-        let rule = match rule.of_plan(&plan.to_string()) {
-            Some(of_plan) => of_plan,
-            None if has_given => rule.of_quotas(self.quotas(plan)),
-            None => Arc::clone(rule),
-        };
+    /// that has a limit.
+    pub fn take(&self, rule: &Arc<Rule>, plan: usize, keys: u16) -> Option<Take> {
+        let plan = self.value(plan).unwrap_or(Plan::new(plan.to_string()));
+        let rule = rule.under(&plan).unwrap_or(Arc::clone(rule));
         if !self.is_joint() {
             return Some(Take::new(rule, Key::default()));
         }
@@ -239,6 +233,12 @@ impl Spec {
         let take = Take::of_subjects(rule, named).expect("a subject");
         (!take.counts().is_empty()).then_some(take)
     }
+}
+
+/// With names of their own.
+fn policies<'a>(of: &'a str, limits: &'a [Limit]) -> impl Iterator<Item = Policy> + 'a {
+    let limits = limits.iter().enumerate();
+    limits.map(move |(at, limit)| limit.policy(of, at))
 }
 
 /// The keys of subjects that this number chooses, with that of the one that is left out.
@@ -391,7 +391,7 @@ impl Theme {
         let next = usize::from(step.other % 64);
         match self {
             Self::Given => plans + 1 + next % plans,
-            Self::Mixed => next % (2 * plans + 1),
+            Self::Mixed | Self::Joint => next % (2 * plans + 1),
             _ => next % (plans + 1),
         }
     }

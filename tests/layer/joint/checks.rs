@@ -174,7 +174,11 @@ fn a_plan_has_a_subject_that_is_in_every_request() {
         Rule::joint("api", [user, address(Quota::per_hour(1))]).expect("a rule")
     };
     let plan = |policies: Vec<_>| Quotas::with_policies(policies).expect("quotas");
-    let mistake = rule().with_plan("pro", plan(vec![of("user")]));
+    let of_user = plan(vec![of("user")]);
+    rule()
+        .with_plan("pro", of_user.clone())
+        .expect("addresses are limited by the rule");
+    let mistake = rule().with_plan("pro", of_user.unlimited(["address"]));
     let mistake = mistake.expect_err("nothing would limit it").to_string();
     let is_right = mistake.starts_with("each subject of the plan \"pro\" may be absent");
     assert!(is_right, "{mistake}");

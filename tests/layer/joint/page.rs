@@ -339,6 +339,7 @@ async fn one_key_has_the_quotas_of_its_plan() {
     let plan = plan.map(|policy| policy.of_subject("user")).into_iter();
     let all = Policy::new("all", Quota::per_hour(900)).of_subject("everyone");
     let plan = Quotas::with_policies(plan.chain([all])).expect("quotas");
+    let plan = plan.unlimited(["address"]);
     let rule = rule().with_plan("pro", plan).expect("a plan");
     let app = App::open(rule);
     sleep(millis(1_100)).await;
@@ -347,7 +348,7 @@ async fn one_key_has_the_quotas_of_its_plan() {
     let (left, has_room) = app.left("user", "alice").await;
     assert_eq!(left, [("units".to_owned(), 0), ("requests".to_owned(), 6)]);
     assert!(!has_room);
-    // The plan has no quota of addresses: nothing limits them.
+    // The plan leaves addresses without quotas: nothing limits them.
     let of = json!({"rule": "api", "subject": "address", "key": "here", "plan": "pro"});
     let (status, seen) = app.post("key", of).await;
     assert_eq!((status, &seen["quotas"]), (200, &json!([])));

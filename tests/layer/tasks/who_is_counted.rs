@@ -180,12 +180,12 @@ async fn another_limit_for_each_plan() {
 #[tokio::test]
 async fn limits_of_tenants_from_a_table() {
     let (limits, _redis) = on_redis(Limits::new([per_minute("api", 1)])).await;
-    let table: Arc<RwLock<HashMap<String, Arc<Quotas>>>> = Arc::default();
+    let table: Arc<RwLock<HashMap<String, Plan>>> = Arc::default();
     let known = Arc::clone(&table);
     let layer = limits
         .layer("api")
         .key(Header::new("x-tenant"))
-        .quotas(move |head| {
+        .plan_value(move |head| {
             let tenant = head.headers.get("x-tenant")?.to_str().ok()?;
             known.read().ok()?.get(tenant).cloned()
         });
@@ -193,7 +193,7 @@ async fn limits_of_tenants_from_a_table() {
 
     let acme = [("x-tenant", "acme")];
     assert_eq!(client.statuses("GET /", &acme).await, [200, 429]);
-    let of_acme = ("acme".to_owned(), quotas([Quota::per_minute(3)]));
+    let of_acme = ("acme".to_owned(), plan_value([Quota::per_minute(3)]));
     table.write().expect("no panic").extend([of_acme]);
     assert_eq!(client.statuses("GET /", &acme).await, [200, 200, 429]);
     // The rule's own quota is for those whom the table does not know.

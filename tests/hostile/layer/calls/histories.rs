@@ -72,7 +72,7 @@ async fn by_call(limits: &Limits, is_joint: bool, ask: Ask) -> &'static str {
         call = call.plan(plan);
     }
     if let Some(max) = ask.table {
-        call = call.quotas(Arc::new(quotas(max)));
+        call = call.plan_value(Plan::from(quotas(max)));
     }
     let function = async || match ask.fails {
         true => Err("failed"),
@@ -89,8 +89,8 @@ async fn by_layer(limits: &Limits, ask: Ask) -> &'static str {
         layer = layer.cost(move |_| cost);
     }
     if let Some(max) = ask.table {
-        let quotas = Arc::new(quotas(max));
-        layer = layer.quotas(move |_: &Parts| Some(Arc::clone(&quotas)));
+        let plan = Plan::from(quotas(max));
+        layer = layer.plan_value(move |_: &Parts| Some(plan.clone()));
     }
     let service = layer.layer(service_fn(async |_: Request<Body>| match ask.fails {
         true => Err(io::Error::other("failed")),

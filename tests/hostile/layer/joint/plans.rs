@@ -4,7 +4,7 @@ use tidegate::rule::Plan;
 
 use super::*;
 
-/// A plan without a quota of a subject does not count there; charges under other plans count along
+/// A plan that leaves a subject unlimited does not count there; charges under other plans count along
 /// within a subject.
 #[tokio::test]
 async fn plans_count_where_they_have_quotas() {
@@ -26,6 +26,7 @@ quotas = [
 ]
 [rules.api.plans.all-only]
 quotas = [{ max-count = 55, window = "1h", subject = "everyone" }]
+unlimited = ["user"]
 "#;
     let (_server, stores) = stores().await;
     for store in stores {

@@ -9,10 +9,10 @@ async fn under_plans() {
         let rule = of("p", 4, &["2xx"]).with_algorithm(algorithm);
         let rule = rule.with_plan("pro", hourly_quotas(9)).expect("valid");
         let limits = limits(rule, Arc::clone(&clocked.store));
-        let table = Arc::new(hourly_quotas(12));
-        let layer = limits.layer("p").quotas(move |head| {
+        let table = Plan::from(hourly_quotas(12));
+        let layer = limits.layer("p").plan_value(move |head| {
             let has_table = head.headers.contains_key("x-table");
-            has_table.then(|| Arc::clone(&table))
+            has_table.then(|| table.clone())
         });
         let service = wrap(&layer);
         let mut failed = 0;

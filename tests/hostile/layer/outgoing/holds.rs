@@ -123,7 +123,9 @@ async fn plans_and_tables_are_held_alike() {
         let are_denied = async |expected: bool| {
             let plain = check().await;
             let planned = check().plan("pro").await;
-            let table = check().quotas(Arc::new(quotas(50))).await;
+            let table = check()
+                .plan_value(tidegate::rule::Plan::from(quotas(50)))
+                .await;
             let unknown = check().plan("gone").await;
             let denied = [plain, planned, table, unknown].map(|it| it.is_err());
             assert_eq!(denied, [expected; 4], "{}", store.name);

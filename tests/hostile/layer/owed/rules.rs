@@ -75,7 +75,8 @@ async fn plans_see_the_debt() {
         let rule = rule.with_plan("pro", hourly_quotas(1_000)).expect("valid");
         let limits = limits([rule.clone()], Arc::clone(&clocked.store));
         let check = || limits.check("p", "x");
-        let by_table = |max| check().quotas(Some(Arc::new(hourly_quotas(max))));
+        let by_table =
+            |max| check().plan_value(Some(tidegate::rule::Plan::from(hourly_quotas(max))));
         let pro = check().plan("pro").cost(5).await.expect("room");
         let answer = settle(&pro.charge.expect("charged"), 605).await;
         assert_eq!(answer, (0, 600, 0), "{case}");

@@ -210,9 +210,9 @@ fn sorted(line: &str) -> Vec<char> {
 #[tokio::test]
 async fn names_from_a_table_are_no_labels() {
     let limits = of_file(clocked().1);
-    let layer = limits.layer("api").quotas(|head| {
+    let layer = limits.layer("api").plan_value(|head| {
         let policy = Policy::new(field(head, "x-key")?, Quota::per_hour(1));
-        Some(Arc::new(Quotas::with_policies([policy]).ok()?))
+        Plan::of([policy]).ok()
     });
     let service = wrap(layer);
     let before = published(&limits).lines().count();
@@ -247,5 +247,12 @@ async fn names_of_derived_quotas() {
     let two = rule.of_plan("two").expect("a plan");
     assert_eq!(names(&two), ["named-1s", "named-1h"]);
     let one = Arc::new(quotas(&[(5, HOUR)]));
-    assert_eq!(names(&rule.of_quotas(one)), ["named"]);
+    assert_eq!(
+        names(
+            &rule
+                .under(&Plan::from(Quotas::clone(&one)))
+                .expect("it fits")
+        ),
+        ["named"]
+    );
 }

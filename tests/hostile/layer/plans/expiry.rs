@@ -69,7 +69,10 @@ async fn keys_are_gone_after_the_longest_window() {
         let mut rules = vec![Arc::clone(&rule), rule.of_plan("pro").expect("a plan")];
         // See the next test.
         if algorithm != Algorithm::Gcra {
-            rules.push(rule.of_quotas(Arc::new(quotas(&[(50, millis(700))]))));
+            rules.push(
+                rule.under(&Plan::from(quotas(&[(50, millis(700))])))
+                    .expect("it fits"),
+            );
         }
         for rule in &rules {
             for _ in 0..3 {
@@ -92,7 +95,7 @@ async fn keys_of_a_table_live_for_the_longest_window() {
         kit::run(&server, "FLUSHALL");
         let rule = Arc::new(of_own("table", &[(1, HOUR)]).with_algorithm(algorithm));
         for (key, pair) in [("few", (1, DAY)), ("many", (1_000_000, SECOND))] {
-            let rule = rule.of_quotas(Arc::new(quotas(&[pair])));
+            let rule = rule.under(&Plan::from(quotas(&[pair]))).expect("it fits");
             check_allowed(&store, &rule, key).await;
         }
         let hours = if algorithm == Algorithm::Gcra { 55 } else { 28 };

@@ -127,7 +127,7 @@ async fn any_quotas_on_one_key() {
                     pairs.push((max, window));
                 }
             }
-            let rule = rule.of_quotas(Arc::new(quotas(&pairs)));
+            let rule = rule.under(&Plan::from(quotas(&pairs))).expect("it fits");
             let cost = 1 << random.below(52);
             let [memory, redis] = [&stores.all[0], &stores.all[1]];
             let first = ask(&*memory.store, &rule, cost).await;

@@ -1,4 +1,4 @@
-//! Law 1 on the server's clock: one key under three plans in turn, from many tasks of two stores
+//! Law 1 on the server's clock: one key under plans with names and from code in turn, from many tasks of two stores
 //! behind latency, of two processes, and in a cluster. Judged by the receipts' instants.
 
 use super::oracle::Oracle;
@@ -10,7 +10,12 @@ type Granted = (u64, u64, usize, u64, Decision);
 fn rules(algorithm: Algorithm) -> Vec<Arc<Rule>> {
     let rule = of_own("turns", &[(15, millis(500))]).with_algorithm(algorithm);
     let max: (&str, Pairs<'_>) = ("max", &[(60, millis(300)), (100, millis(1_100))]);
-    all_of(with_plans(rule, &[max, ("pro", &[(30, millis(700))])]))
+    let mut rules = all_of(with_plans(rule, &[max, ("pro", &[(30, millis(700))])]));
+    // No process knows of the plans that another one makes.
+    for value in [quotas(&[(25, millis(600))]), quotas(&[(70, millis(900))])] {
+        rules.push(rules[0].under(&Plan::from(value)).expect("it fits"));
+    }
+    rules
 }
 
 /// Asks about this key under all rules at random.

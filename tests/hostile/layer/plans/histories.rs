@@ -83,8 +83,7 @@ async fn forty_plans_of_forty_windows() {
     }
 }
 
-/// What was charged under a long window outlives thousands of others that take turns on the key,
-/// and that put its rule out of the 1,024 that are kept.
+/// What was charged under a long window outlives thousands of others that take turns on the key.
 #[tokio::test]
 async fn a_long_window_outlives_thousands_of_short_ones() {
     let stores = Stores::start().await;
@@ -92,23 +91,23 @@ async fn a_long_window_outlives_thousands_of_short_ones() {
         for algorithm in ALGORITHMS {
             let rule = of_own("long", &[(1_000_000, millis(200))]).with_algorithm(algorithm);
             let rule = Arc::new(rule);
-            let long = Arc::new(quotas(&[(5, Duration::from_secs(3_600))]));
+            let under = |of: Pairs<'_>| rule.under(&Plan::from(quotas(of))).expect("it fits");
+            let long = under(&[(5, Duration::from_secs(3_600))]);
             // In one instant: a bucket of 5 an hour does not drain much.
             for _ in 0..5 {
-                let decision = ask(&*one.store, &rule.of_quotas(Arc::clone(&long)), "x", 1).await;
+                let decision = ask(&*one.store, &long, "x", 1).await;
                 assert!(decision.is_allowed(), "{algorithm:?}: {decision:?}");
             }
             for at in 0..3_000_u64 {
-                let short = quotas(&[(100_000 + at, millis(100 + at % 90))]);
-                let rule = rule.of_quotas(Arc::new(short));
-                let decision = ask(&*one.store, &rule, "x", u64::from(at % 3 == 0)).await;
+                let short = under(&[(100_000 + at, millis(100 + at % 90))]);
+                let decision = ask(&*one.store, &short, "x", u64::from(at % 3 == 0)).await;
                 // A bucket that is new for a key in heavy use begins full.
                 let may_deny = algorithm == Algorithm::Gcra;
                 let is_right = decision.is_allowed() || may_deny;
                 assert!(is_right, "{algorithm:?}: {decision:?}");
                 one.advance(millis(1));
             }
-            let decision = ask(&*one.store, &rule.of_quotas(Arc::clone(&long)), "x", 1).await;
+            let decision = ask(&*one.store, &long, "x", 1).await;
             let is_so = !decision.is_allowed();
             assert!(is_so, "{}, {algorithm:?}: {decision:?}", one.name);
             one.advance(Duration::from_secs(50 * 24 * 3_600));
@@ -159,8 +158,9 @@ async fn a_denial_is_of_its_plan() {
             }
             let pro = ask(&*one.store, &rules[2], "x", 1).await;
             assert_eq!(pro.remaining(), 99 - used, "{case}");
-            let derived = Arc::new(Quotas::new([quota((1_000, hour))]).expect("valid"));
-            let table = ask(&*one.store, &rules[0].of_quotas(derived), "x", 0).await;
+            let derived = Plan::of([quota((1_000, hour))]).expect("valid");
+            let derived = rules[0].under(&derived).expect("it fits");
+            let table = ask(&*one.store, &derived, "x", 0).await;
             assert!(table.is_allowed());
         }
         one.advance(1_000 * hour);

@@ -126,7 +126,7 @@ async fn configured_names_of_all_kinds() {
     let limits = Limits::new([Rule::clone(&rule)]).store(store);
     let service = wrap(limits.layer("odd"));
     for (at, name) in names.iter().enumerate() {
-        assert_eq!(Plan::new(name.as_str()).name(), name);
+        assert_eq!(Plan::new(name.as_str()).name(), Some(name.as_str()));
         let answer = see(&service, "x", Some(name)).await;
         assert!(answer.contains(&format!("q={};", at + 2)), "{answer}");
     }

@@ -4,7 +4,7 @@
 use super::*;
 
 fn named(head: &Parts) -> Option<&str> {
-    Some(head.extensions.get::<Plan>()?.name())
+    head.extensions.get::<Plan>()?.name()
 }
 
 fn limits() -> Limits {
@@ -31,7 +31,7 @@ async fn a_panic_is_a_500_and_nobody_elses() {
         let limits = limits().store(store);
         let layers = [
             limits.layer("api").plan(panicking_plan),
-            limits.layer("api").quotas(|head| {
+            limits.layer("api").plan_value(|head| {
                 panicking_plan(head);
                 None
             }),
@@ -64,10 +64,10 @@ async fn closures_are_asked_once_for_each_request() {
         ["pro", "free", "", "pro"].get(at % 5).copied()
     });
     let counted = Arc::clone(&calls);
-    let table = limits.layer("api").quotas(move |_| {
+    let table = limits.layer("api").plan_value(move |_| {
         let at = counted.fetch_add(1, Ordering::Relaxed);
         let pair = (at % 11, Duration::from_secs(1 + at % 50));
-        (!at.is_multiple_of(3)).then(|| Arc::new(quotas(&[pair])))
+        (!at.is_multiple_of(3)).then(|| Plan::from(quotas(&[pair])))
     });
     for layer in [plan, table] {
         let before = calls.load(Ordering::Relaxed);
@@ -98,10 +98,13 @@ async fn closures_are_asked_once_for_each_request() {
 async fn panics_on_all_threads() {
     let limits = limits().store(MemoryStore::new());
     let made = Arc::new(AtomicU64::new(0));
-    let layer = limits.layer("api").quotas(move |_| -> Option<Arc<Quotas>> {
+    let layer = limits.layer("api").plan_value(move |_| -> Option<Plan> {
         let at = made.fetch_add(1, Ordering::Relaxed);
         panic_if(at.is_multiple_of(3));
-        Some(Arc::new(quotas(&[(1_000_000, millis(1_000 + at % 2_000))])))
+        Some(Plan::from(quotas(&[(
+            1_000_000,
+            millis(1_000 + at % 2_000),
+        )])))
     });
     let service = wrap(layer);
     let answers = in_tasks((0..16).map(|_| {

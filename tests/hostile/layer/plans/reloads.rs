@@ -67,10 +67,10 @@ async fn reloads_while_requests_wait() {
         let rule = |plans: &[(&str, Pairs<'_>)]| api(algorithm, (5, millis(200)), plans);
         let pro: (&str, Pairs<'_>) = ("pro", &[(20, millis(250)), (60, millis(700))]);
         let limits = Limits::new([rule(&[pro])]).store(connect(&server.url, PATIENT).await);
-        let table = Arc::new(quotas(&[(15, millis(220))]));
-        let layer = limits.layer("api").quotas(move |head| {
+        let table = Plan::from(quotas(&[(15, millis(220))]));
+        let layer = limits.layer("api").plan_value(move |head| {
             let has_table = field(head, "x-key") == Some("t");
-            has_table.then(|| Arc::clone(&table))
+            has_table.then(|| table.clone())
         });
         let service = wrap(layer.wait(PATIENT));
         let is_over = AtomicBool::new(false);

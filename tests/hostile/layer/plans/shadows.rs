@@ -30,9 +30,9 @@ async fn a_candidate_is_for_requests_without_a_plan() {
     let rule = hourly("a", 1_000, &[("pro", 1_000)]).with_shadow(of_own("a", &[(3, HOUR)]));
     let limits = Limits::new([rule]).store(listening.clone());
     let plain = wrap(limits.layer("a"));
-    let empty_table = wrap(limits.layer("a").quotas(|_| None));
-    let quotas = Arc::new(quotas(&[(2_000, HOUR)]));
-    let table = wrap(limits.layer("a").quotas(move |_| Some(Arc::clone(&quotas))));
+    let empty_table = wrap(limits.layer("a").plan_value(|_| None));
+    let plan = Plan::from(quotas(&[(2_000, HOUR)]));
+    let table = wrap(limits.layer("a").plan_value(move |_| Some(plan.clone())));
     let asked = || listening.asked(|take| take.rule().is_shadow());
     for (service, plan, expected) in [
         (&plain, None, 10),

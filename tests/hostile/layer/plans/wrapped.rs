@@ -80,8 +80,8 @@ async fn denied_customers() {
         let store = Resilient::bare(listening.clone()).denial_cache(Duration::MAX);
         let rule = of_own("table", &[(5, MINUTE)]).with_key(Header::new("x-key"));
         let limits = Limits::new([rule]).store(store);
-        let table: Vec<_> = (0..20).map(|at| Arc::new(quotas(&[pair(at)]))).collect();
-        let service = wrap(limits.layer("table").quotas(move |head| {
+        let table: Vec<_> = (0..20).map(|at| Plan::from(quotas(&[pair(at)]))).collect();
+        let service = wrap(limits.layer("table").plan_value(move |head| {
             let number: usize = field(head, "x-key")?.parse().ok()?;
             table.get(number).cloned()
         }));
@@ -143,8 +143,7 @@ async fn redis_goes_and_comes_back() {
     let store = Resilient::new(redis.expect("a running server")).processes(2);
     let store = store.timeout(millis(200));
     let limits = Limits::new([hourly("api", 4, &[("pro", 20)])]).store(store);
-    let none: Option<Arc<Quotas>> = None;
-    let service = wrap(limits.layer("api").quotas(move |_| none.clone()));
+    let service = wrap(limits.layer("api").plan_value(|_| None));
     let spent = async |key: &str, plan: Option<&str>| {
         let mut allowed = 0;
         for _ in 0..30 {

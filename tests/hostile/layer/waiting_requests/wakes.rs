@@ -155,11 +155,11 @@ async fn all_layers_of_a_path_wake_each_other() {
     let rule = units(10).with_plan("pro", quotas(20)).expect("valid");
     let limits = limits([rule], paused());
     let layer = || costly(limits.layer("p").wait(2 * SECOND));
-    let table = Arc::new(quotas(15));
+    let table = tidegate::rule::Plan::from(quotas(15));
     let layers = [
         (layer(), 10),
         (layer().plan(|_| Some("pro")), 20),
-        (layer().quotas(move |_| Some(Arc::clone(&table))), 15),
+        (layer().plan_value(move |_| Some(table.clone())), 15),
     ];
     let apps = layers.map(|(layer, max)| (app([layer]), max));
     for (holder, _) in &apps {

@@ -5,9 +5,11 @@ use super::*;
 
 /// A rule with a quota that counts for all: only two counters of earlier quotas are kept.
 fn bounded(algorithm: Algorithm) -> Arc<Rule> {
-    let rule = Arc::new(owned(algorithm, "ties", &[(9, 1_000), (9, 10_000)]));
-    let _ = rule.of_quotas(Arc::new(quotas(&[(8, 20_000)])));
-    let own = rule.of_quotas(Arc::new(quotas(&[(9, 1_000), (9, 10_000)])));
+    let rule = owned(algorithm, "ties", &[(9, 1_000), (9, 10_000)]);
+    // More plans than quotas that are charged along: one counts for all.
+    let plan = |at: u64| quotas(&[(8, 20_000 - at)]);
+    let plans = (0..16).map(|at| (at.to_string(), plan(at)));
+    let own = Arc::new(rule.with_plans(plans).expect("valid"));
     assert!(take(&own, "").quotas().iter().any(Quota::only_counts));
     own
 }
