@@ -1,13 +1,14 @@
 //! A gateway to a language model. Answers stream to the client; each organisation has requests and
-//! tokens a minute, and four requests at a time. What the model bills is charged, also of an answer
-//! that had more tokens than were reserved, or that the client did not read to its end.
+//! tokens a minute, and so many requests at a time: what it bought, by a table, or what all have.
+//! What the model bills is charged, also of an answer that had more tokens than were reserved, or
+//! that the client did not read to its end.
 //!
 //! `cargo run --example llm_gateway`
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,8 +20,9 @@ use axum::response::sse::{Event, Sse};
 use axum::routing::post;
 use futures_util::future::join_all;
 use futures_util::stream::{Stream, StreamExt, iter};
-use tidegate::Limits;
+use tidegate::rule::{Plan, Policy, RuleError};
 use tidegate::store::Charges;
+use tidegate::{Limits, Quota};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
@@ -36,8 +38,21 @@ pub(crate) const LIMITS: &str = r#"
     ]
 "#;
 
-pub(crate) fn gateway(limits: &Limits, model: &Arc<Model>) -> Router {
-    let layer = limits.layer("chat").cost(estimate);
+/// What each organisation bought. A task reads it from the database again, now and then.
+pub(crate) type Customers = Arc<RwLock<HashMap<String, Plan>>>;
+
+pub(crate) fn bought(requests: u32, tokens: u32, streams: u64) -> Result<Plan, RuleError> {
+    let requests = Policy::new("requests", Quota::per_minute(requests)).with_cost(1);
+    let tokens = Policy::new("tokens", Quota::per_minute(tokens));
+    Plan::of([requests, tokens, Policy::concurrent(streams)])
+}
+
+pub(crate) fn gateway(limits: &Limits, model: &Arc<Model>, customers: &Customers) -> Router {
+    let customers = Arc::clone(customers);
+    let layer = limits.layer("chat").cost(estimate).plan_value(move |head| {
+        let org = head.headers.get("x-org")?.to_str().ok()?;
+        customers.read().ok()?.get(org).cloned()
+    });
     let limited = post(chat).layer(layer.wait(Duration::from_secs(2)));
     let model = Arc::clone(model);
     Router::new().route("/chat", limited).with_state(model)
@@ -116,14 +131,20 @@ pub(crate) async fn send(
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits::from_toml(LIMITS)?;
     let model = Arc::new(Model::default());
-    let app = gateway(&limits, &model);
+    let customers = Customers::default();
+    let app = gateway(&limits, &model, &customers);
     for (what, times, prompt, max_tokens, events) in [
         ("the model fails", 1, "ten", 200, 10),
         ("five, of which one waits", 5, "10", 200, 10),
         ("leaves after three messages", 1, "10", 200, 3),
         ("reserves 60 tokens, uses 600", 1, "60", 60, 60),
         ("after that", 1, "10", 200, 10),
+        ("buys ten times as much", 5, "10", 200, 10),
     ] {
+        if what.starts_with("buys") {
+            let mut customers = customers.write().map_err(|error| error.to_string())?;
+            customers.insert("acme".to_owned(), bought(600, 10_000, 20)?);
+        }
         let send = |_| send(&app, "acme", prompt, max_tokens, events);
         let answers = join_all((0..times).map(send)).await;
         let rule = &limits.snapshot().rules[0];

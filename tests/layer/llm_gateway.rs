@@ -5,7 +5,7 @@
 mod example;
 
 use crate::*;
-use example::{LIMITS, Model, gateway, send};
+use example::{Customers, LIMITS, Model, bought, gateway, send};
 
 const ORGS: [&str; 3] = ["acme", "ajax", "apex"];
 const PLENTY: u64 = 1_000_000;
@@ -34,7 +34,10 @@ async fn what_is_billed_is_charged() {
     for store in Stores::start().await.all {
         let limits = generous(store);
         let model = Arc::new(Model::default());
-        let app = gateway(&limits, &model);
+        // One of them has bought as much as all have.
+        let plan = bought(PLENTY as u32, PLENTY as u32, 4).expect("valid");
+        let customers = Customers::new(std::sync::RwLock::new([("ajax".to_owned(), plan)].into()));
+        let app = gateway(&limits, &model, &customers);
         let mut random = Random::new(11);
         let requests = (0..90).map(|number| {
             let org = ORGS[number % 3];
@@ -71,7 +74,7 @@ async fn what_is_billed_is_charged() {
 #[tokio::test(start_paused = true)]
 async fn leaving_before_the_first_token_costs_the_reservation() {
     let limits = generous(paused());
-    let app = gateway(&limits, &Arc::default());
+    let app = gateway(&limits, &Arc::default(), &Arc::default());
     assert_eq!(send(&app, "acme", "9", 70, 0).await, OK);
     assert_eq!(charged(&limits, "acme").await, 70);
 }
@@ -80,7 +83,7 @@ async fn leaving_before_the_first_token_costs_the_reservation() {
 async fn what_was_used_beyond_the_limit_is_waited_for() {
     let limits = of_toml(LIMITS).store(paused());
     let model = Arc::new(Model::default());
-    let app = gateway(&limits, &model);
+    let app = gateway(&limits, &model, &Arc::default());
     // 100 tokens are reserved, and 1,500 used.
     assert_eq!(send(&app, "acme", "150", 100, 150).await, OK);
     assert_eq!(send(&app, "acme", "1", 10, 1).await, DENIED);
