@@ -25,8 +25,6 @@ use crate::warning::{Warning, WarningKind};
 
 /// Decides about the requests of a path, for a layer or for the checks of the path: the owner of
 /// what they need for that. All services of a layer share its gate.
-///
-/// The gate of a layer of the locks has no store: its permits decide.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) rule: RuleSource,
@@ -326,8 +324,10 @@ impl Gate {
         }
         match &options.plan {
             Some(choose) if rule.has_plans() => {
-                let name = caught("plan", rule.path(), || choose(head))?;
-                Ok(self.under(rule, name.map(Plan::new).as_ref()))
+                match caught("plan", rule.path(), || choose(head))? {
+                    Some(name) => Ok(self.under_name(rule, name)),
+                    None => Ok(rule),
+                }
             }
             Some(_) => Ok(rule),
             None => Ok(self.under(rule, head.extensions.get())),
@@ -337,20 +337,31 @@ impl Gate {
     /// The rule under this plan. A plan that the rule lacks, or that does not fit it, is counted and
     /// logged once, and the rule's own quotas decide.
     pub(super) fn under(&self, rule: Arc<Rule>, plan: Option<&Plan>) -> Arc<Rule> {
-        // Where a rule has no plans, a name says nothing.
-        let Some(plan) = plan.filter(|plan| rule.has_plans() || plan.name().is_none()) else {
+        let Some(plan) = plan else {
             return rule;
         };
-        let error = match rule.under(plan) {
-            Ok(under) => return under,
-            Err(error) => error,
-        };
+        match plan.name() {
+            // Where a rule has no plans, a name says nothing.
+            Some(_) if !rule.has_plans() => rule,
+            Some(name) => self.under_name(rule, name),
+            None => match rule.under(plan) {
+                Ok(under) => under,
+                Err(error) => self.without_plan(rule, Warning::unfit_plan(&error)),
+            },
+        }
+    }
+
+    fn under_name(&self, rule: Arc<Rule>, name: &str) -> Arc<Rule> {
+        match rule.of_plan(name) {
+            Some(under) => under,
+            None => self.without_plan(rule, Warning::of_plan(WarningKind::UnknownPlan, name)),
+        }
+    }
+
+    #[cold]
+    fn without_plan(&self, rule: Arc<Rule>, warning: Warning) -> Arc<Rule> {
         self.counters.unknown_plans.add(1);
-        if rule.is_first_unknown_plan() {
-            let warning = match plan.name() {
-                Some(name) => Warning::of_plan(WarningKind::UnknownPlan, name),
-                None => Warning::unfit_plan(&error),
-            };
+        if rule.is_first_unknown_plan(warning.kind == WarningKind::UnfitPlan) {
             self.warnings.add(warning.about(rule.path()));
         }
         rule

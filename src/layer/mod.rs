@@ -74,8 +74,8 @@
 //     peek.rs                   what a key has left, for code
 //     operator_keys.rs          keys that an operator lets through or blocks
 //
-// The layer of the locks has a `Gate` without a store, and a `ResponseFuture`. The inner service is
-// called only after the outcome is known, and only the instance that was polled ready.
+// The inner service is called only after the outcome is known, and only the instance that was polled
+// ready.
 mod action;
 mod admitted;
 mod call;

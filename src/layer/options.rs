@@ -13,8 +13,7 @@ use crate::rule::{Plan, Rule, Subject};
 /// What an application says about the requests of a layer: the setters of
 /// [`RateLimitLayer`](crate::RateLimitLayer) have the meaning and the defaults of each field.
 ///
-/// The layers of [`Limits`](crate::Limits) begin with a copy of its options, those of the locks
-/// have a few of them.
+/// The layers of [`Limits`](crate::Limits) begin with a copy of its options.
 #[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) key: Option<Arc<dyn KeyExtractor>>,

@@ -67,7 +67,7 @@ pub struct RuleSnapshot {
     /// Requests that were admitted without a decision, because the rule or an error callback says
     /// so, as [`FailOpen`](crate::FailOpen) does.
     pub proceeded: u64,
-    /// Requests with a plan that the rule does not have: its own quotas applied.
+    /// Requests with a plan that the rule does not have, or that does not fit it: its own quotas applied.
     pub unknown_plans: u64,
     /// Requests that wait for units now.
     pub waiting: u64,
@@ -164,9 +164,9 @@ pub(super) const METRICS: [(Metric, Samples); 20] = [
     ),
     counter(
         "tidegate_unknown_plans_total",
-        "Requests with a plan that the rule does not have: its own quotas applied.",
+        "Requests with a plan that the rule does not have, or that does not fit it: its own quotas applied.",
         |rule, publish| {
-            if !rule.plans.is_empty() {
+            if !rule.plans.is_empty() || rule.unknown_plans > 0 {
                 publish(Vec::new(), rule.unknown_plans);
             }
         },

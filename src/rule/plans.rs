@@ -145,8 +145,9 @@ impl Rule {
             return Err(RuleError::SamePlan(same[0].name.to_string()));
         }
         for plan in &plans {
-            let of_plan = || RuleError::NoCertainSubjectOfPlan(plan.name.to_string());
-            self.settings.policies_of(&plan.quotas, of_plan)?;
+            let no_certain_subject = || RuleError::NoCertainSubjectOfPlan(plan.name.to_string());
+            self.settings
+                .policies_of(&plan.quotas, no_certain_subject)?;
         }
         let rule = self.with(|it| it.plans = plans.into());
         rule.with_counts_of_permits()?.checked_life()
@@ -234,10 +235,11 @@ impl Rule {
         }
     }
 
-    /// Whether this request is the first one that has an unknown plan.
-    pub(crate) fn is_first_unknown_plan(&self) -> bool {
-        let is_known = &self.derived().has_had_unknown_plan;
-        !is_known.swap(true, Ordering::Relaxed)
+    /// Whether this request is the first one with a plan that the rule lacks, or, as a value, with
+    /// one that does not fit it.
+    pub(crate) fn is_first_unknown_plan(&self, is_value: bool) -> bool {
+        let have_been = &self.derived().have_been_unknown;
+        !have_been[usize::from(is_value)].swap(true, Ordering::Relaxed)
     }
 
     /// The quotas of the rule and of its plans that count the cost of a request.
@@ -285,7 +287,7 @@ impl RuleSettings {
     fn policies_of(
         &self,
         plan: &Quotas,
-        of_plan: impl FnOnce() -> RuleError,
+        no_certain_subject: impl FnOnce() -> RuleError,
     ) -> Result<Box<[Policy]>, RuleError> {
         self.check_subjects(plan.given())?;
         for name in plan.unlimited_subjects() {
@@ -301,7 +303,7 @@ impl RuleSettings {
         check_policies(&policies)?;
         match self.has_certain_subject(&policies) {
             true => Ok(policies),
-            false => Err(of_plan()),
+            false => Err(no_certain_subject()),
         }
     }
 
@@ -391,7 +393,8 @@ pub(super) struct DerivedRules {
     /// The rule of each plan, in the order of the plans, made when it is asked for first.
     of_plans: Box<[OnceLock<Arc<Rule>>]>,
     of_values: Mutex<RulesOfValues>,
-    has_had_unknown_plan: AtomicBool,
+    /// Plans that it lacks, and values that do not fit it.
+    have_been_unknown: [AtomicBool; 2],
 }
 
 /// The rules of plans that are values: one for all equal ones.
@@ -412,8 +415,8 @@ impl RulesOfValues {
         if rule.lease().is_some() {
             return Err(RuleError::LeaseOfPlan);
         }
-        let of_value = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
-        rule.settings.policies_of(quotas, of_value)?;
+        let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
+        rule.settings.policies_of(quotas, no_certain_subject)?;
         let made = rule.with_chosen(Chosen::Value(quotas.clone()));
         if self.rules.len() >= MAX_KEPT {
             self.forget_half();
@@ -423,7 +426,7 @@ impl RulesOfValues {
         Ok(made)
     }
 
-    /// Forgets the half that was not used for longest: so each is looked at once in thousands.
+    /// Forgets the half that was not used for longest, so that a search through all of them is rare.
     fn forget_half(&mut self) {
         let mut uses: Vec<_> = self.rules.values().map(|(_, last_use)| *last_use).collect();
         let middle = uses.len() / 2;

@@ -8,14 +8,14 @@
 //! master.
 //!
 //! It knows no takes: stores, limiters and locks ask here. What a question of a store says, and how
-//! such questions share calls, is known to its [`FlightMaker`](flight::FlightMaker) alone, which stands with
-//! the stores (`../store/redis/`). Its order, its bounds, its deadline and where it is sent again
-//! are the node's. `tests/structure` holds this border.
+//! such questions share calls, is known to its [`FlightMaker`](flight::FlightMaker) alone, which
+//! stands with the stores of `tidegate` (`src/store/redis/`). Its order, its bounds, its deadline and
+//! where it is sent again are the node's.
 //!
 //! # The path of a question
 //!
 //! ```text
-//! RedisStore::take         ../store/redis/mod.rs     makes a CountQuestion: rule, key, cost
+//! RedisStore::take         src/store/redis/mod.rs    makes a CountQuestion: rule, key, cost
 //!    |
 //! Connection::ask          connection.rs             adds the slot and the deadline
 //!    |                     question.rs               Question: what waits and travels,
@@ -34,15 +34,15 @@
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
 //! flight_of                flight.rs                 asks the source for the flight
-//!    |   flight            ../store/redis/calls.rs   groups the questions into calls, and keeps
+//!    |   flight            src/store/redis/calls.rs  groups the questions into calls, and keeps
 //!    |                                               the order of arrival for each count
-//!    |   TakeCall          ../store/redis/take_call.rs
+//!    |   TakeCall          src/store/redis/take_call.rs
 //!    |
 //! Flight::run              flight.rs                 the commands of the calls
 //!    |
 //! Link::send               link.rs                   one pipeline over one TCP connection
 //!    |
-//! the server               ../../lua/                one script for each algorithm
+//! the server               lua/                      one script for each algorithm
 //!    |
 //! Flight::hand_out         flight.rs                 one reply for each call
 //!    |   TakeCall::hand_out                          one reply for each take

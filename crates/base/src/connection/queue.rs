@@ -1,5 +1,5 @@
-//! The questions that wait for one server, and how one leaves: with the dispatcher's next flight, or
-//! alone, in a flight that its caller drives.
+//! The questions that wait for one server, and how one leaves: with the next flight of the dispatcher,
+//! or alone, in a flight that its caller drives.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,8 +55,7 @@ pub(super) struct Queue {
     changed: Notify,
     /// Notified when the dispatcher has to look after flights that callers drive.
     direct_changed: Notify,
-    /// Held from the moment at which a caller takes its question out until that is written, and
-    /// while the dispatcher takes out questions: those behind it are written after it.
+    /// Held while questions leave, until a caller's own is written: none behind it overtakes it.
     departing: Mutex<()>,
 }
 
@@ -184,7 +183,7 @@ impl Queue {
         }
     }
 
-    /// Lets the dispatcher drive the flight of a caller that may not poll any more.
+    /// Lets the dispatcher drive the flight of a caller that might never poll again.
     pub(super) fn adopt_unfinished(&self) {
         let flight = lock(&self.state).direct.upgrade();
         if let Some(flight) = flight {
@@ -297,7 +296,7 @@ impl QueueState {
     }
 }
 
-/// A flight of one take that its caller drives: no task stands between the caller and the client.
+/// A flight of one question that its caller drives: no task stands between the caller and the client.
 ///
 /// A take that comes to an empty queue waits there without notice to the dispatcher. If it is still
 /// alone when its future is polled for the first time, and no flight is under way, the caller takes

@@ -6,7 +6,7 @@ use redis::{Cmd, cmd};
 use super::call_id::{numbered, numbered_with_deadline};
 use crate::sync::lock;
 
-/// Makes a script of each file of the folder `lua/` of the package that calls this, and the list of all of them.
+/// Makes a script of each listed file of the folder `lua/` of the package that calls this, and the list of all of them.
 #[macro_export]
 macro_rules! scripts {
     ($list:ident of $library:expr => $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+) => {
@@ -128,7 +128,7 @@ impl Script {
         }
     }
 
-    /// A script that does itself what a reply needs.
+    /// A script that repeats the number of its call itself.
     pub fn as_it_is(library: &Library, source: &str) -> Self {
         Self::with_source(library.expand(source))
     }
