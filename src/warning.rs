@@ -268,15 +268,24 @@ pub struct VerifyError {
     /// Rules without a layer or a [declared](crate::Limits::declare_checks) check: they limit
     /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
+    /// Paths that [`Limits::usage`](crate::Limits::usage) shows while a layer has a
+    /// [key](crate::RateLimitLayer::key) or a [plan](crate::RateLimitLayer::plan) of its own, so that
+    /// a customer is shown another count than the one that denies. In alphabetical order.
+    pub paths_shown_otherwise: Vec<String>,
 }
 
 crate::error::debug_as_message!(VerifyError);
 
 impl VerifyError {
-    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 2] {
+    pub(crate) fn lists(&self) -> [(&'static str, &[String]); 3] {
         [
             ("layers or checks without a rule", &self.paths_without_rule),
             ("rules without a layer or check", &self.paths_without_layer),
+            (
+                "layers with a key or plan of their own, which Limits::usage does not know: call \
+                 .key(..), .plan(..) or .plan_value(..) of Limits instead",
+                &self.paths_shown_otherwise,
+            ),
         ]
     }
 }

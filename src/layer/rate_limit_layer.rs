@@ -101,7 +101,7 @@ impl RateLimitLayer {
     pub fn key(self, key: impl KeyExtractor) -> Self {
         let key: Arc<dyn KeyExtractor> = Arc::new(key);
         self.gate.counters.add_extractor(&key);
-        self.with_option(|it| it.key = Some(key))
+        self.with_choice(|it| it.key = Some(key))
     }
 
     /// The key by a closure, whose types are inferred: [`key`](Self::key) needs the type of its
@@ -172,7 +172,7 @@ impl RateLimitLayer {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
-        self.with_option(|it| it.plan = Some(Arc::new(plan)))
+        self.with_choice(|it| it.plan = Some(Arc::new(plan)))
     }
 
     /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
@@ -213,7 +213,7 @@ impl RateLimitLayer {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
-        self.with_option(|it| it.plan_value = Some(Arc::new(plan)))
+        self.with_choice(|it| it.plan_value = Some(Arc::new(plan)))
     }
 
     /// Gives a request's charge back when this holds for the head of its response, beside what the
@@ -422,6 +422,14 @@ impl RateLimitLayer {
     fn with(mut self, change: impl FnOnce(&mut Gate)) -> Self {
         change(Arc::make_mut(&mut self.gate));
         self
+    }
+
+    /// What says whom a request counts for, or its quotas: `Limits::usage` does not know it.
+    fn with_choice(self, change: impl FnOnce(&mut Options)) -> Self {
+        if let RuleSource::Named { rules, path } = &self.gate.rule {
+            rules.mark_own_choice(path);
+        }
+        self.with_option(change)
     }
 
     fn with_option(self, change: impl FnOnce(&mut Options)) -> Self {

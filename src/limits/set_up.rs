@@ -110,12 +110,14 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`VerifyError`] with all paths that have a layer and no rule, and all that have a rule and no
-    /// layer. Rules that are switched off need no layer.
+    /// [`VerifyError`] with all paths that have a layer and no rule, all that have a rule and no
+    /// layer, and all that [`usage`](Self::usage) shows while a layer of the path has a key or a plan
+    /// of its own. Rules that are switched off need no layer.
     pub fn verify(&self) -> Result<(), VerifyError> {
         let found = VerifyError {
             paths_without_rule: self.rules.paths_without_rule(),
             paths_without_layer: self.rules.paths_without_layer(),
+            paths_shown_otherwise: self.rules.paths_shown_otherwise(),
         };
         match found.lists().iter().all(|(_, paths)| paths.is_empty()) {
             true => Ok(()),

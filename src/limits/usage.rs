@@ -24,8 +24,9 @@ impl Limits {
     /// `GET /rate_limit`. It charges nothing, and answers with a 200 also where all is used up.
     ///
     /// The key and the plan of a request are found as by the layers of these limits, so put the
-    /// same authentication around it. What a single layer says for itself (`key`, `plan`, `quotas`,
-    /// `exempt`) is not known here, and a key of the path or the method is that of this request.
+    /// same authentication around it. What a single layer says for itself (`key`, `plan`,
+    /// `plan_value`, `exempt`) is not known here: [`verify`](Self::verify) names layers of these paths
+    /// that do. A key of the path or the method is that of this request.
     ///
     /// The body is JSON, beside the layers' fields:
     /// `{"rules":[{"path":"api","plan":"pro","policies":[..]}]}`, with policies as
@@ -72,7 +73,10 @@ impl Limits {
             match rules.find(path) {
                 None => Err(RuleError::NoRule(path.to_owned())),
                 Some(rule) if !gate.knows_keys(rule) => Err(RuleError::NoKey(path.to_owned())),
-                Some(_) => Ok(Arc::new(gate)),
+                Some(_) => {
+                    self.rules.mark_shown(path);
+                    Ok(Arc::new(gate))
+                }
             }
         });
         let gates = gates.collect::<Result<Vec<_>, _>>()?;

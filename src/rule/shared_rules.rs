@@ -32,6 +32,10 @@ struct Shared {
 struct Changes {
     applied: Applied,
     used: UsedPaths,
+    /// Those of layers that have a key or a plan of their own.
+    with_own_choice: UsedPaths,
+    /// Those that `Limits::usage` shows.
+    shown: UsedPaths,
     /// The task that keeps the rules up to date. It ends with them.
     updater: Option<Updater>,
 }
@@ -57,6 +61,8 @@ impl SharedRules {
             changes: Mutex::new(Changes {
                 applied: Applied::new(1, hash, Vec::new()),
                 used: UsedPaths::default(),
+                with_own_choice: UsedPaths::default(),
+                shown: UsedPaths::default(),
                 updater: None,
             }),
         }))
@@ -103,6 +109,25 @@ impl SharedRules {
     /// Notes that a layer limits this path.
     pub(crate) fn mark_used(&self, path: &str) {
         lock(&self.0.changes).used.add(path);
+    }
+
+    /// Notes that a layer of this path says the key or the plan of its requests itself.
+    pub(crate) fn mark_own_choice(&self, path: &str) {
+        lock(&self.0.changes).with_own_choice.add(path);
+    }
+
+    /// Notes that `Limits::usage` shows this path.
+    pub(crate) fn mark_shown(&self, path: &str) {
+        lock(&self.0.changes).shown.add(path);
+    }
+
+    /// The paths that `Limits::usage` shows by another key or plan than a layer, in alphabetical
+    /// order.
+    pub(crate) fn paths_shown_otherwise(&self) -> Vec<String> {
+        let changes = lock(&self.0.changes);
+        let shown = changes.shown.iter();
+        let otherwise = shown.filter(|path| changes.with_own_choice.contains(path));
+        otherwise.map(ToOwned::to_owned).collect()
     }
 
     /// Whether a layer limits this path.
