@@ -308,6 +308,11 @@ async fn mistakes_are_told_at_the_start() {
     // It neither limits a path nor says that one is limited.
     let unlimited = limits.verify().expect_err("no layer").paths_without_layer;
     assert_eq!(unlimited.len(), 3);
+    let _ = limits.layer("api").plan_value(|_| None);
+    let found = limits
+        .verify()
+        .expect_err("what it shows is not what denies");
+    assert_eq!(found.paths_shown_otherwise, ["api"]);
 }
 
 /// The handler goes on, whatever becomes of its rules.
