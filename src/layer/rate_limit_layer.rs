@@ -176,8 +176,8 @@ impl RateLimitLayer {
     }
 
     /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
-    /// in a table; `None`: that of [`plan`](Self::plan), or the rule's own quotas. All else is the
-    /// rule's: path, key, cost, algorithm. Quotas may be of any [subject](crate::rule::Subject) of
+    /// in a table; `None`: that of [`plan`](Self::plan), and without such a closure the [`Plan`] among
+    /// the request's extensions. All else is the rule's: path, key, cost, algorithm. Quotas may be of any [subject](crate::rule::Subject) of
     /// the rule, have costs of their own, and limit requests [at a
     /// time](crate::rule::Policy::concurrent). A panic is answered with a 500. Default: the closure
     /// of [`Limits`](crate::Limits::plan_value); without one, the [`Plan`] among the request's
@@ -186,9 +186,10 @@ impl RateLimitLayer {
     /// A plan that does not fit the rule counts as none: it is
     /// [counted](RuleSnapshot::unknown_plans), and logged once for each rule.
     ///
-    /// A quota promises its max from the first request that has it. What a key used before under
-    /// other plans counts as far as windows that are no longer carry it: after an upgrade that is
-    /// kept, and a plan that comes back finds what was charged meanwhile.
+    /// A quota promises its max while it is in use: from the first charge under it until its window
+    /// has passed once since the last one. Charges under other plans count along meanwhile. One that
+    /// begins, or begins again, finds what windows that are no longer carry of what was used before:
+    /// so an upgrade keeps it. Plans with [names](Rule::with_plan) always count along.
     ///
     /// Equal plans are one computed rule, of which 10,000 are kept, by use.
     ///

@@ -151,8 +151,8 @@ impl Limits {
         Peek::new(Arc::clone(self.shared_store()), rule, key.into())
     }
 
-    /// Forgets what a key has used by the rule of a path, under all its plans, and by the rule's
-    /// candidate. Says whether the rule had a count to forget; there is none without a rule. Under
+    /// Forgets what a key has used by the rule of a path, under all its plans, those [from
+    /// code](crate::rule::Plan::of) as far as this process knows them, and by the rule's candidate. Says whether the rule had a count to forget; there is none without a rule. Under
     /// a [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
     /// # Errors
@@ -211,14 +211,15 @@ impl Limits {
     }
 }
 
-/// A take under each plan of a joint rule that has counts of its own: all plans of a rule of one
-/// subject share one count.
+/// A take under each plan of a joint rule that has counts of its own, also of those from code that
+/// this process knows: all plans of a rule of one subject share one count.
 fn of_plans(take: &Take) -> Vec<Take> {
     let rule = take.rule();
     let plans = rule.plans().filter(|_| rule.is_joint());
     let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
-    let of_plans = plans.filter_map(|name| {
-        let of_plan = take.under(rule.of_plan(name)?);
+    let rules = plans.filter_map(|name| rule.of_plan(name));
+    let of_plans = rules.chain(rule.values_with_counts()).filter_map(|rule| {
+        let of_plan = take.under(rule);
         let names = of_plan.counts().iter().map(|it| it.name(""));
         let new: Vec<_> = names.filter(|it| !known.contains(it)).collect();
         let has_new = !new.is_empty();

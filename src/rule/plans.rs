@@ -218,6 +218,20 @@ impl Rule {
         }
     }
 
+    /// Of the rules of plans from code that are kept, those with counts that others before them lack.
+    pub(crate) fn values_with_counts(&self) -> Vec<Arc<Self>> {
+        let derived = self.computed().derived.get();
+        let rules = derived.map(|derived| lock(&derived.of_values));
+        let rules = rules.iter().flat_map(|it| it.rules.values());
+        let mut known = HashSet::new();
+        let mut has_new = |rule: &Rule| {
+            let ids = rule.counts().iter().map(|count| count.rule.id().to_owned());
+            ids.filter(|id| known.insert(id.clone())).count() > 0
+        };
+        let rules = rules.filter(|(rule, _)| has_new(rule));
+        rules.map(|(rule, _)| Arc::clone(rule)).collect()
+    }
+
     /// Whether a request has chosen its quotas, by a plan.
     #[cfg(feature = "page")]
     pub(crate) fn is_chosen(&self) -> bool {
@@ -317,7 +331,16 @@ impl RuleSettings {
             !named.contains(&of) && !plan.unlimited_subjects().iter().any(is_unlimited)
         };
         let kept = self.policies.iter().filter(is_kept).cloned();
-        plan.policies(&self.path).into_iter().chain(kept).collect()
+        let mut policies: Box<[_]> = plan.given().to_vec().into();
+        for policy in &mut policies {
+            let of_first = policy.subject.is_none().then_some(self.subjects.first());
+            let of_first = of_first.flatten().filter(|first| !first.name().is_empty());
+            policy.subject = of_first
+                .map(|it| it.name().into())
+                .or(policy.subject.take());
+        }
+        Policy::name_all(&self.path, &mut policies);
+        policies.into_iter().chain(kept).collect()
     }
 }
 
