@@ -190,8 +190,9 @@ async fn a_plan_from_code_is_of_subjects() {
     let of = |subject| Policy::from(per_hour(3)).of_subject(subject);
     for store in &Stores::start().await.all {
         for (plan, expected) in [
-            (Plan::of([of("user")]), [200, 200, 200, 429]),
+            (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
             (Plan::of([of("user"), of("everyone")]), [200, 200, 200, 429]),
+            (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
             (Plan::of([of("everyone")]), [200, 200, 429, 429]),
         ] {
             let limits = limits_of(&of_two(2, 9), store);
@@ -214,8 +215,7 @@ async fn a_plan_from_code_is_of_subjects() {
 /// A plan that does not fit its rule is counted, and told once; the rule's own quotas decide.
 #[tokio::test]
 async fn a_plan_from_code_that_does_not_fit() {
-    let of_nobody = Policy::from(per_hour(1_000)).of_subject("nobody");
-    let ours = Plan::of([of_nobody]).expect("valid");
+    let ours = Plan::of([Policy::from(per_hour(9)).of_subject("nobody")]).expect("valid");
     let limits = Limits::new([of_two(2, 9)]);
     let app = app(limits.layer("p").plan_value(move |_| Some(ours.clone())));
     for expected in [200, 200, 429] {

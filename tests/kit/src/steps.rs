@@ -680,7 +680,7 @@ pub fn history_of(
         .boxed(),
         Theme::Reloads => pooled(way(algorithm)).boxed(),
         Theme::Plans => planned(algorithm, 1..3).boxed(),
-        Theme::Given => planned(algorithm, 2..6).boxed(),
+        Theme::Given => prop_oneof![planned(algorithm, 2..6), planned(algorithm, 17..20)].boxed(),
         Theme::Longer => longer(algorithm).boxed(),
         Theme::Leased => leased(algorithm).boxed(),
         Theme::Mixed => mixed(algorithm).boxed(),
