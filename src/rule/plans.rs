@@ -165,7 +165,7 @@ impl Rule {
     /// The names of its policies, and of those of its plans.
     pub(crate) fn all_policy_names(&self) -> Vec<String> {
         let of_plans = self.settings.plans.iter();
-        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(self.path()));
+        let of_plans = of_plans.flat_map(|plan| self.settings.merged(&plan.quotas));
         let all = self.policies().iter().cloned().chain(of_plans);
         let names = all.map(|policy| policy.name().to_owned());
         let mut known = HashSet::new();
@@ -218,7 +218,7 @@ impl Rule {
         }
     }
 
-    /// Of the rules of plans from code that are kept, those with counts that others before them lack.
+    /// The rules of plans from code that are kept, without those whose counts others have.
     pub(crate) fn values_with_counts(&self) -> Vec<Arc<Self>> {
         let derived = self.computed().derived.get();
         let rules = derived.map(|derived| lock(&derived.of_values));
@@ -305,11 +305,7 @@ impl RuleSettings {
     ) -> Result<Box<[Policy]>, RuleError> {
         self.check_subjects(plan.given())?;
         for name in plan.unlimited_subjects() {
-            if self
-                .subjects
-                .iter()
-                .all(|subject| subject.name() != &**name)
-            {
+            if self.subjects.iter().all(|it| it.name() != &**name) {
                 return Err(RuleError::UnknownSubject(name.to_string()));
             }
         }
@@ -437,6 +433,9 @@ impl RulesOfValues {
         }
         if rule.lease().is_some() {
             return Err(RuleError::LeaseOfPlan);
+        }
+        if rule.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
+            return Err(RuleError::OutgoingSubjects);
         }
         let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
         rule.settings.policies_of(quotas, no_certain_subject)?;
