@@ -88,7 +88,7 @@ pub enum WarningKind {
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
-    /// Redis evicts keys when its memory is full.
+    /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs it.
     RedisEvicts,
     /// A memory store has had 80 % of the keys that it may have.
     MemoryNearlyFull,

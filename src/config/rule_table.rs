@@ -1,3 +1,6 @@
+//! The table `[rules.<path>]`: a rule with its quotas, its plans and its candidate. What a list of
+//! `quotas` says of keys and subjects is in `subjects.rs`.
+
 use std::time::Duration;
 
 use super::config_error::ConfigError;
