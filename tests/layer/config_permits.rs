@@ -158,8 +158,7 @@ async fn rules_do_what_they_say() {
 /// A plan from code limits requests at a time, whether or not its rule does.
 #[tokio::test]
 async fn a_plan_from_code_has_permits() {
-    let two_at_a_time = [Policy::concurrent(2), Policy::from(Quota::per_hour(3))];
-    let plan = Plan::of(two_at_a_time).expect("valid");
+    let plan = Plan::of([Policy::concurrent(2), Policy::from(Quota::per_hour(3))]).expect("valid");
     for lines in [
         "max-concurrent = 9\nmax-count = 9\nwindow = \"1h\"",
         "max-count = 9\nwindow = \"1h\"",

@@ -166,7 +166,7 @@ async fn it_costs_one_call_of_each_process() {
         // A limiter that is made for each call, too.
         assert!(with(&redis, 1_000).takes(1).await);
     }
-    // One sets the rate, and one proves that the scripts' replies are not shifted.
+    // One sets the rate, and one is the check behind the scripts.
     assert_eq!(server.script_calls() - before, 100 + 2);
 }
 
@@ -259,7 +259,6 @@ async fn an_old_process_that_is_late() {
     let server = Server::start();
     let redis = [handle(&server.url).await, handle(&server.url).await];
     let old = with(&redis[0], 10);
-    // Longer than a busy machine holds up one of the calls.
     sleep(millis(50)).await;
     let new = with(&redis[1], 20);
     assert!(new.takes(1).await);

@@ -49,7 +49,7 @@ async fn subjects_are_found_by_their_names() {
     let store = store();
     let of_everyone = Policy::new("less", Quota::per_hour(40)).of_subject("everyone");
     let plan = Quotas::with_policies([of_everyone]).expect("valid");
-    let rule = Rule::clone(&rule()).with_plan("free", plan);
+    let rule = Rule::clone(&rule()).with_plan("free", plan.unlimited(["user"]));
     let rule = Arc::new(rule.expect("valid"));
     let free = rule.of_plan("free").expect("a plan");
     assert_eq!(denying(&store, &of(&free, "alice")).await, [""; 0]);

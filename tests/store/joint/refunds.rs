@@ -101,13 +101,14 @@ async fn requests_alone_are_given_back_in_units_of_the_cost() {
     }
 }
 
-/// A plan without a quota of a subject that is counted limits nothing, and charges nothing.
+/// A plan under which a subject that is counted is unlimited limits nothing, and charges nothing.
 #[tokio::test]
 async fn a_take_that_counts_nowhere_is_allowed() {
     let server = Redis::start();
     for (i, store) in stores(&server).await.into_iter().enumerate() {
         let of_user = super::Policy::new("more", tidegate::Quota::per_hour(9)).of_subject("user");
-        let plan = tidegate::rule::Quotas::with_policies([of_user]).expect("valid");
+        let plan = super::Quotas::with_policies([of_user]).expect("valid");
+        let plan = plan.unlimited(["everyone"]);
         let rule = Rule::clone(&rule(&format!("nowhere{i}"))).with_plan("pro", plan);
         let pro = Arc::new(rule.expect("valid")).of_plan("pro");
         let all = take(&pro.expect("a plan"), &[("everyone", "")]).with_cost(1);
