@@ -130,8 +130,8 @@ impl Call {
         self
     }
 
-    /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan).
-    /// Default: none.
+    /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan). One
+    /// that does not fit the rule counts as none. Default: none.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
         self.settings.plan_value = plan.into();
         self
@@ -473,7 +473,7 @@ async fn run_admitted<T>(
     returned
 }
 
-/// What is asked first where there is no decision.
+/// Callbacks that are asked first where there is no decision.
 trait Recover<T> {
     /// What goes on, or the answer of a callback.
     async fn recover(self, outcome: Outcome) -> Result<Outcome, T>;

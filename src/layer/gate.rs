@@ -346,23 +346,31 @@ impl Gate {
             Some(name) => self.under_name(rule, name),
             None => match rule.under(plan) {
                 Ok(under) => under,
-                Err(error) => self.without_plan(rule, Warning::unfit_plan(&error)),
+                Err(error) => self.without_plan(rule, true, || Warning::unfit_plan(&error)),
             },
         }
     }
 
     fn under_name(&self, rule: Arc<Rule>, name: &str) -> Arc<Rule> {
+        let unknown = || Warning::of_plan(WarningKind::UnknownPlan, name);
         match rule.of_plan(name) {
             Some(under) => under,
-            None => self.without_plan(rule, Warning::of_plan(WarningKind::UnknownPlan, name)),
+            None => self.without_plan(rule, false, unknown),
         }
     }
 
+    /// The rule's own quotas decide. Clients may choose the names of plans, so a warning is made for
+    /// the first one alone.
     #[cold]
-    fn without_plan(&self, rule: Arc<Rule>, warning: Warning) -> Arc<Rule> {
+    fn without_plan(
+        &self,
+        rule: Arc<Rule>,
+        is_value: bool,
+        warning: impl FnOnce() -> Warning,
+    ) -> Arc<Rule> {
         self.counters.unknown_plans.add(1);
-        if rule.is_first_unknown_plan(warning.kind == WarningKind::UnfitPlan) {
-            self.warnings.add(warning.about(rule.path()));
+        if rule.is_first_unknown_plan(is_value) {
+            self.warnings.add(warning().about(rule.path()));
         }
         rule
     }

@@ -53,8 +53,8 @@ impl Peek {
         self
     }
 
-    /// What is left of this [plan](Plan::of), which comes before one that has a
-    /// [name](Self::plan). Default: none.
+    /// Asks what is left of this [plan](Plan::of), which comes before one that has a
+    /// [name](Self::plan). One that does not fit the rule counts as none. Default: none.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
         self.plan_value = plan.into();
         self

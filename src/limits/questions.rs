@@ -152,8 +152,9 @@ impl Limits {
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, those [from
-    /// code](crate::rule::Plan::of) as far as this process knows them, and by the rule's candidate. Says whether the rule had a count to forget; there is none without a rule. Under
-    /// a [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
+    /// code](crate::rule::Plan::of) as far as this process knows them, and by the rule's candidate.
+    /// Says whether the rule had a count to forget; there is none without a rule. Under a
+    /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
     /// # Errors
     ///

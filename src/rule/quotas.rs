@@ -84,7 +84,18 @@ impl Quotas {
 
     /// These quotas, under which the [subjects](super::Subject) of these names are not limited: for
     /// a plan of a [joint](crate::Rule::joint) rule, which else keeps the rule's quotas of all
-    /// subjects that it does not name. Default: none.
+    /// subjects that it does not name. Default: none. A rule without such a subject refuses them.
+    ///
+    /// ```
+    /// use tidegate::rule::{Policy, Quotas};
+    /// use tidegate::Quota;
+    ///
+    /// let of_user = Policy::from(Quota::per_minute(600)).of_subject("user");
+    /// // The bound of the whole service is not for these customers.
+    /// let internal = Quotas::with_policies([of_user])?.unlimited(["everyone"]);
+    /// # let _ = internal;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
     #[must_use]
     pub fn unlimited<Name: Into<Arc<str>>>(self, subjects: impl IntoIterator<Item = Name>) -> Self {
         let unlimited = subjects.into_iter().map(Into::into).collect();

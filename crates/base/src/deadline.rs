@@ -41,7 +41,7 @@ impl Deadline {
     /// can show.
     const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    /// So long after now.
+    /// The deadline of a wait that begins now and lasts for `timeout`, at most a year.
     pub fn after(timeout: Duration) -> Self {
         let timeout = timeout.min(Self::MAX_TIMEOUT);
         let at = Instant::now() + timeout;

@@ -23,8 +23,7 @@ impl<K> KindError<K> {
         }
     }
 
-    /// This error with its cause, by which an `ErrorCallbackChain`
-    /// can choose a callback.
+    /// This error with its cause, by which an `ErrorCallbackChain` can choose a callback.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
@@ -82,8 +81,7 @@ impl<K: fmt::Debug> Error for KindError<K> {
     }
 }
 
-/// Why a store could not decide. A denial is not one of these: it is a
-/// `Decision`.
+/// Why a store could not decide. A denial is not one of these: it is a `Decision`.
 ///
 /// ```
 /// use tidegate::StoreError;

@@ -1,5 +1,5 @@
-//! Parts of the crate `tidegate` that know no rule, no algorithm and no take. They are for that crate
-//! and for `tidegate-redisson`: what stands here may change with any version. Users depend on
+//! Parts of the crate `tidegate` that know no rule, no algorithm and no take. They are for that
+//! crate and for `tidegate-redisson`: what stands here may change with any version. Users depend on
 //! `tidegate`, which re-exports what is theirs.
 // Types that travel inside of a connection are shown to nobody.
 #![allow(missing_debug_implementations)]

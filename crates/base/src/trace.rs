@@ -25,7 +25,7 @@ macro_rules! event {
 
 pub use crate::event;
 
-/// What is wrong with a Redis that evicts keys: a warning of stores, and of each connection.
+/// The warning that a Redis evicts keys: stores give it, and each connection logs it.
 pub const EVICTS: &str = "this Redis evicts keys when its memory is full, and an evicted \
                           count begins again at zero: set maxmemory-policy to noeviction";
 

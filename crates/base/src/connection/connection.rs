@@ -193,7 +193,8 @@ impl Connection {
                     command: script.load(),
                     script: None,
                 };
-                let deadline = Deadline::after(self.timeout);
+                // Nobody waits for it, so it says nothing about how patient callers are.
+                let deadline = Deadline::after(Self::CONNECT_TIMEOUT);
                 let label = &self.inner.label;
                 let (question, reply) = Question::new::<Value, _>(call, None, 0, deadline, label);
                 let reply = reply.on(node.enqueue(question, Driver::Dispatcher));
@@ -345,8 +346,7 @@ impl fmt::Debug for Connection {
 /// their questions travel, and the [identity](Redis::id) of the process. The timeout belongs to
 /// each clone. The connection is closed when the last clone is dropped, and everything made of it.
 ///
-/// `RedisStore::of` makes a store of a handle, `RateLimiter::new` a
-/// limiter (feature `limiter`), and `Lock::new` a lock (feature `lock`).
+/// `RedisStore::of` makes a store of a handle, `RateLimiter::new` a limiter (feature `limiter`), and `Lock::new` a lock (feature `lock`).
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -9,8 +9,8 @@
 //!
 //! It knows no takes: stores, limiters and locks ask here. What a question of a store says, and how
 //! such questions share calls, is known to its [`FlightMaker`](flight::FlightMaker) alone, which
-//! stands with the stores of `tidegate` (`src/store/redis/`). Its order, its bounds, its deadline and
-//! where it is sent again are the node's.
+//! stands with the stores of `tidegate` (`src/store/redis/`). Its order, its bounds, its deadline
+//! and where it is sent again are the node's.
 //!
 //! # The path of a question
 //!

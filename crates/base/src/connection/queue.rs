@@ -1,5 +1,5 @@
-//! The questions that wait for one server, and how one leaves: with the next flight of the dispatcher,
-//! or alone, in a flight that its caller drives.
+//! The questions that wait for one server, and how one leaves: with the next flight of the
+//! dispatcher, or alone, in a flight that its caller drives.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -296,7 +296,8 @@ impl QueueState {
     }
 }
 
-/// A flight of one question that its caller drives: no task stands between the caller and the client.
+/// A flight of one question that its caller drives: no task stands between the caller and the
+/// client.
 ///
 /// A take that comes to an empty queue waits there without notice to the dispatcher. If it is still
 /// alone when its future is polled for the first time, and no flight is under way, the caller takes

@@ -6,12 +6,17 @@ use redis::{Cmd, cmd};
 use super::call_id::{numbered, numbered_with_deadline};
 use crate::sync::lock;
 
-/// Makes a script of each listed file of the folder `lua/` of the package that calls this, and the list of all of them.
+/// Makes a script of each listed file of the folder `lua/` of the package that calls this, and the
+/// list of all of them.
 #[macro_export]
 macro_rules! scripts {
-    ($list:ident of $library:expr => $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+) => {
+    (
+        $list:ident of $library:expr =>
+        $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+
+    ) => {
         $($(#[$doc])*
-        pub(crate) static $name: ::std::sync::LazyLock<$crate::connection::Script> = ::std::sync::LazyLock::new(|| {
+        pub(crate) static $name: ::std::sync::LazyLock<$crate::connection::Script> =
+            ::std::sync::LazyLock::new(|| {
             let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file));
             $crate::connection::Script::$new(&$library, source)
         });)+

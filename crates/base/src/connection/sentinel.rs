@@ -178,7 +178,8 @@ impl Sentinels {
         select_all(moved).await;
     }
 
-    /// Completes when this sentinel says that the master has moved. Subscribes again when the sentinel is lost.
+    /// Completes when this sentinel says that the master has moved. Subscribes again when the
+    /// sentinel is lost.
     async fn moved_by(&self, sentinel: &ConnectionInfo, from: &str, epoch: u64) {
         loop {
             if let Ok(true) = self.listen(sentinel, from, epoch).await {
