@@ -176,7 +176,6 @@ async fn a_plan_from_code_has_permits() {
             refused.decision().is_some_and(|it| !it.is_busy()),
             "{lines}"
         );
-        // What the plan was charged counts for the rule's own quota.
         let left = limits.peek("api", Key::default()).await;
         let left = left.expect("an answer").expect("a rule").remaining();
         assert_eq!(left, 6, "{lines}");

@@ -34,7 +34,6 @@ async fn what_is_billed_is_charged() {
     for store in Stores::start().await.all {
         let limits = generous(store);
         let model = Arc::new(Model::default());
-        // One of them has bought as much as all have.
         let plan = bought(PLENTY as u32, PLENTY as u32, 4).expect("valid");
         let customers = Customers::new(std::sync::RwLock::new([("ajax".to_owned(), plan)].into()));
         let app = gateway(&limits, &model, &customers);

@@ -11,8 +11,10 @@ fn rules(algorithm: Algorithm) -> Vec<Arc<Rule>> {
     let rule = of_own("turns", &[(15, millis(500))]).with_algorithm(algorithm);
     let max: (&str, Pairs<'_>) = ("max", &[(60, millis(300)), (100, millis(1_100))]);
     let mut rules = all_of(with_plans(rule, &[max, ("pro", &[(30, millis(700))])]));
-    // No process knows of the plans that another one makes.
-    for value in [quotas(&[(25, millis(600))]), quotas(&[(70, millis(900))])] {
+    // No process knows of the plans that another one makes. Their windows are always in use; a
+    // bucket of their own begins again once it has drained, as after a stall.
+    let values = [quotas(&[(25, millis(700))]), quotas(&[(70, millis(1_100))])];
+    for value in values.into_iter().filter(|_| algorithm != Algorithm::Gcra) {
         rules.push(rules[0].under(&Plan::from(value)).expect("it fits"));
     }
     rules
