@@ -6,7 +6,7 @@ use tidegate::Algorithm;
 use crate::reference::play;
 
 kit::for_each_algorithm!(
-    plain, long, owed, reloads, plans, given, clock, longer, leased, mixed, holds,
+    plain, long, owed, reloads, plans, given, raised, clock, longer, leased, mixed, holds,
 );
 
 /// Without a server: also at the beginning of time, and far from it.
@@ -85,6 +85,15 @@ fn given(algorithm: Algorithm) {
     seen.expect(3_000, "changes of the plan");
     seen.expect(3_000, "admitted");
     seen.expect(4_000, "denied");
+}
+
+/// An operator raises a key's quotas, or lowers them, and ends that: none in force admits more than
+/// its max, and what was used counts on.
+fn raised(algorithm: Algorithm) {
+    let seen = pure(algorithm, Theme::Raised);
+    seen.expect(3_000, "raised");
+    seen.expect(3_000, "admitted");
+    seen.expect(3_000, "denied");
 }
 
 /// A clock that goes back or ahead: admissions resume within a window, and no more than one extra

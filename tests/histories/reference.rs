@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use kit::oracle::{Terms, limit};
 use kit::steps::{
-    Aim, BEGINNING, Broken, History, Kind, Limit, Seen, Setup, Spec, Step, Theme, micros, part_of,
+    Aim, BEGINNING, Broken, History, Kind, Limit, RAISED, Seen, Setup, Spec, Step, Theme, micros,
+    part_of,
 };
 
 use crate::counted::Counted;
@@ -239,6 +240,7 @@ impl Reference<'_> {
         self.wait_until(self.aim().instant(step.wait));
         let plan = theme.plan(step, self.plan, &self.spec);
         self.seen.note_if(plan != self.plan, "changes of the plan");
+        self.seen.note_if(plan >= RAISED, "raised");
         self.plan = plan;
         self.has_given |= self.spec.is_given(plan);
         if kind == Kind::Reload {

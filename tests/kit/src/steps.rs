@@ -69,6 +69,20 @@ impl Limit {
         }
     }
 
+    /// This limit while an operator raises it.
+    fn raised(&mut self, factor: f64) {
+        self.permits = raised(self.permits, factor);
+        self.quota = self.quota.map(|quota| {
+            let max = raised(quota.max(), factor);
+            let wide = Quota::new(quota.window(), max).expect("valid");
+            // It comes back in ten years at most.
+            let most = Quota::MAX_WINDOW.as_micros() * u128::from(max) / u128::from(window(&quota));
+            let burst = u128::from(raised(quota.burst(), factor)).min(most);
+            let burst = u64::try_from(burst).expect("it fits");
+            wide.with_burst(burst).unwrap_or(wide)
+        });
+    }
+
     fn policy(&self, of: &str, at: usize) -> Policy {
         // Names of their own, since two quotas may have the same window here.
         let policy = match self.quota {
@@ -127,6 +141,22 @@ impl Debug for Spec {
     }
 }
 
+/// A plan from this number on is one below it, raised.
+pub const RAISED: usize = 1_000;
+const FACTORS: [f64; 4] = [0.25, 1.5, 4.0, 1_000.0];
+
+/// By what an operator multiplies this plan.
+pub fn factor(plan: usize) -> Option<f64> {
+    Some(FACTORS[(plan / RAISED).checked_sub(1)? % FACTORS.len()])
+}
+
+/// So many units raised: whole ones, and one at least.
+fn raised(units: u64, factor: f64) -> u64 {
+    let hundredths = u128::from(units) * (factor * 100.0) as u128;
+    let raised = (hundredths / 100).clamp(units.min(1).into(), Quota::MAX_UNITS.into());
+    u64::try_from(raised).expect("it fits")
+}
+
 /// The subjects of rules that have several.
 pub const SUBJECTS: [&str; 3] = ["user", "address", "everyone"];
 
@@ -136,12 +166,17 @@ impl Spec {
     }
 
     /// Under which limits takes are under this plan: 0 for the rule's own, then those with a name,
-    /// then the same again as code gives them.
+    /// then the same again as code gives them. Of several subjects the first is raised.
     pub fn under(&self, plan: usize) -> Vec<Limit> {
-        let mut limits = self.planned(plan).unwrap_or_default().to_vec();
+        let mut limits = self.planned(plan % RAISED).unwrap_or_default().to_vec();
         let is_own = |own: &&Limit| limits.iter().all(|it| it.subject != own.subject);
         let own: Vec<_> = self.own.iter().filter(is_own).cloned().collect();
         limits.extend(own);
+        if let Some(factor) = factor(plan).filter(|_| self.may_be_chosen()) {
+            let is_first = |it: &&mut Limit| it.subject.is_none_or(|name| name == SUBJECTS[0]);
+            let raised = limits.iter_mut().filter(is_first);
+            raised.for_each(|limit| limit.raised(factor));
+        }
         limits
     }
 
@@ -155,13 +190,17 @@ impl Spec {
         self.plans[plan].as_deref()
     }
 
-    /// Whether code gives the quotas of this plan.
+    /// Whether code gives the quotas of this plan, or an operator raises them.
     pub fn is_given(&self, plan: usize) -> bool {
-        let given = plan.checked_sub(self.plans.len() + 1);
+        let given = (plan % RAISED).checked_sub(self.plans.len() + 1);
         let given = given.and_then(|given| given.checked_rem(self.plans.len()));
         let is_there = |given: usize| self.plans[given].is_some();
-        let has_lease = self.way.algorithm != Algorithm::Gcra && self.rule_lease() > 0;
-        !has_lease && given.is_some_and(is_there)
+        self.may_be_chosen() && (plan >= RAISED || given.is_some_and(is_there))
+    }
+
+    /// Whether it has no lease, under which no code and no operator chooses quotas.
+    fn may_be_chosen(&self) -> bool {
+        self.way.algorithm == Algorithm::Gcra || self.rule_lease() == 0
     }
 
     /// By how many microseconds units may be used later than they were charged: by a fiftieth of the
@@ -215,16 +254,23 @@ impl Spec {
         Arc::new(leased.unwrap_or(rule))
     }
 
-    /// This plan as code gives it.
+    /// This plan as code gives it. One that is raised needs an operator, or is given as a whole.
     pub fn value(&self, plan: usize) -> Option<Plan> {
+        let plan = plan % RAISED;
         let given = self.planned(plan).filter(|_| self.is_given(plan))?;
         Some(Plan::of(policies("plan", given)).expect("valid"))
+    }
+
+    pub fn raised_value(&self, plan: usize) -> Option<Plan> {
+        factor(plan).filter(|_| self.may_be_chosen())?;
+        Some(Plan::of(policies("plan", &self.under(plan))).expect("valid"))
     }
 
     /// A take under a plan, of the keys that these numbers choose; `None` if no subject is left
     /// that has a limit.
     pub fn take(&self, rule: &Arc<Rule>, plan: usize, keys: u16) -> Option<Take> {
-        let plan = self.value(plan).unwrap_or(Plan::new(plan.to_string()));
+        let value = self.raised_value(plan).or_else(|| self.value(plan));
+        let plan = value.unwrap_or_else(|| Plan::new((plan % RAISED).to_string()));
         let rule = rule.under(&plan).unwrap_or(Arc::clone(rule));
         if !self.is_joint() {
             return Some(Take::new(rule, Key::default()));
@@ -281,6 +327,8 @@ pub enum Theme {
     Plans,
     /// Quotas that code gives.
     Given,
+    /// An operator raises a key, and ends that.
+    Raised,
     /// The clock goes back, and ahead.
     Clock,
     /// Long windows of few units, short ones of more, and back.
@@ -326,6 +374,7 @@ impl Theme {
             Self::Reloads => &[(11, Take), (1, Peek), (3, Refund), (6, Reload), (1, Owe)],
             Self::Plans => &[(11, Take), (1, Peek), (3, Refund), (1, Reload), (1, Owe)],
             Self::Given => &[(14, Take), (1, Peek)],
+            Self::Raised => &[(11, Take), (1, Peek), (3, Refund), (1, Owe)],
             Self::Clock => &[(11, Take), (1, Peek), (3, Refund), (2, Clock)],
             Self::Leased => &[(12, Take), (2, Refund), (6, Reload), (1, Owe)],
             Self::Longer => &[(14, Take), (2, Refund), (4, Reload)],
@@ -376,7 +425,7 @@ impl Theme {
     /// How often the plan of a request is another one than before: one in so many.
     const fn plan_changes(self) -> u16 {
         match self {
-            Self::Plans | Self::Given => 2,
+            Self::Plans | Self::Given | Self::Raised => 2,
             _ => 4,
         }
     }
@@ -385,11 +434,16 @@ impl Theme {
     pub fn plan(self, step: Step, before: usize, spec: &Spec) -> usize {
         let plans = spec.plans.len();
         let changes = (step.other / 64).is_multiple_of(self.plan_changes());
+        let next = usize::from(step.other % 64);
+        if matches!(self, Self::Raised | Self::Joint) && changes && next % 3 == 0 {
+            let raise = usize::from(step.size / 4) % (FACTORS.len() + 1);
+            return before % RAISED + raise * RAISED;
+        }
         if plans == 0 || !changes && (self != Self::Given || before > 0) {
             return before;
         }
-        let next = usize::from(step.other % 64);
         match self {
+            Self::Raised => before / RAISED * RAISED + next % (plans + 1),
             Self::Given => plans + 1 + next % plans,
             Self::Mixed | Self::Joint => next % (2 * plans + 1),
             _ => next % (plans + 1),
@@ -655,7 +709,7 @@ pub fn history(
 ) -> BoxedStrategy<History> {
     let most = match theme {
         Theme::Longer => 48,
-        Theme::Given | Theme::Joint => 40,
+        Theme::Given | Theme::Joint | Theme::Raised => 40,
         _ => 24,
     };
     history_of(most, algorithm, theme, start)
@@ -681,6 +735,7 @@ pub fn history_of(
         .boxed(),
         Theme::Reloads => pooled(way(algorithm)).boxed(),
         Theme::Plans => planned(algorithm, 1..3).boxed(),
+        Theme::Raised => planned(algorithm, 0..3).boxed(),
         Theme::Given => prop_oneof![4 => of(2..6), 1 => of(17..20)].boxed(),
         Theme::Longer => longer(algorithm).boxed(),
         Theme::Leased => leased(algorithm).boxed(),
