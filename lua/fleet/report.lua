@@ -5,16 +5,18 @@
 -- KEYS[3]  the secret by which pages hash keys, 16 bytes
 -- KEYS[4]  the keys that are let through, a sorted set: until when, in milliseconds
 -- KEYS[5]  those that are blocked, alike
--- KEYS[6]  the version of both: the microsecond of their last change
+-- KEYS[6]  those that are raised, alike
+-- KEYS[7]  the version of all three: the microsecond of their last change
 -- ARGV[1]  the process
 -- ARGV[2]  what it says
 -- ARGV[3]  the version that it knows, 0 for none
 -- ARGV[4]  16 random bytes, which become the secret if there is none
 -- ARGV[5]  for how many milliseconds a key is let through or blocked at most
--- ARGV[6]  the maximum number of members of each list in the reply
+-- ARGV[6]  for how many it is raised at most
+-- ARGV[7]  the maximum number of members of each list in the reply
 --
 -- Reply: {the secret; the version, 0 without one;
---         nil if that version is known, else both lists: {member, milliseconds that it still has}}
+--         nil if there is one and it is known, else the lists: {member, milliseconds that it still has}}
 
 local call = redis.call
 -- In milliseconds. A process that was killed is gone after SILENCE.
@@ -38,18 +40,19 @@ if not secret or #secret ~= 16 then
 end
 call('PEXPIRE', KEYS[3], SECRET_EXPIRY)
 
-local version = call('GET', KEYS[6]) or '0'
--- A value that no process wrote tells nothing of the lists.
+local version = call('GET', KEYS[7]) or '0'
+-- Without a version, and by a value that no process wrote, nothing is known of the lists.
 if #version > 16 or not string.find(version, '^%d+$') then
   version = '0'
-elseif version == ARGV[3] then
+elseif version == ARGV[3] and version ~= '0' then
   return { secret, version, false }
 end
-local last = whole(now + ARGV[5])
 local first = whole(now + 1)
 local lists = {}
-for at, name in ipairs({ KEYS[4], KEYS[5] }) do
-  local members = call('ZRANGEBYSCORE', name, first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[6])
+for at, longest in ipairs({ ARGV[5], ARGV[5], ARGV[6] }) do
+  local last = whole(now + longest)
+  local members =
+    call('ZRANGEBYSCORE', KEYS[3 + at], first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[7])
   local list = {}
   for index = 1, #members, 2 do
     list[#list + 1] = { members[index], whole(members[index + 1] - now) }

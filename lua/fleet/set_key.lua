@@ -1,12 +1,13 @@
--- Lets a key of a rule through for a while, or blocks it, or ends that.
+-- Lets a key of a rule through for a while, blocks it or raises it, or ends that.
 --
 -- KEYS[1]  the keys of this kind, a sorted set: until when, in milliseconds
--- KEYS[2]  those of the other kind
--- KEYS[3]  the version of both: the microsecond of their last change
+-- KEYS[2]  those of the kind that this ends; of a raise, again those of its own
+-- KEYS[3]  those that are raised
+-- KEYS[4]  the version of all: the microsecond of their last change
 -- ARGV[1]  the key and its rule: what the member begins with
--- ARGV[2]  who does it: the rest of the member
+-- ARGV[2]  the rest of the member: of a raise the factor, and who does it
 -- ARGV[3]  for how many milliseconds; 0 ends it
--- ARGV[4]  for how many milliseconds a key is let through or blocked at most
+-- ARGV[4]  for how many milliseconds a key of this kind is at most
 -- ARGV[5]  the maximum number of members
 --
 -- Reply: 1, or 0 if there are as many members as may be
@@ -31,12 +32,19 @@ if ARGV[3] ~= '0' then
   remove(KEYS[2])
   call('ZADD', KEYS[1], whole(now + ARGV[3]), ARGV[1] .. ARGV[2])
 end
-local last = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if last[2] then call('PEXPIRE', KEYS[1], whole(last[2] - now)) end
+-- How long the list is still there.
+local function time_of(list)
+  local last = call('ZRANGE', list, -1, -1, 'WITHSCORES')
+  return last[2] and last[2] - now or 0
+end
+local time = time_of(KEYS[1])
+if time > 0 then call('PEXPIRE', KEYS[1], whole(time)) end
 -- Greater than any version before, also if the clock has stepped back.
 local version = clock[1] * 1000000 + clock[2]
-local before = tonumber(call('GET', KEYS[3]) or nil) or 0
+local before = tonumber(call('GET', KEYS[4]) or nil) or 0
 -- A value that no process wrote.
 if before >= 2 ^ 53 or before ~= before then before = 0 end
-call('SET', KEYS[3], whole(math.max(version, before + 1)), 'PX', whole(2 * max_time))
+-- It is there for longer than any list.
+local longest = 2 * math.max(max_time, time_of(KEYS[3]))
+call('SET', KEYS[4], whole(math.max(version, before + 1)), 'PX', whole(longest))
 return 1

@@ -1,7 +1,7 @@
 //! The decision about a take. It knows nothing of HTTP.
 //!
 //! ```text
-//! decide ──── let through, or in shadow ──▶ Pass
+//! decide ──── let through, or in shadow ──▶ Pass; a raise multiplies the quotas
 //!   │         blocked ────▶ Denied
 //!   │
 //!  ask ────── the store, once, and about the rule's candidate along with it
@@ -96,10 +96,10 @@ pub(crate) struct WaitingTake {
 
 type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
-/// What the store is asked of a take, once an operator has let keys through or blocked them.
+/// What the store is asked of a take, once an operator has let keys through, blocked or raised them.
 pub(super) enum Limited {
     Whole,
-    /// Some subjects of a joint rule.
+    /// Some subjects of a joint rule, or the take under the quotas of a raise.
     #[cfg(feature = "page")]
     Part(Box<Take>),
     /// An operator lets it through.
@@ -108,6 +108,13 @@ pub(super) enum Limited {
     /// An operator blocks it.
     #[cfg(feature = "page")]
     Blocked(Box<Decision>),
+}
+
+#[cfg(feature = "page")]
+impl Limited {
+    pub(super) fn of(part: Take) -> Self {
+        Self::Part(Box::new(part))
+    }
 }
 
 impl Outcome {
@@ -225,7 +232,7 @@ impl Gate {
         deciding
     }
 
-    /// Looks whether an operator lets keys of this take through, or blocks them.
+    /// Looks whether an operator lets keys of this take through, blocks or raises them.
     #[inline]
     pub(super) fn limited(&self, take: &Take) -> Limited {
         #[cfg(feature = "page")]
@@ -234,6 +241,16 @@ impl Gate {
         }
         let _ = take;
         Limited::Whole
+    }
+
+    /// Whether a take that waits would be limited otherwise now.
+    pub(super) fn has_other_limit(&self, take: &Take) -> bool {
+        #[cfg(feature = "page")]
+        if let Some(keys) = &self.operator_keys {
+            return keys.changes(take);
+        }
+        let _ = take;
+        false
     }
 
     /// A request of a key that an operator lets through.

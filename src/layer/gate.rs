@@ -45,7 +45,7 @@ pub(crate) struct Gate {
     /// Takes of shadow rules that wait for an answer.
     pub(super) shadows: InFlightCounter,
     pub(super) log: Arc<GateLog>,
-    /// Keys that an operator lets through or blocks.
+    /// Keys that an operator lets through, blocks or raises.
     #[cfg(feature = "page")]
     pub(crate) operator_keys: Option<Arc<super::OperatorKeys>>,
 }

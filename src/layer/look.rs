@@ -71,16 +71,15 @@ impl Gate {
         let (rule, (take, blocked)) = match self.read_head(Arc::clone(&rule), head) {
             Ok(take) => {
                 let rule = Arc::clone(take.rule());
-                let limited = match self.limited(&take) {
-                    Limited::Whole => (Some(take), None),
+                match self.limited(&take) {
+                    Limited::Whole => (rule, (Some(take), None)),
                     #[cfg(feature = "page")]
-                    Limited::Blocked(denial) => (Some(take), Some(denial)),
+                    Limited::Blocked(denial) => (rule, (Some(take), Some(denial))),
                     #[cfg(feature = "page")]
-                    Limited::Part(part) => (Some(*part), None),
+                    Limited::Part(part) => (Arc::clone(part.rule()), (Some(*part), None)),
                     #[cfg(feature = "page")]
-                    Limited::LetThrough => (None, None),
-                };
-                (rule, limited)
+                    Limited::LetThrough => (rule, (None, None)),
+                }
             }
             Err(action) if matches!(*action, Action::Pass) => {
                 (self.choose_plan(rule, head)?, (None, None))

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,66 +8,64 @@ use tokio::time::Instant;
 
 use super::decide::Limited;
 use crate::decision::{Decision, QuotaState};
+use crate::rule::{Factor, Factors};
 use crate::store::{OperatorKey, OperatorKind, Take};
 
-/// The keys that an operator lets through or blocks for a while, of all rules of a service.
+/// The keys that an operator lets through, blocks or raises for a while, of all rules of a service.
 ///
 /// Requests read it, so that without such keys it costs one load.
 #[derive(Debug, Default)]
 pub(crate) struct OperatorKeys(ArcSwapOption<Vec<OperatorEntry>>);
 
-/// A key with its end: the time counts from when it was set. The list is in the order of path and key.
+/// A key with its end: the time counts from when it was set. The list is in the order of path and
+/// key, and of each key the raise comes first.
 #[derive(Debug, Clone)]
 struct OperatorEntry {
     one: OperatorKey,
     end: Instant,
 }
 
+/// What holds for the key of each subject of a take, or for its only key.
+type Said = SmallVec<[Option<(OperatorKind, Duration)>; 8]>;
+
 impl OperatorKeys {
     /// What of this take is limited now. A blocked key of any subject denies it, unless the rule is
-    /// a shadow rule. Without the keys of subjects that are let through, the others decide.
+    /// a shadow rule. Without the keys of subjects that are let through, the others decide. The
+    /// quotas of those that are raised are multiplied.
     #[inline]
     pub(super) fn limited(&self, take: &Take) -> Limited {
-        let entries = self.0.load();
-        let Some(entries) = entries.as_ref() else {
-            return Limited::Whole;
-        };
-        let rule = take.rule();
-        let find = |key: &str| {
-            let found = find(entries, rule.path(), key);
-            found.filter(|(kind, _)| *kind == OperatorKind::LetThrough || !rule.is_shadow())
-        };
-        let Some(joint) = take.as_joint() else {
-            return match find(take.key().as_str()) {
-                None => Limited::Whole,
-                Some((OperatorKind::LetThrough, _)) => Limited::LetThrough,
-                Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, time)),
-            };
-        };
-        let subjects = rule.counted_subjects().iter().zip(joint.keys());
-        let found = subjects.map(|(subject, key)| {
-            let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
-            find(key.as_str())
-        });
-        let found: SmallVec<[Option<_>; 8]> = found.collect();
-        match found.iter().flatten().max() {
+        match self.0.load().as_ref() {
             None => Limited::Whole,
-            Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
-            Some((OperatorKind::LetThrough, _)) => {
-                let others = take.without(|place| found[place].is_some());
-                others.map_or(Limited::LetThrough, |others| {
-                    Limited::Part(Box::new(others))
-                })
-            }
+            Some(entries) => limited(&said(entries, take), take),
         }
     }
 
-    /// What an operator does with the key, and for how long still.
-    pub(crate) fn find(&self, path: &str, key: &str) -> Option<(OperatorKind, Duration)> {
-        find(self.0.load().as_ref()?, path, key)
+    /// Whether a take that waits would be limited otherwise now.
+    pub(super) fn changes(&self, take: &Take) -> bool {
+        let entries = self.0.load();
+        let said = entries.as_ref().map(|entries| said(entries, take));
+        let said = said.unwrap_or_default();
+        let is_raised = |it: &(OperatorKind, Duration)| it.0.is_raise();
+        let is_only_raised = said.iter().flatten().all(is_raised);
+        !is_only_raised || factors(&said) != *take.rule().factors()
     }
 
-    /// Lets exactly these keys through, and blocks exactly these.
+    /// This take under the quotas of its raises.
+    pub(crate) fn raised(&self, take: Take) -> Take {
+        let entries = self.0.load();
+        let said = entries.as_ref().map(|entries| said(entries, &take));
+        raised(take, factors(&said.unwrap_or_default()))
+    }
+
+    /// What an operator does with the key, and for how long still: the raise first.
+    pub(crate) fn find(&self, path: &str, key: &str) -> SmallVec<[(OperatorKind, Duration); 2]> {
+        let entries = self.0.load();
+        let found = entries.iter();
+        let found = found.flat_map(|entries| &entries[places_of(entries, path, key)]);
+        found.filter_map(OperatorEntry::now).collect()
+    }
+
+    /// Lets exactly these keys through, blocks exactly these and raises exactly these.
     pub(crate) fn replace(&self, mut list: Vec<OperatorKey>) {
         // What is blocked is blocked, whatever else the list says of it.
         list.sort_by_key(|one| one.kind);
@@ -75,14 +74,14 @@ impl OperatorKeys {
         self.store(entries);
     }
 
-    /// Lets one more key through or blocks it, or ends that. Where no other process has a list, it
-    /// returns whether there was room. Changes have to be made one at a time.
+    /// Lets one more key through, blocks or raises it, or ends that. Where no other process has a
+    /// list, it returns whether there was room. Changes have to be made one at a time.
     pub(crate) fn set(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut entries = self.0.load().as_deref().cloned().unwrap_or_default();
-        entries.retain(|entry| entry.remaining().is_some());
+        entries.retain(|entry| entry.now().is_some());
         let is_other = |it: &OperatorKey| (&it.path, &it.key) != (&one.path, &one.key);
         let others = entries.iter().map(|entry| &entry.one);
-        let others = others.filter(|it| it.kind == one.kind && is_other(it));
+        let others = others.filter(|it| is_same_kind(it.kind, one.kind) && is_other(it));
         let has_room = is_shared || one.time.is_zero() || others.count() < OperatorKey::MAX;
         if has_room {
             set(&mut entries, one);
@@ -102,7 +101,7 @@ impl OperatorKeys {
         let entries = entries.iter().flat_map(|entries| entries.iter());
         let list = entries.filter_map(|entry| {
             Some(OperatorKey {
-                time: entry.remaining()?,
+                time: entry.now()?.1,
                 ..entry.one.clone()
             })
         });
@@ -111,34 +110,107 @@ impl OperatorKeys {
 }
 
 impl OperatorEntry {
-    fn remaining(&self) -> Option<Duration> {
+    /// What is done, and for how long still.
+    fn now(&self) -> Option<(OperatorKind, Duration)> {
         let time = self.end.saturating_duration_since(Instant::now());
-        (!time.is_zero()).then_some(time)
+        (!time.is_zero()).then_some((self.one.kind, time))
     }
 }
 
-/// Where a key stands, or would stand.
-fn place_of(entries: &[OperatorEntry], path: &str, key: &str) -> Result<usize, usize> {
-    entries.binary_search_by(|entry| (&*entry.one.path, &*entry.one.key).cmp(&(path, key)))
+/// What holds for each key of a take. A shadow rule denies nothing, and a lease is of the rule's own
+/// quotas.
+fn said(entries: &[OperatorEntry], take: &Take) -> Said {
+    let rule = take.rule();
+    let applies = |kind| match kind {
+        OperatorKind::LetThrough => true,
+        OperatorKind::Blocked => !rule.is_shadow(),
+        OperatorKind::Raised(_) => rule.lease().is_none(),
+    };
+    let find = |key: &str| {
+        let found = entries[places_of(entries, rule.path(), key)].iter();
+        let found = found.filter_map(OperatorEntry::now);
+        found.filter(|(kind, _)| applies(*kind)).max()
+    };
+    let Some(joint) = take.as_joint() else {
+        return Said::from_iter([find(take.key().as_str())]);
+    };
+    let subjects = rule.counted_subjects().iter().zip(joint.keys());
+    let subjects = subjects.map(|(subject, key)| {
+        let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
+        find(key.as_str())
+    });
+    subjects.collect()
 }
 
-fn find(entries: &[OperatorEntry], path: &str, key: &str) -> Option<(OperatorKind, Duration)> {
-    let entry = &entries[place_of(entries, path, key).ok()?];
-    Some((entry.one.kind, entry.remaining()?))
+fn limited(said: &Said, take: &Take) -> Limited {
+    match said.iter().flatten().max() {
+        None => Limited::Whole,
+        Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
+        Some((OperatorKind::Raised(_), _)) => Limited::of(raised(take.clone(), factors(said))),
+        Some((OperatorKind::LetThrough, _)) => {
+            let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
+            let others = take.without(is_through);
+            others.map_or(Limited::LetThrough, |others| {
+                Limited::of(raised(others, factors(said)))
+            })
+        }
+    }
 }
 
-/// What is of another kind stays where this one ends.
+/// The factor of each subject; none if all are one.
+fn factors(said: &Said) -> Factors {
+    let factors = said.iter().map(|it| match it {
+        Some((OperatorKind::Raised(factor), _)) => *factor,
+        _ => Factor::ONE,
+    });
+    let factors: Factors = factors.collect();
+    match factors.iter().all(|it| *it == Factor::ONE) {
+        true => Factors::new(),
+        false => factors,
+    }
+}
+
+fn raised(take: Take, factors: Factors) -> Take {
+    match factors.is_empty() {
+        true => take,
+        false => {
+            let rule = take.rule().raised(factors);
+            take.under(rule)
+        }
+    }
+}
+
+/// Where the list says something of a key, or would.
+fn places_of(entries: &[OperatorEntry], path: &str, key: &str) -> Range<usize> {
+    let name = |entry: &OperatorEntry| (&*entry.one.path, &*entry.one.key).cmp(&(path, key));
+    let first = entries.partition_point(|entry| name(entry).is_lt());
+    let number = entries[first..].partition_point(|entry| name(entry).is_eq());
+    first..first + number
+}
+
+/// Whether both are raises, or both the same of the others.
+fn is_same_kind(one: OperatorKind, other: OperatorKind) -> bool {
+    one == other || one.is_raise() && other.is_raise()
+}
+
+/// A raise stays beside what is not one. Of the others, what is of another kind stays where this one
+/// ends.
 fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
-    let place = place_of(entries, &one.path, &one.key);
-    let is_end = one.time.is_zero();
-    if let Ok(at) = place
-        && !(is_end && entries[at].one.kind != one.kind)
-    {
-        entries.remove(at);
+    let places = places_of(entries, &one.path, &one.key);
+    let (is_end, is_raise) = (one.time.is_zero(), one.kind.is_raise());
+    let is_replaced = |it: &OperatorEntry| match is_end {
+        true => is_same_kind(it.one.kind, one.kind),
+        false => it.one.kind.is_raise() == is_raise,
+    };
+    let replaced = entries[places.clone()].iter().position(is_replaced);
+    if let Some(at) = replaced {
+        entries.remove(places.start + at);
     }
     if !is_end {
-        let end = Instant::now() + one.time.min(OperatorKey::MAX_TIME);
-        entries.insert(place.unwrap_or_else(|at| at), OperatorEntry { one, end });
+        let end = Instant::now() + one.time.min(one.kind.max_time());
+        let others = places.len() - usize::from(replaced.is_some());
+        let at = places.start + if is_raise { 0 } else { others };
+        entries.insert(at, OperatorEntry { one, end });
     }
 }
 

@@ -29,21 +29,28 @@ pub struct Peek {
     keys: SubjectKeys,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
+    #[cfg(feature = "page")]
+    operator_keys: Arc<super::OperatorKeys>,
 }
 
 impl Peek {
-    pub(crate) const fn new(
-        store: Arc<dyn Store>,
-        rule: Option<Arc<Rule>>,
-        keys: SubjectKeys,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, rule: Option<Arc<Rule>>, keys: SubjectKeys) -> Self {
         Self {
             store,
             rule,
             keys,
             plan: None,
             plan_value: None,
+            #[cfg(feature = "page")]
+            operator_keys: Arc::default(),
         }
+    }
+
+    /// What these raise has other quotas.
+    #[cfg(feature = "page")]
+    pub(crate) fn with_operator_keys(mut self, keys: &Arc<super::OperatorKeys>) -> Self {
+        self.operator_keys = Arc::clone(keys);
+        self
     }
 
     /// What is left of the quotas of this [plan](Rule::with_plan) of the rule. One that the rule
@@ -74,6 +81,8 @@ impl IntoFuture for Peek {
             let under = plan.and_then(|plan| rule.under(&plan).ok());
             let rule = under.unwrap_or(rule);
             let take = self.keys.take_asked(rule, &self.store)?;
+            #[cfg(feature = "page")]
+            let take = self.operator_keys.raised(take);
             self.store.peek(&take).await.map(Some)
         })
     }

@@ -99,6 +99,29 @@ impl SubjectKeys {
         }
     }
 
+    /// What lists of operators' keys call the only key that is named.
+    #[cfg(feature = "page")]
+    pub(crate) fn only_name(self, rule: Option<&Rule>) -> Result<Key, String> {
+        let named = match (self.0, rule) {
+            (Given::One(key), None) => return Ok(key),
+            (Given::One(key), Some(rule)) if rule.subjects().is_empty() => return Ok(key),
+            (Given::Named(named), None) => named,
+            (keys, Some(rule)) => {
+                let keys = keys.by_subject(rule)?.into_iter();
+                let named = rule.subjects().iter().zip(keys);
+                let named = named.filter_map(|(it, key)| Some((it.name().into(), key?)));
+                named.collect()
+            }
+        };
+        match &named[..] {
+            [(name, key)] => Ok(key.of_subject(name)),
+            named => Err(format!(
+                "{} keys, expected that of one subject",
+                named.len()
+            )),
+        }
+    }
+
     /// The take over all subjects that cannot be absent. `is_everyone` says which of them need no
     /// key, beside those that say so themselves.
     pub(super) fn take_of_all(

@@ -148,7 +148,10 @@ impl Limits {
     /// have.
     pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
-        Peek::new(Arc::clone(self.shared_store()), rule, key.into())
+        let peek = Peek::new(Arc::clone(self.shared_store()), rule, key.into());
+        #[cfg(feature = "page")]
+        let peek = peek.with_operator_keys(&self.operator_keys);
+        peek
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, those [from

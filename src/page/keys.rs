@@ -8,26 +8,22 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
 use super::Page;
 use super::guard::{Refused, check_change, check_form};
+use super::operators::{OperatorError, within};
 use super::router::PageState;
-use super::views::{most_limited, quotas, seconds_by_operator};
+use super::views::{most_limited, quotas, show_operated};
 use crate::callback::{caught, guarded};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
-use crate::rule::{Policy, Rule, Subject};
+use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
 
-/// How long the store may take.
-const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The longest body of a request, in bytes.
 const MAX_BODY: usize = 16 * 1_024;
-/// The longest name of an actor, in characters.
-const MAX_ACTOR: usize = 100;
 /// The longest message of a refusal, in characters.
 const MAX_MESSAGE: usize = 500;
 /// How much of a wrong text is repeated, in characters.
@@ -81,12 +77,22 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
     .await
 }
 
-/// Lets a key through or blocks it for a while, or ends that.
-pub(super) async fn set(kind: OperatorKind, state: Arc<PageState>, request: Request) -> Response {
+/// Lets a key through, blocks it or raises it for a while, or ends that. What is done, and by which
+/// factor, is made of the request.
+pub(super) async fn set(
+    kind: impl FnOnce(Option<Factor>) -> Option<OperatorKind> + Send + 'static,
+    state: Arc<PageState>,
+    request: Request,
+) -> Response {
     changed(async move {
         let page = &state.page;
         let (by, target) = change(page, request).await?;
-        let longest = OperatorKey::MAX_TIME.as_secs();
+        let factor = target.body.get("factor").and_then(Value::as_f64);
+        let kind = kind(factor.and_then(Factor::new));
+        let kind = kind.ok_or_else(|| {
+            wrong("factor is not there or wrong, expected 0.01 to 1000".to_owned())
+        })?;
+        let longest = kind.max_time().as_secs();
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
             wrong(format!(
@@ -104,26 +110,12 @@ pub(super) async fn set(kind: OperatorKind, state: Arc<PageState>, request: Requ
             by: by.as_deref().map(Arc::from),
             time: Duration::from_secs(seconds),
         };
-        let (limits, path) = (&page.limits, &*target.path);
-        let (row, by) = (target.row(page), by.unwrap_or_default());
-        let key = page.shown(target.name.as_str());
-        let fleet = limits.shared_store().fleet();
-        let is_accepted = match &fleet {
-            Some(fleet) => asked(page, fleet.set_key(&one)).await,
-            None => Ok(true),
-        };
-        let what = match kind {
-            OperatorKind::Blocked => "blocked",
-            OperatorKind::LetThrough => "let through",
-        };
-        if let Err((_, error)) = &is_accepted {
-            trace::event!(warn: path, key, row, by, seconds, error, "a key may be {what}");
-        }
-        if !is_accepted? || !limits.set_key(one, fleet.is_some()) {
-            let message = format!("{} keys are {what} already", OperatorKey::MAX);
-            return Err((StatusCode::CONFLICT, message));
-        }
-        trace::event!(info: path, key, row, by, seconds, "a key is {what}");
+        let operated = page.limits.operate(one, page.shown(target.name.as_str()));
+        operated.await.map_err(|error| match error {
+            OperatorError::Store(error) => no_answer(page, &error),
+            OperatorError::TooMany(_) => (StatusCode::CONFLICT, error.to_string()),
+            _ => wrong(error.to_string()),
+        })?;
         let ends_in = (seconds > 0).then_some(seconds as f64);
         Ok(with_hint(json!({"ends_in_s": ends_in}), target))
     })
@@ -141,10 +133,7 @@ async fn change(page: &Page, request: Request) -> Result<(Option<String>, Target
         let message = "the actor could not be told, nothing was changed";
         (StatusCode::INTERNAL_SERVER_ERROR, message.to_owned())
     })?;
-    let by = actor
-        .flatten()
-        .map(|by| by.chars().take(MAX_ACTOR).collect());
-    Ok((by, Target::read(page, body).await?))
+    Ok((actor.flatten(), Target::read(page, body).await?))
 }
 
 async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
@@ -160,6 +149,7 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     let store = page.limits.shared_store();
     let take = target.keys().take_asked(asked_rule, store);
     let take = asked(page, async { take }).await?;
+    let take = page.limits.operator_keys.raised(take);
     // A plan may have no quota of a subject.
     let state = match take.counts() {
         [] => take.decision_of(Vec::new()),
@@ -190,21 +180,22 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     }
     let mut of_target = policies.iter().map(|policy| !target.is_other(policy));
     quotas.retain(|_| of_target.next().unwrap_or(true));
-    let [let_through, blocked] = seconds_by_operator(&page.limits, path, name.as_str());
     let is_enforced = !rule.is_shadow() && page.limits.rules().guard().get(path).is_some();
-    Ok(json!({
+    let mut shown = json!({
         "rule": path,
         "row": target.row(page),
         "subject": target.subject,
         "key": page.shown(target.key.as_str()),
-        "allowed": (fits && blocked.is_none()) || let_through.is_some() || !is_enforced,
         "plan": take.rule().plan(),
         "hint": target.hint.clone().or_else(|| hint_of_plans(rule, chosen.is_some())),
         "quotas": quotas,
-        "let_through_in_s": let_through,
-        "blocked_in_s": blocked,
         "on_hold_s": (!held.is_zero()).then_some(held.as_secs_f64()),
-    }))
+    });
+    show_operated(&page.limits, path, name.as_str(), &mut shown);
+    let is_said = |what: &str| !shown[what].is_null();
+    let fits = (fits && !is_said("blocked_in_s")) || is_said("let_through_in_s");
+    shown["allowed"] = (fits || !is_enforced).into();
+    Ok(shown)
 }
 
 /// How keys of several alternatives are written, for somebody who has written another one.
@@ -426,22 +417,21 @@ async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'st
     })
 }
 
-/// The store's answer to an operator. A store of somebody else may not come back.
+/// The store's answer to an operator.
 async fn asked<T>(
     page: &Page,
     question: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, Refused> {
-    let answer = timeout(MAX_WAIT, question).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {MAX_WAIT:?}");
-        Err(StoreError::new(StoreErrorKind::Timeout, message))
-    });
-    answer.map_err(|error| {
-        let message = match page.shows_keys {
-            true => error.to_string(),
-            false => format!("the store gave no answer: {}", error.kind().name()),
-        };
-        (StatusCode::SERVICE_UNAVAILABLE, message)
-    })
+    let answer = within(question).await;
+    answer.map_err(|error| no_answer(page, &error))
+}
+
+fn no_answer(page: &Page, error: &StoreError) -> Refused {
+    let message = match page.shows_keys {
+        true => error.to_string(),
+        false => format!("the store gave no answer: {}", error.kind().name()),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 /// The answer, or the refusal with its reason. A store of somebody else may panic.

@@ -32,6 +32,7 @@ mod cache;
 mod guard;
 mod keys;
 mod monitor;
+mod operators;
 mod process;
 mod rates;
 mod router;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
+pub use self::operators::OperatorError;
 use crate::key::masked;
 use crate::limits::Limits;
 

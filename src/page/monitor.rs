@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) name: String,
     /// Pages hash keys with it. It is that of the service once the fleet has one.
     pub(super) secret: [u8; 16],
-    /// The version of the keys that operators let through or block.
+    /// The version of the keys that operators let through, block or raise.
     pub(super) version: u64,
     /// How often this process has changed that list by itself.
     pub(super) own_changes: u64,
@@ -76,8 +76,8 @@ impl Limits {
             .expect("nobody else keeps a state there")
     }
 
-    /// Lets a key through or blocks it in this process, or ends that, without a wait for the next
-    /// list. Returns whether there was room, if no other process has a list.
+    /// Lets a key through, blocks it or raises it in this process, or ends that, without a wait for
+    /// the next list. Returns whether there was room, if no other process has a list.
     pub(super) fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut state = self.monitor().state();
         state.own_changes += 1;

@@ -12,6 +12,7 @@ use super::assets::{ASSETS, INDEX};
 use super::cache::Cache;
 use super::views::View;
 use super::{Page, keys};
+use crate::rule::Factor;
 use crate::store::OperatorKind;
 
 /// Only the page's own files run, and only this server is asked. Texts of clients and of files
@@ -52,8 +53,9 @@ pub(super) fn router(page: Page) -> Router {
         ];
         router.route(path, get((fields, text)))
     });
-    let set =
-        |kind| move |State(state): State<_>, request: Request| keys::set(kind, state, request);
+    let set = |kind: fn(Option<Factor>) -> Option<OperatorKind>| {
+        move |State(state): State<_>, request: Request| keys::set(kind, state, request)
+    };
     let views = Router::new()
         .route("/api/now", get(view))
         .route("/api/hour", get(view))
@@ -61,8 +63,12 @@ pub(super) fn router(page: Page) -> Router {
         .route("/api/fleet", get(view))
         .route("/api/key", post(keys::look))
         .route("/api/reset", post(keys::reset))
-        .route("/api/let-through", post(set(OperatorKind::LetThrough)))
-        .route("/api/block", post(set(OperatorKind::Blocked)))
+        .route(
+            "/api/let-through",
+            post(set(|_| Some(OperatorKind::LetThrough))),
+        )
+        .route("/api/block", post(set(|_| Some(OperatorKind::Blocked))))
+        .route("/api/raise", post(set(|it| it.map(OperatorKind::Raised))))
         .with_state(Arc::new(PageState { page, cache }));
     let fields = map_response(|mut response: Response| {
         for (name, value) in FIELDS {

@@ -204,9 +204,8 @@ fn limited(page: &Page, tick: u64) -> Value {
         None => (None, page.shown(text)),
     };
     let rows = rows.iter().map(|row| {
-        let [let_through, blocked] = seconds_by_operator(limits, &row.path, &row.key);
         let (subject, key) = parts(&row.key);
-        json!({
+        let mut shown = json!({
             "row": monitor.row(&row.path, &row.key),
             "rule": row.path,
             "subject": subject,
@@ -218,13 +217,13 @@ fn limited(page: &Page, tick: u64) -> Value {
             "denials": row.denials,
             "denials_per_s": row.recent as f64 / RECENT as f64,
             "plan": row.plan,
-            "let_through_in_s": let_through,
-            "blocked_in_s": blocked,
-        })
+        });
+        show_operated(limits, &row.path, &row.key, &mut shown);
+        shown
     });
     let listed = limits.operator_keys.list();
-    let [let_through, blocked] = OperatorKind::ALL.map(|kind| {
-        let listed = listed.iter().filter(|one| one.kind == kind);
+    let of_kind = |is_it: fn(OperatorKind) -> bool| {
+        let listed = listed.iter().filter(|one| is_it(one.kind));
         let listed = listed.map(|one| {
             let (subject, key) = parts(&one.key);
             json!({
@@ -234,10 +233,11 @@ fn limited(page: &Page, tick: u64) -> Value {
                 "key": key,
                 "ends_in_s": one.time.as_secs_f64(),
                 "by": one.by.as_deref().filter(|_| page.shows_keys),
+                "factor": factor(one.kind),
             })
         });
         listed.collect::<Vec<_>>()
-    });
+    };
     json!({
         "process": &*monitor.process,
         "tick": tick,
@@ -247,18 +247,37 @@ fn limited(page: &Page, tick: u64) -> Value {
         "too_many_by_at_most": error,
         "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
-        "let_through": let_through,
-        "blocked": blocked,
+        "let_through": of_kind(|kind| kind == OperatorKind::LetThrough),
+        "blocked": of_kind(|kind| kind == OperatorKind::Blocked),
+        "raised": of_kind(OperatorKind::is_raise),
     })
 }
 
-/// For how many seconds an operator lets a key through, and blocks it: at most one of both.
-pub(super) fn seconds_by_operator(limits: &Limits, path: &str, key: &str) -> [Option<f64>; 2] {
-    let found = limits.operator_keys.find(path, key);
-    OperatorKind::ALL.map(|kind| {
-        let time = found.filter(|(it, _)| *it == kind)?.1;
-        Some(time.as_secs_f64())
-    })
+/// By what a key is raised, if it is.
+fn factor(kind: OperatorKind) -> Option<f64> {
+    match kind {
+        OperatorKind::Raised(factor) => Some(factor.get()),
+        OperatorKind::LetThrough | OperatorKind::Blocked => None,
+    }
+}
+
+/// Shows for how many seconds an operator lets a key through or blocks it, at most one of both, and
+/// raises it.
+pub(super) fn show_operated(limits: &Limits, path: &str, key: &str, shown: &mut Value) {
+    for name in ["let_through_in_s", "blocked_in_s", "raised_in_s", "factor"] {
+        shown[name] = Value::Null;
+    }
+    for (kind, time) in limits.operator_keys.find(path, key) {
+        let name = match kind {
+            OperatorKind::LetThrough => "let_through_in_s",
+            OperatorKind::Blocked => "blocked_in_s",
+            OperatorKind::Raised(_) => "raised_in_s",
+        };
+        shown[name] = time.as_secs_f64().into();
+        if kind.is_raise() {
+            shown["factor"] = factor(kind).into();
+        }
+    }
 }
 
 /// The most denied keys of this process and of the others, with their denials together, those that
@@ -296,7 +315,8 @@ pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedKey>, u64) {
     });
     // Somebody has taken care of these.
     let operated = &limits.operator_keys;
-    rows.sort_by_cached_key(|row| operated.find(&row.path, &row.key).is_some());
+    let is_raise = |(kind, _): &(OperatorKind, _)| kind.is_raise();
+    rows.sort_by_cached_key(|row| !operated.find(&row.path, &row.key).iter().all(is_raise));
     rows.truncate(MAX_ROWS);
     let unreported = all.clone().map(|process| process.unreported);
     let missing = match all.count() {

@@ -21,7 +21,8 @@ const MAX_EXCHANGE: Duration = Duration::from_secs(3);
 
 impl Limits {
     /// Lets this process take part in the fleet that a [page](Self::page) of another process shows,
-    /// and obey when an operator [lets a key through or blocks it](crate::page) there. A process
+    /// and obey when an operator [lets a key through, blocks it](crate::page) or
+    /// [raises it](Self::raise) anywhere. A process
     /// with a page of its own takes part anyway.
     ///
     /// With a store on Redis, a task tells Redis once a second how this process fares, under the
@@ -78,7 +79,7 @@ impl Limits {
         self.watch_process()
     }
 
-    fn watch_process(&self) -> bool {
+    pub(super) fn watch_process(&self) -> bool {
         if self.monitor().state().has_started {
             return true;
         }
@@ -188,7 +189,7 @@ impl Limits {
             if let Some(OperatorKey { path, .. }) = list.iter().find(|it| !rules.contains(&it.path))
             {
                 let path = &**path;
-                trace::event!(warn: path, "a key is let through or blocked under a rule that is not there");
+                trace::event!(warn: path, "a key is let through, blocked or raised under a rule that is not there");
             }
             self.operator_keys.replace(list);
             state.changes += 1;

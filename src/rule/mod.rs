@@ -33,6 +33,8 @@ mod outgoing;
 mod plans;
 mod policy;
 mod quotas;
+#[cfg_attr(not(feature = "page"), allow(dead_code))]
+mod raise;
 pub(crate) mod rule;
 mod rule_error;
 pub(crate) mod rules;
@@ -50,6 +52,9 @@ pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;
+pub use raise::Factor;
+#[cfg(feature = "page")]
+pub(crate) use raise::Factors;
 pub use rule::{OnError, Rule};
 pub use rule_error::RuleError;
 pub use rules::Rules;

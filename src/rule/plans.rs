@@ -1,9 +1,12 @@
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::policy::Policy;
 use super::quotas::{Quotas, check_policies};
+use super::raise::Factors;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
 use super::share::Share;
@@ -181,7 +184,7 @@ impl Rule {
         }
     }
 
-    fn derived(&self) -> &DerivedRules {
+    pub(super) fn derived(&self) -> &DerivedRules {
         self.computed().derived.get_or_init(|| {
             let of_plans = self.settings.plans.iter().map(|_| OnceLock::new());
             Arc::new(DerivedRules {
@@ -214,7 +217,9 @@ impl Rule {
                 let unknown = || RuleError::UnknownPlan(name.to_string());
                 self.of_plan(name).ok_or_else(unknown)
             }
-            PlanOf::Value(quotas) => lock(&self.derived().of_values).rule(self, quotas),
+            PlanOf::Value(quotas) => {
+                lock(&self.derived().of_values).try_rule(quotas, || self.of_value(quotas))
+            }
         }
     }
 
@@ -278,6 +283,18 @@ impl Rule {
             shadow: computed.shadow.clone(),
             ..settings.clone()
         }
+    }
+
+    fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
+        if self.lease().is_some() {
+            return Err(RuleError::LeaseOfPlan);
+        }
+        if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
+            return Err(RuleError::OutgoingSubjects);
+        }
+        let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
+        self.settings.policies_of(quotas, no_certain_subject)?;
+        Ok(self.with_chosen(Chosen::Value(quotas.clone())))
     }
 
     /// This rule with what a request has chosen, which fits it.
@@ -411,40 +428,51 @@ const MAX_KEPT: usize = 10_000;
 pub(super) struct DerivedRules {
     /// The rule of each plan, in the order of the plans, made when it is asked for first.
     of_plans: Box<[OnceLock<Arc<Rule>>]>,
-    of_values: Mutex<RulesOfValues>,
+    /// Of plans that are values: one for all equal ones.
+    of_values: Mutex<KeptRules<Quotas>>,
+    /// Of the keys that an operator raises.
+    pub(super) raised: Mutex<KeptRules<Factors>>,
     /// Plans that it lacks, and values that do not fit it.
     have_been_unknown: [AtomicBool; 2],
 }
 
-/// The rules of plans that are values: one for all equal ones.
-#[derive(Default)]
-struct RulesOfValues {
+/// Rules by what they are made for.
+pub(super) struct KeptRules<K> {
     /// With the number of their last use.
-    rules: HashMap<Quotas, (Arc<Rule>, u64)>,
+    rules: HashMap<K, (Arc<Rule>, u64)>,
     uses: u64,
 }
 
-impl RulesOfValues {
-    fn rule(&mut self, rule: &Arc<Rule>, quotas: &Quotas) -> Result<Arc<Rule>, RuleError> {
+impl<K> Default for KeptRules<K> {
+    fn default() -> Self {
+        let (rules, uses) = (HashMap::new(), 0);
+        Self { rules, uses }
+    }
+}
+
+impl<K: Clone + Eq + Hash> KeptRules<K> {
+    #[cfg_attr(not(feature = "page"), allow(dead_code))]
+    pub(super) fn rule(&mut self, of: &K, make: impl FnOnce() -> Arc<Rule>) -> Arc<Rule> {
+        let Ok(rule) = self.try_rule(of, || Ok::<_, Infallible>(make()));
+        rule
+    }
+
+    fn try_rule<E>(
+        &mut self,
+        of: &K,
+        make: impl FnOnce() -> Result<Arc<Rule>, E>,
+    ) -> Result<Arc<Rule>, E> {
         self.uses += 1;
-        if let Some((known, last_use)) = self.rules.get_mut(quotas) {
+        if let Some((known, last_use)) = self.rules.get_mut(of) {
             *last_use = self.uses;
             return Ok(Arc::clone(known));
         }
-        if rule.lease().is_some() {
-            return Err(RuleError::LeaseOfPlan);
-        }
-        if rule.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
-            return Err(RuleError::OutgoingSubjects);
-        }
-        let no_certain_subject = || RuleError::NoCertainSubjectOfPlan("custom".to_owned());
-        rule.settings.policies_of(quotas, no_certain_subject)?;
-        let made = rule.with_chosen(Chosen::Value(quotas.clone()));
+        let made = make()?;
         if self.rules.len() >= MAX_KEPT {
             self.forget_half();
         }
         let kept = (Arc::clone(&made), self.uses);
-        self.rules.insert(quotas.clone(), kept);
+        self.rules.insert(of.clone(), kept);
         Ok(made)
     }
 

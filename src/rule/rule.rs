@@ -9,6 +9,7 @@ use super::outcomes::Outcomes;
 use super::plans::{Chosen, OtherQuotas, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::check_policies;
+use super::raise::Factors;
 use super::rule_error::RuleError;
 use super::subject::{OthersOfCounts, Subject};
 use crate::algorithm::{Algorithm, AlgorithmConfig};
@@ -66,6 +67,8 @@ pub(super) struct RuleSettings {
     pub(super) shadow: Option<Arc<Rule>>,
     /// What a request has chosen, if the rule is made for that.
     pub(super) chosen: Chosen,
+    /// By what an operator multiplies the quotas of each subject, if the rule is made for that.
+    pub(super) factors: Factors,
     /// The quotas that charges count under beside those of the policies, if the rule is made of
     /// another one. Otherwise they are those of its plans.
     pub(super) others: Option<Arc<OtherQuotas>>,

@@ -370,7 +370,7 @@ impl RuleSettings {
                 policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
                 prefix: self.prefix.clone(),
                 cost: cost.unwrap_or(self.cost),
-                owe_at_most: self.owe_at_most,
+                owe_at_most: self.raised_owed(subject),
                 algorithm: self.algorithm,
                 is_shadow: self.is_shadow,
                 is_candidate: self.is_candidate,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::StoreFuture;
+use crate::rule::Factor;
 
 /// What the processes of a service share through a [`Store`](crate::Store), which gives it by
 /// [`Store::fleet`](crate::Store::fleet). `Limits` with a page ask it once a second; no request
@@ -33,9 +34,10 @@ pub trait Fleet: Debug + Send + Sync + 'static {
     /// [`StoreError`](crate::StoreError) if there is no answer.
     fn reports(&self) -> StoreFuture<Vec<PeerReport>>;
 
-    /// Lets a key through or blocks it, for all processes of the service: they learn of it by their
-    /// next [report](Self::report). What was said of the key before ends. Returns false if there
-    /// are [as many](OperatorKey::MAX) keys of this kind as may be.
+    /// Lets a key through, blocks it or raises it, for all processes of the service: they learn of
+    /// it by their next [report](Self::report). A raise before ends by another one, and that it was
+    /// let through or blocked by either of these. Returns false if there are
+    /// [as many](OperatorKey::MAX) keys of this kind as may be.
     ///
     /// # Errors
     ///
@@ -115,20 +117,25 @@ pub struct FleetState {
     pub secret: [u8; 16],
     /// The version of the operators' keys; 0 without any.
     pub version: u64,
-    /// The keys that operators let through or block. `None` if they are those that are known.
+    /// The keys that operators let through, block or raise. `None` if they are those that are known.
     pub keys: Option<Vec<OperatorKey>>,
 }
 
-/// What an operator does with a key. Where a list says both of one key, it is blocked.
+/// What an operator does with a key. Of what is said of one key the greatest holds: a block, or
+/// else that it is let through, or else the highest raise.
 ///
 /// ```
+/// use tidegate::rule::Factor;
 /// use tidegate::store::OperatorKind;
 ///
-/// assert_eq!(OperatorKind::ALL, [OperatorKind::LetThrough, OperatorKind::Blocked]);
+/// let twice = OperatorKind::Raised(Factor::new(2.0).expect("in range"));
+/// assert!(twice < OperatorKind::LetThrough && OperatorKind::LetThrough < OperatorKind::Blocked);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OperatorKind {
+    /// The quotas that its requests have are multiplied by this.
+    Raised(Factor),
     /// Its requests are admitted without a question to the store.
     LetThrough,
     /// Its requests are denied without a question to the store.
@@ -136,11 +143,24 @@ pub enum OperatorKind {
 }
 
 impl OperatorKind {
-    /// All kinds.
-    pub const ALL: [Self; 2] = [Self::LetThrough, Self::Blocked];
+    /// Whether it is a raise, which says nothing of the other kinds.
+    #[must_use]
+    pub const fn is_raise(self) -> bool {
+        matches!(self, Self::Raised(_))
+    }
+
+    /// The longest time for which an operator does it: a day, and for a raise 90 days.
+    #[must_use]
+    pub const fn max_time(self) -> Duration {
+        match self {
+            Self::Raised(_) => OperatorKey::MAX_RAISE_TIME,
+            Self::LetThrough | Self::Blocked => OperatorKey::MAX_TIME,
+        }
+    }
 }
 
-/// A key of a rule that an operator lets through or blocks for a while: see [`Fleet::set_key`].
+/// A key of a rule that an operator lets through, blocks or raises for a while: see
+/// [`Fleet::set_key`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -170,8 +190,8 @@ pub struct OperatorKey {
 }
 
 impl OperatorKey {
-    /// The maximum number of keys of a service that are let through at a time, and of those that
-    /// are blocked.
+    /// The maximum number of keys of a service that are let through at a time, of those that are
+    /// blocked, and of those that are raised.
     pub const MAX: usize = 1_000;
 
     /// How long a key is let through or blocked at most: a day. The scripts of `lua/fleet/` get it
@@ -179,18 +199,39 @@ impl OperatorKey {
     /// `confirm.js`.
     pub const MAX_TIME: Duration = Duration::from_secs(86_400);
 
+    /// How long a key is raised at most: 90 days.
+    pub const MAX_RAISE_TIME: Duration = Duration::from_secs(90 * 86_400);
+
     /// What its name in a store begins with: key and path. A key has no blanks.
     #[cfg(feature = "redis")]
     pub(super) fn named(&self) -> String {
         format!("{} {} {}", self.key, self.path.len(), self.path)
     }
 
-    /// Reads a name, behind which stands who does it.
+    /// What stands behind its name: of a raise the factor, and who does it.
     #[cfg(feature = "redis")]
-    pub(super) fn parse(kind: OperatorKind, name: &str, time: Duration) -> Option<Self> {
+    pub(super) fn rest(&self) -> String {
+        let by = self.by.as_deref().unwrap_or_default();
+        match self.kind {
+            OperatorKind::Raised(factor) => format!("{factor} {by}"),
+            OperatorKind::LetThrough | OperatorKind::Blocked => by.to_owned(),
+        }
+    }
+
+    /// Reads a name and what stands behind it; without a kind, a raise.
+    #[cfg(feature = "redis")]
+    pub(super) fn parse(kind: Option<OperatorKind>, name: &str, time: Duration) -> Option<Self> {
         let (key, rest) = name.split_once(' ')?;
         let (length, rest) = rest.split_once(' ')?;
-        let (path, by) = rest.split_at_checked(length.parse().ok()?)?;
+        let (path, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        let (kind, by) = match kind {
+            Some(kind) => (kind, rest),
+            None => {
+                let (factor, by) = rest.split_once(' ')?;
+                let factor = Factor::new(factor.parse().ok()?)?;
+                (OperatorKind::Raised(factor), by)
+            }
+        };
         Some(Self {
             kind,
             path: path.into(),

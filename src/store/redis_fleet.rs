@@ -14,15 +14,21 @@ use crate::error::StoreError;
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest time that a key is let through or blocked, as the scripts get it.
-const MAX_MILLIS: u64 = OperatorKey::MAX_TIME.as_millis() as u64;
-
 /// The reply to a report: the secret, the version, and the keys of each kind with their
 /// milliseconds.
-type State = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 2]>);
+type State = ([u8; 16], u64, Option<[Vec<(Vec<u8>, u64)>; 3]>);
 
-/// What the lists of operators' keys are called, in the order of [`OperatorKind::ALL`].
-const LISTS: [&str; 2] = ["let-through", "blocked"];
+/// What the lists of operators' keys are called, with the kind of those in them: in that of raises,
+/// each has a factor of its own.
+const LISTS: [(&str, Option<OperatorKind>); 3] = [
+    ("let-through", Some(OperatorKind::LetThrough)),
+    ("blocked", Some(OperatorKind::Blocked)),
+    ("raised", None),
+];
+
+const fn millis(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
 
 impl RedisStore {
     fn fleet_connection(&self) -> Connection {
@@ -71,8 +77,9 @@ impl Fleet for RedisStore {
             self.process_key(&report.process),
             self.fleet_key("processes"),
             self.fleet_key("secret"),
-            self.fleet_key(LISTS[0]),
-            self.fleet_key(LISTS[1]),
+            self.fleet_key(LISTS[0].0),
+            self.fleet_key(LISTS[1].0),
+            self.fleet_key(LISTS[2].0),
             self.fleet_key("version"),
         ];
         let connection = self.fleet_connection();
@@ -80,7 +87,9 @@ impl Fleet for RedisStore {
         let reply = connection.call(&REPORT, &keys, |command| {
             command.arg(&*report.process).arg(&*report.text);
             command.arg(report.known_version).arg(&report.random);
-            command.arg(MAX_MILLIS).arg(OperatorKey::MAX);
+            command.arg(millis(OperatorKey::MAX_TIME));
+            command.arg(millis(OperatorKey::MAX_RAISE_TIME));
+            command.arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
             let state = from_redis_value::<State>(reply.await?);
@@ -92,8 +101,8 @@ impl Fleet for RedisStore {
                 OperatorKey::parse(kind, &name, Duration::from_millis(millis))
             };
             let keys = lists.map(|lists| {
-                let lists = OperatorKind::ALL.into_iter().zip(lists);
-                let keys = lists.flat_map(|(kind, list)| repeat(kind).zip(list));
+                let lists = LISTS.iter().zip(lists);
+                let keys = lists.flat_map(|((_, kind), list)| repeat(*kind).zip(list));
                 keys.filter_map(key).collect()
             });
             Ok(FleetState {
@@ -110,14 +119,21 @@ impl Fleet for RedisStore {
 
     fn set_key(&self, key: &OperatorKey) -> StoreFuture<bool> {
         let connection = self.fleet_connection();
-        let own = key.kind as usize;
-        let names = [LISTS[own], LISTS[1 - own], "version"].map(|it| self.fleet_key(it));
+        let (own, other) = match key.kind {
+            OperatorKind::LetThrough => (0, 1),
+            OperatorKind::Blocked => (1, 0),
+            OperatorKind::Raised(_) => (2, 2),
+        };
+        let names = [LISTS[own].0, LISTS[other].0, LISTS[2].0, "version"];
+        let names = names.map(|it| self.fleet_key(it));
         let names = names.each_ref().map(String::as_str);
         let reply = connection.call(&SET_KEY, &names, |command| {
-            let by = key.by.as_deref().unwrap_or_default();
-            let millis = key.time.min(OperatorKey::MAX_TIME).as_millis() as u64;
-            command.arg(key.named()).arg(by).arg(millis);
-            command.arg(MAX_MILLIS).arg(OperatorKey::MAX);
+            let longest = key.kind.max_time();
+            command.arg(key.named()).arg(key.rest());
+            command
+                .arg(millis(key.time.min(longest)))
+                .arg(millis(longest));
+            command.arg(OperatorKey::MAX);
         });
         StoreFuture::boxed(async move {
             let reply = reply.await?;

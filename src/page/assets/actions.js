@@ -24,20 +24,20 @@ export function actions(changed, isShared) {
   };
   const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
   /** For a time: `what` is the path of the API, `said` what was done. */
-  const begin = (item, what, said, { title, effect, button, note = "" }) => confirm({
-    ...named(item), title, button, hasSpan: true,
+  const begin = (item, what, said, { title, effect, button, note = "", ...asked }) => confirm({
+    ...named(item), title, button, hasSpan: true, ...asked,
     effect: `For this time its requests are ${effect}, ${everywhere()}. Somebody can end it `
-      + `before.${note}`,
-    async act(seconds) {
-      const answer = await send(what, { ...target(item), seconds });
+      + `before.${note}${item.isUnused ? " No request of this key counts now: is it the one?" : ""}`,
+    async act(chosen) {
+      const answer = await send(what, { ...target(item), ...chosen });
       done(`${said} for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
     },
   });
-  const end = (item, what, said, { title, button }) => confirm({
+  const end = (item, what, said, { title, button, ...body }) => confirm({
     ...named(item), title, button,
-    effect: `The rule limits it again within two seconds, ${everywhere()}.`,
+    effect: `The rule limits it as before within two seconds, ${everywhere()}.`,
     async act() {
-      await send(what, { ...target(item), seconds: 0 });
+      await send(what, { ...target(item), seconds: 0, ...body });
       done(`${said}: ${whom(item)}.`);
     },
   });
@@ -59,6 +59,18 @@ export function actions(changed, isShared) {
       effect: "denied by this rule and charged nothing",
       note: " Under a shadow rule it denies nothing.",
       button: "Block",
+    }),
+
+    raise: (item) => begin(item, "raise", "Raised", {
+      title: "Raise the limits of this key?",
+      effect: "limited by more: each max of the plan that they have is multiplied, also of bursts "
+        + "and of requests at a time",
+      note: " Afterwards a key that used more is denied until that has left its windows.",
+      button: "Raise", isRaise: true,
+    }),
+
+    endRaise: (item) => end(item, "raise", "Raise ended", {
+      title: "End the raise of this key?", button: "End the raise", factor: 1,
     }),
 
     unblock: (item) => end(item, "block", "Block ended", {

@@ -1,15 +1,18 @@
 // The question before something is changed: which rule, which key, and what it does.
 
-import { byId, isWhole, keyWords, say, visible } from "./words.js";
+import { byId, grouped, isWhole, keyWords, say, visible } from "./words.js";
 
 const dialog = byId("confirm"), form = byId("confirm-form"), span = byId("confirm-span");
+const raise = byId("confirm-raise");
 let action;
 
 /**
  * Asks, and does it when the answer is yes. While `act` fails, the dialog stays open and shows why.
- * `act` gets the seconds that were chosen, if `hasSpan`.
+ * `act` gets the seconds that were chosen, if `hasSpan`, and the factor, if it `isRaise`.
  */
-export function confirm({ title, rule, key, effect, button, hasSpan = false, act }) {
+export function confirm(
+  { title, rule, key, effect, button, hasSpan = false, isRaise = false, act },
+) {
   action = act;
   say(byId("confirm-title"), title);
   say(byId("confirm-rule"), visible(rule));
@@ -18,6 +21,12 @@ export function confirm({ title, rule, key, effect, button, hasSpan = false, act
   say(byId("confirm-do"), button);
   say(byId("confirm-error"), "");
   span.hidden = span.disabled = !hasSpan;
+  raise.hidden = raise.disabled = !isRaise;
+  for (const choice of span.querySelectorAll("[data-of]")) {
+    choice.hidden = (choice.dataset.of === "raise") !== isRaise;
+  }
+  form.elements.own.max = isRaise ? 129_600 : 1_440;
+  form.elements.seconds.value = "3600";
   dialog.showModal();
   // Not the button that does it: a key that was pressed too often does nothing.
   byId("confirm-cancel").focus();
@@ -29,12 +38,14 @@ export const target = ({ rule, subject, key, row, plan }) => ({
 
 export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
 
-function seconds() {
-  const { value } = form.elements.seconds;
-  const chosen = value === "own" ? Math.round(form.elements.own.value * 60) : Number(value);
+function chosen() {
+  const { seconds: { value }, own, factor } = form.elements;
+  const seconds = value === "own" ? Math.round(own.value * 60) : Number(value);
   // Zero seconds would end it.
-  if (!(chosen >= 1 && chosen <= 86_400)) throw new Error("Say for how many minutes: 1 to 1,440.");
-  return chosen;
+  if (!(seconds >= 1 && seconds <= own.max * 60)) {
+    throw new Error(`Say for how many minutes: 1 to ${grouped(Number(own.max))}.`);
+  }
+  return { seconds, ...(raise.disabled ? {} : { factor: Number(factor.value) }) };
 }
 
 byId("confirm-cancel").addEventListener("click", () => dialog.close());
@@ -47,7 +58,7 @@ form.addEventListener("submit", async (event) => {
   if (button.disabled) return;
   button.disabled = true;
   try {
-    await action(span.disabled ? undefined : seconds());
+    await action(span.disabled ? undefined : chosen());
     dialog.close();
   } catch (error) {
     say(byId("confirm-error"), error.message);

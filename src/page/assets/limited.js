@@ -1,4 +1,4 @@
-// Who is limited, most denied first, and who is let through or blocked.
+// Who is limited, most denied first, and who is let through, blocked or raised.
 
 import { read } from "./api.js";
 import { Rows, cells, showFold, tableRow } from "./rows.js";
@@ -10,11 +10,12 @@ const FEW = 10;
 
 export class Limited {
   /** `actions` has a function for each button: `look`, `reset`, `letThrough` and `end`, `block` and
-   * `unblock`. */
+   * `unblock`, `raise` and `endRaise`. */
   constructor(actions) {
     this.rows = new Rows(byId("limited-rows"), () => new LimitedRow(actions));
     this.through = new Rows(byId("let-through-rows"), () => new ListedRow(actions.end));
     this.blocked = new Rows(byId("blocked-rows"), () => new ListedRow(actions.unblock));
+    this.raised = new Rows(byId("raised-rows"), () => new ListedRow(actions.endRaise));
     this.all = byId("more-limited");
     this.all.addEventListener("click", () => {
       this.isOpen = !this.isOpen;
@@ -23,7 +24,8 @@ export class Limited {
     this.filter = byId("filter");
     this.filter.addEventListener("input", () => {
       // Typing here changes the rows, wherever the pointer is.
-      if (this.view) [this.rows, this.through, this.blocked].forEach((rows) => rows.clear());
+      const all = [this.rows, this.through, this.blocked, this.raised];
+      if (this.view) all.forEach((rows) => rows.clear());
       if (this.view) this.show();
     });
   }
@@ -37,13 +39,14 @@ export class Limited {
 
   show() {
     const { rows: all, of } = this.view;
-    const { let_through: through, blocked } = this.view;
+    const { let_through: through, blocked, raised } = this.view;
     const rows = this.filtered(all);
     const name = ({ rule, row }) => JSON.stringify([rule, row]);
     const withRights = (row) => ({ ...row, canChange: this.canChange });
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
     for (const [id, list, items] of [
       ["let-through", this.through, through], ["blocked", this.blocked, blocked],
+      ["raised", this.raised, raised],
     ]) {
       list.show(this.filtered(items).map(withRights), name);
       byId(id).hidden = list.made.size === 0;
@@ -83,7 +86,7 @@ function errorWords(view) {
 const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && until <= 0;
 
 class LimitedRow {
-  constructor({ look, reset, letThrough, block }) {
+  constructor({ look, reset, letThrough, block, raise }) {
     this.cells = cells(["Rule", "Key", "Plan", "Since", "Until", "Denials", "Denials/s", ""]);
     const [, key, , , , denials, rate, buttons] = this.cells;
     this.node = tableRow(this.cells);
@@ -94,7 +97,7 @@ class LimitedRow {
     key.append(this.key, " ", this.flag);
     this.buttons = [
       this.button("let through…", letThrough), this.button("block…", block),
-      this.button("reset…", reset), this.button("look", look),
+      this.button("raise…", raise), this.button("reset…", reset), this.button("look", look),
     ];
     buttons.append(...this.buttons);
   }
@@ -133,12 +136,15 @@ function untilWords({ until_in_s: until, never, busy }) {
   return until > 0 ? `in ${soon(until)}` : `ended ${ago(-until)}`;
 }
 
-function operatorWords({ let_through_in_s: through, blocked_in_s: blocked }) {
+function operatorWords({
+  let_through_in_s: through, blocked_in_s: blocked, raised_in_s: raised, factor,
+}) {
   if (blocked !== null) return `blocked for ${duration(blocked)}`;
-  return through === null ? "" : `let through for ${duration(through)}`;
+  if (through !== null) return `let through for ${duration(through)}`;
+  return raised === null ? "" : `× ${factor} for ${duration(raised)}`;
 }
 
-/** A key that is let through or blocked; `end` asks whether to end that. */
+/** A key that is let through, blocked or raised; `end` asks whether to end that. */
 class ListedRow {
   constructor(end) {
     this.cells = cells(["Rule", "Key", "Ends", "By", ""]);
@@ -157,7 +163,8 @@ class ListedRow {
     const [rule, , ends, by] = this.cells;
     say(rule, visible(item.rule));
     say(this.key, keyWords(item));
-    say(ends, `in ${duration(item.ends_in_s)}`);
+    const factor = item.factor === null ? "" : `× ${item.factor}, `;
+    say(ends, `${factor}in ${duration(item.ends_in_s)}`);
     say(by, item.by === null ? "–" : visible(item.by));
     this.button.hidden = !item.canChange;
     this.button.setAttribute("aria-label",

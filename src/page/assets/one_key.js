@@ -11,7 +11,7 @@ const form = byId("key-form"), { rule, subject, key, plan } = form.elements;
 const ofRow = byId("key-of-row");
 
 export class OneKey {
-  constructor({ letThrough, end, block, unblock, reset }) {
+  constructor({ letThrough, end, block, unblock, raise, endRaise, reset }) {
     this.quotas = new Rows(byId("key-quotas"), () => new QuotaBar());
     this.rules = new Map();
     form.addEventListener("submit", (event) => {
@@ -30,6 +30,7 @@ export class OneKey {
     on("reset", reset);
     on("let-through", (item) => (this.answer.let_through_in_s === null ? letThrough : end)(item));
     on("block", (item) => (this.answer.blocked_in_s === null ? block : unblock)(item));
+    on("raise", (item) => (this.answer.raised_in_s === null ? raise : endRaise)(item));
   }
 
   /** The names of the rules, of their plans and subjects, and whether something may be changed. */
@@ -76,8 +77,10 @@ export class OneKey {
 
   /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
   item() {
-    const { subject, key, row } = this.answer;
-    return { ...this.asked, subject, key: isWhole(key) ? key : this.asked.key ?? key, row };
+    const { subject, key, row, quotas } = this.answer;
+    const isUnused = quotas.every(({ remaining, max }) => remaining >= max);
+    const whole = isWhole(key) ? key : this.asked.key ?? key;
+    return { ...this.asked, subject, key: whole, row, isUnused };
   }
 
   async ask(item) {
@@ -124,15 +127,19 @@ export class OneKey {
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const { let_through_in_s: through, blocked_in_s: blocked, on_hold_s: held } = answer;
+    const { raised_in_s: raised, factor } = answer;
     say(byId("key-held"), held === null ? ""
       : `On hold for ${duration(held)}: the partner wants no calls.`);
     say(byId("key-through"), through === null ? ""
       : `Let through for ${duration(through)}: ${by ? "these" : "the"} quotas do not apply.`);
     say(byId("key-blocked"), blocked === null ? "" : `Blocked for ${duration(blocked)}.`);
+    say(byId("key-raised"), raised === null ? ""
+      : `Raised for ${duration(raised)}: each max is ${factor} times that of its plan.`);
     const label = (name, text) =>
       say(document.querySelector(`#key-answer [data-do=${name}]`), text);
     label("let-through", through === null ? "let through…" : "limit again…");
     label("block", blocked === null ? "block…" : "end the block…");
+    label("raise", raised === null ? "raise…" : "end the raise…");
     byId("key-answer").hidden = false;
   }
 }

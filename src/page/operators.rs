@@ -1,0 +1,268 @@
+//! What an operator does to a key for a while, from code and from the page.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::layer::SubjectKeys;
+use crate::limits::Limits;
+use crate::rule::Factor;
+use crate::store::{OperatorKey, OperatorKind, Store};
+use crate::trace;
+
+/// How long the store may take.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// The longest name of an operator, in characters.
+const MAX_BY: usize = 100;
+
+impl Limits {
+    /// Denies the requests of a key for 1 second to a day, in all processes of the service within
+    /// two seconds: without a question to the store, and without a charge. `Duration::ZERO` ends
+    /// it. `by` says who does it, for the log and the [page](crate::page), which is not needed; it
+    /// may be empty, and 100 characters are kept.
+    ///
+    /// The key is that of a [check](Self::check); under a joint rule of one subject, by its
+    /// [name](SubjectKeys). A block comes before that the key is let through, and ends that. A
+    /// shadow rule and a rule that is switched off deny nothing.
+    ///
+    /// With a store on Redis this process takes part in the [fleet](Self::join_fleet) from now on,
+    /// as each process has to that shall obey. Without Redis it is about this process. While Redis
+    /// is gone, what is known holds until its end, and nothing can be added.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// let hour = Duration::from_secs(3_600);
+    /// limits.block("chat", "mallory", hour, "ops@example.com").await?;
+    /// assert!(limits.check("chat", "mallory").await.is_err());
+    ///
+    /// limits.block("chat", "mallory", Duration::ZERO, "ops@example.com").await?;
+    /// assert!(limits.check("chat", "mallory").await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError`] that says what is wrong. After that of the store it is not known whether
+    /// the key is blocked.
+    pub async fn block(
+        &self,
+        path: &str,
+        key: impl Into<SubjectKeys>,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), OperatorError> {
+        let kind = OperatorKind::Blocked;
+        self.operate_on(kind, path, key.into(), time, by).await
+    }
+
+    /// Admits the requests of a key for 1 second to a day without a question to the store, as
+    /// [`block`](Self::block) denies them. Under a joint rule the other subjects decide, as if the
+    /// request had no such key. It ends a block.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
+    pub async fn let_through(
+        &self,
+        path: &str,
+        key: impl Into<SubjectKeys>,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), OperatorError> {
+        let kind = OperatorKind::LetThrough;
+        self.operate_on(kind, path, key.into(), time, by).await
+    }
+
+    /// Multiplies the quotas of a key by a [factor](Factor) of 0.01 to 1,000 for a minute to 90
+    /// days, in all processes of the service within two seconds: max, burst, requests at a time and
+    /// units that may be owed, of the plan that a request has anyway, also in a fallback's share.
+    /// Each is rounded down, and at least 1 where it was not 0. Under a joint rule they are the
+    /// quotas of one subject. Another raise of the key replaces it, `Duration::ZERO` ends it, and
+    /// for the rest it is as [`block`](Self::block).
+    ///
+    /// What was used counts on, before and after: once the raise ends, a key that used more than
+    /// its plan is denied until that has left the window. While a key is let through or blocked,
+    /// its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked about
+    /// requests that are raised.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// let day = Duration::from_secs(86_400);
+    /// limits.raise("chat", "alice", 2.5, day, "ops@example.com").await?;
+    /// let left = limits.peek("chat", "alice").await?.expect("there is a rule");
+    /// assert_eq!(left.remaining(), 25);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block), and for a rule with a [lease](crate::Rule::with_lease).
+    pub async fn raise(
+        &self,
+        path: &str,
+        key: impl Into<SubjectKeys>,
+        factor: f64,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), OperatorError> {
+        let factor = Factor::new(factor).ok_or(OperatorError::Factor(factor))?;
+        let kind = OperatorKind::Raised(factor);
+        self.operate_on(kind, path, key.into(), time, by).await
+    }
+
+    /// The keys that are let through, blocked or raised, as far as this process knows: those that
+    /// it has set itself, and once it takes part in the [fleet](Self::join_fleet), all of the
+    /// service. With the time that they still have, in the order of path and key.
+    #[must_use]
+    pub fn operator_keys(&self) -> Vec<OperatorKey> {
+        self.operator_keys.list()
+    }
+
+    async fn operate_on(
+        &self,
+        kind: OperatorKind,
+        path: &str,
+        keys: SubjectKeys,
+        time: Duration,
+        by: &str,
+    ) -> Result<(), OperatorError> {
+        let rule = self.rules().guard().find(path).cloned();
+        if !self.watch_process() {
+            return Err(OperatorError::NoRuntime);
+        }
+        let key = keys
+            .only_name(rule.as_deref())
+            .map_err(OperatorError::Key)?;
+        let one = OperatorKey {
+            kind,
+            path: path.into(),
+            key: key.as_str().into(),
+            by: (!by.is_empty()).then(|| by.into()),
+            time,
+        };
+        self.operate(one, None).await
+    }
+
+    /// Does it, in all processes, and logs it, with the key as it may be shown.
+    pub(super) async fn operate(
+        &self,
+        mut one: OperatorKey,
+        key: Option<String>,
+    ) -> Result<(), OperatorError> {
+        let kind = one.kind;
+        // What was begun can be ended, also if the rule is gone.
+        if !one.time.is_zero() {
+            if !(least(kind)..=kind.max_time()).contains(&one.time) {
+                let time = one.time;
+                return Err(OperatorError::Time { kind, time });
+            }
+            let rule = self.rules().guard().find(&one.path).cloned();
+            let rule = rule.ok_or_else(|| OperatorError::NoRule(one.path.to_string()))?;
+            if kind.is_raise() && rule.lease().is_some() {
+                return Err(OperatorError::Lease(one.path.to_string()));
+            }
+        }
+        let by = one.by.take();
+        let by = by.map(|by| by.chars().take(MAX_BY).collect::<String>());
+        one.by = by.as_deref().map(Into::into);
+        let (path, by) = (String::from(&*one.path), by.unwrap_or_default());
+        let (path, row) = (&*path, self.monitor().row(&one.path, &one.key));
+        let seconds = one.time.as_secs();
+        #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+        let what = Done(kind);
+        let fleet = self.shared_store().fleet();
+        let is_accepted = match &fleet {
+            Some(fleet) => within(fleet.set_key(&one)).await,
+            None => Ok(true),
+        };
+        if let Err(error) = &is_accepted {
+            let error = error.to_string();
+            trace::event!(warn: path, key, row, by, seconds, error, "a key may be {what}");
+        }
+        if !is_accepted? || !self.set_key(one, fleet.is_some()) {
+            return Err(OperatorError::TooMany(kind));
+        }
+        trace::event!(info: path, key, row, by, seconds, "a key is {what}");
+        Ok(())
+    }
+}
+
+/// The shortest time for which it is done.
+const fn least(kind: OperatorKind) -> Duration {
+    Duration::from_secs(if kind.is_raise() { 60 } else { 1 })
+}
+
+/// The store's answer to an operator. A store of somebody else may not come back.
+pub(super) async fn within<T>(
+    question: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(MAX_WAIT, question).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {MAX_WAIT:?}");
+        Err(StoreError::new(StoreErrorKind::Timeout, message))
+    })
+}
+
+/// Why a key is not [blocked](Limits::block), [let through](Limits::let_through) or
+/// [raised](Limits::raise).
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperatorError {
+    /// No rule has this path.
+    #[error("there is no rule {0:?}")]
+    NoRule(String),
+    /// The rule needs another key.
+    #[error("{0}")]
+    Key(String),
+    /// The time is too short or too long.
+    #[error("a key cannot be {} for {time:?}, expected {} to {} seconds, or zero to end it",
+        Done(*kind), least(*kind).as_secs(), kind.max_time().as_secs())]
+    Time {
+        /// What was to be done.
+        kind: OperatorKind,
+        /// For how long.
+        time: Duration,
+    },
+    /// The factor is out of range.
+    #[error("the factor is {0}, expected 0.01 to 1000")]
+    Factor(f64),
+    /// The rule hands out units that were leased under its own quotas.
+    #[error("the rule {0:?} has a lease, expected one without to raise a key")]
+    Lease(String),
+    /// There are [as many](OperatorKey::MAX) such keys as may be.
+    #[error("{} keys are {} already", OperatorKey::MAX, Done(*.0))]
+    TooMany(OperatorKind),
+    /// Nothing can tell the other processes.
+    #[error("expected a tokio runtime with its timer enabled")]
+    NoRuntime,
+    /// The store gave no answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+crate::error::debug_as_message!(OperatorError);
+
+/// What is done to a key, in words.
+struct Done(OperatorKind);
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            OperatorKind::Blocked => f.write_str("blocked"),
+            OperatorKind::LetThrough => f.write_str("let through"),
+            OperatorKind::Raised(factor) => write!(f, "raised by {factor}"),
+        }
+    }
+}
