@@ -206,6 +206,7 @@ fn one_subject(algorithm: Algorithm) {
         (3, Theme::Reloads),
         (2, Theme::Plans),
         (1, Theme::Given),
+        (2, Theme::Raised),
         (1, Theme::Clock),
         (3, Theme::Longer),
         (2, Theme::Leased),
@@ -218,6 +219,7 @@ fn one_subject(algorithm: Algorithm) {
     seen.expect(150, "refunds");
     seen.expect(230, "charged as owed");
     seen.expect(30, "evictions");
+    seen.expect(200, "raised");
 }
 
 /// Takes over several counts, with and without permits.
@@ -225,6 +227,7 @@ fn several_subjects(algorithm: Algorithm) {
     let seen = all_alike(algorithm, 200, &[(1, Theme::Joint)]);
     seen.expect(600, "joint takes");
     seen.expect(200, "busy");
+    seen.expect(200, "raised");
     seen.expect(30, "permits that ended");
 }
 
@@ -244,6 +247,7 @@ fn over_http(algorithm: Algorithm) {
         (2, Theme::Reloads),
         (3, Theme::Plans),
         (1, Theme::Given),
+        (1, Theme::Raised),
         (2, Theme::Mixed),
     ];
     let histories = any_of(algorithm, &themes, Just(BEGINNING));
@@ -262,4 +266,5 @@ fn over_http(algorithm: Algorithm) {
     seen.expect(160, "changes of the plan");
     seen.expect(45, "refunds");
     seen.expect(60, "reloads");
+    seen.expect(40, "raised");
 }

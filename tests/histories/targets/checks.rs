@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use kit::steps::{Spec, named, skipped};
-use tidegate::layer::SubjectKeys;
+use kit::steps::{Spec, skipped};
 
 use super::*;
 
@@ -12,6 +11,7 @@ pub(crate) struct Checks {
     limits: Limits,
     clock: ManualClock,
     spec: Option<Rc<Spec>>,
+    operator: Operator,
     is_over: bool,
     charges: Vec<Charge>,
 }
@@ -24,6 +24,7 @@ impl Checks {
             limits: Limits::new(Rules::default()).store(make(clock.clone())),
             clock,
             spec: None,
+            operator: Operator::default(),
             is_over: false,
             charges: Vec::new(),
         }
@@ -40,12 +41,10 @@ impl Checks {
         let path = step.take.rule().path();
         let call = self.limits.check(path, Self::keys(step));
         let call = call.cost(cost);
-        let call = match step.plan {
-            0 => call,
-            plan => match step.spec.value(plan) {
-                Some(value) => call.plan_value(value),
-                None => call.plan(&plan.to_string()),
-            },
+        let call = match (Operator::value(&self.limits, step), step.plan % RAISED) {
+            (Some(value), _) => call.plan_value(value),
+            (None, 0) => call,
+            (None, plan) => call.plan(&plan.to_string()),
         };
         match call.await {
             Ok(admitted) => {
@@ -88,6 +87,7 @@ impl Target for Checks {
                 .replace(Rules::from_iter([(*rule).clone()]));
             self.spec = Some(Rc::clone(&step.spec));
         }
+        self.operator.act(&self.limits, step).await;
         // They are in use from now on, whatever the step does.
         let path = step.take.rule().path();
         let store = self.limits.shared_store();

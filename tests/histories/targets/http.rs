@@ -24,7 +24,8 @@ pub(crate) struct Http {
     app: Option<Router>,
     clock: ManualClock,
     spec: Option<Rc<Spec>>,
-    given: Arc<Mutex<Option<tidegate::rule::Plan>>>,
+    operator: Operator,
+    given: Arc<Mutex<Option<Plan>>>,
     ends: Ends,
     enter: mpsc::UnboundedSender<Decision>,
     entered: mpsc::UnboundedReceiver<Decision>,
@@ -43,6 +44,7 @@ impl Http {
             app: None,
             clock,
             spec: None,
+            operator: Operator::default(),
             given: Arc::default(),
             ends: Ends::default(),
             enter,
@@ -92,12 +94,13 @@ impl Http {
             .expect("no panic")
             .insert(self.serial, ends);
         let mut fields = format!("x-serial: {}, x-cost: {cost}", self.serial);
-        let given = step.spec.value(step.plan);
+        self.operator.act(&self.limits, step).await;
+        let given = Operator::value(&self.limits, step);
         if given.is_some() {
             *self.given.lock().expect("no panic") = given;
             fields += ", x-given: yes";
-        } else if step.plan > 0 {
-            fields += &format!(", x-plan: {}", step.plan);
+        } else if step.plan % RAISED > 0 {
+            fields += &format!(", x-plan: {}", step.plan % RAISED);
         }
         let app = self.app.clone().expect("it is made");
         let mut task = tokio::spawn(async move { ask(&app, "/", &fields).await });

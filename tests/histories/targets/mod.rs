@@ -5,7 +5,9 @@ mod checks;
 mod http;
 mod stores;
 
-use kit::steps::Broken;
+use kit::steps::{Broken, RAISED, factor, named};
+use tidegate::layer::SubjectKeys;
+use tidegate::rule::Plan;
 
 use crate::reference::{Act, Fact, Played, states};
 use crate::*;
@@ -47,6 +49,40 @@ pub(crate) async fn compare(
         }
     }
     Ok((number, left_out))
+}
+
+/// What an operator does as the plan of a step says, where no other process hears of it.
+#[derive(Default)]
+struct Operator(HashMap<String, f64>);
+
+impl Operator {
+    async fn act(&mut self, limits: &Limits, step: &Played) {
+        let (path, wanted) = (step.take.rule().path(), factor(step.plan));
+        let first = named(step.keys).next().filter(|_| step.spec.is_joint());
+        let keys: SubjectKeys = match first.clone() {
+            Some(first) => [first].into(),
+            None => step.take.key().clone().into(),
+        };
+        let name = first.map(|(_, key)| key.to_string()).unwrap_or_default();
+        let before = self.0.get(&name).copied();
+        if limits.shared_store().fleet().is_none() && before != wanted {
+            let time = if wanted.is_some() { 3_600 } else { 0 };
+            let (factor, time) = (wanted.unwrap_or(1.0), Duration::from_secs(time));
+            let raised = limits.raise(path, keys, factor, time, "").await;
+            raised.expect("it can be raised");
+            match wanted {
+                Some(factor) => self.0.insert(name, factor),
+                None => self.0.remove(&name),
+            };
+        }
+    }
+
+    /// What a request says of its plan.
+    fn value(limits: &Limits, step: &Played) -> Option<Plan> {
+        let has_fleet = limits.shared_store().fleet().is_some();
+        let raised = || step.spec.raised_value(step.plan).filter(|_| has_fleet);
+        raised().or_else(|| step.spec.value(step.plan))
+    }
 }
 
 /// Whether a cached denial is of a rule that was changed before it was charged: its wait may have
