@@ -25,6 +25,7 @@ mod llm_gateway;
 mod mistakes;
 mod no_cost;
 mod open_charges;
+mod operators;
 mod outcomes;
 mod outgoing;
 mod owed;

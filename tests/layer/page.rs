@@ -122,6 +122,43 @@ async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
 /// A row says how many requests of its key were denied in each of the last five whole seconds, on
 /// average.
 #[tokio::test(start_paused = true)]
+async fn who_is_raised_is_listed() {
+    let app = App::new(|page| page.allow_changes().show_keys());
+    app.use_up("alice").await;
+    let raise = |factor: Value, seconds: u64| {
+        let mut body = about("alice", seconds);
+        body["factor"] = factor;
+        body
+    };
+    for (factor, seconds) in [
+        (json!(null), 60),
+        (json!("2"), 60),
+        (json!(0), 60),
+        (json!(2), 59),
+        (json!(2), 91 * 86_400),
+    ] {
+        app.refused("raise", raise(factor, seconds)).await;
+    }
+    let answer = app.done("raise", raise(json!(2.5), 7_776_000)).await;
+    assert_eq!(answer, json!({"ends_in_s": 7_776_000.0}));
+    assert_eq!(app.search("alice").await, 200);
+    let look = app.look("alice").await;
+    assert_eq!(
+        (&look["factor"], &look["quotas"][0]["max"]),
+        (&json!(2.5), &json!(5))
+    );
+    let seen = app.view("limited").await;
+    let listed = &seen["raised"][0];
+    assert_eq!(
+        (&listed["key"], &listed["factor"]),
+        (&json!("alice"), &json!(2.5))
+    );
+    assert_eq!(seen["rows"][0]["factor"], 2.5);
+    app.done("raise", raise(json!(1), 0)).await;
+    assert_eq!(app.view("limited").await["raised"], json!([]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_denials_of_the_last_seconds_are_shown() {
     let app = App::new(Page::allow_changes);
     sleep(millis(1_500)).await;

@@ -27,6 +27,7 @@ pub(super) fn command(environment: &[(&str, &str)]) -> Command {
         .env_remove("LIMITS")
         .env_remove("PROCESSES")
         .env("PORT", "0")
+        .current_dir(kit::root())
         .envs(environment.iter().copied());
     command
 }

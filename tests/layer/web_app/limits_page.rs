@@ -187,6 +187,58 @@ fn a_customer_is_blocked() {
 
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
+fn a_customer_is_raised() {
+    let server = Redis::start();
+    let apps = two(&server);
+    let browser = open(&apps[0]);
+    // One that nobody had lately is told before it is confirmed.
+    browser.write("[name=rule]", "login");
+    browser.write("[name=key]", "127.0.0.1:header.x-tenant|acne");
+    browser.click("#key-form .main");
+    browser.sees("#key-verdict", "would be allowed");
+    browser.click("#key-answer [data-do=raise]");
+    assert!(browser.text("#confirm-effect").contains("is it the one?"));
+    browser.press(ESCAPE);
+
+    flood(&apps[0], "acme", 7);
+    browser.run("scrollTo(0, 0)");
+    browser.click(&button("#limited-rows", "raise", ACME));
+    assert_eq!(
+        browser.text("#confirm-title"),
+        "Raise the limits of this key?"
+    );
+    assert!(!browser.text("#confirm-effect").contains("is it the one?"));
+    let factor = |text| {
+        browser.run("document.querySelector('[name=factor]').value = ''");
+        browser.write("[name=factor]", text);
+    };
+    factor("2000");
+    browser.click("#confirm-do");
+    assert_eq!(browser.count("dialog[open]"), 1, "too much");
+    factor("2.5");
+    browser.click("#confirm-span [data-of=raise]");
+    confirm(&browser, "Raised for 30 d");
+    browser.wait_for("#limited-rows", SOON, |text| {
+        text.contains("× 2.5 for 30 d")
+    });
+    soon("not raised", SOON, || login(&apps[1], "acme") == 200);
+    browser.run("document.querySelector('#key-form').reset()");
+    browser.write("[name=rule]", "login");
+    browser.write("[name=key]", ACME);
+    browser.click("#key-form .main");
+    browser.wait_for("#key-raised", SOON, |text| {
+        text.starts_with("Raised for 30 d")
+    });
+    browser.sees("#key-quotas .quota:first-child p", "of 12 left");
+    browser.run("scrollTo(0, 0)");
+    browser.click(&button("#raised-rows", "end", ACME));
+    confirm(&browser, "Raise ended");
+    soon("still raised", SOON, || login(&apps[1], "acme") == 429);
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
 fn a_key_is_looked_up_and_reset() {
     let app = App::start(&[]);
     let browser = open(&app);
@@ -714,6 +766,11 @@ fn screenshots() {
             "let through",
             "127.0.0.1:header.x-tenant|initech",
         ));
+        browser.click("#confirm-do");
+        browser.click(&button("#limited-rows", "raise", ACME));
+        shoot("raise", 1280, 900);
+        shoot("narrow_raise", 400, 900);
+        browser.resize(1280, 1400);
         browser.click("#confirm-do");
         browser.wait_for("#said", 3 * SOON, str::is_empty);
         shoot("web_app", 1280, 1425);

@@ -1,0 +1,336 @@
+//! What an operator does to a key from code: blocked, let through, raised.
+
+use axum::routing::get;
+use tidegate::layer::SubjectKeys;
+use tidegate::page::OperatorError;
+use tidegate::store::{OperatorKey, OperatorKind};
+
+use crate::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const END: Duration = Duration::ZERO;
+/// In which all processes obey.
+const OBEYS: Duration = Duration::from_secs(2);
+
+/// Requests with these costs that are admitted now, one after the other.
+async fn admitted(limits: &Limits, path: &str, key: impl Into<SubjectKeys> + Clone) -> u64 {
+    let mut admitted = 0;
+    while limits.check(path, key.clone()).await.is_ok() {
+        admitted += 1;
+        assert!(admitted < 1_000, "it does not end");
+    }
+    admitted
+}
+
+async fn raise(limits: &Limits, key: impl Into<SubjectKeys>, factor: f64) {
+    let raised = limits.raise("api", key, factor, HOUR, "ops").await;
+    raised.expect("it can be raised");
+}
+
+async fn end_raise(limits: &Limits, key: impl Into<SubjectKeys>) {
+    let ended = limits.raise("api", key, 1.0, END, "ops").await;
+    ended.expect("it can be ended");
+}
+
+/// The quotas of the plan that the request has, whichever that is, and of nobody else.
+#[tokio::test(start_paused = true)]
+async fn a_raise_multiplies_the_quotas_that_a_request_has() {
+    for algorithm in Algorithm::ALL {
+        let rule = Rule::new("api", [Quota::per_minute(4), Quota::per_day(10)]);
+        let rule = rule.expect("valid").with_algorithm(algorithm);
+        let pro = Quotas::new([Quota::per_minute(6).with_burst(3).expect("valid")]);
+        let rule = rule.with_plan("pro", pro.expect("valid")).expect("valid");
+        let limits = limits([rule], MemoryStore::new());
+        raise(&limits, "alice", 2.5).await;
+        assert_eq!(left(&limits, "api", "alice").await, 10, "{algorithm:?}");
+        assert_eq!(admitted(&limits, "api", "alice").await, 10, "{algorithm:?}");
+        assert_eq!(admitted(&limits, "api", "bob").await, 4);
+        raise(&limits, "carol", 0.5).await;
+        let value = Plan::of([Quota::per_minute(8)]).expect("valid");
+        for (call, most) in [
+            (limits.check("api", "carol").plan("pro"), (3, 1)),
+            (limits.check("api", "carol").plan_value(value), (4, 4)),
+        ] {
+            let decision = call.await.expect("there is room").decision;
+            let left = decision.expect("a decision").quotas()[0].remaining();
+            let most = if algorithm == Algorithm::Gcra {
+                most.1
+            } else {
+                most.0
+            };
+            assert!(
+                left < most.max(1) && left + 3 > most,
+                "{algorithm:?}: {left}"
+            );
+        }
+    }
+}
+
+/// What was used counts on, and nobody is denied whom the plan would admit.
+#[tokio::test(start_paused = true)]
+async fn raise_and_back() {
+    for algorithm in Algorithm::ALL {
+        let mut numbers = Random::new(7);
+        let rule = Rule::new("api", [quota(6, WINDOW), quota(9, 3 * WINDOW)]);
+        let rule = rule.expect("valid").with_algorithm(algorithm);
+        let [raised, plain] = [(); 2].map(|()| Limits::new([rule.clone()]));
+        let mut asked = 0;
+        for _ in 0..2_000 {
+            match numbers.below(8) {
+                0 => {
+                    raise(
+                        &raised,
+                        "alice",
+                        [1.0, 1.5, 3.0, 700.0][numbers.below(4) as usize],
+                    )
+                    .await
+                }
+                1 => end_raise(&raised, "alice").await,
+                _ if plain.check("api", "alice").await.is_ok() => {
+                    asked += 1;
+                    let checked = raised.check("api", "alice").await;
+                    assert!(checked.is_ok(), "{algorithm:?}, {asked}: {checked:?}");
+                }
+                _ => {}
+            }
+            tokio::time::advance(Duration::from_millis(numbers.below(20_000))).await;
+        }
+        assert!(asked > 400, "{asked}");
+        // Used above the plan: denied until it has left.
+        let limits = Limits::new([rule]);
+        raise(&limits, "bob", 2.0).await;
+        assert_eq!(admitted(&limits, "api", "bob").await, 12);
+        end_raise(&limits, "bob").await;
+        assert_eq!(admitted(&limits, "api", "bob").await, 0);
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(
+            admitted(&limits, "api", "bob").await,
+            u64::from(algorithm == Algorithm::Gcra) * 3
+        );
+        tokio::time::advance(3 * WINDOW).await;
+        assert_eq!(admitted(&limits, "api", "bob").await, 6);
+    }
+}
+
+/// Of one subject alone, at a time, owed, and by the share of a fallback.
+#[tokio::test]
+async fn a_raise_reaches_everything_that_has_a_max() {
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(2));
+    let all = Subject::new("everyone", Everyone).limit(Quota::per_hour(9));
+    let rule = Rule::joint("api", [user.limit(Policy::concurrent(1)), all]).expect("valid");
+    let limits = limits([rule.with_owe_at_most(2)], MemoryStore::new());
+    let alice = [("user", "alice")];
+    raise(&limits, alice, 3.0).await;
+    let both = [("user", "alice")];
+    let first = limits.check("api", both).await.expect("there is room");
+    let second = limits.check("api", both).await.expect("two at a time");
+    let left = limits
+        .peek("api", both)
+        .await
+        .expect("an answer")
+        .expect("a rule");
+    let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
+    assert_eq!(left, [4, 1, 9], "the other subject is as before");
+    // Six may be owed above six; of the other subject two above nine.
+    let charge = first.charge.expect("a charge");
+    assert_eq!(charge.settle(50).await.expect("an answer").charged, 9);
+    drop(second);
+    end_raise(&limits, alice).await;
+    assert!(limits.check("api", both).await.is_err());
+
+    let rule = per_hour("api", 4).with_on_error(tidegate::rule::OnError::Fallback);
+    let down = Resilient::new(Stub::down()).fallback(Share::of_processes(2));
+    let limits = kit::limits([rule], down);
+    raise(&limits, "alice", 3.0).await;
+    assert_eq!(admitted(&limits, "api", "alice").await, 6);
+    assert_eq!(admitted(&limits, "api", "bob").await, 2);
+}
+
+/// A denial that is cached is none of a raise, a request that waits is admitted, and its end holds
+/// at once, too.
+#[tokio::test(start_paused = true)]
+async fn a_raise_and_its_end_hold_at_once() {
+    let store = Resilient::new(MemoryStore::new().tokio_clock()).denial_cache(WINDOW);
+    let limits = limits([per_hour("api", 1)], store).key(Header::new("x-user"));
+    let layer = limits.layer("api").wait(2 * HOUR);
+    let app = Router::new().route("/", get("1").layer(layer));
+    assert_eq!(admitted(&limits, "api", "alice").await, 1);
+    let waits = tokio::spawn(async move { ask(&app, "/", "x-user: alice").await });
+    tokio::time::sleep(WINDOW).await;
+    assert!(!waits.is_finished());
+    raise(&limits, "alice", 3.0).await;
+    let began = Instant::now();
+    assert_eq!(waits.await.expect("no panic").status, 200);
+    assert!(
+        began.elapsed() <= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(admitted(&limits, "api", "alice").await, 1);
+    raise(&limits, "alice", 4.0).await;
+    assert_eq!(
+        admitted(&limits, "api", "alice").await,
+        1,
+        "the last one holds"
+    );
+    end_raise(&limits, "alice").await;
+    assert_eq!(admitted(&limits, "api", "alice").await, 0);
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(admitted(&limits, "api", "alice").await, 1);
+}
+
+/// A block beats that a key is let through, which beats a raise; what ends uncovers the next.
+#[tokio::test(start_paused = true)]
+async fn the_strongest_holds_and_a_raise_waits() {
+    let limits = Limits::new([per_hour("api", 1)]);
+    let usage = limits.clone().key(Header::new("x-user"));
+    let usage = Router::new().route("/", get(usage.usage(["api"]).expect("a key")));
+    let shown = async || ask(&usage, "/", "x-user: alice").await.body;
+    let minute = Duration::from_secs(60);
+    raise(&limits, "alice", 2.5).await;
+    assert!(
+        shown()
+            .await
+            .contains(r#""raised":2.5,"policies":[{"name":"api","limit":2,"remaining":2,"#)
+    );
+    limits
+        .let_through("api", "alice", HOUR, "")
+        .await
+        .expect("no end");
+    assert!(
+        limits
+            .check("api", "alice")
+            .await
+            .is_ok_and(|it| it.decision.is_none())
+    );
+    limits
+        .block("api", "alice", minute, "eve")
+        .await
+        .expect("no end");
+    let denied = limits.check("api", "alice").await.expect_err("blocked");
+    let denied = denied.decision().expect("a denial").source();
+    assert_eq!(denied, Source::Operator);
+    assert!(
+        shown().await.contains(r#""remaining":0,"reset":60"#),
+        "{}",
+        shown().await
+    );
+    let listed = limits.operator_keys();
+    let [raised, blocked] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    assert!(matches!(raised.kind, OperatorKind::Raised(factor) if factor.get() == 2.5));
+    assert_eq!((raised.time, raised.by.as_deref()), (HOUR, Some("ops")));
+    assert_eq!(
+        (blocked.kind, blocked.by.as_deref()),
+        (OperatorKind::Blocked, Some("eve"))
+    );
+    tokio::time::sleep(minute).await;
+    assert_eq!(admitted(&limits, "api", "alice").await, 2);
+    tokio::time::sleep(HOUR).await;
+    assert!(limits.operator_keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_say_what_was_expected() {
+    let leased = per_hour("leased", 1).with_lease(Duration::from_secs(1));
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(1));
+    let all = Subject::new("all", Everyone).limit(Quota::per_hour(9));
+    let joint = Rule::joint("joint", [user, all]).expect("valid");
+    let limits = limits(
+        [per_hour("api", 1), leased.expect("valid"), joint],
+        MemoryStore::new(),
+    );
+    let said = |raised: Result<(), OperatorError>| raised.expect_err("a mistake").to_string();
+    let of = async |path, factor, time| said(limits.raise(path, "alice", factor, time, "").await);
+    for (said, expected) in [
+        (of("apy", 2.0, HOUR).await, "there is no rule \"apy\""),
+        (of("leased", 2.0, HOUR).await, "has a lease"),
+        (of("api", f64::NAN, HOUR).await, "expected 0.01 to 1000"),
+        (of("api", 0.0, HOUR).await, "the factor is 0"),
+        (
+            of("api", 2.0, Duration::from_secs(59)).await,
+            "expected 60 to 7776000 seconds",
+        ),
+        (
+            of("api", 2.0, Duration::MAX).await,
+            "expected 60 to 7776000 seconds",
+        ),
+        (
+            of("joint", 2.0, HOUR).await,
+            "expected a key by the name of each: user",
+        ),
+        (
+            said(
+                limits
+                    .block("api", "alice", OperatorKey::MAX_TIME * 2, "")
+                    .await,
+            ),
+            "1 to 86400",
+        ),
+        (
+            said(limits.block("api", [("user", "alice")], HOUR, "").await),
+            "expected its key alone",
+        ),
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert!(limits.operator_keys().is_empty());
+    // What has gone can be ended.
+    limits
+        .block("gone", "alice", END, "")
+        .await
+        .expect("an end");
+    let outside = kit::limits([per_hour("api", 1)], MemoryStore::new());
+    let blocked = std::thread::spawn(move || {
+        let blocked = outside.block("api", "alice", HOUR, "");
+        futures_util::FutureExt::now_or_never(blocked)
+    });
+    let blocked = blocked.join().expect("no panic").expect("no wait");
+    assert!(
+        matches!(blocked, Err(OperatorError::NoRuntime)),
+        "{blocked:?}"
+    );
+}
+
+/// All processes, also one that comes later, one that lost the version, and while Redis is gone.
+#[tokio::test]
+async fn all_processes_raise_within_two_seconds() {
+    let mut server = Redis::start();
+    let store = store_on(&server).await;
+    let process = || {
+        let limits = limits([per_hour("api", 1), per_hour("new", 1)], store.clone());
+        limits.join_fleet();
+        limits
+    };
+    let [here, there] = [process(), process()];
+    let day = OperatorKey::MAX_RAISE_TIME;
+    here.raise("api", "alice", 20.0, day, "ops")
+        .await
+        .expect("an answer");
+    let obeys = async || left(&there, "api", "alice").await == 20;
+    within(OBEYS, "it is raised", obeys).await;
+    assert_eq!(there.operator_keys()[0].by.as_deref(), Some("ops"));
+    there
+        .block("api", "bob", Duration::from_secs(1), "")
+        .await
+        .expect("an answer");
+    let times = ["raised", "version"]
+        .map(|it| query::<i64>(&server, &format!("PTTL {{CurrentLimiter:~fleet}}:{it}")));
+    assert!(
+        times[0] > 89 * 86_400_000 && times[1] > times[0],
+        "{times:?}"
+    );
+    run(&server, "DEL {CurrentLimiter:~fleet}:version");
+    let late = process();
+    let obeys = async || left(&late, "api", "alice").await == 20;
+    within(OBEYS, "it comes later", obeys).await;
+    server.kill();
+    tokio::time::sleep(OBEYS).await;
+    assert_eq!(late.operator_keys().len(), 1, "it stays in force");
+    assert!(here.raise("api", "carol", 2.0, HOUR, "").await.is_err());
+    server.restart();
+    let ended = async || here.raise("api", "alice", 1.0, END, "").await.is_ok();
+    eventually("it is ended", ended).await;
+    within(OBEYS, "it ends", async || late.operator_keys().is_empty()).await;
+}
