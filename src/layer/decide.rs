@@ -243,11 +243,11 @@ impl Gate {
         Limited::Whole
     }
 
-    /// Whether a take that waits would be limited otherwise now.
-    pub(super) fn has_other_limit(&self, take: &Take) -> bool {
+    /// Whether an operator lets a key of a take that waits through, or blocks it.
+    pub(super) fn ends_wait(&self, take: &Take) -> bool {
         #[cfg(feature = "page")]
         if let Some(keys) = &self.operator_keys {
-            return keys.changes(take);
+            return keys.ends_wait(take);
         }
         let _ = take;
         false

@@ -40,14 +40,14 @@ impl OperatorKeys {
         }
     }
 
-    /// Whether a take that waits would be limited otherwise now.
-    pub(super) fn changes(&self, take: &Take) -> bool {
+    /// Whether a key of a take that waits is let through or blocked now.
+    pub(super) fn ends_wait(&self, take: &Take) -> bool {
         let entries = self.0.load();
-        let said = entries.as_ref().map(|entries| said(entries, take));
-        let said = said.unwrap_or_default();
-        let is_raised = |it: &(OperatorKind, Duration)| it.0.is_raise();
-        let is_only_raised = said.iter().flatten().all(is_raised);
-        !is_only_raised || factors(&said) != *take.rule().factors()
+        let ends = |entries: &Arc<Vec<OperatorEntry>>| {
+            let said = said(entries, take);
+            said.iter().flatten().any(|it| !it.0.is_raise())
+        };
+        entries.as_ref().is_some_and(ends)
     }
 
     /// This take under the quotas of its raises.

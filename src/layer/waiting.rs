@@ -228,8 +228,8 @@ impl Gate {
 }
 
 impl Waiter {
-    /// Sleeps until it has to ask. False if it gives up. An operator who lets its key through, blocks
-    /// or raises it, and new rules, are a reason to ask as well.
+    /// Sleeps until it has to ask. False if it gives up. An operator who lets its key through or
+    /// blocks it, and new rules, are a reason to ask as well.
     pub(super) async fn turn(&mut self, gate: &Gate, take: &Take) -> bool {
         if self.was_overloaded {
             self.slot(gate.counters.open.queues()).await;
@@ -238,7 +238,7 @@ impl Waiter {
         let Some(place) = &self.place else {
             return true;
         };
-        let must_ask = || gate.has_other_limit(take) || gate.has_other_rule(self.rule.as_ref());
+        let must_ask = || gate.ends_wait(take) || gate.has_other_rule(self.rule.as_ref());
         place.turn(self.deadline, self.may_return, must_ask).await
     }
 

@@ -88,11 +88,6 @@ impl Rule {
         factors.filter(|it| *it != Factor::ONE).max()
     }
 
-    /// The factor of each subject, if this rule is made for a raise.
-    pub(crate) fn factors(&self) -> &Factors {
-        &self.settings.factors
-    }
-
     fn with_factors(&self, factors: Factors) -> RuleSettings {
         let algorithm = self.algorithm().algorithm();
         let mut made = self.made_of(Arc::clone(&self.computed().others));

@@ -45,6 +45,8 @@ async fn a_raise_multiplies_the_quotas_that_a_request_has() {
         assert_eq!(left(&limits, "api", "alice").await, 10, "{algorithm:?}");
         assert_eq!(admitted(&limits, "api", "alice").await, 10, "{algorithm:?}");
         assert_eq!(admitted(&limits, "api", "bob").await, 4);
+        raise(&limits, "dave", 0.01).await;
+        assert_eq!(admitted(&limits, "api", "dave").await, 1);
         raise(&limits, "carol", 0.5).await;
         let value = Plan::of([Quota::per_minute(8)]).expect("valid");
         for (call, most) in [
@@ -131,6 +133,11 @@ async fn a_raise_reaches_everything_that_has_a_max() {
         .expect("a rule");
     let left: Vec<_> = left.quotas().iter().map(|it| it.remaining()).collect();
     assert_eq!(left, [4, 1, 9], "the other subject is as before");
+    // Also where the other one is let through.
+    let everyone = [("everyone", Key::default())];
+    let through = limits.let_through("api", everyone, HOUR, "").await;
+    through.expect("no end");
+    drop(limits.check("api", both).await.expect("three at a time"));
     // Six may be owed above six; of the other subject two above nine.
     let charge = first.charge.expect("a charge");
     assert_eq!(charge.settle(50).await.expect("an answer").charged, 9);
@@ -146,6 +153,20 @@ async fn a_raise_reaches_everything_that_has_a_max() {
     assert_eq!(admitted(&limits, "api", "bob").await, 2);
 }
 
+/// A shadow rule counts as it would decide.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_rule_is_raised() {
+    let limits = Limits::new([per_hour("api", 1).into_shadow()]);
+    raise(&limits, "alice", 3.0).await;
+    for key in ["alice", "bob"] {
+        for _ in 0..4 {
+            assert!(limits.check("api", key).await.is_ok());
+        }
+    }
+    let denied = counted(&limits, "api").decisions(DecisionOutcome::ShadowDenied);
+    assert_eq!(denied, 1 + 3);
+}
+
 /// A denial that is cached is none of a raise, a request that waits is admitted, and its end holds
 /// at once, too.
 #[tokio::test(start_paused = true)]
@@ -155,18 +176,20 @@ async fn a_raise_and_its_end_hold_at_once() {
     let layer = limits.layer("api").wait(2 * HOUR);
     let app = Router::new().route("/", get("1").layer(layer));
     assert_eq!(admitted(&limits, "api", "alice").await, 1);
-    let waits = tokio::spawn(async move { ask(&app, "/", "x-user: alice").await });
+    let waits = [(); 2].map(|()| {
+        let app = app.clone();
+        tokio::spawn(async move { ask(&app, "/", "x-user: alice").await })
+    });
     tokio::time::sleep(WINDOW).await;
-    assert!(!waits.is_finished());
+    assert!(!waits.iter().any(JoinHandle::is_finished));
     raise(&limits, "alice", 3.0).await;
     let began = Instant::now();
-    assert_eq!(waits.await.expect("no panic").status, 200);
-    assert!(
-        began.elapsed() <= Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
-    assert_eq!(admitted(&limits, "api", "alice").await, 1);
+    for waits in waits {
+        assert_eq!(waits.await.expect("no panic").status, 200);
+    }
+    let took = began.elapsed();
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+    assert_eq!(admitted(&limits, "api", "alice").await, 0);
     raise(&limits, "alice", 4.0).await;
     assert_eq!(
         admitted(&limits, "api", "alice").await,
