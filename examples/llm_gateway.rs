@@ -17,7 +17,7 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::sse::{Event, Sse};
-use axum::routing::post;
+use axum::routing::{get, post};
 use futures_util::future::join_all;
 use futures_util::stream::{Stream, StreamExt, iter};
 use tidegate::rule::{Plan, Policy, RuleError};
@@ -47,15 +47,23 @@ pub(crate) fn bought(requests: u32, tokens: u32, streams: u64) -> Result<Plan, R
     Plan::of([requests, tokens, Policy::concurrent(streams)])
 }
 
-pub(crate) fn gateway(limits: &Limits, model: &Arc<Model>, customers: &Customers) -> Router {
+/// `/chat` is limited, and `/limits` shows an organisation what it has left.
+pub(crate) fn gateway(
+    limits: &Limits,
+    model: &Arc<Model>,
+    customers: &Customers,
+) -> Result<Router, RuleError> {
     let customers = Arc::clone(customers);
-    let layer = limits.layer("chat").cost(estimate).plan_value(move |head| {
+    let limits = limits.clone().plan_value(move |head| {
         let org = head.headers.get("x-org")?.to_str().ok()?;
         customers.read().ok()?.get(org).cloned()
     });
+    let layer = limits.layer("chat").cost(estimate);
     let limited = post(chat).layer(layer.wait(Duration::from_secs(2)));
-    let model = Arc::clone(model);
-    Router::new().route("/chat", limited).with_state(model)
+    Ok(Router::new()
+        .route("/chat", limited)
+        .route("/limits", get(limits.usage(["chat"])?))
+        .with_state(Arc::clone(model)))
 }
 
 /// The tokens to reserve. Never 0: nothing would be charged then, and so nothing be settled.
@@ -132,7 +140,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits::from_toml(LIMITS)?;
     let model = Arc::new(Model::default());
     let customers = Customers::default();
-    let app = gateway(&limits, &model, &customers);
+    let app = gateway(&limits, &model, &customers)?;
     for (what, times, prompt, max_tokens, events) in [
         ("the model fails", 1, "ten", 200, 10),
         ("five, of which one waits", 5, "10", 200, 10),

@@ -307,7 +307,12 @@ impl TakenPermits {
                 }
                 (None, Err(_)) => self.counters.refunds_lost.add(1),
             }
-            self.counters.open.released(take.count_name().hash());
+            let (open, hash) = (&self.counters.open, take.count_name().hash());
+            match holder.as_fallback() {
+                // The store announces nothing of what it does not know.
+                Some(_) => open.given_back(hash),
+                None => open.released(hash),
+            }
         }
     }
 

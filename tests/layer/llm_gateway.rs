@@ -36,7 +36,7 @@ async fn what_is_billed_is_charged() {
         let model = Arc::new(Model::default());
         let plan = bought(PLENTY as u32, PLENTY as u32, 4).expect("valid");
         let customers = Customers::new(std::sync::RwLock::new([("ajax".to_owned(), plan)].into()));
-        let app = gateway(&limits, &model, &customers);
+        let app = gateway(&limits, &model, &customers).expect("a rule");
         let mut random = Random::new(11);
         let requests = (0..90).map(|number| {
             let org = ORGS[number % 3];
@@ -73,7 +73,7 @@ async fn what_is_billed_is_charged() {
 #[tokio::test(start_paused = true)]
 async fn leaving_before_the_first_token_costs_the_reservation() {
     let limits = generous(paused());
-    let app = gateway(&limits, &Arc::default(), &Arc::default());
+    let app = gateway(&limits, &Arc::default(), &Arc::default()).expect("a rule");
     assert_eq!(send(&app, "acme", "9", 70, 0).await, OK);
     assert_eq!(charged(&limits, "acme").await, 70);
 }
@@ -82,7 +82,7 @@ async fn leaving_before_the_first_token_costs_the_reservation() {
 async fn what_was_used_beyond_the_limit_is_waited_for() {
     let limits = of_toml(LIMITS).store(paused());
     let model = Arc::new(Model::default());
-    let app = gateway(&limits, &model, &Arc::default());
+    let app = gateway(&limits, &model, &Arc::default()).expect("a rule");
     // 100 tokens are reserved, and 1,500 used.
     assert_eq!(send(&app, "acme", "150", 100, 150).await, OK);
     assert_eq!(send(&app, "acme", "1", 10, 1).await, DENIED);
@@ -91,4 +91,43 @@ async fn what_was_used_beyond_the_limit_is_waited_for() {
     tokio::time::advance(WINDOW).await;
     assert_eq!(send(&app, "acme", "1", 10, 1).await, OK);
     assert_eq!(model.bills()["acme"], 1_510);
+}
+
+/// A plan from the table is exact over two processes, an organisation sees what it has left, and a
+/// share of it holds while Redis is gone.
+#[tokio::test]
+async fn two_processes_and_a_redis_that_is_gone_for_a_while() {
+    let mut server = Redis::start();
+    let plan = bought(12, 100_000, 3).expect("valid");
+    let customers = Customers::new(std::sync::RwLock::new([("acme".to_owned(), plan)].into()));
+    let model = Arc::new(Model::default());
+    let apps = [(); 2].map(|()| {
+        let store = Resilient::redis(&*server.url, "gateway").expect("an address");
+        let limits = of_toml(LIMITS).store(store.fallback(Share::of_processes(2)));
+        gateway(&limits, &model, &customers).expect("a rule")
+    });
+    let left = async |app: &Router| {
+        let shown = ask(app, "/limits", "x-org: acme").await;
+        let shown: Value = serde_json::from_str(&shown.body).expect("JSON");
+        let of = |at: usize| shown["rules"][0]["policies"][at]["remaining"].clone();
+        [of(0), of(1), of(2)]
+    };
+    assert_eq!(left(&apps[0]).await, [12, 100_000, 3]);
+    let answers = (0..30).map(|at| send(&apps[at % 2], "acme", "1", 10, 1));
+    let answers = join_all(answers).await;
+    let served = answers.iter().filter(|it| it.is_success()).count();
+    assert_eq!(served, 12, "{answers:?}");
+    let all = async || left(&apps[1]).await == [json!(0), json!(99_880), json!(3)];
+    eventually("all is given back", all).await;
+
+    server.kill();
+    let answers = (0..16).map(|at| send(&apps[at % 2], "acme", "1", 10, 1));
+    let answers = join_all(answers).await;
+    let served = answers.iter().filter(|it| it.is_success()).count();
+    assert_eq!(served, 12, "half of it by each process: {answers:?}");
+    server.restart();
+    // It has lost what was counted.
+    let is_back = async || left(&apps[0]).await[2] == 3;
+    eventually("it decides again", is_back).await;
+    assert_eq!(send(&apps[1], "acme", "1", 10, 1).await, OK);
 }
