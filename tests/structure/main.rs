@@ -34,15 +34,15 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
-        "clock deadline error in_flight_counter includes jitter scripts swept_map sync trace",
+        "clock deadline error in_flight_counter includes jitter scripts sync trace",
         "",
     ),
     (
         "limiter",
-        "clock connection error jitter log_on_change swept_map sync trace",
+        "clock connection error jitter log_on_change swept_map sync tagged trace",
         "",
     ),
-    ("lock", "connection error jitter sync", ""),
+    ("lock", "connection error jitter swept_map sync tagged", ""),
     ("redis", "connection", ""),
     // Counts, and what is around them.
     (

@@ -19,6 +19,18 @@ pub mod lock;
 #[cfg(feature = "redis")]
 use tidegate_base::connection;
 #[cfg(feature = "limiter")]
-use tidegate_base::{clock, jitter, log_on_change, swept_map, trace};
+use tidegate_base::{clock, log_on_change, trace};
 #[cfg(any(feature = "limiter", feature = "lock"))]
-use tidegate_base::{error, sync};
+use tidegate_base::{error, jitter, swept_map, sync};
+
+/// The name in braces. A name that contains `{` is left as it is, as Redisson leaves it.
+///
+/// A cluster chooses the slot of a key by the text between the first braces in its name, and one
+/// script call uses keys of one slot only.
+#[cfg(feature = "redis")]
+fn tagged(name: &str) -> String {
+    match name.contains('{') {
+        true => name.to_owned(),
+        false => format!("{{{name}}}"),
+    }
+}

@@ -21,6 +21,7 @@ mod take_call;
 mod take_script;
 
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use self::calls::flight;
-use self::permits::{AskedPermits, PermitSubscriber};
+use self::permits::AskedPermits;
 use self::question::{
     Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back, of_hold,
 };
@@ -37,7 +38,7 @@ use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Wanted,
+    CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -101,7 +102,8 @@ pub struct RedisStore {
     pub(super) prefix: Arc<KeyPrefix>,
     /// That of the connection, if it was set.
     timeout: Option<Duration>,
-    subscriber: Arc<PermitSubscriber>,
+    /// Hears of the permits that come back, once requests wait for some.
+    subscriber: Arc<OnceLock<Subscriber>>,
     /// Whether the log says that all counts of a joint rule lie on one master.
     is_slot_told: Arc<OnceLock<()>>,
     #[cfg(feature = "test-util")]
@@ -382,9 +384,13 @@ impl Store for RedisStore {
     }
 
     fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
-        let channel = self.key_of(take).text();
-        let listening = self.subscriber.listen(&self.connection, channel, changed);
-        Some(StoreFuture::boxed(listening))
+        let start = || Subscriber::new(&self.connection);
+        let subscriber = self.subscriber.get_or_init(start);
+        let listening = subscriber.subscribe(&self.key_of(take).text(), move |_| changed());
+        Some(StoreFuture::boxed(async move {
+            let _listening = listening;
+            pending().await
+        }))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

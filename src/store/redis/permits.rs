@@ -1,15 +1,12 @@
-//! Permits that a server keeps for requests in progress: those whose takes have no answer, and the
-//! messages of those that come back.
+//! Permits that a server keeps for requests in progress, and whose takes have no answer.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::RedisStore;
-use crate::connection::{Channels, Connection, QueuedWaiter, ReplyFuture, WaiterInfo, listen};
+use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::store::{Store, Take};
@@ -92,47 +89,6 @@ async fn release(store: RedisStore, count: Take, holder: Receipt, refused_at: In
             Ok(0) => sleep_until(refused_at).await,
             Err(_) if asked_at >= until => return,
             Err(_) => sleep(PAUSE).await,
-        }
-    }
-}
-
-/// Listens to the channels of permits for which requests wait, over the connection of the store.
-#[derive(Default)]
-pub(super) struct PermitSubscriber(OnceLock<(Arc<Channels>, AbortHandle)>);
-
-impl PermitSubscriber {
-    /// Calls `changed` at each message of this channel, and at least once a second.
-    pub(super) fn listen(
-        &self,
-        connection: &Connection,
-        channel: String,
-        changed: Box<dyn Fn() + Send + Sync>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<> {
-        let (channels, _) = self.0.get_or_init(|| {
-            let channels = Arc::<Channels>::default();
-            let listens = listen(connection.clone(), Arc::clone(&channels));
-            let task = connection.runtime().spawn(listens);
-            (channels, task.abort_handle())
-        });
-        let info = WaiterInfo {
-            owner: None,
-            timeout: connection.timeout(),
-        };
-        let queued = QueuedWaiter::join(channels, &channel, info);
-        async move {
-            loop {
-                queued.denied(None);
-                queued.woken(None).await?;
-                changed();
-            }
-        }
-    }
-}
-
-impl Drop for PermitSubscriber {
-    fn drop(&mut self) {
-        if let Some((_, task)) = self.0.get() {
-            task.abort();
         }
     }
 }

@@ -11,6 +11,7 @@ use redis::{
 };
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{broadcast, watch};
+use tokio::time::timeout;
 
 use super::call_id::CallId;
 use super::scripts::Preload;
@@ -20,6 +21,8 @@ use crate::in_flight_counter::InFlightCounter;
 
 /// A listener that leaves more messages than this unread gets the error that it has missed some.
 const MAX_UNREAD: usize = 1_024;
+/// How long the server may take to confirm a subscription.
+const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
 
 /// The commands of a request, and the replies to them. A lone one needs no allocation.
 pub(super) type Commands = SmallVec<[Cmd; 1]>;
@@ -28,7 +31,7 @@ pub(super) type Replies = SmallVec<[Value; 1]>;
 /// One connection to one server. Clones share it.
 ///
 /// The reconnector makes it and keeps one clone; the dispatcher has one for each flight, and a
-/// lock's subscriber one to hear messages. The first that sees that it is broken closes it for all
+/// subscriber one to hear messages. The first that sees that it is broken closes it for all
 /// clones: outstanding requests fail, and the TCP connection ends with the last clone. Closing
 /// twice is harmless, and nothing opens it again. The reconnector makes another one instead, so all
 /// that a link knows (its clock, its silence, its flights) is about one TCP connection to one
@@ -166,11 +169,11 @@ impl Link {
     /// Subscribes to these channels, or unsubscribes from them if `is_wanted` is false.
     ///
     /// The client takes any reply for the confirmation, so a check travels behind the command.
-    pub(super) async fn subscribe(
-        &self,
-        channels: &[Arc<str>],
-        is_wanted: bool,
-    ) -> RedisResult<()> {
+    /// Returns `None` if the server has not confirmed it in time.
+    pub(super) async fn subscribe(&self, channels: &[Arc<str>], is_wanted: bool) -> Option<()> {
+        if channels.is_empty() {
+            return Some(());
+        }
         let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut connection = self.connection.clone();
         let subscription = async {
@@ -179,14 +182,14 @@ impl Link {
                 false => connection.unsubscribe(names).await,
             }
         };
-        let (confirmed, checked) = join(subscription, self.check()).await;
-        confirmed.and(checked)
+        let replies = timeout(MAX_CONFIRMATION, join(subscription, self.check()));
+        let (confirmed, checked) = replies.await.ok()?;
+        confirmed.and(checked).ok()
     }
 
     /// The name of the channel of each message that arrives from now on.
     ///
-    /// Only the channel's name is handed on. A waiter for a lock asks the server for the lock, and
-    /// the message tells it when.
+    /// Only the channel's name is handed on: the message says when to ask the server.
     pub(super) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.inner.messages.subscribe()
     }

@@ -69,7 +69,7 @@
 //! | URLs, logins and certificates | `address/` |
 //! | the texts of the scripts | `scripts.rs` |
 //! | errors of the client, by what they ask for | `errors.rs` |
-//! | the callers that wait for a message of a channel | `subscriber/` |
+//! | hears the messages of channels | `subscriber.rs` |
 //!
 //! # Who owns what
 //!
@@ -167,6 +167,6 @@ pub use connection::{Connection, Wanted};
 pub use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions};
 pub use queue::{Driver, Questions};
-pub use scripts::{Library, Script, ScriptList, includes, scripts, tagged};
+pub use scripts::{Library, Script, ScriptList, includes, scripts};
 pub use server_clock::ServerClock;
-pub use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};
+pub use subscriber::{Heard, Subscriber, Subscription};

@@ -195,17 +195,6 @@ fn put_line(line: &str, constants: &HashMap<&str, &str>, whole: &mut String) {
     whole.push('\n');
 }
 
-/// The name in braces. A name that contains `{` is left as it is, as Redisson leaves it.
-///
-/// A cluster chooses the slot of a key by the text between the first braces in its name, and one
-/// script call uses keys of one slot only.
-pub fn tagged(name: &str) -> String {
-    match name.contains('{') {
-        true => name.to_owned(),
-        false => format!("{{{name}}}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,8 @@ use super::scripts::{
     LIMITER_RELEASE, LIMITER_SECOND,
 };
 use crate::clock::Clock;
-use crate::connection::{Connection, Redis, Script, tagged};
+use crate::connection::{Connection, Redis, Script};
+use crate::tagged;
 
 /// Rate limiters on Redis, under the keys of Redisson.
 #[derive(Clone)]

@@ -3,10 +3,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::channel::QueuedWaiter;
 use super::held_lease::BackgroundTasks;
 use super::lease_request::{LeaseReply, LeaseRequest};
 use super::lock::{LockGuard, is_transient};
-use crate::connection::{QueuedWaiter, Redis, WaiterInfo};
+use super::wait_queue::{WaitQueue, WaiterInfo};
+use crate::connection::Redis;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Acquires a lease, and waits for it up to `wait`, or without a bound as long as it takes. With
@@ -23,23 +25,20 @@ pub(super) async fn acquire(
     // A wait beyond the clock's range has no end.
     let until = wait.and_then(|wait| Instant::now().checked_add(wait));
     let tasks = BackgroundTasks::of(redis);
-    let channels = &tasks.channels;
-    let resource = request.resource.clone();
-    let channel = &*resource.keys.channel;
+    let channel = tasks.channel(request.channel());
     let info = WaiterInfo {
         owner: request.owner_number(),
-        timeout: resource.connection.timeout(),
+        timeout: request.resource.connection.timeout(),
     };
-    let mut queued = match tries_once || request.is_nested() {
-        true => None,
-        false => QueuedWaiter::join_behind_others(channels, channel, info, until),
-    };
+    let waits_first = !tries_once && !request.is_nested() && channel.is_turn_of_others(until);
+    let join_asleep = || QueuedWaiter::new(&channel, info, WaitQueue::join_asleep);
+    let mut queued = waits_first.then(join_asleep);
     let mut attempt = Attempt::new(&tasks, request);
     if let Some(queued) = &queued {
         // One call is made even if no time is left.
         queued.woken(until).await?;
     }
-    let join = || QueuedWaiter::join(channels, channel, info);
+    let join = || QueuedWaiter::new(&channel, info, WaitQueue::join);
     loop {
         let queued = match attempt.call().await {
             Ok(Attempted::Granted(lease)) => {
@@ -68,7 +67,6 @@ pub(super) async fn acquire(
 
 /// A request for a lease, and whether Redis may have granted it without a reply. Dropping it then
 /// gives the request up in the background.
-#[derive(Debug)]
 struct Attempt<'a> {
     tasks: &'a Arc<BackgroundTasks>,
     request: Option<LeaseRequest>,
@@ -118,9 +116,6 @@ impl<'a> Attempt<'a> {
         }
         self.may_be_granted = false;
         let request = self.request.take().ok_or_else(too_late)?;
-        if let Some(owner) = request.owner_number() {
-            self.tasks.channels.wake_owner(request.channel(), owner);
-        }
         let lease = LockGuard::new(self.tasks, request, token, sent);
         Ok(Attempted::Granted(lease))
     }

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
@@ -7,10 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::channel::LockChannel;
 use super::lease_request::LeaseRequest;
 use super::scripts::OF_LOCKS;
-use crate::connection::{Channels, Redis, ReplyFuture, listen};
+use crate::connection::{Redis, ReplyFuture, Subscriber};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::swept_map::SweptMap;
+use crate::sync::lock;
 
 /// How often the watchdog renews a lease before it would end: whenever a third has passed.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -19,7 +22,6 @@ const RENEWALS_PER_LEASE: u32 = 3;
 const ATTEMPTS_PER_LEASE: u32 = 12;
 
 /// A lease that was granted, shared by its guard and the watchdog.
-#[derive(Debug)]
 pub(super) struct HeldLease {
     pub(super) request: LeaseRequest,
     /// The fencing token.
@@ -28,7 +30,7 @@ pub(super) struct HeldLease {
     /// When the request was sent.
     acquired: Instant,
     /// For other callers of this process that wait for the lock.
-    channels: Arc<Channels>,
+    channel: Arc<LockChannel>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,20 +44,20 @@ enum LeaseState {
 
 impl HeldLease {
     pub(super) fn new(
-        channels: Arc<Channels>,
+        channel: Arc<LockChannel>,
         request: LeaseRequest,
         token: u64,
         sent: Instant,
     ) -> Arc<Self> {
         let until = sent + request.lease;
         request.granted(token, Some(until));
-        channels.acquired(request.channel());
+        channel.acquired(request.owner_number());
         Arc::new(Self {
             request,
             token,
             state: watch::Sender::new(LeaseState::Until(until)),
             acquired: sent,
-            channels,
+            channel,
         })
     }
 
@@ -131,10 +133,9 @@ impl HeldLease {
     pub(super) fn release(&self) -> ReplyFuture<Value> {
         let until = self.end();
         let reply = self.request.release(self.token, until);
-        let channel = self.request.channel();
         match self.request.is_nested() {
-            true => self.channels.wake_one(channel),
-            false => self.channels.release_sent(channel),
+            true => self.channel.wake_one(),
+            false => self.channel.release_sent(),
         }
         reply
     }
@@ -143,8 +144,7 @@ impl HeldLease {
     pub(super) fn read(&self, reply: &Value) -> Result<bool, StoreError> {
         let reply = self.request.read_release(reply)?;
         if let Some(listeners) = reply.listeners {
-            let channel = self.request.channel();
-            self.channels.released(channel, listeners, self.acquired);
+            self.channel.released(listeners, self.acquired);
         }
         Ok(reply.was_held)
     }
@@ -173,12 +173,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The tasks that serve all locks of one `Redis` handle and its clones. They run in the runtime of
 /// the connection.
-#[derive(Debug)]
 pub(super) struct BackgroundTasks {
     runtime: Handle,
-    pub(super) channels: Arc<Channels>,
-    /// The task that listens for releases.
-    listener: AbortHandle,
+    channels: Mutex<SweptMap<Box<str>, Arc<LockChannel>>>,
+    subscriber: Arc<Subscriber>,
     /// Permits for [`MAX_CALLS`] calls.
     calls: Arc<Semaphore>,
     /// Permits for [`MAX_SENT`] releases.
@@ -186,20 +184,30 @@ pub(super) struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// The tasks of this handle. The first call starts the one that listens.
+    /// The tasks of this handle. The first call starts the one that hears of releases.
     pub(super) fn of(redis: &Redis) -> Arc<Self> {
         redis.keep(|connection| {
             connection.preload(OF_LOCKS);
-            let (runtime, channels) = (connection.runtime().clone(), Arc::<Channels>::default());
-            let listener = runtime.spawn(listen(connection.clone(), Arc::clone(&channels)));
             Self {
-                runtime,
-                channels,
-                listener: listener.abort_handle(),
+                runtime: connection.runtime().clone(),
+                channels: Mutex::default(),
+                subscriber: Arc::new(Subscriber::new(connection)),
                 calls: Arc::new(Semaphore::new(MAX_CALLS)),
                 may_send: Arc::new(Semaphore::new(MAX_SENT)),
             }
         })
+    }
+
+    /// The channel with this name, as long as it is in use.
+    pub(super) fn channel(&self, name: &str) -> Arc<LockChannel> {
+        let mut channels = lock(&self.channels);
+        if let Some(channel) = channels.get(name) {
+            return Arc::clone(channel);
+        }
+        channels.sweep(|channel| Arc::strong_count(channel) > 1 || channel.has_turn());
+        let channel = LockChannel::new(name, &self.subscriber);
+        channels.insert(name.into(), Arc::clone(&channel));
+        channel
     }
 
     /// Renews the lease until it is over, or until the task is aborted.
@@ -244,12 +252,6 @@ impl BackgroundTasks {
     fn run(&self, release: Release, until: Instant) {
         let calls = Arc::clone(&self.calls);
         self.runtime.spawn(release.repeat(until, calls));
-    }
-}
-
-impl Drop for BackgroundTasks {
-    fn drop(&mut self) {
-        self.listener.abort();
     }
 }
 

@@ -7,8 +7,9 @@ use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use super::scripts::{LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW};
-use crate::connection::{Connection, Redis, ReplyFuture, tagged};
+use crate::connection::{Connection, Redis, ReplyFuture};
 use crate::error::StoreError;
+use crate::tagged;
 
 /// One request for a lease of a lock, and the calls that acquire, renew and release it.
 ///

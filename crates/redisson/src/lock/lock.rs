@@ -265,8 +265,9 @@ impl LockGuard {
         token: u64,
         sent: Instant,
     ) -> Self {
+        let channel = tasks.channel(request.channel());
         Self {
-            held: HeldLease::new(Arc::clone(&tasks.channels), request, token, sent),
+            held: HeldLease::new(channel, request, token, sent),
             tasks: Arc::clone(tasks),
             renewals: None,
             is_released: false,

@@ -123,11 +123,14 @@
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
 mod acquire;
+mod channel;
 mod held_lease;
 mod lease_request;
 mod lock;
 mod owner;
 mod scripts;
+mod turn;
+mod wait_queue;
 
 pub use lock::{Lock, LockError, LockErrorKind, LockGuard};
 pub use owner::Owner;

@@ -36,11 +36,11 @@ pub(super) struct WaitQueue {
 
 /// What the queue knows of a caller.
 #[derive(Debug, Clone, Copy)]
-pub struct WaiterInfo {
+pub(super) struct WaiterInfo {
     /// For whom it calls, if an owner may hold the lock more than once.
-    pub owner: Option<u64>,
+    pub(super) owner: Option<u64>,
     /// How long one of its calls may take.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 #[derive(Debug)]
