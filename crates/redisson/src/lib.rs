@@ -11,6 +11,8 @@
     doc = "\n[`lock`]: `Lock`, which at most one holder in the whole fleet has at a time."
 )]
 
+#[cfg(any(feature = "limiter", feature = "lock"))]
+mod jitter;
 #[cfg(feature = "limiter")]
 pub mod limiter;
 #[cfg(feature = "lock")]
@@ -21,7 +23,7 @@ use tidegate_base::connection;
 #[cfg(feature = "limiter")]
 use tidegate_base::{clock, log_on_change, trace};
 #[cfg(any(feature = "limiter", feature = "lock"))]
-use tidegate_base::{error, jitter, swept_map, sync};
+use tidegate_base::{error, swept_map, sync};
 
 /// The name in braces. A name that contains `{` is left as it is, as Redisson leaves it.
 ///

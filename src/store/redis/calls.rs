@@ -11,15 +11,14 @@ use super::question::{Change, CountKey, CountQuestion};
 use super::refund_call::RefundCall;
 use super::take_call::{CallKind, TakeCall};
 use crate::connection::{
-    CallQuestion, Carrier, Flight, FlightCall, FlightCalls, OwnCall, Question, Questions,
-    SendOptions, ServerClock,
+    CallQuestion, Carrier, FlightCall, OwnCall, Question, Questions, SendOptions, ServerClock,
 };
 
 /// The flight of questions about counts, and of calls that travel with them. It is the source of
 /// the questions of all stores.
 pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'static, ()> {
     let calls = calls_of(questions, carrier.clock());
-    Flight::boxed(calls, carrier)
+    carrier.carry(calls)
 }
 
 /// Groups questions into calls, in the order in which the calls are sent.
@@ -37,9 +36,9 @@ pub(super) fn flight(questions: Questions, carrier: Carrier) -> BoxFuture<'stati
 /// The questions about one count are sent in the order in which they arrived; a take over several
 /// counts comes behind the last question about any of them. The order of
 /// different counts changes, which nobody can observe: an answer depends on its own count alone.
-fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall> {
+fn calls_of(questions: Questions, clock: &ServerClock) -> SmallVec<[CountCall; 1]> {
     let mut grouping = Grouping {
-        calls: FlightCalls::new(),
+        calls: SmallVec::new(),
         open: HashMap::new(),
         counts: HashTable::new(),
         clock,
@@ -61,7 +60,7 @@ fn calls_of(questions: Questions, clock: &ServerClock) -> FlightCalls<CountCall>
 
 /// The calls of a flight while it is filled.
 struct Grouping<'a> {
-    calls: FlightCalls<CountCall>,
+    calls: SmallVec<[CountCall; 1]>,
     /// The last call of each kind: takes, or refunds, of further keys join it.
     open: HashMap<CallKind, usize>,
     /// Where the last question about each count stands.

@@ -25,7 +25,7 @@ pub(super) fn flight_of(questions: Questions, carrier: Carrier) -> Option<BoxFut
     let of_calls: FlightMaker = |questions, carrier| {
         let calls = questions.into_iter();
         let calls = calls.map(|question| OwnCall::new(question, Question::content));
-        Flight::boxed(calls.collect(), carrier)
+        carrier.carry(calls.collect())
     };
     let source = questions.iter().find_map(|question| question.source);
     (!questions.is_empty()).then(|| source.unwrap_or(of_calls)(questions, carrier))
@@ -58,9 +58,6 @@ pub trait FlightCall: Send + Sized + 'static {
     fn into_questions(self) -> Vec<Question>;
 }
 
-/// The calls of a flight. A lone one needs no allocation.
-pub type FlightCalls<C> = SmallVec<[C; 1]>;
-
 /// One pipeline with the questions of many callers. It hands out their answers.
 ///
 /// A caller that leaves changes nothing for the others, and what was sent for it is executed.
@@ -80,18 +77,13 @@ pub type FlightCalls<C> = SmallVec<[C; 1]>;
 ///
 /// It is dropped with its node; its callers then get an error immediately. Every question in it
 /// gets a reply or goes back into a queue exactly once: the calls are consumed by value.
-pub struct Flight<C> {
-    /// In the order in which they are sent.
-    calls: FlightCalls<C>,
+struct Flight<C> {
+    /// In the order in which they are sent. A lone one needs no allocation.
+    calls: SmallVec<[C; 1]>,
     carrier: Carrier,
 }
 
 impl<C: FlightCall> Flight<C> {
-    /// The flight of these calls, for the task that drives it.
-    pub fn boxed(calls: FlightCalls<C>, carrier: Carrier) -> BoxFuture<'static, ()> {
-        Box::pin(Self { calls, carrier }.run())
-    }
-
     /// Sends all calls and hands out the replies. It has no time limit of its own: each reply's
     /// future has one.
     async fn run(self) {
@@ -190,6 +182,12 @@ pub struct Carrier {
 impl Carrier {
     pub(super) const fn new(link: Link, endpoint: Endpoint) -> Self {
         Self { link, endpoint }
+    }
+
+    /// The flight of these calls, for the task that drives it.
+    pub fn carry<C: FlightCall>(self, calls: SmallVec<[C; 1]>) -> BoxFuture<'static, ()> {
+        let carrier = self;
+        Box::pin(Flight { calls, carrier }.run())
     }
 
     fn label(&self) -> &Label {

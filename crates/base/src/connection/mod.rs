@@ -164,7 +164,7 @@ pub use address::{IntoRedisAddress, RedisAddress};
 pub use call_id::CallId;
 pub use connection::Redis;
 pub use connection::{Connection, Wanted};
-pub use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
+pub use flight::{Carrier, FlightCall, OwnCall};
 pub use question::{CallQuestion, Question, ReplyFuture, SendOptions};
 pub use queue::{Driver, Questions};
 pub use scripts::{Library, Script, ScriptList, includes, scripts};
