@@ -23,18 +23,18 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// After a call that failed, the pauses double from the first to the last of these.
 const FAILURE_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// The callers of one [`Batcher`](super::batcher::Batcher) that wait for a call, by their arrival.
+/// The callers of one [`Batcher`](super::batcher::Batcher) that wait for a call, in the order of
+/// their arrival: a client counts up the ids of its grants.
 #[derive(Default)]
 pub(super) struct AcquireQueue {
     /// The callers that were denied before, or whose call failed.
-    retries: BTreeMap<u64, PendingAcquire>,
+    retries: BTreeMap<GrantId, PendingAcquire>,
     /// The callers that ask for the first time.
-    firsts: BTreeMap<u64, PendingAcquire>,
+    firsts: BTreeMap<GrantId, PendingAcquire>,
     /// No retry is sent before this instant.
     retry_at: Option<Instant>,
     /// Whether a task sleeps until `retry_at`.
     has_timer: bool,
-    last_arrival: u64,
     calls_in_progress: usize,
     /// How often the limiter has changed. A denial from before the latest change is out of date.
     changes: u64,
@@ -57,8 +57,7 @@ pub(super) struct PendingAcquire {
 
 pub(super) type AnswerReceiver = oneshot::Receiver<Result<AcquireAnswer, LimiterError>>;
 
-/// Pending callers, each with its arrival.
-pub(super) type PendingBatch = Vec<(u64, PendingAcquire)>;
+pub(super) type PendingBatch = Vec<PendingAcquire>;
 
 pub(super) enum AcquireAnswer {
     /// Dropping the guard gives the permits back.
@@ -100,13 +99,8 @@ impl PendingAcquire {
 }
 
 impl AcquireQueue {
-    pub(super) fn next_arrival(&mut self) -> u64 {
-        self.last_arrival += 1;
-        self.last_arrival
-    }
-
-    pub(super) fn add(&mut self, arrival: u64, pending: PendingAcquire) {
-        self.firsts.insert(arrival, pending);
+    pub(super) fn add(&mut self, pending: PendingAcquire) {
+        self.firsts.insert(pending.id, pending);
     }
 
     pub(super) fn limiter_changed(&mut self) {
@@ -127,10 +121,10 @@ impl AcquireQueue {
         let mut batch = Vec::new();
         while self.calls_in_progress < max_calls
             && batch.len() < MAX_BATCH
-            && let Some((arrival, pending)) = self.pop(is_fair)
+            && let Some((_, pending)) = self.pop(is_fair)
         {
             if !pending.has_left() {
-                batch.push((arrival, pending));
+                batch.push(pending);
             }
         }
         if batch.is_empty() {
@@ -140,7 +134,7 @@ impl AcquireQueue {
         Some((batch, self.changes))
     }
 
-    fn pop(&mut self, is_fair: bool) -> Option<(u64, PendingAcquire)> {
+    fn pop(&mut self, is_fair: bool) -> Option<(GrantId, PendingAcquire)> {
         if self.retry_at.is_some() {
             return self.firsts.pop_first();
         }
@@ -170,7 +164,7 @@ impl AcquireQueue {
         self.drop_first_that_left();
         // The wait of a fair caller at the end of the queue says nothing about the first caller.
         let has_first = match self.retries.first_key_value() {
-            Some((first, _)) if is_fair => batch[0].0 < *first,
+            Some((first, _)) if is_fair => batch[0].id < *first,
             _ => true,
         };
         if self.changes == changes && has_first {
@@ -181,12 +175,12 @@ impl AcquireQueue {
             self.retry_at = Some(Instant::now() + jitter::pause_before_repeat(wait, min));
         }
         let mut have_left = Vec::new();
-        for (arrival, mut pending) in batch {
+        for mut pending in batch {
             pending.is_in_doubt = false;
             if pending.has_left() {
                 have_left.push(pending.id);
             } else if pending.is_retry || pending.may_wait(wait) {
-                self.retry_later(arrival, pending, wait);
+                self.retry_later(pending, wait);
             } else {
                 pending.answer(Ok(AcquireAnswer::Denied { wait, retry: None }));
             }
@@ -208,11 +202,12 @@ impl AcquireQueue {
             self.retry_at = Some(Instant::now() + pause - jitter::up_to(pause / 4));
         }
         self.failure = Some(error.clone());
-        let have_left = batch.iter().filter(|(_, pending)| pending.has_left());
-        let have_left = have_left.map(|(_, pending)| pending.id).collect();
-        for (arrival, pending) in batch.into_iter().chain(std::mem::take(&mut self.firsts)) {
+        let have_left = batch.iter().filter(|pending| pending.has_left());
+        let have_left = have_left.map(|pending| pending.id).collect();
+        let firsts = std::mem::take(&mut self.firsts).into_values();
+        for pending in batch.into_iter().chain(firsts) {
             if pending.may_wait(MIN_PAUSE) {
-                self.retry_later(arrival, pending, MIN_PAUSE);
+                self.retry_later(pending, MIN_PAUSE);
             } else {
                 pending.answer(Err(error.clone()));
             }
@@ -234,15 +229,15 @@ impl AcquireQueue {
     }
 
     /// Keeps a caller for the next retry, and tells it so if it is the first time.
-    fn retry_later(&mut self, arrival: u64, pending: PendingAcquire, wait: Duration) {
+    fn retry_later(&mut self, pending: PendingAcquire, wait: Duration) {
         if pending.is_retry {
-            self.retries.insert(arrival, pending);
+            self.retries.insert(pending.id, pending);
             return;
         }
         let (mut retry, receiver) = PendingAcquire::new(pending.id, pending.until);
         retry.is_retry = true;
         retry.is_in_doubt = pending.is_in_doubt;
-        self.retries.insert(arrival, retry);
+        self.retries.insert(retry.id, retry);
         let retry = Some(receiver);
         pending.answer(Ok(AcquireAnswer::Denied { wait, retry }));
     }
@@ -270,8 +265,8 @@ impl AcquireQueue {
         self.retry_at.filter(|at| *at > Instant::now())
     }
 
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u64, PendingAcquire)> + use<> {
-        let retries = std::mem::take(&mut self.retries);
-        retries.into_iter().chain(std::mem::take(&mut self.firsts))
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = PendingAcquire> + use<> {
+        let all = [&mut self.retries, &mut self.firsts].map(std::mem::take);
+        all.into_iter().flat_map(BTreeMap::into_values)
     }
 }

@@ -61,15 +61,9 @@ impl Batcher {
         }
     }
 
-    /// Returns the number of a new caller.
-    pub(super) fn next_arrival(&self) -> u64 {
-        lock(&self.queue).next_arrival()
-    }
-
     /// Asks for this caller's permits.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        arrival: u64,
         id: GrantId,
         until: Option<Instant>,
     ) -> Result<AcquireAnswer, LimiterError> {
@@ -77,7 +71,7 @@ impl Batcher {
         const MAX_ATTEMPTS: usize = 4;
         for _ in 0..MAX_ATTEMPTS {
             let (pending, answer) = PendingAcquire::new(id, until);
-            lock(&self.queue).add(arrival, pending);
+            lock(&self.queue).add(pending);
             self.send_pending();
             match answer.await {
                 Ok(answer) => return answer,
@@ -152,12 +146,12 @@ impl Batcher {
             lock(&self.state.redisson).add(counted, Instant::now());
         }
         let mut denied = Vec::new();
-        for (index, (arrival, pending)) in batch.into_iter().enumerate() {
+        for (index, pending) in batch.into_iter().enumerate() {
             if reply.granted.contains(&index) {
                 let guard = self.guard(pending.id, reply.stamp);
                 pending.answer(Ok(AcquireAnswer::Granted(guard)));
             } else {
-                denied.push((arrival, pending));
+                denied.push(pending);
             }
         }
         if !denied.is_empty() {
@@ -168,8 +162,8 @@ impl Batcher {
     async fn ask(&self, batch: &PendingBatch) -> Result<AcquireReply, LimiterError> {
         let redisson_average = lock(&self.state.redisson).average(Instant::now());
         let call = AcquireCall {
-            callers: batch.iter().map(|(_, pending)| pending.id).collect(),
-            is_in_doubt: batch.iter().any(|(_, pending)| pending.is_in_doubt),
+            callers: batch.iter().map(|pending| pending.id).collect(),
+            is_in_doubt: batch.iter().any(|pending| pending.is_in_doubt),
             redisson_average,
             chosen_at: None,
         };
@@ -219,7 +213,7 @@ impl Batcher {
     /// All pending callers hear of the error immediately, or wait for a better answer. Otherwise
     /// thousands of callers would run into a timeout one batch after the other.
     fn fail(self: &Arc<Self>, mut batch: PendingBatch, error: &LimiterError) {
-        for (_, pending) in &mut batch {
+        for pending in &mut batch {
             pending.is_in_doubt |= error.kind().is_of_store();
         }
         let mut queue = lock(&self.queue);
@@ -238,7 +232,7 @@ impl Batcher {
         }
         let others = queue.take_all();
         drop(queue);
-        for (_, pending) in batch.into_iter().chain(others) {
+        for pending in batch.into_iter().chain(others) {
             pending.answer(Err(error.clone()));
         }
     }

@@ -482,9 +482,8 @@ async fn acquire_until(
     id: GrantId,
     until: Option<Instant>,
 ) -> Result<AcquireAnswer, LimiterError> {
-    let arrival = batcher.next_arrival();
     loop {
-        let (wait, mut retry) = match batcher.acquire(arrival, id, until).await? {
+        let (wait, mut retry) = match batcher.acquire(id, until).await? {
             AcquireAnswer::Denied {
                 wait,
                 retry: Some(retry),
