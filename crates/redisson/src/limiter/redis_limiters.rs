@@ -76,11 +76,10 @@ impl RedisLimiters {
     fn number(&self, name: &str, permits: u64, reply: &Value) -> Result<u64, LimiterError> {
         match reply {
             Value::Int(number @ 0..) => Ok(number.unsigned_abs()),
-            Value::Int(-1) => Err(unknown_limiter(name)),
+            // -4: the rate of an earlier choice stands. For this process, its own is missing.
+            Value::Int(-1 | -4) => Err(unknown_limiter(name)),
             Value::Int(-2) => Err(above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
-            // The rate of an earlier choice stands: for this process, its own is missing.
-            Value::Int(-4) => Err(unknown_limiter(name)),
             reply => Err(self.connection().protocol_error(reply).into()),
         }
     }

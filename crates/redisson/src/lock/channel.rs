@@ -83,7 +83,7 @@ impl LockChannel {
         let mut state = lock(&self.state);
         let others = listeners.saturating_sub(u32::from(state.subscription.is_some()));
         match &mut state.turn {
-            Some(turn) if others > 0 => turn.set_others(others),
+            Some(turn) if others > 0 => turn.others = others,
             None if others > 0 => {
                 state.turn = Some(LockTurn::new(others, acquired, Instant::now()));
             }

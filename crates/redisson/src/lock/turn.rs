@@ -18,10 +18,9 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// While others wait, the process holds the lock several times in a row. Then it pauses until each
 /// of the others may have had as many holds. If nobody takes the free lock during a pause, the
 /// process goes on.
-#[derive(Debug)]
 pub(super) struct LockTurn {
     /// How many other processes listened at the latest release.
-    others: u32,
+    pub(super) others: u32,
     /// How many holds this process has had above its share; negative if below. The balances of all
     /// waiting processes add up to 0, so that they never all leave the lock to each other.
     balance: i64,
@@ -88,11 +87,6 @@ impl LockTurn {
         if self.balance == max || is_long {
             self.paused_until = Some(now + PAUSE);
         }
-    }
-
-    /// Sets how many other processes listened at a release.
-    pub(super) fn set_others(&mut self, others: u32) {
-        self.others = others;
     }
 
     /// A message has arrived: some process has released the lock.
