@@ -250,27 +250,21 @@ impl QuotaState {
     }
 
     /// This state, of which it is known whether it denied the take.
-    pub(crate) const fn exceeded(self, is_exceeded: bool) -> Self {
-        Self {
-            is_exceeded,
-            ..self
-        }
+    pub(crate) const fn exceeded(mut self, is_exceeded: bool) -> Self {
+        self.is_exceeded = is_exceeded;
+        self
     }
 
     /// This state as a process sees it that has leased units, of which so many are left.
-    pub(crate) const fn for_lease(self, left: u64) -> Self {
-        Self {
-            remaining: left,
-            ..self
-        }
+    pub(crate) const fn for_lease(mut self, left: u64) -> Self {
+        self.remaining = left;
+        self
     }
 
     /// This state, of which clients are not told.
-    pub(crate) const fn hidden(self) -> Self {
-        Self {
-            is_hidden: true,
-            ..self
-        }
+    pub(crate) const fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
     }
 
     /// Whether clients are not told of it: the quota is

@@ -354,7 +354,7 @@ impl Gate {
                 in_shadow: in_shadow.flatten(),
             };
             let refunds = self.refunds.clone();
-            let charge = Charge::decided(store, take, decision, counters, refunds, candidate);
+            let charge = Charge::decided(store, take, decision, Some(counters), refunds, candidate);
             let waited_since = match wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {

@@ -121,7 +121,7 @@ impl AskedInShadow {
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
             let refunds = self.refunds;
-            let charge = |it| Charge::decided(self.store, take, it, counters, refunds, None);
+            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds, None);
             late.answered(allowed.map(charge));
         }
     }

@@ -68,30 +68,13 @@ impl Charge {
     pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
-        Self::of(
-            store,
-            take,
-            decision.with_receipt(Some(receipt)),
-            None,
-            RefundQueue::default(),
-            None,
-        )
+        let decision = decision.with_receipt(Some(receipt));
+        Self::decided(store, take, decision, None, RefundQueue::default(), None)
     }
 
     /// What a layer's store has decided about a take that it allowed, with what it was asked about
-    /// the rule's candidate. The layer counts refunds.
+    /// the rule's candidate. A layer counts refunds.
     pub(crate) fn decided(
-        store: Arc<dyn Store>,
-        take: Take,
-        decision: Decision,
-        counters: Arc<RuleCounters>,
-        refunds: RefundQueue,
-        candidate: Option<Arc<LateCharge>>,
-    ) -> Self {
-        Self::of(store, take, decision, Some(counters), refunds, candidate)
-    }
-
-    fn of(
         store: Arc<dyn Store>,
         take: Take,
         decision: Decision,
