@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 /// The queues of all counts of a path. Clones are the same.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ struct Queues {
     /// How many wait, by the hash of each count that bounds their number.
     places: HashMap<u64, usize>,
     /// Tasks that hear of the permits that come back, by the hash of their count.
-    listeners: HashMap<u64, Listener>,
+    listeners: HashMap<u64, OwnedTask>,
     arrivals: u64,
 }
 
@@ -63,10 +63,6 @@ struct Queue {
     /// How often units came back.
     returns: u64,
 }
-
-/// A task that ends when this is dropped.
-#[derive(Debug)]
-struct Listener(AbortHandle);
 
 /// A place among those that wait, until it is dropped.
 #[derive(Debug)]
@@ -187,7 +183,7 @@ impl WaitQueues {
         let mut queues = lock(&self.counts);
         let waits = queues.of_count(count).next().is_some();
         if waits && !queues.listeners.contains_key(&count) {
-            let started = start().map(Listener);
+            let started = start().map(OwnedTask);
             queues.listeners.extend(started.map(|it| (count, it)));
         }
     }
@@ -474,11 +470,5 @@ impl Default for WaitQueues {
             counts: Arc::default(),
             slots: Arc::new(Semaphore::new(MAX_ASKING_AGAIN)),
         }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::gate::{Gate, RuleSource};
@@ -12,7 +11,7 @@ use crate::callback::caught;
 use crate::key::{KeyExtractor, has_token};
 use crate::rule::{Rule, SharedRules, WeakRules};
 use crate::store::{Permit, Store, Take};
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 use crate::warning::{Warning, WarningKind};
 
 /// The warnings that the layers of one application have found.
@@ -21,7 +20,7 @@ pub(crate) struct Warnings {
     found: Mutex<Vec<Warning>>,
     first_request: OnceLock<Instant>,
     /// Waits until the application has started.
-    task: OnceLock<AbortHandle>,
+    task: OnceLock<OwnedTask>,
 }
 
 impl Warnings {
@@ -65,21 +64,13 @@ impl Warnings {
                     warnings.log_unused(&rules);
                 }
             });
-            let _ = self.task.set(task.abort_handle());
+            let _ = self.task.set(OwnedTask(task.abort_handle()));
         }
     }
 
     fn log_unused(&self, rules: &SharedRules) {
         for path in rules.paths_without_layer() {
             self.add(Warning::new(WarningKind::UnusedRule).about(&path));
-        }
-    }
-}
-
-impl Drop for Warnings {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.get() {
-            task.abort();
         }
     }
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::AbortHandle;
 
 use super::rules::Rules;
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 /// Rules that all layers of a service share, and that can be replaced at any time.
 ///
@@ -40,11 +40,10 @@ struct Changes {
     updater: Option<Updater>,
 }
 
-/// Owns a task: it is aborted when this is dropped.
 #[derive(Debug)]
 struct Updater {
     number: u64,
-    task: AbortHandle,
+    _task: OwnedTask,
 }
 
 impl SharedRules {
@@ -154,7 +153,8 @@ impl SharedRules {
     /// Lets a task end with the last clone of these rules. Of two tasks the one with the higher
     /// number stays.
     pub(crate) fn own_updater(&self, number: u64, task: AbortHandle) {
-        let mut new = Updater { number, task };
+        let _task = OwnedTask(task);
+        let mut new = Updater { number, _task };
         let mut changes = lock(&self.0.changes);
         match &mut changes.updater {
             Some(newer) if newer.number > number => {}
@@ -178,12 +178,6 @@ impl WeakRules {
 impl Default for SharedRules {
     fn default() -> Self {
         Self::new(Rules::default())
-    }
-}
-
-impl Drop for Updater {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

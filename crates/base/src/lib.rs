@@ -23,7 +23,8 @@ pub mod jitter;
 pub mod log_on_change;
 /// [`SweptMap`](swept_map::SweptMap): a map that drops what is not needed any more.
 pub mod swept_map;
-/// [`lock`](sync::lock): locks a mutex, also after a panic.
+/// [`lock`](sync::lock): locks a mutex, also after a panic. [`OwnedTask`](sync::OwnedTask): a task
+/// that ends with its owner.
 pub mod sync;
 pub mod trace;
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::breaker::SharedState;
@@ -12,7 +11,7 @@ use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::store::{Store, Take};
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 /// How long one probe may take, whatever the store's own time-out is.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,7 +21,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Owns the task: it ends when this is dropped.
 #[derive(Default)]
-pub(super) struct Prober(Mutex<Option<AbortHandle>>);
+pub(super) struct Prober(Mutex<Option<OwnedTask>>);
 
 /// What the task asks, and whom it tells.
 pub(super) struct Probe<S> {
@@ -43,15 +42,7 @@ impl Prober {
         };
         let task = runtime.spawn(probe.run()).abort_handle();
         // The task before has ended: only a store that answered lets the breaker open again.
-        *lock(&self.0) = Some(task);
-    }
-}
-
-impl Drop for Prober {
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.0).take() {
-            task.abort();
-        }
+        *lock(&self.0) = Some(OwnedTask(task));
     }
 }
 

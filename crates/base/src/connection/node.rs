@@ -8,7 +8,6 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
@@ -20,6 +19,7 @@ use super::queue::{DirectFlight, Driver, Questions, Queue, SendPath};
 use super::reconnector::{Attempts, Reconnector, Target};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
+use crate::sync::OwnedTask;
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
 /// Its two background tasks end when it is dropped.
@@ -36,7 +36,7 @@ use super::silence::ShortestTimeout;
 /// connection, or in a cluster the router.
 pub(super) struct Node {
     core: Arc<NodeCore>,
-    tasks: [AbortHandle; 2],
+    _tasks: [OwnedTask; 2],
 }
 
 /// What callers need of a node whose questions they send.
@@ -81,10 +81,11 @@ impl Node {
                 state,
                 shortest_timeout,
             }),
-            tasks: [
+            _tasks: [
                 tokio::spawn(reconnector.run()).abort_handle(),
                 tokio::spawn(dispatcher.run()).abort_handle(),
-            ],
+            ]
+            .map(OwnedTask),
         }
     }
 
@@ -148,12 +149,6 @@ impl NodeCore {
         queue.remember(&flight);
         let polled = flight.poll(Driver::Caller, cx);
         Some((flight, polled))
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 

@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::connection::Connection;
 use super::link::Link;
 use crate::jitter;
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 /// Hears the messages of channels over the connection that also carries the calls. Its task ends
 /// when this is dropped.
 pub struct Subscriber {
     channels: Arc<Channels>,
-    task: AbortHandle,
+    _task: OwnedTask,
 }
 
 /// What happens at a channel.
@@ -48,7 +47,8 @@ impl Subscriber {
         let channels = Arc::<Channels>::default();
         let listens = listen(connection.clone(), Arc::clone(&channels));
         let task = connection.runtime().spawn(listens).abort_handle();
-        Self { channels, task }
+        let _task = OwnedTask(task);
+        Self { channels, _task }
     }
 
     /// Calls `heard` for what happens at this channel.
@@ -64,12 +64,6 @@ impl Subscriber {
         };
         subscription.change(|all| all.push(Arc::clone(&subscription.listener)));
         subscription
-    }
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -213,7 +207,7 @@ mod tests {
     async fn changes_do_not_pile_up_without_a_connection() {
         let subscriber = Subscriber {
             channels: Arc::default(),
-            task: tokio::spawn(async {}).abort_handle(),
+            _task: OwnedTask(tokio::spawn(async {}).abort_handle()),
         };
         let channels = &subscriber.channels;
         let pass = || drop(subscriber.subscribe("passing", |_| {}));

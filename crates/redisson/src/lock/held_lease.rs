@@ -4,7 +4,6 @@ use std::time::Duration;
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::channel::LockChannel;
@@ -13,7 +12,7 @@ use super::scripts::OF_LOCKS;
 use crate::connection::{Redis, ReplyFuture, Subscriber};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::swept_map::SweptMap;
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 /// How often the watchdog renews a lease before it would end: whenever a third has passed.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -210,8 +209,8 @@ impl BackgroundTasks {
         channel
     }
 
-    /// Renews the lease until it is over, or until the task is aborted.
-    pub(super) fn renew(&self, held: &Arc<HeldLease>) -> AbortHandle {
+    /// Renews the lease until it is over, or until the task is dropped.
+    pub(super) fn renew(&self, held: &Arc<HeldLease>) -> OwnedTask {
         let (held, calls) = (Arc::clone(held), Arc::clone(&self.calls));
         let renewals = async move {
             let mut due = held.next_renewal();
@@ -221,7 +220,7 @@ impl BackgroundTasks {
                 due = held.renew().await;
             }
         };
-        self.runtime.spawn(renewals).abort_handle()
+        OwnedTask(self.runtime.spawn(renewals).abort_handle())
     }
 
     /// Releases the lease, with repeated attempts until it runs out. The first call is sent at

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::acquire::acquire;
@@ -13,6 +12,7 @@ use super::owner::Owner;
 use super::scripts::{LOCK_FORCE, LOCK_LOOK};
 use crate::connection::{Redis, Script};
 use crate::error::{KindError, StoreError, StoreErrorKind};
+use crate::sync::OwnedTask;
 
 /// A lock that at most one holder in the whole fleet has at a time, for as long as its lease lasts.
 ///
@@ -250,7 +250,7 @@ pub struct LockGuard {
     held: Arc<HeldLease>,
     tasks: Arc<BackgroundTasks>,
     /// The task that renews the lease, unless it is fixed.
-    renewals: Option<AbortHandle>,
+    renewals: Option<OwnedTask>,
     is_released: bool,
 }
 
@@ -364,9 +364,7 @@ impl fmt::Debug for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if let Some(renewals) = &self.renewals {
-            renewals.abort();
-        }
+        self.renewals = None;
         if !self.is_released {
             let until = self.held.end();
             self.tasks.release(Arc::clone(&self.held), until);

@@ -34,7 +34,6 @@ use arc_swap::ArcSwap;
 use redis::{ErrorKind, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
@@ -48,7 +47,7 @@ use super::queue::{Driver, Queue, SendPath};
 use super::reconnector::Target;
 use super::scripts::Preload;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::sync::lock;
+use crate::sync::{OwnedTask, lock};
 
 pub(super) use self::layout::slot;
 pub(super) use self::redirect::Redirects;
@@ -59,7 +58,7 @@ pub(super) use self::redirect::Redirects;
 /// nodes, their tasks and their links would outlive the connection.
 pub(super) struct Cluster {
     router: Arc<Router>,
-    watcher: AbortHandle,
+    _watcher: OwnedTask,
 }
 
 impl Cluster {
@@ -73,7 +72,7 @@ impl Cluster {
         let watcher = tokio::spawn(watch_layout(Arc::clone(&router)));
         Self {
             router,
-            watcher: watcher.abort_handle(),
+            _watcher: OwnedTask(watcher.abort_handle()),
         }
     }
 
@@ -112,12 +111,6 @@ impl Cluster {
             RouterState::Known(map) => map.masters.iter().find_map(|(_, node)| node.link()),
             RouterState::Connecting | RouterState::Unknown(_) => None,
         }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.watcher.abort();
     }
 }
 
