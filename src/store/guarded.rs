@@ -58,7 +58,7 @@ impl<S: Store> Guarded<S> {
         }
         let receipt = receipt.clone();
         let refund = move |inner: &S, take: &Take| inner.refund(take, &receipt);
-        self.change(take, refund, |given_back| given_back)
+        self.change(take, refund)
     }
 
     pub(super) fn owe(self: &Arc<Self>, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -68,7 +68,7 @@ impl<S: Store> Guarded<S> {
         }
         let receipt = receipt.clone();
         let owe = move |inner: &S, take: &Take| inner.owe(take, &receipt);
-        self.change(take, owe, |charged| charged)
+        self.change(take, owe)
     }
 
     pub(super) fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
@@ -88,14 +88,13 @@ impl<S: Store> Guarded<S> {
             drop(fallback.store.hold(take, time));
         }
         let hold = move |inner: &S, take: &Take| inner.hold(take, time);
-        self.change(take, hold, |held| held)
+        self.change(take, hold)
     }
 
     pub(super) fn reset(self: &Arc<Self>, take: &Take) -> StoreFuture<bool> {
         let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
-        self.change(take, S::reset, move |has_counted| {
-            has_counted || has_counted_here
-        })
+        let reset = self.change(take, S::reset);
+        StoreFuture::boxed(async move { Ok(reset.await? || has_counted_here) })
     }
 
     /// Asks something that may free units, be in their way, or change why a key is denied. Where
@@ -104,9 +103,8 @@ impl<S: Store> Guarded<S> {
         self: &Arc<Self>,
         take: &Take,
         ask: impl Fn(&S, &Take) -> StoreFuture<T> + Clone + Send + 'static,
-        map: impl FnOnce(T) -> T + Clone + Send + 'static,
     ) -> StoreFuture<T> {
-        let mut first = self.change_now(take, ask.clone(), map.clone());
+        let mut first = self.change_now(take, ask.clone());
         let Some(mut answer) = first.poll_now() else {
             return first;
         };
@@ -126,7 +124,7 @@ impl<S: Store> Guarded<S> {
                     break;
                 }
                 sleep_until(next).await;
-                answer = guarded.change_now(&take, ask.clone(), map.clone()).await;
+                answer = guarded.change_now(&take, ask.clone()).await;
             }
             answer
         })
@@ -137,13 +135,12 @@ impl<S: Store> Guarded<S> {
         &self,
         take: &Take,
         ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
-        map: impl FnOnce(T) -> T + Send + 'static,
     ) -> StoreFuture<T> {
         let denials = self.denials.as_ref();
         let guard = denials.map(|denials| denials.begin_change(take));
         self.call(take, QuestionKind::Change, ask, move |_, answer| {
             drop(guard);
-            answer.map(map)
+            answer
         })
     }
 
