@@ -150,63 +150,6 @@ async fn clients_and_counters_agree() {
     assert_eq!(limits.snapshot().unmatched, 0);
 }
 
-/// Dropped at every point: before the first poll, while Redis is asked, while it waits, in the
-/// handler. A dropped request may be uncounted, but never counted twice.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_dropped_at_every_point() {
-    let (_server, _proxy, store) = kit::far(millis(6)).await;
-    let shadow = owned_rule("a", 20, millis(500));
-    let rule = owned_rule("a", 40, millis(500)).with_shadow(shadow);
-    let limits = limits([rule], store);
-    let runs = Counter::default();
-    let counting = Arc::clone(&runs);
-    let handler = async move || {
-        counting.fetch_add(1, Ordering::Relaxed);
-        sleep(millis(3)).await;
-    };
-    let layer = limits.layer("a").wait(millis(300)).max_waiting(64);
-    let app = Router::new().route("/", get(handler).layer(layer));
-    let mut clients = JoinSet::new();
-    for seed in 0..40 {
-        let app = app.clone();
-        clients.spawn(async move {
-            let mut random = fastrand::Rng::with_seed(random::seed(seed));
-            let mut heard = [0_u64; 2];
-            for _ in 0..60 {
-                // Some leave after 320 ms: on a busy machine nobody is answered in 20 ms.
-                let longer = random.u32(0..5);
-                let patience = Duration::from_micros(random.u64(0..20_000) << longer);
-                let answer = timeout(patience, status(&app, "/")).await;
-                match answer {
-                    Ok(200) => heard[0] += 1,
-                    Ok(429) => heard[1] += 1,
-                    Ok(other) => panic!("{other}"),
-                    Err(_) => {}
-                }
-            }
-            heard
-        });
-    }
-    const REQUESTS: u64 = 40 * 60;
-    let heard = clients.join_all().await.into_iter();
-    let heard = heard.fold([0, 0], |a, b| [a[0] + b[0], a[1] + b[1]]);
-    let a = of(&limits, "a");
-    assert_eq!(a.waiting, 0, "all have gone");
-    let (allowed, denied) = (a.decisions(Allowed), a.decisions(DecisionOutcome::Denied));
-    let runs = counted(&runs);
-    assert!(heard[0] <= runs && runs <= allowed, "{runs} {a:?}");
-    assert!(heard[1] <= denied, "{heard:?} {a:?}");
-    assert!(allowed + denied + errors(&a) <= REQUESTS, "{a:?}");
-    assert!(a.waited <= REQUESTS && a.waited > 0, "{a:?}");
-    assert_eq!(a.units, allowed);
-    // Candidates are asked at most once for each request, and answer after it, if at all.
-    let tasks = tokio::runtime::Handle::current().metrics();
-    eventually("tasks end", async || tasks.num_alive_tasks() < 20).await;
-    let a = of(&limits, "a");
-    assert!(a.decisions(ShadowDenied) <= REQUESTS, "{a:?}");
-    assert_eq!(a.shadow_denials[0].1, a.decisions(ShadowDenied));
-}
-
 /// One request that waits, of a rule of one request in ten seconds.
 struct Waiter {
     limits: Limits,
@@ -303,87 +246,6 @@ async fn nobody_waits_after_an_error_or_a_panic() {
         assert!(answer.is_err() || answer.is_ok_and(|status| status >= 500));
         waiter.check(0);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_after_a_callback_or_a_handler_panicked() {
-    // It is denied for good once its next chance comes after its time.
-    let panics = async |_: Denied| -> StatusCode { panic!("a degrade callback of a test") };
-    let short = |layer: RateLimitLayer| layer.degrade(panics).wait(WINDOW + millis(500));
-    let mut waiter = Waiter::start(memory(), short).await;
-    // Somebody else takes what is free.
-    let layer = waiter.layer.clone().wait(HOUR);
-    let other = app(layer.degrade(async |_: Denied| StatusCode::OK));
-    while !waiter.request.is_finished() {
-        status(&other, "/").await;
-        sleep(millis(1)).await;
-    }
-    let answer = (&mut waiter.request).await.expect("no panic");
-    assert!(answer == 500 || answer == 200, "{answer}");
-    assert_eq!(of(&waiter.limits, "a").waiting, 0);
-
-    let limits = limits([owned_rule("a", 1, WINDOW)], memory());
-    let layer = limits.layer("a").wait(HOUR);
-    let handler = async || -> &'static str { panic!("a handler of a test") };
-    let panicking = Router::new().route("/", get(handler).layer(layer.clone()));
-    assert_eq!(status(&app(layer), "/").await, 200);
-    let request = tokio::spawn(async move { status(&panicking, "/").await });
-    assert!(request.await.is_err());
-    let a = of(&limits, "a");
-    assert_eq!((a.waiting, a.waited, a.decisions(Allowed)), (0, 1, 2));
-}
-
-/// Whatever becomes of the rule while a request waits.
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_after_rules_were_replaced() {
-    let of_max = |max| owned_rule("a", max, WINDOW);
-    let rule = of_max(1);
-    let replacements = [
-        rule.clone().into_shadow(),
-        of_max(900),
-        rule.clone().with_algorithm(tidegate::Algorithm::Gcra),
-        rule.clone().with_shadow(of_max(0)),
-    ];
-    let switched_off = Rules::from_iter([rule.clone()]).enabled(false);
-    let replacements = replacements
-        .map(|rule| Rules::from_iter([rule]))
-        .into_iter();
-    for rules in replacements.chain([Rules::default(), switched_off]) {
-        let mut waiter = Waiter::start(memory(), |layer| layer).await;
-        waiter.limits.rules().replace(rules);
-        assert_eq!((&mut waiter.request).await.expect("no panic"), 200);
-        replace(&waiter.limits, rule.clone());
-        waiter.check(0);
-    }
-    let mut waiter = Waiter::start(memory(), |layer| layer).await;
-    waiter.limits.rules().replace(Rules::from_iter([of_max(0)]));
-    assert_eq!((&mut waiter.request).await.expect("no panic"), 429);
-    waiter.check(0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_after_layers_or_limits_are_gone() {
-    let start = async || {
-        let waiter = Waiter::start(memory(), |layer| layer).await;
-        (waiter.limits, waiter.layer, waiter.request)
-    };
-    let (limits, layer, request) = start().await;
-    drop(layer);
-    assert_eq!(request.await.expect("no panic"), 200);
-    assert_eq!(of(&limits, "a").waiting, 0);
-
-    let (limits, layer, request) = start().await;
-    drop(limits);
-    assert_eq!(request.await.expect("no panic"), 200);
-    assert_eq!(layer.snapshot().expect("a rule").waiting, 0);
-}
-
-#[test]
-fn nobody_waits_after_the_runtime_is_gone() {
-    let runtime = paused_runtime();
-    let waiter = runtime.block_on(Waiter::start(memory(), |layer| layer));
-    drop(runtime);
-    waiter.check(0);
 }
 
 /// The largest cost is never charged, and a cost of 0 takes nothing away.
@@ -499,47 +361,6 @@ async fn every_request_is_counted_by_one_outcome() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A refund that fails is not counted; the one that works is, once, whoever asks, and also after
-/// the request, the layer and the rule are gone.
-#[tokio::test]
-async fn refunds_that_fail_or_come_late() {
-    let (_server, proxy, store) = kit::far_within(Duration::ZERO, millis(100)).await;
-    let limits = limits([per_hour("a", 9)], store);
-    let app = app(limits.layer("a").cost(|_| 3));
-    let charges = loop {
-        let response = send(&app, "/").await;
-        let charges = Charges::from_extensions(response.extensions());
-        if !charges.is_empty() {
-            break charges;
-        }
-    };
-    proxy.all(Mode::Hold);
-    assert!(charges.refund().await.is_err());
-    for _ in 0..3 {
-        assert_eq!(charges.refund().await.expect("no question"), 0, "only once");
-    }
-    let a = of(&limits, "a");
-    assert_eq!((a.refunds, a.refunded_units), (0, 0));
-    assert_eq!(errors(&a), 0, "no request failed: {a:?}");
-    proxy.all(Mode::Pass);
-    let again: Charges = charges.iter().cloned().collect();
-    drop(app);
-    limits.rules().replace(Rules::default());
-    let mut back = 0;
-    eventually("they are answered", async || {
-        let both = (charges.refund().await, again.refund().await);
-        back = [&both.0, &both.1].into_iter().flatten().sum();
-        both.0.is_ok() && both.1.is_ok()
-    })
-    .await;
-    replace(&limits, per_hour("a", 9));
-    let a = of(&limits, "a");
-    // One that failed may have been executed: then nobody knows of its units.
-    assert_eq!(a.refunded_units, back);
-    assert_eq!(a.refunds, u64::from(back > 0));
-    assert!(back == 0 || back == 3);
-}
-
 /// A rule whose quotas get new names again and again does not fill the memory, and its snapshot has
 /// the names of today.
 #[test]
@@ -629,63 +450,6 @@ async fn denials_keep_their_names_while_quotas_move() {
     }
 }
 
-/// Names that no header field could hold are counted under the name that the rule shows.
-#[tokio::test]
-async fn odd_names_of_quotas_and_paths() {
-    let odd = "\u{0}\n\"\\|é 漢|%41|a~shadow|  |{a}:*|=;,|".split('|');
-    for (path, name) in odd.clone().flat_map(|a| odd.clone().map(move |b| (a, b))) {
-        let policy = Policy::new(name, quota(0, HOUR));
-        let Ok(rule) = Rule::with_policies(path, [policy]) else {
-            assert_eq!(path, "");
-            continue;
-        };
-        let shown = rule.policies()[0].name().to_owned();
-        let limits = limits([rule], MemoryStore::new());
-        assert_eq!(status(&app(limits.layer(path)), "/").await, 429);
-        let a = of(&limits, path);
-        assert_eq!((&*a.path, &*a.denials), (path, &[(shown, 1)][..]));
-    }
-}
-
-/// The latency is that of the store, in its bucket, also of answers that are errors.
-#[tokio::test]
-async fn latency_through_a_slow_network() {
-    let (_server, proxy, store) = kit::far(millis(20)).await;
-    let limits = limits([per_hour("a", 3)], store.clone());
-    let app = app(limits.layer("a"));
-    let began = std::time::Instant::now();
-    for _ in 0..10 {
-        send(&app, "/").await;
-    }
-    let took = began.elapsed();
-    let a = of(&limits, "a");
-    let latency = &a.latency;
-    assert_eq!((latency.count(), decided(&a)), (10, 10));
-    assert!(latency.sum() >= 10 * millis(20), "{latency:?}");
-    assert!(latency.sum() <= took, "{latency:?} in {took:?}");
-    let mut longest = Duration::ZERO;
-    let (mut count, mut sum) = (0, Duration::ZERO);
-    for bucket in latency.buckets() {
-        let at_most = bucket.at_most.unwrap_or(Duration::MAX);
-        assert!(at_most > longest, "{latency:?}");
-        assert!(bucket.sum <= at_most.saturating_mul(bucket.count as u32));
-        assert!(bucket.sum >= longest * bucket.count as u32, "{latency:?}");
-        assert!(bucket.count == 0 || at_most >= millis(20), "{latency:?}");
-        (count, sum) = (count + bucket.count, sum + bucket.sum);
-        longest = at_most;
-    }
-    assert_eq!((count, sum), (latency.count(), latency.sum()));
-
-    // A store that does not answer is given up, and that took its time-out.
-    let limits = self::limits([per_hour("a", 3)], store.timeout(TIMEOUT));
-    let app = self::app(limits.layer("a"));
-    proxy.all(Mode::Hold);
-    assert_eq!(status(&app, "/").await, 503);
-    let a = of(&limits, "a");
-    assert_eq!((a.latency.count(), errors(&a)), (1, 1));
-    assert!(a.latency.sum() >= TIMEOUT);
-}
-
 /// Two orders of the same quotas in turns, while threads are denied by one or the other: no denial
 /// is lost, and none is told of the wrong quota.
 #[test]
@@ -772,35 +536,4 @@ async fn callbacks_that_read_and_replace() {
     let outcomes = [Allowed, DecisionOutcome::Denied].map(|it| a.decisions(it));
     assert_eq!(outcomes, [3, 97]);
     assert_eq!(a.denials, [("a".to_owned(), 97)]);
-}
-
-/// Layers are made, rules replaced and all is read from many threads: nothing blocks for ever.
-#[test]
-fn everything_at_once() {
-    let limits = limits([per_hour("a", 3)], MemoryStore::new());
-    let (sender, receiver) = std::sync::mpsc::channel();
-    for thread in 0..4 {
-        let (limits, sender) = (limits.clone(), sender.clone());
-        std::thread::spawn(move || {
-            let runtime = still_runtime();
-            for round in 0..400 {
-                let path = format!("{thread}-{}", round % 50);
-                let app = app(limits.layer(&path));
-                runtime.block_on(send(&app, "/"));
-                let rules = [owned_rule("a", round, HOUR), owned_rule(&path, round, HOUR)];
-                match (round + thread) % 4 {
-                    0 => limits.rules().replace(rules.into_iter().collect()),
-                    1 => drop(limits.snapshot()),
-                    2 => drop(limits.paths_without_rule()),
-                    _ => drop(limits.status()),
-                }
-            }
-            sender.send(()).expect("is awaited");
-        });
-    }
-    for _ in 0..4 {
-        receiver.recv_timeout(3 * PATIENT).expect("no thread hangs");
-    }
-    let versions = limits.status().version;
-    assert_eq!(versions, 401, "each replacement is a version");
 }

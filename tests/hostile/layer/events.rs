@@ -21,13 +21,6 @@ fn limits(rule: Rule, store: impl Store) -> Limits {
     Limits::new([rule]).store(store)
 }
 
-/// How many requests a summary of the log says were denied, or 0 in other lines.
-fn denied_in(line: &str) -> u64 {
-    let number = line.split_once("denied=").map(|(_, after)| after);
-    let number = number.and_then(|after| after.split(' ').next());
-    number.map_or(0, |number| number.parse().expect("a number"))
-}
-
 /// How many lines begin with this level.
 fn of_level(lines: &[String], level: &str) -> usize {
     let begins = |line: &&String| line.trim_start().starts_with(level);
@@ -97,42 +90,6 @@ async fn no_secret_of_any_kind() {
     assert!(told.is_empty(), "{told:#?}");
 }
 
-/// Many rules, many requests: one line of a summary for each rule and ten seconds, and together the
-/// summaries have all denials.
-#[tokio::test(start_paused = true)]
-async fn a_flood_over_many_rules() {
-    const RULES: usize = 60;
-    let log = Log::start();
-    let paths: Vec<_> = (0..RULES).map(|number| format!("p{number}")).collect();
-    let rules = paths.iter().map(|path| limited(path, 0));
-    let limits = Limits::new(Rules::from_iter(rules)).store(MemoryStore::new().tokio_clock());
-    let (mut denied, mut told) = ([0_u64; RULES], [0_u64; RULES]);
-    // One summary for each rule, or none.
-    let mut read_summaries = |expected: usize| {
-        let lines = log.lines_of(Level::INFO);
-        assert_eq!(lines.len(), expected, "{lines:?}");
-        for (path, told) in paths.iter().zip(&mut told) {
-            let path = format!("{path:?}");
-            let of_path = lines.iter().filter(|line| line.contains(&path));
-            *told += of_path.map(|line| denied_in(line)).sum::<u64>();
-        }
-    };
-    for second in 0..=40 {
-        let requests = if second < 40 { 3 } else { 1 };
-        for (path, denied) in paths.iter().zip(&mut denied) {
-            // A new layer each time: the counters are those of the rule.
-            let app = app(limits.layer(path));
-            for _ in 0..requests {
-                assert_eq!(status_of(&app, "").await, 429);
-                *denied += 1;
-            }
-        }
-        read_summaries(if second % 10 == 0 { RULES } else { 0 });
-        advance(Duration::from_secs(1)).await;
-    }
-    assert_eq!(told, denied, "what was denied is in one summary");
-}
-
 /// Rules that are replaced at every request, switched off and on, or turned into shadows bring no
 /// further summary.
 #[tokio::test(start_paused = true)]
@@ -194,25 +151,6 @@ async fn failures_are_told_on_changes_only() {
             .any(|it| line.trim_start().starts_with(it))
     });
     assert!(lines.len() <= 10, "{:?} is the last", lines.last());
-}
-
-/// One store, many layers: each tells of an outage once, however long it lasts.
-#[tokio::test(start_paused = true)]
-async fn one_outage_of_many_layers() {
-    let log = Log::start();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::with_max_keys(0));
-    let paths: Vec<_> = (0..200).map(|number| format!("p{number}")).collect();
-    let rules = paths.iter().map(|path| limited(path, 1));
-    let limits = Limits::new(Rules::from_iter(rules)).store(store);
-    let apps: Vec<_> = paths.iter().map(|path| app(limits.layer(path))).collect();
-    for _ in 0..20 {
-        for app in &apps {
-            assert_eq!(status_of(app, "").await, 503);
-        }
-        advance(Duration::from_secs(1)).await;
-    }
-    let lines = log.lines_of(Level::WARN);
-    assert!(lines.len() <= apps.len(), "{} lines", lines.len());
 }
 
 /// A name with a line end begins no line of its own, whatever it is the name of.

@@ -2,14 +2,12 @@
 //! replaces the rules meanwhile. Whatever happens, the old rules stay or whole new ones apply.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::time::SystemTime;
 
 use kit::random;
 use tidegate::live::ReloadStatus;
-use tokio::runtime::Handle;
 
 use crate::*;
 
@@ -317,30 +315,6 @@ fn a_call_that_hangs_holds_up_no_watcher() {
     assert!(is_seen.is_ok(), "{:?}", service.status());
 }
 
-/// Two valid contents in turns, at every pace: the rules are one or the other, and what stays is in
-/// force after 2.25 s.
-#[tokio::test(start_paused = true)]
-async fn two_contents_in_turns() {
-    let service = Service::watched(&table("a", 5)).await;
-    for pause in [1, 10, 100, 200, 250, 300, 1_000, 2_000, 2_100, 2_250, 2_300] {
-        for turn in 0..40 {
-            let wanted = 7 + turn % 2;
-            match turn % 4 {
-                0 | 1 => service.rename_over(table("a", wanted)),
-                _ => service.write(table("a", wanted)),
-            }
-            sleep(millis(pause)).await;
-            let now = service.max().expect("limited");
-            assert!([5, 7, 8].contains(&now), "{now}");
-            if pause > 2_250 {
-                assert_eq!(now, wanted, "after {pause} ms");
-            }
-        }
-        service.settle(&format!("{pause} ms")).await;
-        assert_eq!(service.max(), Some(8), "{pause}");
-    }
-}
-
 /// The time of the last write goes back, stays, or lies ahead: the content decides.
 #[tokio::test(start_paused = true)]
 async fn times_of_writes_that_mean_nothing() {
@@ -378,38 +352,6 @@ async fn times_of_writes_that_mean_nothing() {
     // A time before 1970, where the file system has it.
     set(&service, SystemTime::UNIX_EPOCH - HOUR);
     service.settle("before 1970").await;
-}
-
-/// A write in three parts within 200 ms, each part valid by itself, begun at every point between
-/// two readings: no part of it applies.
-#[tokio::test(start_paused = true)]
-async fn no_part_of_a_write_applies() {
-    let text = |max| [table("a", max), table("b", max), table("c", max)];
-    let service = Service::watched(&text(5).concat()).await;
-    let _layers = ["b", "c"].map(|path| service.limits.layer(path));
-    let all = || ["a", "b", "c"].map(|path| max(&service.limits, path));
-    let mut now = 5;
-    for offset in (0..2_300).step_by(30) {
-        sleep(millis(offset)).await;
-        let next = 5 + (now + 1) % 5;
-        let parts = text(next);
-        service.write(&parts[0]);
-        for part in &parts[1..] {
-            sleep(millis(95)).await;
-            assert_eq!(all(), [Some(now); 3], "at {offset}");
-            let file = OpenOptions::new().append(true).open(&service.file);
-            let written = file.expect("opens").write_all(part.as_bytes());
-            written.expect("is written");
-        }
-        for _ in 0..50 {
-            sleep(SETTLED / 50).await;
-            let is_whole = all() == [Some(now); 3] || all() == [Some(next); 3];
-            assert!(is_whole, "{:?}", all());
-            assert_eq!(service.status().kept_rules, &[] as &[String], "at {offset}");
-        }
-        assert_eq!(all(), [Some(next); 3], "at {offset}");
-        now = next;
-    }
 }
 
 /// What the rules have to be after each step of a random story.
@@ -517,25 +459,6 @@ async fn rules_come_and_go() {
     }
 }
 
-/// Gone for a day, and then back: the limits are as they were all the time, and one error is told.
-#[tokio::test(start_paused = true)]
-async fn gone_for_a_day() {
-    let service = Service::watched(&table("a", 5)).await;
-    service.remove();
-    for _ in 0..24 {
-        sleep(HOUR).await;
-        assert_eq!(service.max(), Some(5));
-    }
-    let status = service.status();
-    assert_eq!((status.failures, status.version), (1, 1), "{status:?}");
-    service.write(table("a", 5) + "enabled = false");
-    settle().await;
-    assert_eq!(service.seen(), (None, 2));
-    service.write(table("a", 6));
-    service.settle("it is back").await;
-    assert_eq!(service.seen(), (Some(6), 3));
-}
-
 /// More layers than paths are remembered elsewhere: a rule in use stays, whichever it is.
 #[tokio::test]
 async fn every_one_of_many_rules_in_use_stays() {
@@ -550,79 +473,6 @@ async fn every_one_of_many_rules_in_use_stays() {
     let gone: Vec<_> = paths.iter().filter(is_gone).collect();
     assert!(gone.is_empty(), "{} rules: {gone:.3?}", gone.len());
     assert_eq!(service.status().kept_rules.len(), paths.len() + 1);
-}
-
-/// Watched a thousand times: one task is left, one error is told once, and the last file counts.
-#[tokio::test(start_paused = true)]
-async fn watched_a_thousand_times() {
-    let service = Service::start(&table("a", 5));
-    for number in 0..1_000 {
-        let file = service.beside(&format!("{number}.toml"));
-        service.limits.watch(&file).expect("a runtime");
-        if number % 100 == 0 {
-            sleep(millis(number)).await;
-        }
-    }
-    settle().await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
-    assert_eq!(service.seen(), (Some(5), 1));
-    let ReloadStatus { error, watched, .. } = service.status();
-    let error = error.unwrap_or_default();
-    assert!(error.contains("999.toml"), "{error}");
-    assert!(watched.is_some_and(|file| file.ends_with("999.toml")));
-    fs::write(service.beside("998.toml"), table("a", 8)).expect("is written");
-    fs::write(service.beside("999.toml"), table("a", 9)).expect("is written");
-    settle().await;
-    assert_eq!(service.seen(), (Some(9), 2));
-}
-
-/// Limits that are dropped while their watchers read, apply or sleep: no task is left.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watchers_that_are_dropped() {
-    let service = Service::start(&table("a", 5));
-    for number in 0..300 {
-        let limits = Limits::from_toml(&table("a", 1)).expect("valid");
-        let layer = limits.layer("a");
-        limits.watch(&service.file).expect("a runtime");
-        if number % 3 == 0 {
-            sleep(Duration::from_micros(number * 7)).await;
-        }
-        // One is dropped with its last layer, one with its last clone.
-        match number % 2 {
-            0 => drop((layer, limits)),
-            _ => drop((limits, layer)),
-        }
-    }
-    let tasks = Handle::current().metrics();
-    eventually("no task is left", async || tasks.num_alive_tasks() == 0).await;
-}
-
-/// From threads, with a runtime that ends under each watcher: nothing hangs, the rules stay, and
-/// the next watcher works.
-#[test]
-fn runtimes_end_under_watchers() {
-    let service = Service::start(&table("a", 5));
-    for number in 0..50 {
-        let runtime = runtime();
-        runtime.block_on(async {
-            service.write(table("a", 5 + number % 2));
-            service.limits.watch(&service.file).expect("a runtime");
-            if number % 3 == 0 {
-                sleep(millis(number * 8)).await;
-            }
-        });
-        let began = Instant::now();
-        drop(runtime);
-        assert!(began.elapsed() < PATIENT);
-        assert!(matches!(service.max(), Some(5 | 6)));
-    }
-    assert_eq!(service.status().watched, None);
-    paused_runtime().block_on(async {
-        service.write(table("a", 9));
-        service.limits.watch(&service.file).expect("a runtime");
-        service.settle("the next watcher").await;
-        assert_eq!(service.max(), Some(9));
-    });
 }
 
 /// Called, watched and replaced by code at once: each change is one version, a status is of one
@@ -693,30 +543,6 @@ async fn the_largest_file() {
     assert_eq!(service.max(), Some(5));
     service.write(filled(LARGEST));
     service.reload();
-    assert_eq!(service.max(), Some(6));
-}
-
-/// Only its text says what is in force: broken, mended and taken back, with the rules that code
-/// sets in between.
-#[tokio::test(start_paused = true)]
-async fn what_code_replaced_is_not_what_the_file_says() {
-    let service = Service::watched(&table("a", 5)).await;
-    service.limits.rules().replace(rules(7));
-    settle().await;
-    assert_eq!(service.seen(), (Some(7), 2));
-    // Called, the file says 5 again: the rules in force are not those of this file.
-    service.reload();
-    let status = service.status();
-    assert_eq!(service.seen(), (Some(5), 3), "{status:?}");
-    assert!(status.content_hash.is_some());
-    // The same for the watcher, once the file has changed and is back.
-    service.limits.rules().replace(rules(7));
-    service.write("[rules.a]");
-    settle().await;
-    assert_eq!(service.max(), Some(7));
-    assert!(service.status().error.is_some());
-    service.write(table("a", 6));
-    service.settle("it is mended").await;
     assert_eq!(service.max(), Some(6));
 }
 

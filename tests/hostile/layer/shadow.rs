@@ -3,8 +3,7 @@
 
 use std::task::Waker;
 
-use kit::cluster::Plan;
-use kit::http::{get, send};
+use kit::http::send;
 use kit::per_hour as of_one;
 use kit::random;
 use tokio::runtime::Handle;
@@ -161,40 +160,6 @@ async fn histories_are_as_without_a_candidate() {
     equal_histories(0..12, Some(&server)).await;
 }
 
-/// A shadow rule's count is that of the same rule enforced for the same requests: denied takes are
-/// charged nothing.
-#[tokio::test]
-async fn a_shadow_rule_counts_what_it_would_have_denied() {
-    for seed in 0..100 {
-        let mut random = fastrand::Rng::with_seed(random::seed(seed));
-        let rule = of_quotas("a", &any_quotas(&mut random, 16));
-        let rule = rule.with_algorithm(any_algorithm(&mut random));
-        let clock = clocked();
-        let store = || MemoryStore::new().clock(clock.clone());
-        let enforced = limits(rule.clone(), store());
-        let alone = limits(rule.clone().into_shadow(), store());
-        let beside = limits(of_one("a", 1_000_000).with_shadow(rule), store());
-        let apps = [&enforced, &alone, &beside]
-            .map(|limits| app(limits.layer("a").key(tenant).cost(cost)));
-        let mut denied = 0;
-        for step in 0..80 {
-            let target = format!("/?{},{}", random.u8(0..3), random.u64(0..6));
-            denied += u64::from(status(&apps[0], &target).await == 429);
-            assert_eq!(status(&apps[1], &target).await, 200);
-            assert_eq!(status(&apps[2], &target).await, 200);
-            for limits in [&alone, &beside] {
-                let now = counted(limits).decisions(ShadowDenied);
-                assert_eq!(now, denied, "seed {seed}, step {step}: {target}");
-            }
-            clock.set(clock.now() + random.u64(0..700_000));
-        }
-        for limits in [&alone, &beside] {
-            let denials = counted(limits).shadow_denials;
-            assert_eq!(denials, counted(&enforced).denials, "seed {seed}");
-        }
-    }
-}
-
 type Answer = fn() -> StoreFuture<tidegate::Decision>;
 
 /// What a store may do about a shadow rule, and nothing of it changes an answer.
@@ -332,96 +297,6 @@ async fn a_waiting_request_asks_its_candidate_once() {
     assert_eq!((a.decisions(Allowed), a.decisions(ShadowDenied)), (5, 3));
 }
 
-/// All that stands in the server has an expiry, also after requests were dropped at every point,
-/// and no task stays.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_requests_leave_neither_tasks_nor_keys() {
-    let (server, _proxy, store) = kit::far(millis(6)).await;
-    let tasks = || Handle::current().metrics().num_alive_tasks();
-    let before = tasks();
-    for algorithm in Algorithm::ALL {
-        let path = format!("{algorithm:?}");
-        let candidate = of_quotas(&path, &[(9, HOUR), (5, 2 * HOUR)]).with_algorithm(algorithm);
-        let enforced = of_one(&path, 20).with_algorithm(algorithm);
-        for rule in [
-            enforced.with_shadow(candidate.clone()),
-            candidate.into_shadow(),
-        ] {
-            let limits = limits(rule, store.clone());
-            let layer = limits.layer(&path).key(tenant).wait(millis(20));
-            let app = app(layer);
-            let mut clients = JoinSet::new();
-            for seed in 0..20 {
-                let app = app.clone();
-                clients.spawn(async move {
-                    let mut random = fastrand::Rng::with_seed(random::seed(seed));
-                    for _ in 0..20 {
-                        let patience = Duration::from_micros(random.u64(0..16_000));
-                        let target = format!("/?{}", random.u8(0..20));
-                        let _ = timeout(patience, send(&app, &target)).await;
-                    }
-                });
-            }
-            clients.join_all().await;
-        }
-    }
-    eventually("all tasks have ended", async || tasks() <= before).await;
-    let of_shadows = keys(&server, "*~shadow*");
-    assert!(of_shadows.len() > 40, "{of_shadows:?}");
-    check_expiries(&server, &[]);
-}
-
-/// A server that hangs: all tasks that wait for candidates end with the store's time-out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_task_outlives_a_hanging_server() {
-    let (_server, proxy, store) = kit::far_within(millis(2), millis(300)).await;
-    let tasks = || Handle::current().metrics().num_alive_tasks();
-    let before = tasks();
-    let limits = limits(of_one("a", 0).into_shadow(), store);
-    let app = app(limits.layer("a"));
-    proxy.all(Mode::Hold);
-    let began = Instant::now();
-    let statuses = join_all((0..500).map(|_| status(&app, "/"))).await;
-    assert!(began.elapsed() < PATIENT / 2, "{:?}", began.elapsed());
-    assert!(statuses.iter().all(|status| *status == 200));
-    let is_so = async || counted(&limits).shadow_errors == 500;
-    eventually("all questions failed", is_so).await;
-    proxy.all(Mode::Pass);
-    // The connection has been made anew meanwhile.
-    eventually("all tasks have ended", async || tasks() <= before + 12).await;
-    let a = counted(&limits);
-    assert_eq!((a.proceeded, a.decisions(ShadowDenied)), (0, 0), "{a:?}");
-}
-
-/// Values of another type under the keys of all shadows: the enforced answers do not change.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_types_under_the_keys_of_shadows() {
-    let (server, _proxy, store) = kit::far(millis(4)).await;
-    for algorithm in Algorithm::ALL {
-        let candidate = of_one("a", 1).with_algorithm(algorithm).with_prefix("t:");
-        let rule = of_one("a", 2).with_algorithm(algorithm);
-        let rule = rule.with_shadow(candidate.clone());
-        let shadow = rule.shadow().expect("a candidate");
-        for number in 0..70 {
-            let key = Key::from(format!("{algorithm:?}{number}").as_str());
-            let name = Take::new(Arc::clone(shadow), key.clone()).name("");
-            run(&server, &format!("DEL {name}"));
-            let command = ["HSET name a b", "RPUSH name nonsense", "SADD name nonsense"];
-            run(&server, &command[number % 3].replace("name", &name));
-        }
-        let limits = limits(rule.clone(), store.clone());
-        let app = app(limits.layer("a").key(tenant));
-        let targets = (0..280).map(|number| format!("/?{algorithm:?}{}", number % 70));
-        let statuses = statuses_at_once(&app, targets).await;
-        let ok = statuses.iter().filter(|status| **status == 200).count();
-        let denied = statuses.iter().filter(|status| **status == 429).count();
-        assert_eq!((ok, denied), (140, 140), "{algorithm:?}");
-        let is_so = async || counted(&limits).shadow_errors == 280;
-        eventually("the candidates' answers are counted", is_so).await;
-        assert_eq!(counted(&limits).decisions(ShadowDenied), 0);
-    }
-}
-
 /// Whatever a path is called, its counts are not those of another path's shadow.
 #[tokio::test]
 async fn no_path_has_the_keys_of_a_shadow() {
@@ -451,18 +326,6 @@ async fn no_path_has_the_keys_of_a_shadow() {
                 assert!(is_new, "{name} twice, by {path} {algorithm:?}");
             }
         }
-    }
-    // And on a store: the rule "a" with a candidate beside the enforced rule "a~shadow".
-    let (_server, stores) = kit::redis_and_memory().await;
-    for store in stores {
-        let limits = Limits::new([tried(4, 4), of_one("a~shadow", 4)]).store(Arc::clone(&store));
-        let [a, other] = ["a", "a~shadow"].map(|path| app(limits.layer(path)));
-        for expected in [200, 200, 200, 200, 429] {
-            assert_eq!(status(&a, "/").await, expected);
-            assert_eq!(status(&other, "/").await, expected);
-        }
-        let is_so = async || counted(&limits).decisions(ShadowDenied) == 1;
-        eventually("the candidate is counted", is_so).await;
     }
 }
 
@@ -505,31 +368,6 @@ async fn switched_between_shadow_and_enforced() {
     assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (70, 70));
 }
 
-/// A request that waits under an enforced rule, which becomes a shadow rule or goes: it keeps the
-/// rule that it began with, and does not ask twice for its candidate.
-#[tokio::test(start_paused = true)]
-async fn a_candidate_comes_while_a_request_waits() {
-    let store = Stub::listening(MemoryStore::new().tokio_clock());
-    let rule = of_quotas("a", &[(1, Duration::from_secs(10))]);
-    let limits = limits(rule.clone(), store.clone());
-    let app = app(limits.layer("a").wait(HOUR));
-    assert_eq!(status(&app, "/").await, 200);
-    let waiter = tokio::spawn({
-        let app = app.clone();
-        async move { status(&app, "/").await }
-    });
-    sleep(millis(1)).await;
-    for seconds in 0..9 {
-        let candidate = of_quotas("a", &[(seconds, Duration::from_secs(7))]);
-        let next = rule.clone().with_shadow(candidate);
-        limits.rules().replace(Rules::from_iter([next]));
-        sleep(millis(1_000)).await;
-    }
-    assert_eq!(waiter.await.expect("no panic"), 200);
-    assert!(store.asked(is_of_shadow) <= 1);
-    assert_eq!(counted(&limits).waiting, 0);
-}
-
 /// The candidate is asked with the rule's key and cost, not with its own, and not at all beside a
 /// rule that is a shadow itself.
 #[tokio::test]
@@ -549,23 +387,6 @@ async fn what_a_candidate_is_asked() {
         let of = |shadow| store.asked(|take| is_right(take) && is_of_shadow(take) == shadow);
         assert_eq!([of(false), of(true)], asked);
         assert_eq!(store.asked(|_| true), asked[0] + asked[1]);
-    }
-}
-
-/// An inner service that is never called before it was ready, and never twice after that.
-#[tokio::test]
-async fn only_a_ready_service_is_called() {
-    let (_server, stores) = kit::redis_and_memory().await;
-    for store in stores {
-        for rule in [of_one("a", 1).into_shadow(), tried(9, 1)] {
-            let limits = limits(rule, Arc::clone(&store));
-            let mut service = limits.layer("a").wait(HOUR).layer(kit::Strict::default());
-            for _ in 0..4 {
-                let ready = service.ready().await.expect("no error");
-                let response = ready.call(get("/")).await.expect("no error");
-                assert_eq!(response.status().as_u16(), 200);
-            }
-        }
     }
 }
 
@@ -621,39 +442,6 @@ fn without_a_runtime() {
         });
         assert_eq!(answer, Some(200), "late for the shadow: {is_shadow_late}");
     }
-}
-
-/// The node of a cluster that has the candidates' keys hangs: enforced answers come as before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_node_of_the_candidates_hangs() {
-    let cluster = Cluster::start(&Plan::default());
-    let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
-    let store = store.timeout(PATIENT);
-    let rule = of_one("a", 1_000_000).with_key(tenant);
-    let rule = rule.with_shadow(of_one("a", 1));
-    let shadow = rule.shadow().expect("a candidate");
-    let owner = |rule: &Rule, tenant: &str| {
-        let take = Take::new(Arc::new(rule.clone()), Key::from(tenant));
-        let name = take.name("CurrentLimiter:");
-        cluster.owner(&name)
-    };
-    let tenants = (0..).map(|number: u32| number.to_string());
-    let tenants = tenants.filter(|name| owner(&rule, name) == 0 && owner(shadow, name) == 1);
-    let tenants: Vec<_> = tenants.take(5).collect();
-    let limits = limits(rule.clone(), store);
-    let app = app(limits.layer("a"));
-    for tenant in &tenants {
-        assert_eq!(status(&app, &format!("/?{tenant}")).await, 200);
-    }
-    cluster.nodes[1].signal("STOP");
-    let began = Instant::now();
-    for number in 0..200 {
-        let target = format!("/?{}", tenants[number % 5]);
-        assert_eq!(status(&app, &target).await, 200);
-    }
-    let took = began.elapsed();
-    cluster.nodes[1].signal("CONT");
-    assert!(took < PATIENT / 2, "200 requests took {took:?}");
 }
 
 /// While the store fails, a fallback counts a rule and its candidate apart, too, and each by its
