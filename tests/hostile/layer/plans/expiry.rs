@@ -59,33 +59,6 @@ async fn a_key_lives_for_the_longest_window_of_the_plans() {
     }
 }
 
-/// On the real clock: gone a second or two after the longest window.
-#[tokio::test]
-async fn keys_are_gone_after_the_longest_window() {
-    let (server, store) = kit::near().await;
-    for algorithm in ALGORITHMS {
-        let rule = of_own("gone", &[(100, millis(50))]).with_algorithm(algorithm);
-        let rule = Arc::new(with_plans(rule, &[("pro", &[(400, millis(400))])]));
-        let mut rules = vec![Arc::clone(&rule), rule.of_plan("pro").expect("a plan")];
-        // See the next test.
-        if algorithm != Algorithm::Gcra {
-            rules.push(
-                rule.under(&Plan::from(quotas(&[(50, millis(700))])))
-                    .expect("it fits"),
-            );
-        }
-        for rule in &rules {
-            for _ in 0..3 {
-                check_allowed(&store, rule, "x").await;
-            }
-        }
-    }
-    assert!(lives(&server).len() >= 4);
-    sleep(millis(3_500)).await;
-    let left = keys(&server, "*gone*");
-    assert!(left.is_empty(), "{left:?}");
-}
-
 /// Quotas from a table: one customer has few in a day, and all others a lot in a second. No key
 /// lives longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
 #[tokio::test]
@@ -106,30 +79,5 @@ async fn keys_of_a_table_live_for_the_longest_window() {
                 "law 4, {algorithm:?}: {key} lives for {life} ms"
             );
         }
-    }
-}
-
-/// In memory as well: a store of few places has room again.
-#[tokio::test]
-async fn memory_is_free_again() {
-    for algorithm in ALGORITHMS {
-        let (clock, _) = clocked();
-        let store = MemoryStore::with_max_keys(64).clock(clock.clone());
-        let rule = of_own("few", &[(5, SECOND)]).with_algorithm(algorithm);
-        let rules = all_of(with_plans(rule, &[("pro", &[(10, MINUTE)])]));
-        for round in 0..5 {
-            for key in 0..64 {
-                let take = take_of(&rules[key % 2], &format!("{round}-{key}"), 1);
-                // Places are shared out by the key: some may be full.
-                let _ = store.take(&take).await;
-            }
-            clock.set(clock.now() + 70_000_000);
-        }
-        let mut room = 0;
-        for key in 0..64 {
-            let take = take_of(&rules[1], &format!("last-{key}"), 1);
-            room += u64::from(store.take(&take).await.is_ok());
-        }
-        assert!(room > 30, "{algorithm:?}: {room} of 64");
     }
 }

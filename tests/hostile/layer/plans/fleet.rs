@@ -84,17 +84,6 @@ async fn three_plans_in_turn_from_two_stores() {
     attack(&[near_store, far_store], &["x"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_plans_in_turn_in_a_cluster() {
-    let cluster = Cluster::start(&kit::cluster::Plan::default());
-    let mut stores = Vec::new();
-    for _ in 0..2 {
-        let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
-        stores.push(store.timeout(PATIENT));
-    }
-    attack(&stores, &["a", "b", "c", "d"]).await;
-}
-
 const WORKER: &str = "plans::fleet::worker";
 
 /// The processes know the plans, each in its own order, and one names them otherwise.

@@ -76,25 +76,3 @@ fn the_memory_of_derived_rules_is_bounded() {
     let later = derive(10_000..30_000);
     assert!(later < 500_000, "{later} bytes more");
 }
-
-/// One store, as many takes: a key under one quota, under three plans, and under thousands.
-#[tokio::test]
-async fn thousands_of_quotas_cost_no_other_key_anything() {
-    for algorithm in ALGORITHMS {
-        let store = MemoryStore::new();
-        let rule = Arc::new(of_own("cost", &[(1_000_000, HOUR)]).with_algorithm(algorithm));
-        let mut random = Random::new(0x10);
-        for _ in 0..20_000 {
-            let _ = ask(&store, &nth(&rule, random.below(QUOTAS)), 1).await;
-        }
-        // Own quotas of a bystander: as if nobody else was there. Under GCRA some units may have
-        // come back.
-        for used in 1..=100 {
-            let calm = store.take(&take_of(&rule, "calm", 1)).await;
-            let left = calm.expect("a decision").remaining();
-            let expected = 1_000_000 - used;
-            let has_drained = algorithm == Algorithm::Gcra && left > expected;
-            assert!(left == expected || has_drained, "{algorithm:?}: {left}");
-        }
-    }
-}

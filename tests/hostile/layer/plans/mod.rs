@@ -14,16 +14,15 @@ mod names;
 mod oracle;
 mod order;
 mod panics;
-mod reloads;
 mod shadows;
 mod tables;
+mod waits;
 mod wrapped;
 
 use std::sync::RwLock;
 
 use kit::clocked::Stores;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tidegate::config::ConfigError;
 use tidegate::rule::Plan;
 
 use crate::*;
@@ -115,24 +114,6 @@ async fn see(service: &Wrapped, key: &str, plan: Option<&str>) -> String {
     let mut fields: Vec<_> = head.headers.iter().collect();
     fields.sort_by_key(|(name, _)| name.as_str());
     format!("{:?} {fields:?} {body:?}", head.status)
-}
-
-/// What is left under a plan, or under the rule's own quotas.
-async fn left(limits: &Limits, path: &str, key: Key, plan: Option<&str>) -> Vec<u64> {
-    let peek = limits.peek(path, key);
-    let left = match plan {
-        Some(plan) => peek.plan(plan).await,
-        None => peek.await,
-    };
-    let left = left.expect("an answer").expect("there is a rule");
-    left.quotas()
-        .iter()
-        .map(|state| state.remaining())
-        .collect()
-}
-
-fn replace(limits: &Limits, rule: Rule) {
-    limits.rules().replace(Rules::from([rule]));
 }
 
 fn published(limits: &Limits) -> String {
