@@ -6,7 +6,7 @@ mod aborts;
 mod config;
 mod failures;
 mod flushes;
-mod histories;
+mod holding;
 mod inner;
 mod many;
 mod neighbours;
@@ -21,14 +21,11 @@ use std::io;
 
 use kit::clocked::Stores;
 use kit::http::number;
-use tidegate::rule::Plan;
 use tokio::sync::Semaphore;
 
 use crate::*;
 
 const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
-const ALL: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
 /// A layer around a handler that does what its request says.
 type Wrapped = BoxCloneSyncService<Request<Body>, Response<Body>, io::Error>;
 
@@ -91,8 +88,6 @@ fn handler() -> Wrapped {
         }
         let charges = Charges::from_extensions(&head.extensions);
         match text(fields, "x-how") {
-            Some("error") => return Err(io::Error::other("the handler failed")),
-            Some("panic") => panic!("a handler of a test"),
             Some("refund") => drop(charges.refund().await),
             Some("settle") => {
                 for charge in &charges {
@@ -102,7 +97,6 @@ fn handler() -> Wrapped {
                         .ok();
                 }
             }
-            Some("never") => std::future::pending().await,
             _ => {}
         }
         let status = number(fields, "x-status").unwrap_or(200) as u16;

@@ -1,6 +1,6 @@
 //! A dry run tells the truth: a shadow rule and a candidate are given back as the enforced rule is.
 
-use super::histories::{Holding, Open};
+use super::holding::{Holding, Open};
 use super::*;
 
 fn strict(path: &str, algorithm: Algorithm) -> Rule {

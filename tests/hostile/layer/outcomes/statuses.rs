@@ -25,21 +25,6 @@ async fn every_status() {
     }
 }
 
-/// A HEAD request is one like others.
-#[tokio::test]
-async fn other_methods() {
-    let (limits, service) = world(of("a", 10, &["2xx"]), MemoryStore::new());
-    for method in [Method::HEAD, Method::OPTIONS, Method::CONNECT, Method::POST] {
-        for (status, cost) in [(200, 0), (401, 1)] {
-            let before = left(&limits, "a").await;
-            let mut asked = request(&format!("x-status: {status}"));
-            *asked.method_mut() = method.clone();
-            assert_eq!(call(&service, asked).await, status);
-            assert_eq!(left(&limits, "a").await, before - cost, "{method}");
-        }
-    }
-}
-
 fn is_warned(limits: &Limits) -> bool {
     let warnings = limits.warnings();
     assert!(warnings.len() <= 1, "{warnings:?}");

@@ -2,75 +2,6 @@
 
 use super::*;
 
-/// Plans and quotas from code: good requests of each are free, failures count in all of them.
-#[tokio::test]
-async fn under_plans() {
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let rule = of("p", 4, &["2xx"]).with_algorithm(algorithm);
-        let rule = rule.with_plan("pro", hourly_quotas(9)).expect("valid");
-        let limits = limits(rule, Arc::clone(&clocked.store));
-        let table = Plan::from(hourly_quotas(12));
-        let layer = limits.layer("p").plan_value(move |head| {
-            let has_table = head.headers.contains_key("x-table");
-            has_table.then(|| table.clone())
-        });
-        let service = wrap(&layer);
-        let mut failed = 0;
-        for at in 0..60 {
-            let status = if at % 7 == 6 { 500 } else { 200 };
-            let mut asked = request(&format!("x-status: {status}"));
-            let max = match at % 4 {
-                1 => {
-                    asked.extensions_mut().insert(Plan::new("pro"));
-                    9
-                }
-                2 => {
-                    asked = request(&format!("x-status: {status}, x-table: 1"));
-                    12
-                }
-                3 => {
-                    asked.extensions_mut().insert(Plan::new("?"));
-                    4
-                }
-                _ => 4,
-            };
-            let answer = call(&service, asked).await;
-            flushed(&limits).await;
-            let expected = if failed >= max { 429 } else { status };
-            assert_eq!(answer, expected, "{case} {at}: {failed} of {max}");
-            failed += u64::from(answer == 500);
-        }
-        assert!(failed >= 5, "{case}: {failed}");
-        reset(&limits, "p").await;
-        clocked.advance(HOUR * 3);
-    }
-}
-
-/// A denial is cached, then units come back: the next request asks the store.
-#[tokio::test]
-async fn a_cached_denial_is_void_after_a_refund() {
-    let server = Redis::start();
-    for algorithm in COUNTING {
-        let redis = connect(&server.url, PATIENT).await;
-        let store = Resilient::bare(redis).denial_cache(Duration::MAX);
-        let rule = of("cached", 1, &["2xx"]).with_algorithm(algorithm);
-        let (limits, service) = world(rule, store);
-        for round in 0..5 {
-            let slow = start(&service, "x-sleep: 80");
-            until_left(&limits, "cached", 0).await;
-            for _ in 0..5 {
-                assert_eq!(send(&service, 200).await, 429);
-            }
-            assert_eq!(slow.await.expect("no panic"), 200);
-            flushed(&limits).await;
-            let status = send(&service, 200).await;
-            assert_eq!(status, 200, "{algorithm:?} {round}: law 14");
-            flushed(&limits).await;
-        }
-        reset(&limits, "cached").await;
-    }
-}
-
 /// Denials that arrive while the refund is on its way do not stay in the cache behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denials_that_race_with_a_refund() {
@@ -176,33 +107,6 @@ async fn what_one_charged_is_not_given_back_by_the_other() {
     assert_eq!(left, 3, "law 15: others' charge stays in Redis");
 }
 
-/// Leases: good requests come back to the store, failures stay, and nothing is over max.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_leases() {
-    let server = Redis::start();
-    for algorithm in COUNTING {
-        let store = Resilient::bare(connect(&server.url, PATIENT).await);
-        let rule = of("leased", 20_000, &["2xx"]).with_algorithm(algorithm);
-        let rule = rule.with_lease(millis(50)).expect("valid");
-        let (limits, service) = world(rule, store);
-        let (mut failed, mut by_lease) = (0, 0);
-        for at in 0..1_500 {
-            let status = if at % 10 == 0 { 500 } else { 200 };
-            failed += u64::from(status == 500);
-            let (answer, source) = source(&service, status).await;
-            assert_eq!(answer, status);
-            by_lease += u64::from(source == Some(Source::Lease));
-        }
-        flushed(&limits).await;
-        // What is left of leases comes back when they end.
-        until_left(&limits, "leased", 20_000 - failed).await;
-        println!("{algorithm:?}: {by_lease} by leases");
-        let good = 1_500 - failed;
-        assert_eq!(counted(&limits, "leased"), (good, good, 0));
-        reset(&limits, "leased").await;
-    }
-}
-
 /// A check in code is no request: outcomes do not apply, its charge is for its caller.
 #[tokio::test]
 async fn checks_have_no_outcome() {
@@ -216,23 +120,6 @@ async fn checks_have_no_outcome() {
     let charge = admitted.charge.expect("charged");
     assert_eq!(charge.refund().await.expect("an answer"), 1);
     assert_eq!(left(&limits, "a").await, 7);
-}
-
-/// Requests that wait for units get those that an outcome gives back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_get_what_comes_back() {
-    let server = Redis::start();
-    for algorithm in COUNTING {
-        let store = connect(&server.url, PATIENT).await;
-        let limits = limits(of("w", 2, &["2xx"]).with_algorithm(algorithm), store);
-        let service = wrap(&limits.layer("w").wait(PATIENT));
-        let answers = done((0..8).map(|_| start(&service, "x-sleep: 30"))).await;
-        flushed(&limits).await;
-        let served = answers.iter().filter(|it| **it == 200).count();
-        assert!(served >= 2, "{algorithm:?}: {served} of 8 were served");
-        assert_eq!(left(&limits, "w").await, 2);
-        reset(&limits, "w").await;
-    }
 }
 
 /// A store is asked once for each good request, and not at all about those that stay charged.

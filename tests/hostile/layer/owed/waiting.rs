@@ -57,23 +57,6 @@ async fn behind_a_debt() {
     }
 }
 
-/// A debt arises while requests wait: they are admitted when it has left, none of them earlier.
-#[tokio::test(start_paused = true)]
-async fn a_debt_that_arises_while_they_wait() {
-    for algorithm in COUNTING {
-        let limits = of(algorithm, 10, secs(4));
-        let mut charges = Vec::new();
-        for _ in 0..10 {
-            charges.push(charge(&limits, "p", "x", 1).await);
-        }
-        let waits = waits(5, &limits, 1, secs(60));
-        sleep(millis(1_500)).await;
-        assert_eq!(settle(&charges[0], 31).await.1, 30, "{algorithm:?}");
-        let at = Instant::now() + retry_after(&limits).await;
-        check_granted(waits, at, millis(1_100)).await;
-    }
-}
-
 /// A request waits for what an open charge may give back; it is settled beyond instead: the request
 /// is denied when its patience is over, and the next one is told a time that is true.
 #[tokio::test(start_paused = true)]
@@ -113,31 +96,5 @@ async fn what_comes_back_beside_a_debt() {
         assert_eq!(kit::left(&limits, "p", "x").await, 1, "{algorithm:?}");
         waits.await.expect("no panic").expect_err("1 of 3 is free");
         limits.check("p", "x").await.expect("law 14: one is free");
-    }
-}
-
-/// What clients are told: the fields of a denial behind a debt are true, in whole seconds.
-#[tokio::test(start_paused = true)]
-async fn fields_behind_a_debt() {
-    for algorithm in Algorithm::ALL {
-        let limits = of(algorithm, 10, secs(10));
-        let app = kit::app(limits.layer("p"));
-        let send = async || {
-            let answer = kit::http::ask(&app, "/", "").await;
-            (
-                answer.status,
-                kit::http::number(&answer.fields, "retry-after"),
-            )
-        };
-        let one = charge(&limits, "p", "k", 4).await;
-        sleep(millis(300)).await;
-        assert!(settle(&one, 90).await.1 >= 85);
-        let (status, after) = send().await;
-        let after = after.expect("a time");
-        assert_eq!(status, 429, "{algorithm:?}");
-        sleep(secs(after) - millis(1_001)).await;
-        assert_eq!(send().await.0, 429, "{algorithm:?}: {after} s");
-        sleep(millis(1_001)).await;
-        assert_eq!(send().await, (200, None), "{algorithm:?}: law 3: {after} s");
     }
 }

@@ -1,5 +1,4 @@
-//! Requests whose handlers overlap, fail, succeed and are dropped, as the test says. `tests/histories`
-//! plays random ones.
+//! Requests whose handlers overlap, and end as the test says.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -87,34 +86,5 @@ impl Open {
     pub(super) async fn abort(self) {
         self.task.abort();
         assert!(self.task.await.is_err());
-    }
-}
-
-fn of_pairs(path: &str, pairs: &[(u64, Duration)], algorithm: Algorithm) -> Rule {
-    let quotas = pairs
-        .iter()
-        .map(|(max, window)| Quota::new(*window, *max).expect("valid"));
-    let rule = Rule::new(path, quotas).expect("valid");
-    let rule = rule
-        .with_key(Header::new("x-key"))
-        .with_algorithm(algorithm);
-    rule.with_refund_on(["2xx"]).expect("valid")
-}
-
-/// The key of a client that only succeeds leaves nothing behind, and denies nobody: law 4.
-#[tokio::test]
-async fn good_requests_for_ever() {
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let rule = of_pairs("h", &[(3, millis(1_000))], algorithm);
-        let limits = limits(rule, Arc::clone(&clocked.store));
-        let mut layer = Holding::new(&limits, "h");
-        for _ in 0..100 {
-            let one = layer.begin("x", 3).await;
-            one.unwrap_or_else(|| panic!("{case}: denied"))
-                .end(200)
-                .await;
-            flushed(&limits).await;
-        }
-        clocked.advance(Duration::from_secs(60));
     }
 }
