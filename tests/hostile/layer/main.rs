@@ -24,9 +24,6 @@ mod waiting_requests;
 use kit::prelude::*;
 use tower::util::BoxCloneSyncService;
 
-/// Held by a test that installs limits for the process.
-static INSTALLED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
 /// In memory, and on a server by the name of a service, as it has to be for an operator's page.
 fn shop_stores(server: &Redis) -> [(&'static str, Arc<dyn Store>); 2] {
     let redis = Resilient::redis(&*server.url, "shop").expect("a valid address");

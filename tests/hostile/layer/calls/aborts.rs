@@ -94,24 +94,6 @@ async fn what_is_dropped_stays_charged() {
     }
 }
 
-/// The same for one that fails: it gives back, and the waiter runs.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_gets_what_a_failed_function_gives_back() {
-    let limits = paused(refunding(hourly(1)));
-    let fails = async || {
-        sleep(millis(300)).await;
-        Err::<(), _>(())
-    };
-    let began = Instant::now();
-    let waits = async {
-        sleep(millis(1)).await;
-        let waited = call(&limits).wait(20 * SECOND).run(async || 7).await;
-        (waited.ok(), began.elapsed().as_millis() / 10)
-    };
-    let (_, waited) = join(call(&limits).try_run(fails), waits).await;
-    assert_eq!(waited, (Some(7), 30));
-}
-
 /// A call that nobody polls asks nothing, and one that is dropped while it is asked runs nothing.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_awaited_does_nothing() {

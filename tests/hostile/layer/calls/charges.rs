@@ -109,34 +109,6 @@ async fn what_is_dropped_finds_no_other_charge() {
     assert!(seen.iter().all(|it| [0, 7].contains(it)), "{seen:?}");
 }
 
-/// Dropped at any time, also while it settles; and what follows in the task finds its own.
-#[tokio::test]
-async fn dropped_in_the_middle() {
-    let server = Redis::start();
-    let (_proxy, store) = far(&server, millis(4)).await;
-    let limits = limits(refunding(hourly(1_000_000)), store);
-    let mut before = left(&limits).await;
-    for round in 0..24_u32 {
-        let work = call(&limits, 10).try_run(async || {
-            let settled = Charges::current().settle(4).await;
-            settled.map_or(Err(()), |_| Err::<(), _>(()))
-        });
-        let is_done = timeout(millis(1) * round / 2, work).await.is_ok();
-        assert_eq!(found(), 0);
-        let free = call(&limits, 0).run(async || found()).await;
-        assert_eq!(free.expect("room"), 0);
-        let next = call(&limits, 5).run(async || (found(), Charges::current().refund().await));
-        let (cost, refunded) = next.await.expect("room");
-        assert_eq!((cost, refunded.expect("an answer")), (5, 5));
-        sleep(millis(6)).await;
-        let now = left_at_last(&limits).await;
-        let used = before - now;
-        assert!([0, 4, 10].contains(&used), "{round}: {used}");
-        assert!(!is_done || used == 4, "{round}: {used}");
-        before = now;
-    }
-}
-
 /// A panic ends what its function finds, and its caller finds its own charge again.
 #[tokio::test(start_paused = true)]
 async fn panics_leave_nothing() {

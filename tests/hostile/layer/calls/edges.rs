@@ -1,29 +1,8 @@
-//! Costs at the edges, calls within calls, keys of all kinds, and floods of paths.
+//! Calls within calls, keys of all kinds, and what a call allocates.
 
 use tidegate::layer::SubjectKeys;
 
 use super::*;
-
-#[tokio::test]
-async fn costs_at_the_edges() {
-    let (_server, _proxy, stores) = stores().await;
-    for store in stores {
-        let limits = limits(hourly(5), store);
-        let costs = async |cost| call(&limits).cost(cost).run(async || 7).await;
-        for cost in [6, 1 << 53, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
-            let refused = costs(cost).await.expect_err("more than max");
-            assert!(refused.decision().is_some(), "{cost}: {refused}");
-            assert_eq!(refused.retry_after(), None, "{cost}: no wait helps");
-        }
-        assert_eq!(left(&limits).await, 5, "law 2");
-        assert_eq!(costs(5).await.expect("all of it"), 7);
-        for _ in 0..3 {
-            assert_eq!(costs(0).await.expect("it only looks"), 7);
-        }
-        assert!(costs(1).await.is_err());
-        assert_eq!(counted(&limits).units, 5);
-    }
-}
 
 /// Each level is a call of its own: charged, and with a permit of its own.
 #[tokio::test]
@@ -117,33 +96,6 @@ async fn keys_of_all_kinds_are_those_of_a_check() {
     }
 }
 
-/// Clients may choose the paths: those without a rule run, and take no memory each.
-#[test]
-fn ten_thousand_paths_without_a_rule() {
-    let runtime = kit::still_runtime();
-    let limits = Limits::new([hourly(1)]);
-    let call_all = |from: u32| {
-        let all = async {
-            for at in from..from + 10_000 {
-                let path = format!("path/of/a/client/{at}");
-                let call = limits.call(&path).key("k").degrade(async |_| 0);
-                assert_eq!(call.on_error(async |_| 1).run(async || 7).await, 7);
-            }
-        };
-        allocation_counter::measure(|| runtime.block_on(all)).bytes_current
-    };
-    let first = call_all(0);
-    let later = call_all(10_000);
-    assert!(later < 10_000, "{first} bytes, and then {later}");
-    assert!(limits.paths_without_rule().len() < 10_000);
-    assert!(limits.snapshot().rules.len() < 10_000);
-    // A rule that comes applies to all of them.
-    let path = "path/of/a/client/19999";
-    replace(&limits, [hourly(1), per_hour(path, 0)]);
-    let denied = runtime.block_on(limits.call(path).run(async || ()));
-    assert!(denied.is_err());
-}
-
 /// The future of a call is made of the function's, and not boxed: a big one costs no allocation.
 #[test]
 fn a_call_allocates_no_future() {
@@ -173,23 +125,4 @@ fn a_call_allocates_no_future() {
     let [small, big] = [measure(false), measure(true)];
     let is_boxed = big >= small + 4_096;
     assert!(!is_boxed, "{small} bytes, and with a big future {big}");
-}
-
-/// Paths of other rules, of the same key, do not know each other.
-#[tokio::test]
-async fn a_call_of_one_path_in_one_of_another() {
-    let (_server, _proxy, stores) = stores().await;
-    for store in stores {
-        let rules = ["p", "q", "r"].map(|path| per_hour(path, 10).with_max_concurrent(2));
-        let limits = Limits::new(rules.map(|rule| rule.expect("valid"))).store(store);
-        let call = |path| limits.call(path).key("k").wait(PATIENT);
-        let all = (0..10).map(|_| {
-            call("p").run(async || {
-                let inner = call("q").run(async || call("r").run(async || 7).await);
-                inner.await.expect("its turn").expect("its turn")
-            })
-        });
-        let ran = join_all(all).await;
-        assert!(ran.into_iter().all(|it| it.is_ok_and(|it| it == 7)));
-    }
 }

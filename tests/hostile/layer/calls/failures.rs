@@ -41,22 +41,6 @@ async fn a_server_that_hangs_costs_the_timeout() {
     until_none_is_held(&server).await;
 }
 
-/// A store of one's own that never answers is bounded by `Resilient` around it.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers() {
-    let hangs = Stub::in_memory().take_fn(|_, _| StoreFuture::boxed(std::future::pending()));
-    let store = Resilient::new(hangs).timeout(millis(100)).tokio_clock();
-    for share in [None, Some(Share::new(1, 1))] {
-        let limits = limits(hourly(1), store.clone().fallback(share));
-        let began = Instant::now();
-        let call = call(&limits).degrade(async |_| 1).on_error(async |_| 2);
-        let answer = call.run(async || 0).await;
-        let after = began.elapsed();
-        assert!(after <= millis(200), "{after:?}");
-        assert_eq!(answer, if share.is_some() { 0 } else { 2 });
-    }
-}
-
 /// Precedence: a chain of the call, else what the rule says, else an error; never the callbacks of
 /// `Limits`, which are of responses. What a layer does with the same chain is alike.
 #[tokio::test(start_paused = true)]

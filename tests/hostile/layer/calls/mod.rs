@@ -1,17 +1,13 @@
 //! Attacks on functions that a rule limits: callers that leave, functions and callbacks that panic,
-//! stores that fail, rules that change, and the same history through a layer beside it.
+//! stores that fail, rules that change.
 
 mod aborts;
 mod charges;
 mod edges;
 mod failures;
-mod fleet;
-mod histories;
 mod panics;
 mod reloads;
 mod waits;
-
-use std::sync::atomic::AtomicI64;
 
 use futures_util::future::join;
 use tidegate::ErrorCallbackChain;
@@ -62,13 +58,6 @@ fn call(limits: &Limits) -> Call {
 async fn works(time: Duration) -> Result<(), Infallible> {
     sleep(time).await;
     Ok(())
-}
-
-/// A store whose answers take so long.
-async fn far(server: &Redis, round_trip: Duration) -> (Proxy, RedisStore) {
-    let proxy = behind(server, round_trip).await;
-    let store = RedisStore::connect(&proxy.url).await.expect("a server");
-    (proxy, store.timeout(PATIENT))
 }
 
 /// A store that answers at once, and one that takes a while.

@@ -1,17 +1,13 @@
 //! Attacks on rules of several subjects behind layers and `Limits`: requests that lack keys, quotas
-//! that clients must not see, plans, waiting requests, and reloads.
+//! that clients must not see, plans, and reloads.
 
 mod absent;
 mod hidden;
 mod plans;
-mod refunds;
 mod reload;
-mod waiting;
 
-use axum::routing::MethodRouter;
 use kit::redis_and_memory as stores;
 use tidegate::layer::SubjectKeys;
-use tokio::time::Instant;
 
 use crate::*;
 

@@ -2,44 +2,6 @@
 
 use super::*;
 
-/// Rules that change while 10 requests wait: a larger quota, no `refund-on`, switched off, gone.
-#[tokio::test(start_paused = true)]
-async fn rules_change_meanwhile() {
-    let switched_off = || {
-        let mut rules = Rules::from_iter([logins(1)]);
-        assert!(rules.disable("p"));
-        rules
-    };
-    for store in near_and_far(10) {
-        for (what, rules) in [
-            ("larger", Rules::from([logins(100)])),
-            ("smaller", Rules::from([logins(0)])),
-            ("nothing back", Rules::from([per_minute("p", 1)])),
-            ("shadow", Rules::from([logins(1).into_shadow()])),
-            ("off", switched_off()),
-            ("gone", Rules::default()),
-        ] {
-            let limits = limits([logins(1)], store.clone());
-            limits.reset("p", "k").await.expect("an answer");
-            // Nothing of the instant of a reset is given back.
-            sleep(millis(1)).await;
-            let app = waiting_app(&limits, 2 * SECOND);
-            let held = start(&app, 0, "x-hold: 1000");
-            let asked = start_all(10, &app, 100, "");
-            sleep(millis(500)).await;
-            limits.rules().replace(rules);
-            served([held]).await;
-            for answer in done(asked).await {
-                assert!(answer.millis() <= 2_050, "{what}: {answer:?}");
-            }
-            let later = ask(&app, "").await;
-            let keeps = ["smaller", "nothing back"].contains(&what);
-            assert_eq!(later.status == DENIED, keeps, "{what}");
-            assert_eq!(waiting(&limits), 0, "{what}");
-        }
-    }
-}
-
 /// A reset frees units: those who wait ask at once.
 #[tokio::test(start_paused = true)]
 async fn a_reset_meanwhile() {
@@ -96,29 +58,6 @@ async fn three_layers_share_one_bound() {
     }
 }
 
-/// Each of three layers lets wait for 0.9 s of 2 s, then for what is left.
-#[tokio::test(start_paused = true)]
-async fn a_bound_is_used_up_by_all_layers() {
-    let limits = limits(["a", "b", "c"].map(|path| refunding(path, 1)), paused());
-    let app = app(["c", "b", "a"].map(|path| limits.layer(path).wait(2 * SECOND)));
-    let mut held = Vec::new();
-    for path in ["a", "b", "c"] {
-        held.push(limits.check(path, "k").await.expect("a unit"));
-    }
-    let asked = start(&app, 0, "");
-    for admitted in held {
-        sleep(millis(900)).await;
-        refund(admitted.charge.expect("charged")).await;
-    }
-    let answer = answer(asked).await;
-    assert_eq!(answer.status, DENIED);
-    assert!((1_800..=2_010).contains(&answer.millis()), "{answer:?}");
-    check_rest(&limits).await;
-    for path in ["a", "b", "c"] {
-        assert_eq!(left(&limits, path, "k").await, 1, "{path}");
-    }
-}
-
 /// An inner layer of the same limits denies, whatever its callback answers: that gives back. What
 /// another `Limits` answers is no outcome.
 #[tokio::test(start_paused = true)]
@@ -161,36 +100,6 @@ async fn plans_and_candidates() {
         check_rest(&limits).await;
         assert_eq!(left(&limits, "p", "k").await, 1);
     }
-}
-
-/// gRPC requests, whose good answers have a status in their fields.
-#[tokio::test(start_paused = true)]
-async fn grpc_requests_wait() {
-    let rule = units(1).with_refund_on(["grpc-0"]).expect("valid");
-    let limits = limits([rule], paused());
-    let grpc = async |_: Request| {
-        sleep(millis(300)).await;
-        [("grpc-status", "0"), ("content-type", "application/grpc")]
-    };
-    let layer = limits.layer("p").wait(SECOND);
-    let app = Router::new().route("/", any(grpc)).layer(layer);
-    let answers = done(start_all(5, &app, 0, "content-type: application/grpc")).await;
-    assert!(answers.iter().all(|it| it.status == OK));
-    let told = |it: &Answer| {
-        (
-            it.millis(),
-            it.field("grpc-status").expect("there").to_owned(),
-        )
-    };
-    let mut seen: Vec<_> = answers.iter().map(told).collect();
-    seen.sort();
-    let seen: Vec<_> = seen.iter().map(|(at, status)| (*at, &**status)).collect();
-    assert_eq!(&seen[..3], [(300, "0"), (600, "0"), (900, "0")]);
-    assert!(seen[3..].iter().all(|(at, _)| *at <= 1_200), "{seen:?}");
-    let good = seen.iter().filter(|(_, status)| *status == "0").count();
-    assert_eq!(good, 4, "{seen:?}");
-    check_rest(&limits).await;
-    assert_eq!(left(&limits, "p", "k").await, 1);
 }
 
 /// Two limits over one store do not know of each other: those who wait ask once a second.

@@ -2,40 +2,6 @@
 
 use super::*;
 
-/// Law: the decision's retry-after is true, whatever the fields say.
-async fn check_law_3(limits: &Limits, cost: u64, denied: &Answer) {
-    let retry_after = denied.decision().retry_after().expect("it will fit");
-    let step = Duration::from_micros(1);
-    tokio::time::advance(retry_after - step).await;
-    let has_room = left(limits, "p", "k").await >= cost;
-    assert!(!has_room, "earlier than {retry_after:?}");
-    tokio::time::advance(step).await;
-    let has_room = left(limits, "p", "k").await >= cost;
-    assert!(has_room, "later than {retry_after:?}");
-}
-
-/// Seven good logins at once under five, without `.wait`.
-#[tokio::test(start_paused = true)]
-async fn open_charges_say_a_second() {
-    for algorithm in Algorithm::ALL {
-        let limits = limits([logins(5).with_algorithm(algorithm)], paused());
-        let app = app([limits.layer("p")]);
-        let mut denied = done(start_all(7, &app, 0, "x-hold: 300, x-status: 401")).await;
-        denied.retain(|answer| answer.status == DENIED);
-        assert_eq!(denied.len(), 2);
-        for answer in denied {
-            assert_eq!(answer.field("retry-after"), Some("1"), "{algorithm:?}");
-            let limit = answer.field("ratelimit").expect("it has one");
-            assert!(limit.ends_with(";r=0;t=1"), "{algorithm:?}: {limit}");
-        }
-        // All have failed: now it is the window again.
-        let later = ask(&app, "").await;
-        assert_ne!(later.field("retry-after"), Some("1"), "{algorithm:?}");
-        check_law_3(&limits, 1, &later).await;
-        check_rest(&limits).await;
-    }
-}
-
 /// Only if the open charges would make room.
 #[tokio::test(start_paused = true)]
 async fn too_few_open_charges_say_nothing() {
@@ -80,42 +46,6 @@ async fn every_quota_has_to_have_room() {
     done(held).await;
     check_rest(&limits).await;
     assert_eq!(left(&limits, "p", "k").await, 3);
-}
-
-/// Ten connections, each with one request after the other, that need 5 units at a time. Between
-/// two requests of a connection is a moment, as on a network.
-#[tokio::test(start_paused = true)]
-async fn ten_connections_for_ten_seconds() {
-    for (wait, think) in [(Duration::ZERO, 1), (2 * SECOND, 1), (2 * SECOND, 5)] {
-        let limits = limits(
-            ["address", "account"].map(|path| refunding(path, 5)),
-            paused(),
-        );
-        let app = app(["account", "address"].map(|path| limits.layer(path).wait(wait)));
-        let until = Instant::now() + 10 * SECOND;
-        let connections = (0..10).map(|_| {
-            let app = app.clone();
-            async move {
-                let mut denied = 0;
-                while Instant::now() < until {
-                    let answer = ask(&app, "x-hold: 20").await;
-                    if answer.status != OK {
-                        denied += 1;
-                        assert_eq!(answer.field("retry-after"), Some("1"));
-                        sleep(millis(7)).await;
-                    }
-                    sleep(millis(think)).await;
-                }
-                denied
-            }
-        });
-        let denied: u64 = kit::in_tasks(connections).await.iter().sum();
-        assert_eq!(denied == 0, !wait.is_zero(), "{denied} denied");
-        check_rest(&limits).await;
-        for path in ["address", "account"] {
-            assert_eq!(left(&limits, path, "k").await, 5);
-        }
-    }
 }
 
 /// A check says the same, in its response and by the callbacks; its decision keeps the law.

@@ -51,18 +51,6 @@ async fn a_settlement_that_is_dropped() {
     check_rest(&limits).await;
 }
 
-/// A settlement that is made and never polled.
-#[tokio::test(start_paused = true)]
-async fn a_settlement_that_is_not_polled() {
-    let limits = limits([units(1)], paused());
-    let charge = charge(&limits).await;
-    drop(charge.settle(0));
-    let _ = charge.refund().now_or_never();
-    drop(charge);
-    let answer = ask(&waiting_app(&limits, SECOND), "").await;
-    assert!(answer.status == OK || answer.field("retry-after") == Some("60"));
-}
-
 /// A denial that a cache keeps: the fields, the law, and what this process itself gives back.
 #[tokio::test(start_paused = true)]
 async fn cached_denials() {

@@ -13,7 +13,6 @@ mod wakes;
 use axum::extract::Request;
 use kit::http::{Answer, costly, handler};
 use kit::stub::far;
-use tokio::time::Instant;
 
 use crate::*;
 
