@@ -141,39 +141,3 @@ async fn what_is_unavailable() {
         assert_eq!(found, expected, "{status} {}", shown(all));
     }
 }
-
-/// Answers in any order: the longest counts, and each to its own key.
-#[tokio::test(start_paused = true)]
-async fn answers_that_overtake_each_other() {
-    let limits = limits(100);
-    let partner = limits.outgoing("partner");
-    let mut turns = Vec::new();
-    for _ in 0..20 {
-        turns.push(partner.ready("us").await.expect("a turn"));
-    }
-    for (at, turn) in turns.into_iter().enumerate() {
-        refuse(turn, [7, 60, 1, 9][at % 4]);
-    }
-    settle().await;
-    assert_eq!(held(&limits, "us").await, Some(MINUTE));
-    advance(MINUTE - millis(1)).await;
-    assert!(is_held(&limits, "us").await);
-    advance(millis(1)).await;
-    assert_eq!(held(&limits, "us").await, None);
-}
-
-/// RFC 9651: a name is a string, which may hold commas, semicolons and quotes; and a list that is
-/// broken is ignored as a whole.
-#[tokio::test(start_paused = true)]
-async fn names_of_quotas_are_strings() {
-    let rows: [(&[u8], Option<f64>); 4] = [
-        (b"ratelimit: \"a, b\";r=0;t=60", Some(60.0)),
-        (b"ratelimit: \"a;r=5;t=1\";r=0;t=60", Some(60.0)),
-        (b"ratelimit: \"a\\\";r=1\";r=0;t=60", Some(60.0)),
-        (b"ratelimit: \"a;r=0;t=60", None),
-    ];
-    for (all, expected) in rows {
-        let found = hold_of(200, all).await.map(f64::round);
-        assert_eq!(found, expected, "{}", shown(all));
-    }
-}

@@ -129,43 +129,6 @@ async fn a_body_without_an_end() {
     assert!(matches!(answer, Err(CallError::Denied(_))));
 }
 
-/// Calls that are dropped at any instant leave nobody waiting, and every answer is counted once.
-#[tokio::test(start_paused = true)]
-async fn calls_that_are_dropped_at_any_instant() {
-    let limits = limits(1_000_000);
-    let sent = Arc::new(AtomicUsize::new(0));
-    let client = service_fn({
-        let sent = Arc::clone(&sent);
-        move |_: Request<()>| {
-            let number = sent.fetch_add(1, Ordering::Relaxed);
-            async move {
-                sleep(millis(5)).await;
-                let refused = number.is_multiple_of(7);
-                let answer = Response::builder().status(if refused { 429 } else { 200 });
-                Ok::<_, Infallible>(answer.header("retry-after", "1").body(()).expect("valid"))
-            }
-        }
-    });
-    let client = limits.outgoing("partner").wait(10 * SECOND).layer(client);
-    let calls = (0..2_000).map(|number| {
-        let call = client.clone().oneshot(get());
-        timeout(millis(number * 7_919 % 3_000), call)
-    });
-    let mut answered = 0;
-    for answer in in_tasks(calls).await.into_iter().flatten() {
-        answer.expect("it waits longer than that");
-        answered += 1;
-    }
-    let counted = counters(&limits, "partner");
-    assert_eq!(counted.waiting, 0);
-    let sent = sent.load(Ordering::Relaxed);
-    assert!(answered > 0 && answered <= sent, "{answered} of {sent}");
-    assert_eq!(counted.decisions(DecisionOutcome::Allowed), sent as u64);
-    sleep(2 * SECOND).await;
-    let answer = timeout(SECOND, client.oneshot(get())).await;
-    answer.expect("no one is stuck").expect("an answer");
-}
-
 /// A key that panics, and a client that panics, take nobody else along.
 #[tokio::test(start_paused = true)]
 async fn panics_stay_with_their_call() {

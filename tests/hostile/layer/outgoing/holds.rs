@@ -1,10 +1,9 @@
-//! Holds by every store, on clocks that the test moves: what is denied, what is not, until when.
+//! Holds by every store: of plans and tables, of shadows, and what they do not deny. `tests/histories`
+//! plays random ones.
 
 use super::*;
 
 pub(super) const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
-const MICRO: Duration = Duration::from_micros(1);
-
 /// A store with a take of an outgoing rule, and how to say what is meant.
 struct Case<'a> {
     clocked: &'a Clocked,
@@ -55,59 +54,6 @@ fn cases(stores: &Stores, max: u64, cost: u64) -> Vec<Case<'_>> {
         })
     };
     stores.all.iter().flat_map(of_store).collect()
-}
-
-/// Law 3, to the microsecond, and law 2: a denial changes nothing.
-#[tokio::test]
-async fn the_end_is_exact_and_a_denial_touches_nothing() {
-    let stores = Stores::start().await;
-    for case in cases(&stores, 10, 1) {
-        case.check(Verdict::Allowed).await;
-        let time = Duration::from_micros(7_654_321);
-        case.hold(time).await;
-        case.clocked.advance(MICRO);
-        let before = case.remaining().await;
-        for cost in [1, 1, 10] {
-            let on_hold = time - MICRO;
-            match case.verdict(&case.take.clone().with_cost(cost)).await {
-                Verdict::OnHold { retry_after } => assert_eq!(retry_after, on_hold),
-                // A quota denies it for longer.
-                Verdict::Denied { retry_after } if cost == 10 => {
-                    assert!(retry_after > on_hold, "{}", case.name);
-                }
-                found => panic!("{} {cost}: {found:?}", case.name),
-            }
-        }
-        assert_eq!(case.remaining().await, before, "{}", case.name);
-        case.clocked.advance(time - 2 * MICRO);
-        case.check_hold(MICRO).await;
-        case.clocked.advance(MICRO);
-        case.check(Verdict::Allowed).await;
-    }
-    check_expiries(&stores.server, &[]);
-}
-
-/// A quota that denies for longer says so, and a hold that does says that.
-#[tokio::test]
-async fn the_later_of_both_ends_counts() {
-    let stores = Stores::start().await;
-    for case in cases(&stores, 1, 1) {
-        case.check(Verdict::Allowed).await;
-        case.hold(millis(1)).await;
-        let found = case.verdict(&case.take).await;
-        let Verdict::Denied { retry_after } = found else {
-            panic!("{}: {found:?}", case.name);
-        };
-        assert!(retry_after > millis(1), "{found:?}");
-        let retry_after = retry_after + millis(1);
-        case.hold(retry_after).await;
-        // A denial that is remembered is not asked again.
-        let found = case.verdict(&case.take.clone().repeat()).await;
-        assert_eq!(found, Verdict::OnHold { retry_after }, "{}", case.name);
-        // A cost that never fits is told so, held or not.
-        let never = case.verdict(&case.take.clone().with_cost(2)).await;
-        assert_eq!(never, Verdict::Never, "{}", case.name);
-    }
 }
 
 /// A hold is about the key: under each plan, and under quotas of a table.

@@ -4,7 +4,6 @@
 mod answers;
 mod asked;
 mod clients;
-mod crowds;
 mod holds;
 mod operators;
 mod reloads;

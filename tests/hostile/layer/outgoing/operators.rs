@@ -23,11 +23,6 @@ impl Page {
         let (_, answer) = kit::operate(&self.0, "/api/key", &body.to_string()).await;
         serde_json::from_str(&answer).expect("JSON")
     }
-
-    async fn limited(&self) -> Value {
-        let answer = kit::http::ask(&self.0, "/api/limited", "host: 127.0.0.1:3000").await;
-        serde_json::from_str(&answer.body).expect("JSON")
-    }
 }
 
 /// What an operator says comes before the partner's; the partner's word is kept.
@@ -87,54 +82,6 @@ async fn an_operator_reaches_those_who_wait() {
         assert!(took <= 2 * SECOND, "{what}: {took:?}");
         assert_eq!(page.post(what, "us", 0).await, 200);
     }
-}
-
-/// The page shows a held key and lifts its hold; a partner that holds 10,000 keys takes no place
-/// from the operator.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partner_that_holds_everything() {
-    let server = Redis::start();
-    let [here, there] = [process(&server, 5), process(&server, 5)];
-    there.join_fleet();
-    let page = Page::of(&here);
-    for from in (0..10_000_u64).step_by(200) {
-        let holds = (from..from + 200).map(|key| hold(&here, key, 100 * HOUR));
-        assert_eq!(join_all(holds).await, [HOUR; 200]);
-        let asks = (from..from + 200).step_by(20).map(|key| held(&there, key));
-        for left in join_all(asks).await {
-            assert!(left.is_some_and(|it| it <= HOUR));
-        }
-    }
-    for number in 0..1_000 {
-        let status = page.post("block", &format!("b{number}"), 600).await;
-        assert_eq!(status, 200, "{number}");
-    }
-    let more = page.post("block", "one more", 600).await;
-    assert_ne!(more, 200, "at most 1,000");
-    let other = page.post("let-through", "17", 600).await;
-    assert_eq!(other, 200, "a list of its own");
-    let begun = Instant::now();
-    for (key, is_turn) in [("b999", false), ("17", true)] {
-        let partner = there.outgoing("partner");
-        let obeys = async || partner.ready(key).await.is_ok() == is_turn;
-        eventually("the operator is obeyed", obeys).await;
-    }
-    assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
-    let blocked = page.limited().await["blocked"].as_array().map(Vec::len);
-    assert_eq!(blocked, Some(1_000));
-    // Law 4, and the hour is the most of each.
-    let names = keys(&server, "*");
-    assert!(names.len() < 20_200, "{} keys", names.len());
-    let mut connection = server.connection();
-    for name in names {
-        let left = redis::cmd("PTTL").arg(&name).query(&mut connection);
-        let left: i64 = left.expect("a time");
-        assert_ne!(left, -1, "{name} stays for ever");
-        let is_bounded = name.contains("~fleet") || left <= 3_602_000;
-        assert!(is_bounded, "{name}: {left} ms");
-    }
-    assert_eq!(page.post("reset", "9999", 0).await, 200);
-    assert_eq!(held(&there, "9999").await, None, "a reset lifts a hold");
 }
 
 /// A store that cannot hold has no hold to show; a hold is about the key, whatever its plan.

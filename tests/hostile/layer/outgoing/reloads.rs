@@ -69,28 +69,6 @@ fn what_an_outgoing_rule_cannot_have() {
     }
 }
 
-#[test]
-fn what_a_file_cannot_say() {
-    let quota = "max-count = 5\nwindow = \"1s\"\n";
-    let quotas = "quotas = [{ max-count = 5, window = \"1s\", key = \"header:x-user\" }, \
-                  { max-count = 5, window = \"1s\", key = \"everyone\" }]";
-    for more in [
-        "hold-at-most = \"-1s\"",
-        "hold-at-most = 60",
-        "pace = true",
-        "pace = \"even\"\nsub-windows = 4",
-        "pace = \"even\"\nalgorithm = \"fixed-window\"",
-        "key = [\"header:x-user\"]\nmax-concurrent = 4",
-        "lease = \"50ms\"\npace = \"even\"",
-        "[rules.partner.plans.pro]\nmax-count = 5\nwindow = \"1s\"\nmax-concurrent = 5",
-        quotas,
-    ] {
-        let quota = if more == quotas { "" } else { quota };
-        let answer = Rules::from_toml(&format!("[rules.partner]\noutgoing = true\n{quota}{more}"));
-        assert!(answer.is_err(), "{more}: it is taken");
-    }
-}
-
 /// Nothing, and more than fits: no panic, and the bound holds.
 #[tokio::test(start_paused = true)]
 async fn extreme_bounds() {

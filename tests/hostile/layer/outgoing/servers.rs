@@ -1,4 +1,4 @@
-//! Holds in a real Redis: bad values, losses, outages, neighbours in one call, slots.
+//! Holds in a real Redis: bad values and outages.
 
 use super::*;
 
@@ -61,30 +61,6 @@ async fn bad_values_under_the_hold_heal() {
     }
 }
 
-/// A server that loses its data: the hold is lost with it, and nothing else goes wrong.
-#[tokio::test]
-async fn a_server_that_loses_its_data() {
-    let mut server = Redis::start();
-    let limits = limits(5).store(store_on(&server).await);
-    for is_killed in [false, true] {
-        hold(&limits, "us", HOUR).await;
-        assert!(is_held(&limits, "us").await);
-        if is_killed {
-            server.kill();
-            server.restart();
-        } else {
-            run(&server, "FLUSHALL");
-            run(&server, "SCRIPT FLUSH");
-        }
-        let partner = limits.outgoing("partner");
-        eventually("a turn", async || partner.ready("us").await.is_ok()).await;
-        run(&server, "SCRIPT FLUSH");
-        hold(&limits, "us", HOUR).await;
-        assert!(is_held(&limits, "us").await);
-    }
-    check_expiries(&server, &[]);
-}
-
 /// While Redis is away, who has heard of a hold obeys it; a reset ends it there, too.
 #[tokio::test]
 async fn a_fallback_obeys_what_its_process_has_heard() {
@@ -114,60 +90,4 @@ async fn a_fallback_obeys_what_its_process_has_heard() {
         let held = held(&heard, "us").await;
         assert_eq!(held, None, "a reset ends it in the fallback");
     }
-}
-
-/// Takes of other rules, of other keys and of no outgoing rule, in the same flights.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neighbours_in_one_flight() {
-    let (server, _proxy, store) = kit::far(millis(4)).await;
-    let outgoing = Algorithm::ALL.map(|algorithm| {
-        let rule = per_hour(&format!("{algorithm:?}"), 1_000_000).with_algorithm(algorithm);
-        Arc::new(rule.with_outgoing().expect("one subject"))
-    });
-    for rule in &outgoing {
-        let holds = (0..60_u64).step_by(3).map(|key| take(rule, key));
-        let holds = holds.map(|take| store.hold(&take, HOUR));
-        for answer in join_all(holds.collect::<Vec<_>>()).await {
-            assert_eq!(answer.expect("an answer"), HOUR);
-        }
-    }
-    let plain = [Arc::new(kit::roomy("plain"))];
-    for round in 0..10 {
-        // Holds of other keys are on their way among them.
-        let others = (0..50).map(|key| store.hold(&take(&outgoing[0], 1_000 + key), HOUR));
-        let others: Vec<_> = others.collect();
-        let takes = (0..60_u64).flat_map(|key| {
-            let rules = plain.iter().chain(&outgoing);
-            rules.map(move |rule| (take(rule, key).with_cost((key + round) % 4), key % 3 == 0))
-        });
-        let takes: Vec<_> = takes.collect();
-        let answers: Vec<_> = takes.iter().map(|(take, _)| store.take(take)).collect();
-        let (others, answers) = tokio::join!(join_all(others), join_all(answers));
-        assert!(others.iter().all(Result::is_ok));
-        for ((take, is_key_held), answer) in takes.iter().zip(answers) {
-            let verdict = answer.expect("a decision").verdict();
-            let is_on_hold = matches!(verdict, Verdict::OnHold { .. });
-            let is_held = *is_key_held && take.rule().is_outgoing();
-            assert_eq!(is_on_hold, is_held, "{take:?}: {verdict:?}");
-        }
-    }
-    check_expiries(&server, &[]);
-}
-
-#[tokio::test]
-async fn a_hold_in_another_process_and_a_remembered_denial() {
-    let server = Redis::start();
-    let [here, there] = [process(&server, 1), process(&server, 1)];
-    hold(&here, "us", 2 * SECOND).await;
-    for _ in 0..10 {
-        assert!(is_held(&here, "us").await && is_held(&there, "us").await);
-    }
-    reset(&there, "us").await;
-    let begun = Instant::now();
-    eventually("a turn", async || !is_held(&here, "us").await).await;
-    let took = begun.elapsed();
-    let is_right = took < SECOND;
-    assert!(is_right, "a denial is remembered for too long: {took:?}");
-    hold(&here, "other", HOUR).await;
-    assert!(is_held(&there, "other").await, "at its next take");
 }

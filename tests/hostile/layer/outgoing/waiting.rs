@@ -7,42 +7,6 @@ fn per_second(max: u64) -> Rule {
     rule.expect("one subject")
 }
 
-/// All of them wait for the same end; then they go at the quota's pace, from two processes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_hold_is_paced_by_the_quota() {
-    const MAX: u64 = 100;
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let mut processes = Vec::new();
-    for _ in 0..2 {
-        let store = connect(&proxy.url, PATIENT).await;
-        processes.push(Limits::new([per_second(MAX)]).store(store));
-    }
-    assert_eq!(hold(&processes[0], "us", SECOND).await, SECOND);
-    let begun = std::time::Instant::now();
-    let calls = (0..500).map(|number| {
-        let patient = processes[number % 2].outgoing("partner").wait(MINUTE);
-        async move {
-            let turn = patient.ready("us").await;
-            let after = begun.elapsed();
-            let turn = turn.unwrap_or_else(|it| panic!("refused after {after:?}: {it:?}"));
-            turn.heard(StatusCode::OK, &HeaderMap::new());
-            after
-        }
-    });
-    let mut turns = in_tasks(calls).await;
-    turns.sort();
-    // A reply may be late, and none is early: so of what was answered by then no more is charged.
-    assert!(turns[0] >= millis(900), "the first after {:?}", turns[0]);
-    for (at, turn) in turns.iter().enumerate() {
-        let windows = turn.saturating_sub(millis(900)).as_secs() + 1;
-        assert!((at as u64) < windows * MAX, "{at} after {turn:?}");
-    }
-    for limits in &processes {
-        assert_eq!(counters(limits, "partner").waiting, 0);
-    }
-}
-
 /// 300 calls of one token: each waits with the patience that it was given.
 #[tokio::test(start_paused = true)]
 async fn each_call_has_the_patience_that_it_was_given() {
@@ -112,28 +76,4 @@ async fn a_hold_that_changes_under_those_who_wait() {
     answer.expect("a turn");
     let is_soon = after <= lifted + 2 * SECOND;
     assert!(is_soon, "{after:?}, lifted after {lifted:?}");
-}
-
-/// Whoever waits leaves at any instant; the others get what they left.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_leave_hold_up_nobody() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let limits = Limits::new([per_second(50)]).store(connect(&proxy.url, PATIENT).await);
-    hold(&limits, "us", millis(500)).await;
-    let calls = (0..250).map(|number| {
-        let patient = limits.outgoing("partner").wait(MINUTE);
-        async move {
-            let ask = async { drop(patient.ready("us").await.expect("a turn")) };
-            if number % 4 == 0 {
-                ask.await;
-                return true;
-            }
-            timeout(millis(number * 31 % 900), ask).await.is_ok()
-        }
-    });
-    let turns = timeout(PATIENT, in_tasks(calls)).await;
-    let turns = turns.expect("nobody is stuck");
-    assert!(turns.iter().filter(|it| **it).count() >= 50);
-    assert_eq!(counters(&limits, "partner").waiting, 0);
 }

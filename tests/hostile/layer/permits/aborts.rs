@@ -56,25 +56,6 @@ async fn callers_that_leave_at_every_moment_leave_no_permit() {
     }
 }
 
-/// Of checks that wait, half leave when the permit comes back: the others get it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn checks_that_leave_with_the_answer_on_its_way() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(10)).await;
-    let limits = limits(at_a_time(1), store_at(&proxy.url, PATIENT).await);
-    for at in (0..40).step_by(2) {
-        let first = limits.check("p", "k").wait(PATIENT).await.expect("free");
-        let (leaves, stays) = (waits(&limits, "k"), waits(&limits, "k"));
-        sleep(millis(30)).await;
-        drop(first);
-        sleep(millis(at)).await;
-        leaves.abort();
-        drop(leaves.await);
-        drop(stays.await.expect("no panic").expect("it comes back"));
-    }
-    until_held(&server, 0).await;
-}
-
 /// A permit whose clones live in several tasks goes back with the last of them, and only then, also
 /// where there is no runtime, as a field of something that a thread owns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

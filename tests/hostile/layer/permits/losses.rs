@@ -110,27 +110,6 @@ async fn a_server_without_memory() {
     until_held(&server, 0).await;
 }
 
-/// A server that writes nothing for a while.
-#[tokio::test]
-async fn a_replica_that_becomes_the_master_again() {
-    let (server, other) = (Redis::start(), Redis::start());
-    let limits = limits(at_a_time(4), store_at(&server.url, SECOND).await);
-    // The other one has the same permits, as a replica that took over has.
-    let all = hold(&limits, "k", 4).await;
-    other.follow(&server.url);
-    eventually("it has followed", async || permits_held(&other) >= 4).await;
-    run(&other, "REPLICAOF NO ONE");
-    server.follow(&other.url);
-    sleep(millis(300)).await;
-    let asked = tokio::spawn(limits.check("p", "new").into_future());
-    drop(all);
-    let refused = asked.await.expect("no panic").expect_err("it is a replica");
-    assert!(refused.decision().is_none(), "no denial: {refused:?}");
-    run(&server, "REPLICAOF NO ONE");
-    until_held(&server, 0).await;
-    until_free(&limits, "k", 4).await;
-}
-
 /// A user who may not publish or subscribe: releases count all the same, and who waits looks once
 /// a second. A rule without permits needs neither.
 #[tokio::test]

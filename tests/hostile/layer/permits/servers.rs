@@ -33,38 +33,6 @@ async fn a_server_that_is_emptied_while_requests_run() {
     until_free(&two, "k", 4).await;
 }
 
-/// Releases at every moment around a renewal that finds its permit gone.
-#[tokio::test]
-async fn no_renewal_brings_back_what_was_released() {
-    const LEASE: Duration = Duration::from_secs(15);
-    let server = Redis::start();
-    let proxy = behind(&server, millis(120)).await;
-    let limits = limits(leased(2, LEASE), store_at(&proxy.url, PATIENT).await);
-    let holders = (0..100).map(|number| {
-        let check = limits.check("p", format!("k{number}")).into_future();
-        tokio::spawn(async move {
-            let admitted = check.await.expect("free");
-            // The renewal comes after a third of the lease, and the next one later.
-            sleep(LEASE / 3 - millis(600) + millis(14 * number)).await;
-            drop(admitted);
-        })
-    });
-    let holders: Vec<_> = holders.collect();
-    until_held(&server, 100).await;
-    sleep(LEASE / 3 - millis(900)).await;
-    run(&server, "FLUSHALL");
-    done(holders).await;
-    let began = Instant::now();
-    while permits_held(&server) > 0 {
-        assert!(began.elapsed() < LEASE / 3, "some came back");
-        sleep(millis(20)).await;
-    }
-    for _ in 0..20 {
-        sleep(millis(50)).await;
-        assert_eq!(permits_held(&server), 0, "brought back");
-    }
-}
-
 /// It stands still, or is killed and comes back empty, for longer than a lease.
 #[tokio::test]
 async fn a_server_that_is_away_for_longer_than_a_lease() {
@@ -86,31 +54,6 @@ async fn a_server_that_is_away_for_longer_than_a_lease() {
         until_held(&server, 0).await;
         until_free(&limits, "k", 4).await;
     }
-}
-
-/// Held for several leases, and never more than max; under several keys, from two processes.
-#[tokio::test]
-async fn what_runs_keeps_its_permits() {
-    let server = Redis::start();
-    let mut processes = Vec::new();
-    let mut all = Vec::new();
-    for _ in 0..2 {
-        let store = store_at(&server.url, PATIENT).await;
-        let limits = limits(leased(2, 3 * SECOND), store);
-        for number in 0..50 {
-            all.extend(hold(&limits, &format!("k{number}"), 1).await);
-        }
-        processes.push(limits);
-    }
-    let began = Instant::now();
-    while began.elapsed() < 8 * SECOND {
-        assert_eq!(permits_held(&server), 100);
-        let key = format!("k{}", began.elapsed().as_millis() % 50);
-        check(&processes[0], &key).await.expect_err("two run");
-        sleep(millis(40)).await;
-    }
-    drop(all);
-    until_held(&server, 0).await;
 }
 
 /// The clock steps, by less and by more than a lease: what runs gives back what it has, and in the

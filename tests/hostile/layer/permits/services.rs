@@ -137,24 +137,3 @@ async fn callbacks_that_take_long() {
     })
     .await;
 }
-
-/// A handler that runs on behind an upgraded connection holds the permit of a check.
-#[tokio::test]
-async fn a_socket_holds_the_permit_of_a_check() {
-    on_both(async |store| {
-        let limits = limits(at_a_time(2), store);
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let admitted = limits.check("p", "k").into_future();
-        let socket = tokio::spawn(async move {
-            let _permit = admitted.await.expect("free").permit;
-            let _ = ended.await;
-        });
-        until_left(&limits, "k", 1).await;
-        drop(one(&limits, || StatusCode::SWITCHING_PROTOCOLS.into_response()).await);
-        until_left(&limits, "k", 1).await;
-        drop(end);
-        socket.await.expect("no panic");
-        until_free(&limits, "k", 2).await;
-    })
-    .await;
-}
