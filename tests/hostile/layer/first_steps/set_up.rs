@@ -63,41 +63,6 @@ fn without_a_runtime() {
     assert_eq!(decision.source(), Source::Fallback);
 }
 
-/// Setters after the first use, on clones, in any order: what was counted stays, clones that were
-/// there stay as they were, and all count together.
-#[tokio::test]
-async fn setters_after_the_first_use() {
-    let server = Server::start();
-    let store = connected(&server.url).await.timeout(PATIENT);
-    let mut all = vec![store];
-    let mut random = Random::new(12);
-    for number in 1..=40 {
-        let one = all[random.below(all.len() as u64) as usize].clone();
-        let one = match random.below(8) {
-            0 => one.processes(3),
-            1 => one.failures(None),
-            2 => one.denial_cache(None),
-            3 => one.denial_cache(millis(50)),
-            4 => one.in_flight(4),
-            5 => one.fallback(None),
-            6 => one.probe_every(millis(20)),
-            _ => one.timeout(PATIENT),
-        };
-        let decision = one.take(&take("p")).await.expect("a decision");
-        assert_eq!(decision.remaining(), 100 - number, "they count together");
-        all.push(one);
-    }
-    // A setter on a clone that was used does not change the clone.
-    let lasting = all[0].clone();
-    let hasty = lasting.clone().timeout(Duration::ZERO);
-    assert!(hasty.take(&take("p")).await.is_err());
-    assert!(lasting.take(&take("p")).await.is_ok());
-    let of_arc: Arc<dyn Store> = lasting.clone().build();
-    let decision = of_arc.take(&take("p")).await.expect("a decision");
-    assert_eq!(decision.remaining(), 58);
-    assert!(lasting.connect().await.is_ok());
-}
-
 /// All keys of a service have its name in front, whatever its rules say: so two services never
 /// count together.
 #[tokio::test]
@@ -187,56 +152,6 @@ async fn no_processes() {
     assert!(panics.is_err());
 }
 
-/// A test that pauses tokio's clock, and a layer with the default store: time that passes there
-/// gives the limit back, or the log says what to do.
-#[tokio::test(start_paused = true)]
-async fn a_paused_clock_with_the_default_store() {
-    let limits = "[rules.a]\nmax-count = 2\nwindow = \"10s\"";
-    let limits = Limits::from_toml(limits).expect("valid");
-    let layers = [
-        RateLimitLayer::new("p", Duration::from_secs(10), 2),
-        limits.layer("a"),
-    ];
-    for layer in layers {
-        let log = kit::full_log::Log::start();
-        let app = app(layer);
-        for _ in 0..3 {
-            for expected in [200, 200, 429] {
-                let response = send(&app, "/").await;
-                let status = response.status();
-                let hint = log.text() + &text(response).await;
-                let is_told = hint.contains("tokio_clock");
-                assert!(status == expected || is_told, "{status}: {hint}");
-            }
-            sleep(Duration::from_secs(11)).await;
-        }
-    }
-}
-
-/// A mistake in an inline table names the key and the line.
-#[test]
-fn mistakes_in_inline_tables() {
-    let values = ["twenty", "many", "5 per minute"];
-    let mut unnamed = Vec::new();
-    for value in values {
-        for text in [
-            format!("[rules.login]\n\nmax-count = {value}"),
-            format!("[rules]\n\nlogin = {{ max-count = {value}, window = \"1m\" }}"),
-            format!("[rules]\n\nlogin = {{ window = \"1m\", max-count = {value} }}"),
-            format!("\n\nrules = {{ login = {{ max-count = {value}, window = \"1m\" }} }}"),
-            format!("[rules.login]\nquotas = [\n{{ max-count = {value}, window = \"1m\" }}]"),
-        ] {
-            let error = Limits::from_toml(&text).expect_err(&text).to_string();
-            let is_named = error.contains("max-count");
-            let has_line = error.contains("line 3") || error.contains(":3");
-            if !is_named || !has_line {
-                unnamed.push(format!("{text:?}: {error}"));
-            }
-        }
-    }
-    assert!(unnamed.is_empty(), "{unnamed:#?}");
-}
-
 /// Layers take stores of one name for one server: different servers have different names.
 #[tokio::test]
 async fn names_of_servers() {
@@ -249,14 +164,4 @@ async fn names_of_servers() {
     let name = |address: &&str| Resilient::redis(*address, "shop").expect(address).name();
     let names: std::collections::BTreeSet<_> = addresses.iter().map(name).collect();
     assert_eq!(names.len(), addresses.len(), "{names:?}");
-}
-
-/// The status shows a hash of hex digits.
-#[test]
-fn the_hash_in_the_status() {
-    let limits = Limits::from_toml("[rules.a]\nmax-count = 2\nwindow = \"10s\"").expect("valid");
-    let text = format!("{:?}", limits.status());
-    let hash = text.split("hash").nth(1).expect("a hash");
-    let digits = hash.chars().filter(char::is_ascii_hexdigit).count();
-    assert!(digits >= 16 && !hash.starts_with(": ["), "{text}");
 }

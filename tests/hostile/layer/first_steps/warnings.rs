@@ -1,7 +1,7 @@
 //! Warnings: each once, whoever asks, and never anything of a request, a key, a password or a URL.
 
 use std::net::SocketAddr;
-use std::sync::{Barrier, OnceLock};
+use std::sync::OnceLock;
 
 use kit::full_log::Log;
 use kit::http::call;
@@ -119,55 +119,6 @@ async fn nothing_of_a_request_is_shown() {
     assert_eq!(told(&warned, MARK), 0, "{warned:#?}");
 }
 
-/// Eight threads with a runtime each see the same mistakes at the same time: the list and the log
-/// have each once, and what no layer uses is told once after ten seconds.
-#[test]
-fn eight_threads_find_the_same() {
-    let log = Log::start();
-    let used = roomy("login").with_key(PeerIp);
-    let limits = limits([used, roomy("unused one"), roomy("unused two")]);
-    let app = catch_all(&limits, "login");
-    let _other = limits.layer("no rule");
-    let barrier = Barrier::new(8);
-    let requests = async |number| {
-        for _ in 0..number {
-            ask(&app, &[("x-forwarded-for", b"s3cret")]).await;
-            let _ = limits.warnings();
-            let _layer = limits.layer("no rule either");
-        }
-    };
-    let of_thread = || {
-        let log = Log::start();
-        let runtime = still_runtime();
-        barrier.wait();
-        runtime.block_on(requests(50));
-        barrier.wait();
-        runtime.block_on(async {
-            sleep(Duration::from_secs(11)).await;
-            requests(50).await;
-        });
-        warned(&log)
-    };
-    let mut lines = std::thread::scope(|scope| {
-        let threads = [(); 8].map(|()| scope.spawn(of_thread));
-        threads
-            .map(|thread| thread.join().expect("no panic"))
-            .concat()
-    });
-    lines.extend(warned(&log));
-    for (word, kind) in [
-        ("PeerIp", Kind::PeerIpBehindProxy),
-        ("\"no rule\"", Kind::NoRule),
-        ("\"no rule either\"", Kind::NoRule),
-        ("\"unused one\"", Kind::UnusedRule),
-        ("\"unused two\"", Kind::UnusedRule),
-    ] {
-        assert_eq!(told(&lines, word), 1, "{word}: {lines:#?}");
-        assert!(kinds(&limits).contains(&kind), "{word}");
-    }
-    assert_eq!(kinds(&limits).len(), 5);
-}
-
 /// The runtime of the first request ends before ten seconds have passed, and others serve on: the
 /// log is told nevertheless.
 #[test]
@@ -215,45 +166,6 @@ fn without_a_runtime() {
         });
         drop(log.text());
     });
-}
-
-/// Many limits are made, used and dropped: no task, no key extractor and no store stays.
-#[tokio::test]
-async fn limits_that_are_dropped() {
-    let tasks = tokio::runtime::Handle::current().metrics();
-    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-    let before = (tasks.num_alive_tasks(), threads());
-    let token = Arc::new(());
-    let mut held = Vec::new();
-    for at in 0..500 {
-        let mine = Arc::clone(&token);
-        let key = move |_: &http::request::Parts| {
-            let _ = &mine;
-            Ok(Key::default())
-        };
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::with_max_keys(10));
-        let limits = limits([roomy("login").with_key(key), roomy("unused")]);
-        let limits = limits.store(Arc::clone(&store));
-        let app = catch_all(&limits, "login");
-        let _none = limits.layer("no rule");
-        ask(&app, &BY_PROXY).await;
-        let _ = limits.warnings();
-        held.push(Arc::downgrade(&store));
-        if at % 2 == 0 {
-            // The layer lives on for a while.
-            let layer = limits.layer("login");
-            drop((limits, app));
-            drop(layer);
-        }
-    }
-    eventually("all is dropped", async || {
-        Arc::strong_count(&token) == 1
-            && held.iter().all(|store| store.strong_count() == 0)
-            && tasks.num_alive_tasks() <= before.0
-    })
-    .await;
-    // Other tests have threads of their own.
-    assert!(threads() < before.1 + 200, "{} threads", threads());
 }
 
 fn some_warning() -> Warning {
@@ -516,49 +428,4 @@ async fn a_redis_that_begins_to_evict() {
     assert!(asked <= 5 * 2 + 4, "{asked} times");
     let lines = warned(&log);
     assert_eq!(told(&lines, "evict"), 1, "{lines:#?}");
-}
-
-/// Rules are replaced, files are lost, layers are made and warnings are read at the same time.
-/// Nothing hangs, and what was verified stays so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_at_the_same_time() {
-    let of = |path: &str| format!("[rules.{path}]\nmax-count = 5\nwindow = \"1h\"\n");
-    let file = LimitsFile::new(&(of("login") + &of("search")));
-    let limits = file.limits();
-    let app = catch_all(&limits, "login");
-    let _search = limits.layer("search");
-    limits.verify().expect("all fits");
-    let is_over = Arc::new(AtomicBool::new(false));
-    let looks = {
-        let (limits, is_over) = (limits.clone(), Arc::clone(&is_over));
-        std::thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                limits.verify().expect("what was verified stays so");
-                assert!(limits.warnings().len() <= 1_000);
-                let _ = limits.paths_without_rule();
-            }
-        })
-    };
-    let asks = tokio::spawn(async move {
-        for _ in 0..3_000 {
-            ask(&app, &BY_PROXY).await;
-            tokio::task::yield_now().await;
-        }
-    });
-    let mut random = Random::new(4);
-    for _ in 0..150 {
-        let text = match random.below(5) {
-            0 => of("login"),
-            1 => of("search"),
-            2 => format!("enabled = false\n{}", of("login")),
-            3 => "[rules.login]\nmax".to_owned(),
-            _ => of("login") + &of("search"),
-        };
-        file.write(text);
-        let _ = limits.reload(&file.path);
-        tokio::task::yield_now().await;
-    }
-    asks.await.expect("no panic");
-    is_over.store(true, Ordering::Relaxed);
-    looks.join().expect("no panic");
 }

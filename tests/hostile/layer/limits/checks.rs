@@ -37,51 +37,6 @@ async fn dropped_at_every_point() {
     assert_eq!(rule.store_errors(StoreErrorKind::Timeout), 0);
 }
 
-async fn crowd(limits: &Limits, path: &'static str, max: u64) {
-    let asked = (0..10_000).map(|number| {
-        let check = limits.check(path, "one name").cost(1 + number % 2);
-        tokio::spawn(async move { (1 + number % 2, check.await) })
-    });
-    let answers = join_all(asked).await;
-    let (mut units, mut admitted, mut denied) = (0, 0, 0);
-    let mut charges = Vec::new();
-    for answer in answers {
-        match answer.expect("no panic") {
-            (cost, Ok(it)) => {
-                (units, admitted) = (units + cost, admitted + 1);
-                charges.push(it.charge.expect("it cost something"));
-            }
-            (_, Err(refused)) => {
-                assert!(refused.decision().is_some(), "{refused:?}");
-                denied += 1;
-            }
-        }
-    }
-    // A unit more fits only those who ask for one; somebody does.
-    assert_eq!(units, max);
-    let rule = counters(limits, path);
-    assert_eq!((rule.units, rule.waiting), (units, 0));
-    assert_eq!(rule.decisions(Allowed), admitted);
-    assert_eq!(rule.decisions(Denied), denied);
-    // All of it back, each once.
-    for charge in &charges {
-        let back = [charge.refund().await, charge.clone().refund().await];
-        let back = back.map(|units| units.expect("an answer"));
-        assert_eq!(back, [charge.take().cost(), 0]);
-    }
-    assert_eq!(left(limits, path, "one name").await, max);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_at_once() {
-    let limits = Limits::new([hourly("a", 777)]).store(clocked().1);
-    crowd(&limits, "a", 777).await;
-
-    let server = Redis::start();
-    let limits = Limits::new([hourly("a", 777)]).store(store_on(&server).await);
-    crowd(&limits, "a", 777).await;
-}
-
 /// Paths that come from outside fill no memory, none that nobody has a rule for.
 #[test]
 fn unknown_paths_without_end() {
@@ -160,82 +115,6 @@ fn limits_that_are_gone() {
     assert!(measured.bytes_current < 10_000, "{measured:?}");
 }
 
-/// A subscriber that asks by name at each event, as one may that limits what is logged: nothing is
-/// locked while an event is told.
-#[test]
-fn a_subscriber_that_asks() {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let log = Log::start();
-        let limits = Limits::new([hourly("a", 1), hourly("log", 0)]);
-        let asking = limits.clone();
-        log.on_event(move || {
-            let _ = at_once(asking.check("log", "a line"));
-            let _ = at_once(asking.check("nobody knows", "a line"));
-            let _ = (asking.warnings(), asking.verify(), asking.snapshot());
-        });
-        for path in ["a", "a", "b", "log"] {
-            let _ = at_once(limits.check(path, "alice"));
-        }
-        let unmatched = limits.snapshot().unmatched;
-        sender.send(unmatched).expect("is awaited");
-    });
-    let unmatched = receiver.recv_timeout(PATIENT);
-    assert!(unmatched.expect("nothing is locked") > 1);
-}
-
-/// Names of all kinds, with a rule and without.
-#[tokio::test]
-async fn odd_paths() {
-    let long = "x".repeat(1 << 20);
-    let mut known = words("\0 \u{1b}[31m a:b {a} \u{202e} a~shadow");
-    known.extend(["a b", "a\nb", &long]);
-    let limits = Limits::new(known.iter().map(|path| hourly(path, 1)).collect::<Rules>());
-    for path in known {
-        admitted(&limits, path, "k").await;
-        let refused = refused(&limits, path, "k").await;
-        assert_eq!(refused.rule().path(), path);
-        for text in [refused.to_string(), format!("{refused:?}")] {
-            assert!(text.len() < 4 * path.len() + 1_000);
-        }
-        assert!(reset(&limits, path, "k").await, "{path:.20}");
-        assert!(!reset(&limits, path, "k").await, "{path:.20}");
-    }
-    // No rule can have this name.
-    let unknown = ["", "a", " a b", "a b ", "A B", "a\r\nb"];
-    for path in unknown {
-        let admitted = admitted(&limits, path, "k").await;
-        let is_free = admitted.decision.is_none() && admitted.charge.is_none();
-        assert!(is_free, "{path:?}");
-        assert!(peek(&limits, path, "k").await.is_none());
-        assert!(!reset(&limits, path, "k").await);
-    }
-    assert_eq!(limits.snapshot().unmatched, unknown.len() as u64);
-}
-
-/// A rule that comes later limits, also a check that was made before and is awaited afterwards, or
-/// at least the next one.
-#[tokio::test]
-async fn rules_that_come_later() {
-    let limits = Limits::new(Rules::default());
-    for _ in 0..3 {
-        assert!(admitted(&limits, "a", "alice").await.decision.is_none());
-    }
-    replace(&limits, hourly("a", 1));
-    let decision = admitted(&limits, "a", "alice").await.decision;
-    assert_eq!(decision.expect("the store decided").remaining(), 0);
-    refused(&limits, "a", "alice").await;
-    // Switched off, in shadow, and back: what was counted stays.
-    let off = Rules::from_iter([hourly("a", 1)]).enabled(false);
-    for rules in [off, Rules::from_iter([hourly("a", 1).into_shadow()])] {
-        limits.rules().replace(rules);
-        let free = admitted(&limits, "a", "alice").await;
-        assert!(free.decision.is_none() && free.charge.is_none());
-    }
-    replace(&limits, hourly("a", 1));
-    refused(&limits, "a", "alice").await;
-}
-
 /// A path that only checks use is in use: its rule stays when the file loses it, and is verified.
 #[tokio::test]
 async fn a_rule_that_only_checks_use() {
@@ -269,39 +148,6 @@ async fn a_rule_that_only_checks_use() {
     assert!(!reset(&limits, "third", "x").await);
     file.reload(&limits, rule("fourth"));
     assert_eq!(limits.status().kept_rules, ["chat"]);
-}
-
-/// A charge is given back once, whoever asks, however often, and after everything else is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refund_counts_once() {
-    let limits = Limits::new([hourly("a", 10)]).store(clocked().1);
-    let check = async |limits: &Limits, cost| limits.check("a", "alice").cost(cost).await;
-    let admitted = check(&limits, 4).await.expect("room");
-    let other = check(&limits, 3).await.expect("room");
-    let charge = admitted.charge.expect("it cost something");
-    let asked = (0..64).map(|_| {
-        let charge = charge.clone();
-        tokio::spawn(async move { charge.refund().await.expect("an answer") })
-    });
-    let units = join_all(asked).await.into_iter();
-    assert_eq!(units.map(|it| it.expect("no panic")).sum::<u64>(), 4);
-    assert_eq!(left(&limits, "a", "alice").await, 7);
-    let rule = counters(&limits, "a");
-    assert_eq!((rule.refunds, rule.refunded_units), (1, 4));
-    let watching = limits.clone();
-    drop(limits);
-    let back = other.charge.expect("a charge").refund().await;
-    assert_eq!(back.expect("an answer"), 3);
-    assert_eq!(counters(&watching, "a").refunded_units, 7);
-    // Nothing to give back where nothing was charged.
-    let free = check(&watching, 0).await.expect("room");
-    let back = free.charge.expect("a charge").refund().await;
-    assert_eq!(back.expect("an answer"), 0);
-    for cost in [11, u64::MAX] {
-        let never = check(&watching, cost).await.expect_err("never");
-        assert!(never.retry_after().is_none() && never.decision().is_some());
-    }
-    assert_eq!(left(&watching, "a", "alice").await, 10);
 }
 
 /// While Redis is gone, everything ends in time; what cannot be known is an error.
@@ -361,48 +207,6 @@ fn without_a_runtime_or_its_timers() {
         at_once(ask(limits()));
         ask(limits()).await;
     });
-}
-
-/// One `Limits` on Redis, asked from runtimes that come and go: it counts each of them.
-#[test]
-fn from_several_runtimes() {
-    let server = Redis::start();
-    let home = tokio::runtime::Runtime::new().expect("a runtime");
-    let limits = Limits::new([hourly("a", 100)]).store(home.block_on(store_on(&server)));
-    let visits = || {
-        let ten_visits = (0..10).map(|_| {
-            still_runtime().block_on(async {
-                let asked = (0..5).map(|_| limits.check("a", "k").into_future());
-                let answers = join_all(asked).await;
-                answers.iter().filter(|it| it.is_ok()).count()
-            })
-        });
-        ten_visits.sum::<usize>()
-    };
-    let admitted: usize = std::thread::scope(|scope| {
-        let guests: Vec<_> = (0..4).map(|_| scope.spawn(visits)).collect();
-        let admitted = guests.into_iter().map(|it| it.join().expect("no panic"));
-        admitted.sum()
-    });
-    assert_eq!(admitted, 100);
-    let rule = counters(&limits, "a");
-    assert_eq!((rule.units, rule.decisions(Denied)), (100, 100));
-}
-
-/// A store that panics for one check harms no other one.
-#[tokio::test]
-async fn a_store_that_panics() {
-    let store = Stub::answering(MemoryStore::new(), |take| {
-        assert!(take.key() != &Key::from("evil"), "a panic of a test");
-        None
-    });
-    let limits = Arc::new(Limits::new([hourly("a", 2)]).store(store));
-    let asking = Arc::clone(&limits);
-    let evil = tokio::spawn(async move { asking.check("a", "evil").await.map(drop) });
-    // An error or a panic of the caller's own task; never an admission.
-    assert!(!matches!(evil.await, Ok(Ok(()))));
-    admitted(&limits, "a", "good").await;
-    assert_eq!(counters(&limits, "a").waiting, 0);
 }
 
 /// A key that no request has, and the one that all have.

@@ -83,44 +83,6 @@ async fn the_nearest_key_counts_after_a_reload() {
     }
 }
 
-/// A request is exempt if any of two defaults, the layer or the file says so. It is then not
-/// counted, needs no key, and says nothing of limits.
-#[tokio::test]
-async fn exemptions_add_up() {
-    let text = "exempt.methods = [\"PURGE\"]\n[rules.a]\nmax-count = 0\nwindow = \"1h\"\n\
-                exempt.paths = [\"/healthz\"]\nkey = \"header:x-user\"";
-    let has =
-        |name: &'static str| move |head: &http::request::Parts| head.headers.contains_key(name);
-    let limits = Limits::from_toml(text).expect("valid");
-    let limits = limits.exempt(has("x-one")).exempt(has("x-two"));
-    let plain = wrap(limits.layer("a"));
-    let layer = limits.layer("a").exempt(has("x-three"));
-    let layer = wrap(layer.exempt(has("x-four")));
-    for (name, by_plain, by_layer) in [
-        ("x-one", 200, 200),
-        ("x-two", 200, 200),
-        ("x-three", 400, 200),
-        ("x-none", 400, 400),
-    ] {
-        assert_eq!(status(&plain, &[(name, "1")]).await, by_plain, "{name}");
-        assert_eq!(status(&layer, &[(name, "1")]).await, by_layer, "{name}");
-    }
-    for (method, path, expected) in [
-        ("PURGE", "/", 200),
-        ("GET", "/healthz", 200),
-        ("GET", "/", 400),
-    ] {
-        let mut one = request(&[]);
-        *one.method_mut() = method.parse().expect("a method");
-        *one.uri_mut() = path.parse().expect("a path");
-        let response = send(&plain, one).await;
-        assert_eq!(response.status(), expected, "{method} {path}");
-        assert!(expected != 200 || response.headers().is_empty());
-    }
-    let absent = tidegate::key::KeyErrorKind::Absent;
-    assert_eq!(counters(&limits, "a").key_errors(absent), 4);
-}
-
 /// Exemptions need a request: `check` has none.
 #[tokio::test]
 async fn a_check_is_never_exempt() {
@@ -284,61 +246,4 @@ async fn clones_that_are_changed() {
         let counted = |limits: &Limits| format!("{:?}", limits.snapshot());
         assert_eq!(counted(&base), counted(&failing));
     }
-}
-
-/// A check that was made before a setting has what was set then; the next one has the new setting.
-#[tokio::test]
-async fn a_setting_between_checks() {
-    let limits = Limits::new(rules("a", 0));
-    let has = async |limits: &Limits, name: &str| {
-        let response = refused(limits, "a", "").await.into_response();
-        response.headers().contains_key(name)
-    };
-    assert!(has(&limits, "ratelimit").await);
-    let limits = limits.headers(Headers::Legacy);
-    assert!(has(&limits, "x-ratelimit-limit").await);
-    let limits = limits.store(MemoryStore::with_max_keys(0));
-    limits.rules().replace(rules("a", 5));
-    refused(&limits, "a", "").await;
-}
-
-/// Threads make layers, ask, replace rules and change clones of their own: at the end everything
-/// was counted once, and no clone has another's setting.
-#[test]
-fn everybody_at_once() {
-    const THREADS: u64 = 8;
-    const ROUNDS: u64 = 200;
-    let large = || rules("a", u64::from(u32::MAX));
-    let limits = Limits::new(large()).store(clocked().1);
-    let is_over = AtomicBool::new(false);
-    let ask = async |mine: Limits, is_legacy: bool| {
-        for _ in 0..ROUNDS {
-            let response = send(&wrap(mine.layer("a")), request(&[])).await;
-            assert_eq!(response.status(), 200);
-            let has_legacy = response.headers().contains_key("x-ratelimit-limit");
-            assert_eq!(has_legacy, is_legacy);
-            admitted(&mine, "a", "").await;
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads = (0..THREADS).map(|thread| {
-            let is_legacy = thread % 2 == 0;
-            let headers = [Headers::None, Headers::Legacy][usize::from(is_legacy)];
-            let (mine, ask) = (limits.clone().headers(headers), &ask);
-            scope.spawn(move || still_runtime().block_on(ask(mine, is_legacy)))
-        });
-        let threads: Vec<_> = threads.collect();
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                limits.rules().replace(large());
-                let _ = (limits.warnings(), limits.verify(), limits.snapshot());
-                std::thread::yield_now();
-            }
-        });
-        for thread in threads {
-            thread.join().expect("no panic");
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(counters(&limits, "a").units, 2 * THREADS * ROUNDS);
 }

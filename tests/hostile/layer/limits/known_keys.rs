@@ -145,36 +145,3 @@ async fn joined() {
         }
     }
 }
-
-/// What is wrong with a request is found by no `check`: only keys that code makes are asked with.
-#[tokio::test]
-async fn values_of_clients_as_known_keys() {
-    let user = Header::new("x-user");
-    let limits = of_code(Arc::new(user.clone().or(PeerIp)));
-    // A client that names itself like an address, like a mark and like the key of another one.
-    let names = [
-        PEER,
-        "header.x-user|alice",
-        "alice",
-        "peer-ip",
-        "everyone",
-        "",
-    ];
-    let of = |name: &str| user.marked(user.key(name));
-    let keys = names.map(of).into_iter().chain([PeerIp.key(ip(PEER))]);
-    let keys: Vec<_> = keys.collect();
-    for (number, key) in keys.iter().enumerate() {
-        assert_eq!(left(&limits, "a", key.clone()).await, 2);
-        limits.check("a", key.clone()).await.expect("there is room");
-        for (other, key) in keys.iter().enumerate() {
-            let expected = if other <= number { 1 } else { 2 };
-            assert_eq!(left(&limits, "a", key.clone()).await, expected, "{key:?}");
-        }
-    }
-    for name in names {
-        let service = wrap(limits.layer("a"));
-        assert_eq!(status(&service, &[("x-user", name)]).await, 200, "{name:?}");
-        assert_eq!(left(&limits, "a", of(name)).await, 0, "{name:?}");
-    }
-    assert_eq!(left(&limits, "a", PeerIp.key(ip(PEER))).await, 1);
-}

@@ -82,21 +82,6 @@ fn wrong_keys() {
     }
 }
 
-/// What is said twice can never be reached the second time.
-#[test]
-fn alternatives_that_are_never_tried() {
-    for text in [
-        "bearer | bearer",
-        "header:x-user | header:X-User",
-        "cookie:a | bearer | cookie:a",
-    ] {
-        match rules(&format!("key = {}", quoted(text))) {
-            Ok(rules) => assert!(rules.get("p").is_some(), "harmless: {text}"),
-            Err(error) => check_error(&error, 4, "rules.p.key").expect("a good message"),
-        }
-    }
-}
-
 #[test]
 fn right_keys() {
     let mut texts = words(
@@ -118,21 +103,6 @@ fn right_keys() {
             let rules = rules(&line).unwrap_or_else(|error| panic!("{error}"));
             assert!(rules.get("p").is_some());
         }
-    }
-}
-
-/// The key client-ip needs its table, wherever in the alternatives it stands.
-#[test]
-fn client_ip_without_its_table() {
-    let either = "\"bearer | client-ip\"";
-    for key in [either, &format!("[\"method\", {either}]"), "\"client-ip\""] {
-        let error = Rules::from_toml(&format!("{RULE}key = {key}")).expect_err("a mistake");
-        let text = error.to_string();
-        assert!(text.contains("client-ip"), "{text}");
-        assert_eq!(error.line(), Some(4), "{text}");
-        // A table of its own is enough.
-        let own = format!("{RULE}key = {key}\nclient-ip = {{ hops = 1 }}");
-        Rules::from_toml(&own).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -175,21 +145,6 @@ fn wrong_exemptions() {
     for value in ["7", "\"/a\"", "[]", "[\"/a\"]", "true"] {
         check_mistake(&format!("exempt = {value}"), "rules.p.exempt");
     }
-}
-
-/// A mistake in a long list is found on its own line, also far down.
-#[test]
-fn lines_of_lists() {
-    let mut text = format!("{RULE}exempt.paths = [\n");
-    for number in 0..500 {
-        writeln!(text, "  \"/{number}\", # a comment").expect("a text");
-    }
-    text.push_str("  \"no path\",\n]\n");
-    let error = Rules::from_toml(&text).expect_err("a mistake");
-    let said = error.to_string();
-    assert!(said.contains("no path"), "{said}");
-    let line = error.line().expect("a line");
-    assert!([4, 505].contains(&line), "{said}");
 }
 
 proptest! {
