@@ -218,53 +218,6 @@ fn outside_of_a_runtime_nothing_breaks_and_later_it_works() {
     });
 }
 
-/// A router that outlives its runtime, as in tests of an application.
-#[test]
-fn a_page_goes_on_in_another_runtime() {
-    let app = App::new(Page::allow_changes);
-    for _ in 0..3 {
-        still_runtime().block_on(async {
-            let before = app.view("now").await["tick"].as_u64().expect("a number");
-            let goes_on = |it: &Value| it["tick"].as_u64() >= Some(before + 2);
-            app.wait("now", Duration::from_secs(5) + SLACK, goes_on)
-                .await;
-        });
-    }
-}
-
-/// More processes than one page shows, and texts of a foreign size.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_hundred_processes_are_bounded() {
-    let server = Redis::start();
-    let here = App::on(&server, |page| page);
-    here.in_fleet().await;
-    let mut admin = server.connection();
-    let own = &keys(&server, "*~fleet*:process:*")[0];
-    let (index, _) = own.rsplit_once(':').expect("a number");
-    let (of_all, _) = own.rsplit_once(":process:").expect("a number");
-    let text: Vec<u8> = query(&server, &format!("GET {own}"));
-    let name = format!("{of_all}:processes");
-    let scored: Vec<(String, u64)> = query(&server, &format!("ZRANGE {name} 0 -1 WITHSCORES"));
-    for at in 0..300 {
-        let number = format!("{at:016x}");
-        redis::pipe()
-            .pset_ex(format!("{index}:{number}"), &text, 60_000)
-            .zadd(&name, &number, scored[0].1)
-            .exec(&mut admin)
-            .expect("is added");
-    }
-    sleep(millis(1_500)).await;
-    let answer = here.get_view("fleet").await;
-    let fleet = answer.json();
-    let shown = processes(&fleet);
-    assert!((1..=201).contains(&shown), "{shown}");
-    assert!(answer.text.len() < 1_000_000, "{}", answer.text.len());
-    let all = fleet["processes"].as_array().expect("processes").iter();
-    let this = all.filter(|it| it["this"] == true).count();
-    assert_eq!(this, 1, "this one is among them");
-    here.search("alice").await;
-}
-
 /// What a process says of itself is bounded: it has a thousand warnings, and limits long keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_with_much_to_say_is_in_the_fleet() {

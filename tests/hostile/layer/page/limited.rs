@@ -91,31 +91,6 @@ async fn the_most_denied_of_ten_thousand_are_right_within_the_error() {
     }
 }
 
-/// Three processes, each with a third of the flood.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
-    let server = Redis::start();
-    let apps = all_denied::<3>(&server).await;
-    let (zipf, mut random) = (Zipf::new(3_000), Random::new(7));
-    let mut exact: HashMap<String, u64> = HashMap::new();
-    for _ in 0..400 {
-        let picks: Vec<_> = (0..50).map(|_| zipf.pick(&mut random)).collect();
-        let asked = picks.into_iter().enumerate().map(async |(at, pick)| {
-            let name = format!("user{pick}");
-            denied(&apps[at % 3], &name).await.then_some(name)
-        });
-        let answers = futures_util::future::join_all(asked).await;
-        for name in answers.into_iter().flatten() {
-            *exact.entry(name).or_insert(0) += 1;
-        }
-    }
-    for app in &apps {
-        let seen = of_whole_fleet(app).await;
-        assert_eq!(seen["of"], "fleet");
-        check_most(&seen, &exact, 20);
-    }
-}
-
 /// Each process tells of its most denied keys only: of a key that is among these in one process and
 /// not in another one, the sum lacks what the other has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

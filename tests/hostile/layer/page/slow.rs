@@ -130,38 +130,6 @@ async fn a_change_that_may_have_been_made_is_logged() {
     }
 }
 
-/// In memory, where the process has the only list.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_at_once_are_all_made() {
-    let app = App::new(|page| page.allow_changes().show_keys());
-    let let_through = |name: String, seconds| {
-        let app = app.clone();
-        tokio::spawn(async move {
-            let status = app.post("let-through", about(&name, seconds)).await.status;
-            (status == 200).then_some(name)
-        })
-    };
-    let all_accepted = async |asked: Vec<JoinHandle<Option<String>>>| -> HashSet<String> {
-        let names = futures_util::future::join_all(asked).await.into_iter();
-        names.filter_map(|name| name.expect("no panic")).collect()
-    };
-    let asked = (0..1_200).map(|at| let_through(format!("user{at}"), 600));
-    let accepted = all_accepted(asked.collect()).await;
-    assert_eq!(accepted.len(), 1_000);
-    let listed = async |number: usize| {
-        let is_so = |it: &Value| count(&it["let_through"]) == Some(number);
-        app.until("limited", is_so).await["let_through"].clone()
-    };
-    for one in listed(1_000).await.as_array().expect("a list") {
-        let key = one["key"].as_str().expect("is shown");
-        assert!(accepted.contains(key), "{key} was refused");
-    }
-    // All of them end at once.
-    let ended = accepted.iter().map(|name| let_through(name.clone(), 0));
-    assert_eq!(all_accepted(ended.collect()).await, accepted);
-    listed(0).await;
-}
-
 /// "Whether a request would pass": what lets it pass is not only what is left.
 #[tokio::test(start_paused = true)]
 async fn the_verdict_is_that_of_a_request() {
