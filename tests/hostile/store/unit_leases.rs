@@ -56,9 +56,3 @@ pub(super) async fn use_up(store: &impl Store, take: &Take, denied_for: Duration
         }
     }
 }
-
-/// How many of these decisions are a lease's.
-pub(super) fn by_lease(decisions: &[Decision]) -> usize {
-    let leases = decisions.iter().filter(|it| it.source() == Source::Lease);
-    leases.count()
-}

@@ -57,30 +57,3 @@ async fn bearers_that_an_address_denies_take_no_room_in_memory() {
         assert!(other.expect("there is room").is_allowed(), "{algorithm:?}");
     }
 }
-
-/// Everybody is denied by `everyone`: users and addresses keep their quotas, and get no keys.
-#[tokio::test]
-async fn denied_by_everyone_users_keep_their_quota() {
-    let (server, redis) = near().await;
-    let memory = MemoryStore::new();
-    let stores: [&dyn Store; 2] = [&redis, &memory];
-    for store in stores {
-        for algorithm in Algorithm::ALL {
-            let rule = three(algorithm, algorithm.name(), [3, 4, 1]);
-            let first = store.take(&tuple(&rule, "a", "x")).await;
-            assert!(first.expect("a decision").is_allowed());
-            let of = |at| tuple(&rule, &format!("u{}", at % 50), &format!("x{}", at % 7));
-            let takes: Vec<_> = (0..500).map(of).collect();
-            for answer in answers_of(store, &takes).await {
-                assert!(answer.expect("a decision").retry_after().is_some());
-            }
-            for take in &takes[..50] {
-                let left = left(store, take).await;
-                assert_eq!(left[..2], [3, 4], "{algorithm:?}");
-            }
-        }
-    }
-    let number = server.names().len();
-    // Those of the helper's first take, and three of each algorithm.
-    assert!(number <= 1 + 3 * 4, "{:?}", server.names());
-}

@@ -1,75 +1,7 @@
-//! The edges: costs of 0 and above max, a max of 0, windows of a millisecond and of years, as many
-//! subjects and quotas as there may be, and one more.
+//! The edges: windows of a millisecond and of years, as many subjects and quotas as there may be, and
+//! one more.
 
 use super::*;
-
-#[tokio::test]
-async fn costs_of_nothing_and_of_too_much() {
-    for (story, store, algorithm) in Stores::start().await.cases() {
-        let user = subject("user", 10).limit(costing(3, 1));
-        let subjects = [user, subject("address", 20), subject("everyone", 5)];
-        let take = tuple(&named(algorithm, subjects), "u", "a");
-        let decided = async |cost| decide(&store.store, &take.clone().with_cost(cost)).await;
-        // It pays for a request, and gives that back.
-        let free = decided(0).await;
-        let receipt = free.receipt().expect("it is allowed");
-        assert_eq!(receipt.units(), 0, "{story}");
-        assert_eq!(left(&store.store, &take).await, [10, 2, 20, 5], "{story}");
-        let refund = store.store.refund(&take.clone().with_cost(0), &receipt);
-        assert_eq!(refund.await.expect("an answer"), 0, "{story}");
-        // More than one of the maxima, and more than each.
-        for cost in [6, 11, 21, u64::MAX] {
-            let never = decided(cost).await;
-            assert_eq!(never.verdict(), Verdict::Never, "{story}, {cost}");
-            assert_eq!(never.retry_after(), None);
-        }
-        assert_eq!(left(&store.store, &take).await, [10, 3, 20, 5], "{story}");
-        for _ in 0..3 {
-            store.charge(&take).await;
-        }
-        assert!(decided(1).await.retry_after().is_some(), "{story}");
-        assert_eq!(left(&store.store, &take).await, [7, 0, 17, 2], "{story}");
-        // What one count denies for a time, and another one for ever, is denied for ever.
-        assert_eq!(decided(6).await.verdict(), Verdict::Never, "{story}");
-        // Without the counts that deny.
-        let other = super::take(take.rule(), &[("address", "a")]).with_cost(17);
-        store.charge(&other).await;
-        assert_eq!(left(&store.store, &take).await, [7, 0, 0, 2], "{story}");
-    }
-}
-
-#[tokio::test]
-async fn a_cost_of_its_own_above_max_is_never() {
-    for (story, store, algorithm) in Stores::start().await.cases() {
-        let all = subject("all", 10).limit(costing(3, 4));
-        let rule = named(algorithm, [subject("user", 10), all]);
-        let both = take(&rule, &[("user", "u"), ("all", "")]);
-        let never = decide(&store.store, &both).await;
-        assert_eq!(never.verdict(), Verdict::Never, "{story}");
-        assert_eq!(left(&store.store, &both).await, [10, 10, 3], "{story}");
-        let look = store.store.peek(&both).await;
-        assert!(look.expect("a decision").is_allowed(), "{story}");
-        store.charge(&take(&rule, &[("user", "u")])).await;
-    }
-}
-
-#[tokio::test]
-async fn a_max_of_nothing_denies_all() {
-    for (story, store, algorithm) in Stores::start().await.cases() {
-        let rule = three(algorithm, algorithm.name(), [10, 0, 10]);
-        for user in ["u", "v"] {
-            let take = tuple(&rule, user, "a");
-            let denied = decide(&store.store, &take).await;
-            assert_eq!(denied.verdict(), Verdict::Never, "{story}");
-            let by: Vec<_> = denied.denied_by(rule.policies()).collect();
-            assert_eq!((by.len(), by[0].subject()), (1, Some("address")), "{story}");
-            assert_eq!(left(&store.store, &take).await, [10, 0, 10], "{story}");
-        }
-        // It is not asked where it is absent.
-        let both = take(&rule, &[("user", "u"), ("everyone", "")]);
-        store.charge(&both).await;
-    }
-}
 
 #[tokio::test]
 async fn windows_of_a_millisecond_and_of_years() {

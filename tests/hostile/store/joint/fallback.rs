@@ -1,5 +1,4 @@
-//! While Redis is gone: each process admits its share of each quota, by that quota's own cost, in
-//! all subjects or in none.
+//! While Redis is gone: each process admits its share, in all subjects or in none.
 
 use super::*;
 
@@ -19,28 +18,6 @@ fn tokens(algorithm: Algorithm, requests: Policy, of_all: u64, user: &str) -> Ta
     let all = Subject::new("all", Everyone).limit(quota(of_all, HOUR));
     let rule = named(algorithm, [own.limit(requests), all]);
     super::take(&rule, &[("user", user), ("all", "")])
-}
-
-/// Shares of requests beside shares of tokens; what one share denies is charged in none.
-#[tokio::test]
-async fn shares_of_each_quota_by_its_cost() {
-    let store = gone(4).await;
-    for algorithm in GROWING {
-        // Quarters: 1,000 tokens and 5 requests of a user, 3,000 tokens of all. Of these 1,005 are
-        // used by the first ones, and 1,995 remain for the last ones.
-        let requests = (0..7).map(|at| ("requests", 1, at < 5));
-        let of_tokens = (0..4).map(|at| ("tokens", 500, at < 2));
-        let last = [("c", 1_000), ("d", 996), ("d", 995), ("e", 1)];
-        let last = last.map(|(user, cost)| (user, cost, [1_000, 995].contains(&cost)));
-        for (user, cost, is_allowed) in requests.chain(of_tokens).chain(last) {
-            let requests = Policy::from(quota(20, HOUR)).with_cost(1);
-            let take = tokens(algorithm, requests, 12_000, user).with_cost(cost);
-            let decision = decide(&store, &take).await;
-            assert_eq!(decision.source(), Source::Fallback);
-            let case = format!("{algorithm:?}, {user}, {cost}: {decision:?}");
-            assert_eq!(decision.is_allowed(), is_allowed, "{case}");
-        }
-    }
 }
 
 /// A share that has no room for one request of its own cost admits one in a longer window.

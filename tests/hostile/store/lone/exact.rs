@@ -51,30 +51,6 @@ fn several_stores_and_runtimes() {
     }
 }
 
-/// Short windows, callers that come alone with some distance, over two connections.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_windows() {
-    const WINDOW: Duration = Duration::from_millis(200);
-    let server = Redis::start();
-    let rule = by(Algorithm::SlidingLog, "exact", 40, WINDOW);
-    let each = (server.url.clone(), Arc::clone(&rule));
-    let callers = spawn_each(0..4_u64, each, |at, (url, rule)| async move {
-        let store = connect(&url, PATIENT).await;
-        let (mut allowed, began) = (Vec::new(), Instant::now());
-        while began.elapsed() < 8 * WINDOW {
-            let asked = Instant::now();
-            if is_allowed(&store.take(&take(&rule, "x")).await) {
-                allowed.push(allowed_since(asked));
-            }
-            sleep(millis(at)).await;
-        }
-        allowed
-    });
-    let allowed = done(callers).await.concat();
-    assert!(allowed.len() > 100, "{}", allowed.len());
-    check_windows(&allowed, 40, WINDOW);
-}
-
 /// 64 tasks ask for a hot key and for a key of their own, one of them in one round and all in the
 /// next: each has its own answers, and each unit of the hot key is told to one of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,67 +90,5 @@ async fn alone_and_in_a_crowd() {
     let each: Vec<_> = (1..=told.len() as u64).collect();
     assert_eq!(told, each, "each unit of the hot key is told once");
     assert_eq!(charged(&store, &hot).await, told.len() as u64);
-    steady.check();
-}
-
-/// Many lone takes on many keys, which are begun one by one and awaited together.
-#[tokio::test]
-async fn many_that_are_awaited_together() {
-    let (_server, _proxy, store) = far(millis(5)).await;
-    let rule = rule("many", MAX, HOUR);
-    for round in 1..=4_u64 {
-        let mut begun = Vec::new();
-        for key in 0..150_u64 {
-            let mine = take(&rule, key).with_cost(key + 1);
-            begun.push(match key % 3 {
-                0 => Box::pin(store.take(&mine)),
-                1 => polled_once(&store, &mine),
-                _ => {
-                    yield_now().await;
-                    polled_once(&store, &mine)
-                }
-            });
-        }
-        for (key, answer) in join_all(begun).await.into_iter().enumerate() {
-            let decision = answer.expect("a decision");
-            assert_eq!(MAX - decision.remaining(), round * (key as u64 + 1));
-        }
-    }
-}
-
-/// Tens of thousands leave at a random latency: what they leave behind does not grow.
-#[test]
-fn tens_of_thousands_that_leave() {
-    const ROUNDS: u64 = 10_000;
-    let runtime = still_runtime();
-    let (_server, proxy, store) = runtime.block_on(far(millis(2)));
-    let mut bystander = Bystander::new("bystander");
-    let steady = runtime.block_on(Steady::watch(&proxy));
-    let mut random = Random::new(27);
-    let rule = rule("gone", MAX, HOUR);
-    let mut leave = || {
-        runtime.block_on(async {
-            for round in 0..ROUNDS {
-                let mut pending = Box::pin(store.take(&take(&rule, round % 10)));
-                for _ in 0..random.below(4) {
-                    let _ = futures_util::poll!(&mut pending);
-                    yield_now().await;
-                }
-                drop(pending);
-                if round % 100 == 0 {
-                    sleep(millis(1)).await;
-                }
-                if round % 1_000 == 0 {
-                    bystander.ask(&store).await;
-                }
-            }
-            proxy.all(Mode::Pass);
-            sleep(millis(50)).await;
-        });
-    };
-    leave();
-    let used = allocation_counter::measure(leave);
-    let kept = used.bytes_current;
-    assert!(kept < 200_000, "{kept} bytes are left of {ROUNDS} takes");
     steady.check();
 }

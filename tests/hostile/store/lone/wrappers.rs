@@ -1,5 +1,5 @@
-//! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the breaker, time-
-//! outs around the store.
+//! Lone takes under a layer and under wrappers: shadow candidates, `Resilient`, the
+//! breaker.
 
 use super::*;
 
@@ -72,42 +72,4 @@ async fn the_breaker_under_callers_that_leave() {
         };
         within(PATIENT / 4, "the breaker closes", is_closed).await;
     }
-}
-
-/// A shorter time-out around the store: the earlier one counts, and what is late is not charged.
-#[tokio::test]
-async fn a_time_out_around_the_store() {
-    let (_server, proxy, store, mut bystander) = beside_far(millis(40)).await;
-    for around in [Duration::ZERO, millis(8)] {
-        let hasty = Resilient::bare(store.clone()).timeout(around);
-        for _ in 0..10 {
-            let mine = take(&rule("hasty", MAX, HOUR), "x");
-            let answer = hasty.take(&mine).await;
-            assert_eq!(kind(&answer), Some(StoreErrorKind::Timeout));
-        }
-        bystander.ask(&store).await;
-    }
-    proxy.all(Mode::Pass);
-    let patient = Resilient::bare(store.clone()).timeout(Duration::MAX);
-    bystander.ask(&patient).await;
-}
-
-/// Clients of a layer that abort, beside another layer of the same store.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_layer_beside_one_whose_clients_leave() {
-    let (_server, proxy, store) = far(millis(20)).await;
-    let store: Arc<dyn Store> = Arc::new(store);
-    let steady = Steady::watch(&proxy).await;
-    let of =
-        |path| app(RateLimitLayer::from_rule(kit::per_hour(path, MAX)).store(Arc::clone(&store)));
-    let (hasty, calm) = (of("hasty"), of("calm"));
-    let _leaves = background([async move {
-        loop {
-            let _ = timeout(millis(8), status(&hasty, "/")).await;
-        }
-    }]);
-    for _ in 0..40 {
-        assert_eq!(status(&calm, "/").await, StatusCode::OK);
-    }
-    steady.check();
 }

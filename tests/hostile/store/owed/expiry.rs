@@ -49,28 +49,6 @@ async fn a_key_lives_until_its_debt_has_left() {
     }
 }
 
-/// Keys without a debt live as long as they did: a settlement within max is a take.
-#[tokio::test]
-async fn the_life_of_others_does_not_change() {
-    for algorithm in Algorithm::ALL {
-        let mut lives = Vec::new();
-        for settles in [false, true] {
-            let server = Redis::start();
-            let store = store(&server).await;
-            let rule = rule(algorithm, "life", &[(10, HOUR)], 1_000);
-            if settles {
-                let charge = charge(&store, &take(&rule, "x", 1)).await;
-                assert_eq!(settle(&charge, 4).await.charged, 3);
-            } else {
-                charge(&store, &take(&rule, "x", 4)).await;
-            }
-            lives.push(*life(&server).iter().max().expect("a key"));
-        }
-        let differ = lives[0].abs_diff(lives[1]);
-        assert!(differ < Duration::from_secs(30), "{algorithm:?}: {lives:?}");
-    }
-}
-
 /// A debt under a short window has left, by the server's clock, and so has its key: nothing is
 /// left behind, and nobody pays any longer.
 #[tokio::test]

@@ -225,45 +225,6 @@ async fn leases_hand_out_what_was_charged() {
     }
 }
 
-/// Settlements of a few units all the time, each of which ends the leases of the key, beside takes
-/// that use them: what is given back is not handed out as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settlements_among_leases() {
-    let (server, _proxy, store) = far(millis(2)).await;
-    let plain = connect(&server.url, PATIENT).await;
-    let store = Resilient::bare(store).build();
-    for algorithm in COUNTING {
-        let rule = leasing(algorithm, "among", 1_000_000, 30, None);
-        let each = (Arc::clone(&store), take(&rule, "x", 1));
-        let tasks = spawn_each(0..6, each, |task, (store, one)| async move {
-            let (mut units, mut by_lease) = (0, 0);
-            for at in 0..500 {
-                let decision = decide(&store, &one).await;
-                let receipt = decision.receipt().expect("there is room");
-                by_lease += u64::from(decision.source() == Source::Lease);
-                units += 1;
-                if at % 60 == task * 10 {
-                    let charge = Charge::new(Arc::clone(&store), one.clone(), receipt);
-                    let used = [3, 0, 1][at as usize % 3];
-                    let settled = settle(&charge, used).await;
-                    assert_eq!(settled.charged, used.saturating_sub(1));
-                    units = units + settled.charged - settled.given_back;
-                }
-                yield_now().await;
-            }
-            (units, by_lease)
-        });
-        let of_tasks = done(tasks).await;
-        let units: u64 = of_tasks.iter().map(|task| task.0).sum();
-        let by_lease: u64 = of_tasks.iter().map(|task| task.1).sum();
-        sleep(millis(200)).await;
-        let counted = used(&plain, &rule, "x").await;
-        let case = format!("{algorithm:?}: {units} used, {by_lease} by leases");
-        assert!(counted >= units, "law 1: {case}: {counted}");
-        assert!(by_lease > 0, "{case}");
-    }
-}
-
 /// A lease that is held when a debt arises, and one that is under way then, hand out nothing after
 /// the settlement was answered: the store would deny it (law 11). Nor does one that is asked for
 /// while the settlement is under way, and decided before it.
@@ -316,33 +277,6 @@ async fn admitted_after_a_settlement(there: u64, back: u64) {
             let case = format!("{algorithm:?}, {there} ms there, {back} ms back, {pause} ms");
             assert_eq!(late, 0, "{case}: admitted after {settled:?}");
         }
-    }
-}
-
-/// The same on a server, eight times at each of sixteen moments of a flight of leases.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_of_the_flight_of_a_settlement() {
-    let (_server, _proxy, store) = far(millis(2)).await;
-    let store: Arc<dyn Store> = Resilient::bare(store).build();
-    for round in 0..8 * 16 {
-        let rule = leasing(Algorithm::FixedWindow, "flight", 2_000, 60, Some(300));
-        let one = take(&rule, &format!("{round}"), 1);
-        let (_, charge) = leased_charge(&store, &one).await;
-        let each = (Arc::clone(&store), one.clone());
-        let others = spawn_each(0..4, each, |_, (store, one)| async move {
-            loop {
-                decide(&store, &one).await;
-                sleep(Duration::from_micros(100)).await;
-            }
-        });
-        sleep(Duration::from_micros(700 * (round % 16))).await;
-        let settled = settle(&charge, 5_000).await;
-        assert!(settled.forgiven > 0, "it owes all that it may");
-        for _ in 0..3 {
-            let late = decide(&store, &one).await;
-            assert!(!late.is_allowed(), "law 11: round {round}: {late:?}");
-        }
-        others.iter().for_each(JoinHandle::abort);
     }
 }
 

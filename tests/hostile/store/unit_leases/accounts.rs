@@ -70,23 +70,6 @@ async fn a_refund_claims_too_much() {
     }
 }
 
-/// Refunds of units whose window has passed give nothing back.
-#[tokio::test]
-async fn a_refund_after_the_window() {
-    const WINDOW: Duration = millis(500);
-    for algorithm in LEASED {
-        let (memory, store) = leasing_memory();
-        let one = leased_take(algorithm, "late", 2_000, WINDOW, LEASE);
-        let decisions = until_leased(&store, &one).await;
-        let late = decisions.last().expect("one").receipt().expect("charged");
-        sleep(WINDOW + WINDOW / 50 + millis(20)).await;
-        let fresh = decide(&store, &one).await;
-        assert_eq!(refund(&store, &one, &late).await, 0, "{algorithm:?}");
-        sleep(millis(60)).await;
-        assert!(spent(&memory, &one).await >= 1, "{fresh:?}");
-    }
-}
-
 /// All is refunded while leases come and go: nothing is left charged, the quota is there again.
 #[tokio::test]
 async fn all_is_given_back() {
@@ -118,40 +101,6 @@ async fn all_is_given_back() {
     }
 }
 
-/// After an own reset, leases and receipts from before are worth nothing; the quota is there once.
-#[tokio::test]
-async fn an_own_reset() {
-    for algorithm in LEASED {
-        for ways in [0, 3] {
-            let memory = Arc::new(MemoryStore::new());
-            let inner = Distant::new(Arc::clone(&memory)).ways(ways, ways);
-            let store = Resilient::bare(inner);
-            let one = leased_take(algorithm, "reset", MAX, HOUR, millis(300));
-            let decisions = until_leased(&store, &one).await;
-            // A question about the next lease may be on its way.
-            for _ in 0..100 {
-                let _ = store.take(&one).poll_now();
-            }
-            reset(&store, &one).await;
-            let mut used = 0;
-            for round in 0..500 {
-                let decision = decide(&store, &one).await;
-                assert!(decision.is_allowed());
-                used += 1;
-                if round == 0 {
-                    assert_ne!(decision.source(), Source::Lease, "a lease from before");
-                }
-            }
-            let before = decisions.last().expect("one").receipt().expect("charged");
-            let told = refund(&store, &one, &before).await;
-            assert_eq!(told, 0, "{algorithm:?}, {ways}");
-            sleep(millis(800)).await;
-            let charged = spent(&memory, &one).await;
-            assert_eq!(charged, used, "law 1 after a reset: {algorithm:?}, {ways}");
-        }
-    }
-}
-
 /// Another process resets while leases are held: what this process holds is at most one lease,
 /// and its end gives back nothing of what was charged after the reset.
 #[tokio::test]
@@ -169,32 +118,6 @@ async fn a_reset_by_another_process() {
         sleep(millis(600)).await;
         let is_right = spent(&memory, &one).await >= used;
         assert!(is_right, "law 15: {algorithm:?}, {held} held");
-    }
-}
-
-/// A rule is replaced by a stricter one while a lease is held: the lease hands out nothing that the
-/// new quota would deny, and when it ends, what it held is there.
-#[tokio::test]
-async fn a_rule_that_is_replaced_by_a_stricter_one() {
-    for algorithm in LEASED {
-        for has_lease in [true, false] {
-            let (_memory, store) = leasing_memory();
-            let old = leased_take(algorithm, "strict", MAX, HOUR, millis(300));
-            let used = units(&until_leased(&store, &old).await);
-            let max = used + 3;
-            let rule = match has_lease {
-                true => leased(algorithm, "strict", max, HOUR, millis(300)),
-                false => by(algorithm, "strict", max, HOUR),
-            };
-            let new = take(&rule, "x");
-            let (mut allowed, began) = (0, Instant::now());
-            while began.elapsed() < millis(900) {
-                allowed += u64::from(is_allowed(&store.take(&new).await));
-                assert!(allowed <= 3, "law 11: {algorithm:?}, {has_lease}");
-                sleep(millis(2)).await;
-            }
-            assert_eq!(allowed, 3, "law 14: {algorithm:?}, lease {has_lease}");
-        }
     }
 }
 

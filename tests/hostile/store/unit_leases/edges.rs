@@ -1,4 +1,4 @@
-//! Costs and quotas at their ends, many keys, many tasks, callers that leave.
+//! Costs and quotas at their ends, many keys, callers that leave.
 
 use allocation_counter::measure;
 
@@ -11,44 +11,6 @@ fn each_with<T: Copy>(ways: &[T]) -> impl Iterator<Item = (Algorithm, T)> {
     LEASED
         .into_iter()
         .flat_map(move |it| ways.iter().map(move |way| (it, *way)))
-}
-
-/// One process and the last units: every quota is admitted to the last unit, none beyond.
-#[tokio::test]
-async fn the_last_units_are_exact() {
-    const MAXES: [u64; 10] = [1, 2, 7, 8, 9, 15, 33, 100, 1_000, 4_321];
-    let ways = MAXES.map(|max| [1, 3].map(|cost| (max, cost))).concat();
-    for (algorithm, (max, cost)) in each_with(&ways) {
-        let case = format!("{algorithm:?}, max {max}, cost {cost}");
-        let (memory, store) = leasing_memory();
-        let one = leased_take(algorithm, "last", max, HOUR, LEASE).with_cost(cost);
-        let (mut used, mut decisions, mut denied_since) = (0, Vec::new(), None);
-        loop {
-            yield_now().await;
-            let decision = decide(&store, &one).await;
-            let left = decision.remaining();
-            assert!(left <= max - used, "{case}: {decision:?}, used {used}");
-            if decision.is_allowed() {
-                used += cost;
-                assert!(used <= max, "law 1");
-                assert!(left <= max - used, "{case}: {decision:?}, used {used}");
-                denied_since = None;
-                decisions.push(decision);
-                continue;
-            }
-            decisions.push(decision);
-            // What a lease holds comes back when it ends.
-            let since = *denied_since.get_or_insert_with(Instant::now);
-            if since.elapsed() > 3 * LEASE {
-                break;
-            }
-            sleep(millis(2)).await;
-        }
-        assert_eq!(used, max - max % cost, "{case}");
-        assert_eq!(spent(&memory, &one).await, used);
-        let leases = by_lease(&decisions);
-        assert!(leases > 0 || max < 1_000, "{case}: {leases} by leases");
-    }
 }
 
 /// Max 0, 1 and the largest; costs of 0, above max and the largest, in between takes of 1.
@@ -145,34 +107,6 @@ async fn a_large_cost_is_not_starved_by_leases() {
         let what = format!("law 14: {algorithm:?}: all units are free");
         within(15 * LEASE, &what, is_granted).await;
     }
-}
-
-/// Ten thousand tasks of one key: nobody waits for a lease, and exactly the quota is used.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_tasks() {
-    let memory = Arc::new(MemoryStore::new());
-    let inner = Distant::new(Arc::clone(&memory)).ways(2, 2);
-    let store = Arc::new(Resilient::bare(inner.clone()));
-    let one = leased_log("tasks", 15_000, HOUR, millis(200));
-    let each = (Arc::clone(&store), one.clone());
-    let tasks = spawn_each(0..10_000, each, |at, (store, one)| async move {
-        sleep(millis(at % 700)).await;
-        let mut allowed = 0;
-        for _ in 0..2 {
-            allowed += u64::from(is_allowed(&store.take(&one).await));
-        }
-        allowed
-    });
-    let mut allowed: u64 = done(tasks).await.iter().sum();
-    assert!(allowed <= 15_000, "law 1: {allowed}");
-    // What leases hold comes back when they end.
-    for _ in 0..15 {
-        sleep(millis(100)).await;
-        while is_allowed(&store.take(&one).await) {
-            allowed += 1;
-        }
-    }
-    assert_eq!(allowed, 15_000);
 }
 
 /// Allows all, and keeps nothing.
@@ -311,29 +245,6 @@ async fn a_lease_that_is_not_answered() {
     println!("{leases} leased takes after a question that nobody answers");
 }
 
-/// Takes of several keys and costs at once, and looks.
-#[tokio::test]
-async fn several_at_once_and_looks() {
-    let (memory, store) = leasing_memory();
-    let rule = leased(Algorithm::SlidingLog, "several", 10_000, HOUR, LEASE);
-    let one = take(&rule, "x");
-    let mut used = units(&until_leased(&store, &one).await);
-    for _ in 0..20 {
-        let [five, nothing] = [5, 0].map(|cost| one.clone().with_cost(cost));
-        let takes = [one.clone(), take(&rule, "y"), five, nothing];
-        let decisions = ask_all(&store, &takes).await.expect("decisions");
-        assert_eq!((decisions.len(), units(&decisions)), (4, 7));
-        used += 6;
-        let look = store.peek(&one).await.expect("a decision");
-        assert!(look.is_allowed() && look.receipt().is_none());
-        assert!(look.remaining() <= 10_000 - used, "{look:?}");
-        let repeat = decide(&store, &one.clone().repeat()).await;
-        used += units(&[repeat]);
-    }
-    sleep(3 * LEASE).await;
-    assert_eq!(spent(&memory, &one).await, used);
-}
-
 /// Two rules of one path and key, of which one is stricter: neither is answered by the other's
 /// lease where its own quota is used up.
 #[tokio::test]
@@ -352,25 +263,4 @@ async fn rules_that_take_turns_on_one_key() {
         let told = decide(&store, &without).await;
         assert!(!told.is_allowed(), "law 11: {algorithm:?}: {told:?}");
     }
-}
-
-/// A key of another rule, or of another algorithm, has leases of its own.
-#[tokio::test]
-async fn nobody_uses_another_keys_lease() {
-    let (memory, store) = leasing_memory();
-    let a = leased_log("a", 10_000, HOUR, millis(300));
-    let used = units(&until_leased(&store, &a).await);
-    let others = [
-        take(a.rule(), "y"),
-        leased_log("b", 10_000, HOUR, millis(300)),
-        leased_take(Algorithm::FixedWindow, "a", 10_000, HOUR, millis(300)),
-        take(&Arc::new(Rule::clone(a.rule()).with_prefix("other:")), "x"),
-    ];
-    for other in &others {
-        let first = decide(&store, other).await;
-        assert_ne!(first.source(), Source::Lease);
-        assert_eq!(first.remaining(), 9_999, "{first:?}");
-    }
-    sleep(millis(700)).await;
-    assert_eq!(spent(&memory, &a).await, used);
 }

@@ -1,4 +1,4 @@
-//! Leases of units of a real server that is killed, stopped, far away, or loses replies.
+//! Leases of units of a real server that is killed or stopped.
 
 use super::*;
 
@@ -46,44 +46,6 @@ async fn the_server_goes_while_a_lease_is_held() {
         let charged = charged(&raw, &one).await;
         assert!(is_killed || charged >= used, "law 1: {used}, {charged}");
     }
-}
-
-/// Replies are lost now and then, connections too: the store counts at least what was used, and
-/// what was lost does not lock anybody out once its window is over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_that_are_lost() {
-    const WINDOW: Duration = Duration::from_secs(2);
-    const MAX: u64 = 4_000;
-    let (server, proxy, store) = proxied(TIMEOUT).await;
-    let store = Resilient::bare(store);
-    let one = leased_log("lost", MAX, WINDOW, millis(40));
-    let mut allowed = Vec::new();
-    let began = Instant::now();
-    let mut round = 0;
-    while began.elapsed() < 2 * WINDOW {
-        round += 1;
-        match round % 120 {
-            0 => proxy.all(Mode::LoseReplies(1)),
-            40 => proxy.present(Mode::Reset),
-            80 => proxy.present(Mode::CutAfter(100)),
-            _ => {}
-        }
-        let answers = (0..5).map(|_| async {
-            let asked = Instant::now();
-            let answer = store.take(&one).await;
-            let took = asked.elapsed();
-            assert!(took < TIMEOUT + 2 * SLACK, "law 6: {took:?}");
-            is_allowed(&answer).then(|| allowed_since(asked))
-        });
-        allowed.extend(join_all(answers).await.into_iter().flatten());
-        sleep(millis(2)).await;
-    }
-    proxy.all(Mode::Pass);
-    kit::check_windows(&allowed, MAX, WINDOW);
-    assert!(allowed.len() > 200, "{}", allowed.len());
-    sleep(WINDOW + millis(100)).await;
-    let raw = connect(&server.url, PATIENT).await;
-    assert_eq!(charged(&raw, &one).await, 0, "all counts have ended");
 }
 
 /// Law 4: after leases, refunds and denials nothing stays in the server. Law 2: denials under a
@@ -228,31 +190,4 @@ pub(super) async fn work(
         allowed
     });
     done(tasks).await.concat()
-}
-
-/// Law 1 while the server stands still now and then, for longer and shorter than a lease.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_stands_still_now_and_then() {
-    const WINDOW: Duration = Duration::from_secs(1);
-    const MAX: u64 = 1_500;
-    let server = Redis::start();
-    let one = leased_log("stands", MAX, WINDOW, millis(20));
-    let stores = join_all([(); 3].map(|()| connect(&server.url, millis(200)))).await;
-    let shift = Shift::new(5 * WINDOW, 100);
-    let processes = stores.into_iter().map(|store| {
-        let store: Arc<dyn Store> = Arc::new(Resilient::bare(store));
-        tokio::spawn(work(store, one.clone(), 6, millis(2), shift.clone()))
-    });
-    let processes: Vec<_> = processes.collect();
-    let mut pause = 3;
-    while !shift.is_over() {
-        server.signal("STOP");
-        sleep(millis(pause % 60)).await;
-        server.signal("CONT");
-        sleep(millis(90)).await;
-        pause += 17;
-    }
-    let mut allowed = done(processes).await.concat();
-    shift.check();
-    super::fleet::check(&mut allowed, MAX, WINDOW);
 }

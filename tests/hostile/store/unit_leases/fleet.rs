@@ -122,41 +122,6 @@ async fn takers_without_a_lease() {
     assert!(free + inside <= MAX, "law 1: {free} free, {inside} used");
 }
 
-/// Fixed windows: in each window of the server at most max, though leases are held at its end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fixed_windows() {
-    const WINDOW: Duration = Duration::from_secs(1);
-    const MAX: u64 = 1_000;
-    let server = Redis::start();
-    let proxy = behind(&server, millis(2)).await;
-    let one = leased_take(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20));
-    let look = connect(&server.url, PATIENT).await;
-    decide(&look, &one).await;
-    let mut processes = Vec::new();
-    let shift = Shift::new(4 * WINDOW, 200);
-    for _ in 0..3 {
-        let store: Arc<dyn Store> = Arc::new(Resilient::bare(connect(&proxy.url, PATIENT).await));
-        let work = work(store, one.clone(), 6, millis(3), shift.clone());
-        processes.push(tokio::spawn(work));
-    }
-    // When each window ends, between two instants.
-    let mut ends = Vec::new();
-    while !shift.is_over() {
-        let before = Instant::now();
-        let reset_after = look.peek(&one).await.expect("a decision").reset_after();
-        ends.push((before + reset_after, Instant::now() + reset_after));
-        sleep(millis(40)).await;
-    }
-    let allowed = done(processes).await.concat();
-    shift.check();
-    // Each window certainly spans from its end's latest, less the window, to its end's earliest.
-    for (earliest, latest) in ends {
-        let is_inside = |one: &&Allowed| one.asked > latest - WINDOW && one.answered < earliest;
-        let inside = allowed.iter().filter(is_inside).count() as u64;
-        assert!(inside <= MAX, "law 1: {inside} of {MAX} in a window");
-    }
-}
-
 /// Takes until it is killed: it tells what it used.
 #[tokio::test]
 #[ignore = "a worker of another test"]
@@ -205,38 +170,4 @@ async fn a_process_that_is_killed() {
     let lost = charges[0].saturating_sub(used);
     assert!(used >= 201, "{used}");
     assert!(lost <= 3 * used, "{lost} of {used} are lost");
-}
-
-/// Weights from several stores: to the last unit, at the limit, once all leases have ended.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weights_to_the_last_unit() {
-    for algorithm in LEASED {
-        let server = Redis::start();
-        let proxy = behind(&server, millis(1)).await;
-        let raw = connect(&server.url, PATIENT).await;
-        let rule = leased(algorithm, "weights", 5_000, HOUR, millis(50));
-        let mut processes = Vec::new();
-        for at in 0..3_u64 {
-            let store = Resilient::bare(connect(&proxy.url, PATIENT).await);
-            let one = take(&rule, "x");
-            processes.push(tokio::spawn(async move {
-                let (mut used, mut denied, mut cost) = (0, 0, 1 + at);
-                while denied < 150 {
-                    let decision = decide(&store, &one.clone().with_cost(cost)).await;
-                    if let Some(receipt) = decision.receipt() {
-                        assert_eq!(receipt.units(), cost);
-                        (used, denied) = (used + cost, 0);
-                        cost = 1 + (used + at) % 4;
-                    } else {
-                        (cost, denied) = (1, denied + 1);
-                        sleep(millis(2)).await;
-                    }
-                }
-                used
-            }));
-        }
-        let used: u64 = done(processes).await.iter().sum();
-        assert_eq!(used, 5_000, "{algorithm:?}: law 1 and 14");
-        assert_eq!(charged(&raw, &take(&rule, "x")).await, 5_000);
-    }
 }

@@ -1,4 +1,4 @@
-//! Leases in layers: two layers of one rule, charges, waiting requests, shadow rules, reloads.
+//! Leases in layers: waiting requests, and reloads.
 
 use crate::prelude::*;
 
@@ -8,72 +8,8 @@ fn of(path: &str, max: u64, window: Duration) -> Rule {
     Rule::clone(&leased(Algorithm::SlidingLog, path, max, window, LEASE))
 }
 
-/// Whether a lease decided about the request.
-fn is_by_lease(answer: &http::Response<axum::body::Body>) -> u32 {
-    let decision = Decision::from_extensions(answer.extensions()).expect("decided");
-    u32::from(decision.source() == Source::Lease)
-}
-
 async fn charged(store: &impl Store, rule: &Rule) -> u64 {
     spent(store, &take_of(&Arc::new(rule.clone()), &Key::default(), 1)).await
-}
-
-/// Two layers of one path on one store, of which each has a rule of its own: together the quota,
-/// to the last unit, with fields that never say more than there is.
-#[tokio::test]
-async fn two_layers_on_one_store() {
-    const MAX: u64 = 2_500;
-    let store = Arc::new(Resilient::bare(MemoryStore::new()));
-    let apps = [0, 1].map(|_| {
-        let layer = RateLimitLayer::from_rule(of("two", MAX, HOUR)).store(Arc::clone(&store));
-        app_with_refunds(layer.headers(Headers::Draft11))
-    });
-    let (mut allowed, mut denied, mut by_lease, mut at) = (0, 0, 0, 0);
-    while denied < 150 {
-        at += 1;
-        yield_now().await;
-        let answer = send(&apps[at % 2], "/").await;
-        by_lease += is_by_lease(&answer);
-        let field = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
-        let (field, policy) = (field("ratelimit"), field("ratelimit-policy"));
-        assert!(policy.contains(&format!("q={MAX};w=3600")), "{policy}");
-        if answer.status() == StatusCode::OK {
-            (allowed, denied) = (allowed + 1, 0);
-        } else {
-            denied += 1;
-            sleep(millis(2)).await;
-        }
-        let (_, left) = field.split_once("r=").expect("r");
-        let left = left.split(';').next().expect("one").parse::<u64>();
-        let left = left.expect("a number");
-        assert!(left <= MAX - allowed, "{field} after {allowed} of {MAX}");
-    }
-    assert_eq!(allowed, MAX);
-    assert!(by_lease > 100, "{by_lease}");
-}
-
-/// Handlers that refund, at once or by the response: nobody pays for them, and all is there.
-#[tokio::test]
-async fn handlers_that_refund() {
-    let (memory, store) = leasing_memory();
-    let rule = of("refunds", 500, HOUR);
-    let app = app_with_refunds(RateLimitLayer::from_rule(rule.clone()).store(store));
-    let mut by_lease = 0;
-    for round in 0..3_000 {
-        if round % 50 == 0 {
-            sleep(millis(2)).await;
-        }
-        yield_now().await;
-        let answer = send(&app, if round % 2 == 0 { "/fails" } else { "/" }).await;
-        assert_eq!(answer.status(), StatusCode::OK, "law 14 in round {round}");
-        by_lease += is_by_lease(&answer);
-        let charges = Charges::from_extensions(answer.extensions());
-        let back = give_back_all(&charges).await;
-        assert_eq!(back, u64::from(round % 2 == 1), "law 15");
-    }
-    assert!(by_lease > 100, "{by_lease}");
-    sleep(3 * LEASE).await;
-    assert_eq!(charged(&memory, &rule).await, 0);
 }
 
 /// Law 14 for requests that wait on a rule with leases: the whole quota of each window is used.
@@ -99,39 +35,6 @@ async fn requests_that_wait() {
     // Four windows have to pass.
     assert!(took >= 4 * WINDOW, "law 1: {took:?}");
     assert!(took < 6 * WINDOW, "law 14: {took:?}");
-}
-
-/// A shadow rule with leases, and a candidate, deny nobody, and count what they would have denied.
-#[tokio::test]
-async fn shadow_rules() {
-    let store = Resilient::bare(MemoryStore::new());
-    let shadow = of("shadow", 400, HOUR).into_shadow();
-    let enforced = of("both", 600, HOUR).with_shadow(of("both", 200, HOUR));
-    let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
-    let layer = app_with_refunds(limits.layer("shadow"));
-    for round in 0..1_000 {
-        assert_eq!(send(&layer, "/").await.status(), StatusCode::OK);
-        if round % 100 == 0 {
-            sleep(LEASE / 2).await;
-        }
-    }
-    let counted = kit::counters(&limits, "shadow");
-    let allowed = counted.decisions(DecisionOutcome::Allowed);
-    let denied = counted.decisions(DecisionOutcome::ShadowDenied);
-    assert_eq!(allowed + denied, 1_000);
-    assert_eq!(allowed, 400, "law 1 and 14 for what is counted");
-    let layer = app_with_refunds(limits.layer("both"));
-    let mut allowed = 0;
-    for round in 0..1_200 {
-        allowed += u64::from(send(&layer, "/").await.status().is_success());
-        if round % 100 == 0 {
-            sleep(2 * LEASE).await;
-        }
-    }
-    assert_eq!(allowed, 600, "law 1 and 14");
-    let counted = kit::counters(&limits, "both");
-    let denials = counted.shadow_denials.to_vec();
-    assert!(denials[0].1 >= 390, "400 of 600 were too many: {denials:?}");
 }
 
 /// Hot reloads under load: leases are added, removed, made longer; the quota is raised and

@@ -1,4 +1,4 @@
-//! Rules with leases: values at their ends, in code and in files.
+//! Rules with leases: values at their ends, and the order of setters.
 
 use crate::prelude::*;
 
@@ -36,25 +36,6 @@ fn leases_at_their_ends() {
     }
 }
 
-/// Windows of ten years cannot be longer: an error, and not a panic or a lease that is not counted.
-#[test]
-fn windows_of_ten_years() {
-    for algorithm in LEASED {
-        for windows in [&[Quota::MAX_WINDOW][..], &[SECOND, Quota::MAX_WINDOW]] {
-            for lease in [Duration::ZERO, millis(50), Duration::MAX] {
-                match of(windows).with_algorithm(algorithm).with_lease(lease) {
-                    Ok(rule) => {
-                        let lease = rule.lease().unwrap_or_default();
-                        let is_fixed = algorithm == Algorithm::FixedWindow;
-                        assert!(is_fixed || lease == Duration::ZERO, "{lease:?}");
-                    }
-                    Err(error) => assert_eq!(error, RuleError::LeaseTooLong),
-                }
-            }
-        }
-    }
-}
-
 /// The last setting counts, once; another algorithm ends leases, and GCRA has none.
 #[test]
 fn settings_that_follow_each_other() {
@@ -80,51 +61,4 @@ fn settings_that_follow_each_other() {
     assert_eq!(all.quotas()[0].window(), 10 * SECOND);
     // A copy of the rule is the same rule.
     assert_eq!(all.clone().lease(), Some(millis(30)));
-}
-
-/// A wrong file says which line and key is wrong, and why; a reload with it keeps the rules.
-#[test]
-fn files() {
-    let text = |lease: &str, algorithm: &str| {
-        let rule = "[rules.feed]\nmax-count = 10\nwindow = \"1s\"";
-        format!("{rule}\nalgorithm = \"{algorithm}\"\nlease = {lease}\n")
-    };
-    for algorithm in LEASED {
-        for (lease, effective) in [("50ms", 20), ("1ms", 1), ("1d", 20), ("213000000d", 20)] {
-            let text = text(&format!("{lease:?}"), algorithm.name());
-            let rules = Rules::from_toml(&text).expect("valid");
-            let told = rules.get("feed").expect("a rule").lease();
-            assert_eq!(told, Some(millis(effective)), "{lease}");
-        }
-    }
-    let limits = Limits::from_toml(&text("\"10ms\"", "sliding-log")).expect("valid");
-    let file = kit::LimitsFile::new("");
-    let words = ["50ms", "0s", "-5ms", "", "a while", "99999999999999999999s"];
-    let words = words.map(|lease| format!("{lease:?}"));
-    let others = ["50", "true", "[\"50ms\"]"].map(str::to_owned);
-    for (at, lease) in words.iter().chain(&others).enumerate() {
-        let text = text(lease, if at < 2 { "gcra" } else { "sliding-log" });
-        let Err(error) = Rules::from_toml(&text) else {
-            let rules = Rules::from_toml(&text).expect("valid");
-            let rule = rules.get("feed").expect("a rule");
-            assert_eq!((&**lease, rule.lease()), ("\"0s\"", None), "{text}");
-            continue;
-        };
-        let error = error.to_string();
-        let is_right = error.contains("line 5") && error.contains("rules.feed.lease");
-        assert!(is_right, "{error}");
-        file.write(&text);
-        limits.reload(&file.path).expect_err("not valid");
-        let rules = limits.rules().load();
-        assert_eq!(rules.get("feed").expect("a rule").lease(), Some(millis(10)));
-    }
-    // A candidate's lease is read or refused, and is no panic.
-    let shadow = "[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n";
-    let _ = Rules::from_toml(&(text("\"10ms\"", "sliding-log") + shadow));
-    let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"3652d 12h\"\nlease = \"50ms\"\n";
-    let error = Rules::from_toml(ten_years)
-        .expect_err("too long")
-        .to_string();
-    let is_right = error.contains("rules.feed.lease") && error.contains("line 4");
-    assert!(is_right, "{error}");
 }

@@ -1,4 +1,4 @@
-//! Leases and runtimes: none, one without timers, one that ends, several.
+//! Leases and runtimes: none, one without timers, one that ends.
 
 use super::*;
 
@@ -89,37 +89,4 @@ fn a_runtime_ends_while_leases_are_held() {
         let charged = MAX - peek.remaining();
         assert!(charged >= used, "law 1: {used} used, {charged} charged");
     }
-}
-
-/// One store in several runtimes of one thread each, at once: the quota, exactly.
-#[test]
-fn several_runtimes_at_once() {
-    const MAX: u64 = 6_000;
-    let memory = Arc::new(MemoryStore::new());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
-    let store = Resilient::bare(inner);
-    let one = leased_take(Algorithm::SlidingWindow, "many", MAX, HOUR, millis(30));
-    let threads = (0..4).map(|_| {
-        let (store, one) = (store.clone(), one.clone());
-        std::thread::spawn(move || {
-            still_runtime().block_on(async {
-                let tasks = (0..16).map(|_| async {
-                    let (mut allowed, mut denied) = (0_u64, 0);
-                    while denied < 40 {
-                        match is_allowed(&store.take(&one).await) {
-                            true => (allowed, denied) = (allowed + 1, 0),
-                            false => denied += 1,
-                        }
-                        sleep(millis(2)).await;
-                    }
-                    allowed
-                });
-                join_all(tasks).await.into_iter().sum::<u64>()
-            })
-        })
-    });
-    let threads: Vec<_> = threads.collect();
-    let threads = threads.into_iter();
-    let allowed: u64 = threads.map(|thread| thread.join().expect("no panic")).sum();
-    assert_eq!(allowed, MAX);
 }
