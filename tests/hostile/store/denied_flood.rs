@@ -56,23 +56,3 @@ async fn a_denied_flood_costs_redis_twenty_calls_a_second_at_most() {
     assert!(is_right, "{calls} calls in {seconds} s, {stalls} stalls");
     assert!(denied > 50 * calls, "{denied} requests are no flood");
 }
-
-/// By the server's clock: whoever comes back when the cache said is allowed.
-#[tokio::test]
-async fn the_retry_after_is_true_on_redis() {
-    let server = Redis::start();
-    let store = Resilient::bare(store_on(&server).await).denial_cache(Duration::MAX);
-    let take = take(&rule("p", 1, millis(200)), "");
-    let ask = async || store.take(&take).await.expect("a decision");
-    assert!(ask().await.is_allowed());
-    for pause in [1, 50, 100, 150, 190] {
-        while ask().await.is_allowed() {}
-        sleep(millis(pause)).await;
-        let told = ask().await;
-        // A busy machine may sleep too long.
-        if told.source() == Source::Cache {
-            sleep(told.retry_after().expect("denied")).await;
-            assert!(ask().await.is_allowed());
-        }
-    }
-}

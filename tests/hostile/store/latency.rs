@@ -1,7 +1,6 @@
 //! Law 13, nobody pays for another caller: bystanders at a round trip of some length.
 
 use kit::stalls::nothing_is_lost;
-use tokio::io::AsyncWriteExt;
 
 use crate::prelude::*;
 
@@ -44,43 +43,6 @@ fn hasty_rule() -> Arc<Rule> {
     rule("hasty", 1_000_000, HOUR)
 }
 
-/// Clients of an HTTP server give up after 8 ms; every decision takes 20 ms.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http_clients_that_abort() {
-    let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
-    let layer = RateLimitLayer::new("page", HOUR, 1_000_000).store(store.clone());
-    let app = kit::app(layer);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
-    nothing_is_lost(&proxy, millis(35), TIMEOUT, async || {
-        let _clients = clients(CLIENTS, &address, |address, _| async move {
-            let mut client = TcpStream::connect(address).await.expect("is accepted");
-            let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
-            client.write_all(request).await.expect("is sent");
-            sleep(millis(8)).await;
-        });
-        lost(&store, DECISIONS).await
-    })
-    .await;
-    serving.abort();
-}
-
-/// Also with wrappers: an aborted question is no failure, and holds no place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrapped_callers_that_abort() {
-    let (_server, proxy, store) = far_within(millis(20), TIMEOUT).await;
-    let wrapped = Resilient::new(store).in_flight(24).build();
-    nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
-        let _clients = clients(CLIENTS, &wrapped, |hasty, at| async move {
-            let mine = take(&hasty_rule(), at);
-            let _ = timeout(millis(8), hasty.take(&mine)).await;
-        });
-        lost(&wrapped, DECISIONS).await
-    })
-    .await;
-}
-
 /// Callers over the same connection with a time-out of nothing, and of a microsecond.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_with_hardly_any_time() {
@@ -98,25 +60,6 @@ async fn callers_with_hardly_any_time() {
         })
         .await;
     }
-}
-
-/// Callers that drop their futures at every point, from before the first poll on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_that_drop_at_every_point() {
-    let (_server, proxy, store) = far_within(millis(10), TIMEOUT).await;
-    nothing_is_lost(&proxy, millis(30), TIMEOUT, async || {
-        let _clients = clients(CLIENTS, &store, |hasty, at| async move {
-            let many = takes_of(&hasty_rule(), 150);
-            drop(hasty.take(&many[0]));
-            for micros in [0, 1, 500, 4_900, 5_100, 9_900, 10_100] {
-                let some = &many[at * 5..][..1 + micros as usize % 90];
-                let all = kit::ask_all(&hasty, some);
-                let _ = timeout(Duration::from_micros(micros), all).await;
-            }
-        });
-        lost(&store, DECISIONS).await
-    })
-    .await;
 }
 
 /// Law 6 and the design of flights: neither do 64 busy callers at 30 ms lose anything at 50 ms, nor
@@ -141,25 +84,6 @@ async fn busy_callers_and_strangers_far_away() {
             done(callers).await.into_iter().flatten().collect()
         })
         .await;
-    }
-}
-
-/// A breaker around the store is not opened by one forbidden key, nor by one of a wrong type.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_key_does_not_open_the_breaker() {
-    let (server, store) = near_within(TIMEOUT).await;
-    kit::run(&server, "SET CurrentLimiter:broken:x nonsense");
-    let wrapped = Resilient::new(store.timeout(PATIENT)).build();
-    let broken = take(&rule("broken", 10, HOUR), "x");
-    let shared = (Arc::clone(&wrapped), broken);
-    let _clients = clients(4, &shared, |(hasty, broken), _| async move {
-        assert!(hasty.take(&broken).await.is_err());
-    });
-    let bystander = take(&rule("bystander", 1_000_000, HOUR), "");
-    for _ in 0..DECISIONS {
-        let decision = decide(&wrapped, &bystander).await;
-        assert_eq!(decision.source(), Source::Redis);
-        sleep(millis(3)).await;
     }
 }
 

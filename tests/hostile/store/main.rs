@@ -1,7 +1,6 @@
 //! Attacks on the stores' laws, only through the public API, on real servers and behind a proxy that
 //! adds latency or breaks connections. Each test names the law or the promise it attacks.
 
-mod bytes;
 mod charges;
 mod denial_cache;
 mod denied_flood;
@@ -12,6 +11,7 @@ mod joint;
 mod lag;
 mod latency;
 mod lone;
+mod names;
 mod order;
 mod owed;
 mod prelude;

@@ -214,33 +214,6 @@ async fn scripts_are_flushed_all_the_time() {
     flushes.join().expect("no panic");
 }
 
-/// One key of a wrong type among them all: its callers get an error, all others the oracle's
-/// answer, and what stands under the key stays.
-#[tokio::test]
-async fn one_key_of_a_wrong_type() {
-    let (server, _proxy, store) = far(millis(2)).await;
-    let name = "CurrentLimiter:mixed:13";
-    for wrong in ["SET x", "RPUSH 1 2", "HSET a b", "SADD a"] {
-        run(&server, "FLUSHDB");
-        run(&server, &wrong.replacen(' ', &format!(" {name} "), 1));
-        let clock = clock_at(START);
-        let memory = MemoryStore::new().clock(clock.clone());
-        let store = store.clone().clock(clock);
-        let mixed = rule("mixed", 3, HOUR);
-        let takes: Vec<_> = (0..600).map(|at| take(&mixed, at * 7 % 100)).collect();
-        let answers = answers_of(&store, &takes).await;
-        for (at, (take, answer)) in takes.iter().zip(answers).enumerate() {
-            if take.key().as_str() == "13" {
-                assert_eq!(kind(&answer), Some(StoreErrorKind::WrongType));
-            } else {
-                let expected = decide(&memory, take).await;
-                same(at, take, &answer.expect("a decision"), &expected);
-            }
-        }
-        assert!(try_run(&server, "RENAMENX CurrentLimiter:mixed:13 kept").is_ok());
-    }
-}
-
 /// Fairness: one key that is asked for all the time, and many rules, beside a rare one.
 #[tokio::test]
 async fn a_rare_key_beside_a_hot_one() {

@@ -89,35 +89,6 @@ async fn the_same_instant() {
     }
 }
 
-/// The same on real clocks, at least 500 times each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_instant_on_real_clocks() {
-    let (_server, redis) = near().await;
-    let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), Arc::new(redis)];
-    for store in &stores {
-        for algorithm in Algorithm::ALL {
-            let case = format!("{} {algorithm:?}", store.name());
-            let take = hourly(algorithm, "rounds", 5, 1);
-            let (mut given_back, mut in_the_same_millisecond) = (0, 0);
-            for round in 0..20_000 {
-                // On a busy machine, few rounds take less than a millisecond.
-                if round >= 500 && in_the_same_millisecond > 0 {
-                    break;
-                }
-                let early = charge(store, &take).await;
-                reset(store, &take).await;
-                let late = charge(store, &take).await;
-                given_back += give_back(&early).await;
-                let [early, late] = [early, late].map(|it| it.receipt().stamp() / 1_000);
-                in_the_same_millisecond += u64::from(early == late);
-            }
-            println!("{case}: {in_the_same_millisecond} within a millisecond");
-            assert_eq!(given_back, 0, "{case}");
-            assert!(in_the_same_millisecond > 0, "{case}");
-        }
-    }
-}
-
 /// A receipt from before gives nothing back long after the reset either: what was charged in the
 /// same instant outlives all that the reset has left.
 #[tokio::test]
@@ -201,23 +172,6 @@ async fn odd_names() {
     // Empty counts that resets leave expire soon.
     let is_empty = async || stores.server.names().is_empty();
     within(5 * SECOND, "nothing is left", is_empty).await;
-}
-
-/// A prefix with a stray brace: a reset forgets the key or says that it cannot, and takes go on.
-#[tokio::test]
-async fn a_prefix_with_a_stray_brace() {
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let rule = with_prefix(algorithm, "stray", Some("a}b:"));
-        let take = take(&rule, "key").with_cost(2);
-        clocked.charge(&take).await;
-        let reset = clocked.store.reset(&take).await;
-        if let Err(error) = &reset {
-            assert!(!error.to_string().is_empty());
-        }
-        let expected = if reset.is_ok() { 5 } else { 3 };
-        assert_eq!(clocked.remaining(&take).await, expected, "{case}");
-        clocked.charge(&take).await;
-    }
 }
 
 /// Resets while many tasks take: each admits at most one more quota, and the last forgets all.
@@ -386,92 +340,6 @@ async fn nothing_is_left_behind() {
     }
 }
 
-/// Beside an open breaker a reset is refused at once, is no success, and does not close it; the
-/// fallback forgets the key in any case.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_breaker() {
-    let (server, direct) = near().await;
-    let hasty = connect(&server.url, millis(50)).await;
-    // It probes only once in a day.
-    let breaker = Resilient::bare(hasty.clone()).failures(2);
-    let breaker = breaker.probe_every(HOUR * 24);
-    let resilient = Resilient::new(hasty).failures(2).probe_every(millis(20));
-    let resilient = resilient.fallback(Share::of_processes(1)).build();
-    let take = hourly(Algorithm::SlidingLog, "open", 5, 5);
-    assert!(decide(&direct, &take).await.is_allowed());
-    server.signal("STOP");
-    for _ in 0..3 {
-        breaker.take(&take).await.expect_err("it hangs");
-        let local = decide(&resilient, &take).await;
-        assert_eq!(local.source(), Source::Fallback);
-    }
-    assert_eq!(remaining(&resilient, &take).await, 0);
-    for store in [&breaker as &dyn Store, &*resilient] {
-        let refused = store.reset(&take).await;
-        assert_eq!(kind(&refused), Some(StoreErrorKind::Unavailable));
-    }
-    let local = resilient.peek(&take).await.expect("the fallback decides");
-    assert_eq!((local.source(), local.remaining()), (Source::Fallback, 5));
-    server.signal("CONT");
-    let refused = breaker.reset(&take).await;
-    assert_eq!(kind(&refused), Some(StoreErrorKind::Unavailable));
-    let left = remaining(&direct, &take).await;
-    assert_eq!(left, 0, "the refused reset never reached it");
-    let once_closed = async || {
-        let reset = resilient.reset(&take).await;
-        if reset.is_err() {
-            // The breaker closes with the next take that is decided.
-            let _ = resilient.take(&take).await;
-        }
-        reset
-    };
-    answered(once_closed).await;
-    assert_eq!(remaining(&direct, &take).await, 5);
-}
-
-/// Resets take a permit of the bound like other questions, and give it back, answered or dropped.
-#[tokio::test]
-async fn permits_come_back() {
-    let server = Redis::start();
-    let store = Resilient::bare(connect(&server.url, millis(200)).await).in_flight(4);
-    let take = hourly(Algorithm::SlidingLog, "permits", 5, 1);
-    server.signal("STOP");
-    for dropped in [true, false] {
-        let resets = join_all((0..10).map(|_| store.reset(&take)));
-        if dropped {
-            let ended = timeout(millis(20), resets).await;
-            assert!(ended.is_err(), "nobody answers");
-        } else {
-            let resets = resets.await;
-            assert!(resets.iter().all(Result::is_err), "{resets:?}");
-        }
-        assert_eq!(store.under_way(), 0);
-    }
-    server.signal("CONT");
-    answered(|| store.reset(&take)).await;
-    assert_eq!(store.under_way(), 0);
-}
-
-/// Law 14: a request that waits for its window is let in within a second of a reset.
-#[tokio::test(start_paused = true)]
-async fn a_request_that_waits() {
-    for algorithm in Algorithm::ALL {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
-        let take = hourly(algorithm, "waits", 1, 1);
-        let layer = RateLimitLayer::from_rule(Rule::clone(take.rule()));
-        let app = kit::app(layer.store(Arc::clone(&store)).wait(HOUR * 2));
-        charge(&store, &take).await;
-        let waiting = tokio::spawn(async move { kit::http::status(&app, "/").await });
-        sleep(Duration::from_secs(100)).await;
-        assert!(!waiting.is_finished(), "{algorithm:?}");
-        reset(&store, &take).await;
-        let began = tokio::time::Instant::now();
-        assert_eq!(waiting.await.expect("no panic"), StatusCode::OK);
-        let took = began.elapsed();
-        assert!(took <= millis(1_050), "{algorithm:?}: {took:?}");
-    }
-}
-
 /// In a cluster each key is forgotten on its own node, with its refunds, whatever the prefix says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster() {
@@ -514,28 +382,6 @@ async fn a_cluster() {
         nodes.all(|it| it.run::<Vec<String>>("KEYS *").is_empty())
     };
     within(5 * SECOND, "nothing is left", is_empty).await;
-}
-
-/// Rules of several quotas are forgotten as a whole.
-#[tokio::test]
-async fn several_quotas() {
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let quotas = [Quota::per_minute(5), Quota::per_hour(8), Quota::per_day(9)];
-        let rule = Rule::new("several", quotas).expect("valid");
-        let rule = Arc::new(rule.with_algorithm(algorithm));
-        let take = take_of(&rule, &Key::default(), 5);
-        clocked.charge(&take).await;
-        // Another rule of the same path charges under a quota that this one does not have.
-        let longer = by(algorithm, "several", 50, HOUR * 100);
-        clocked.charge(&take_of(&longer, &Key::default(), 3)).await;
-        reset(&clocked.store, &take).await;
-        let decision = clocked.store.peek(&take).await.expect("a decision");
-        let left = decision.quotas().iter().map(|quota| quota.remaining());
-        assert_eq!(left.collect::<Vec<_>>(), [5, 8, 9], "{case}");
-        assert_eq!(decision.reset_after(), Duration::ZERO);
-        let look = take_of(&longer, &Key::default(), 1);
-        assert_eq!(clocked.remaining(&look).await, 50, "{case}");
-    }
 }
 
 /// `Timeout` bounds a reset of a store that never answers.

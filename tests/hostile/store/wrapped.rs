@@ -3,69 +3,6 @@
 use crate::prelude::*;
 use crate::refusals::limited;
 
-/// Two layers of one path and one store count together, as do layers on two connections.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_that_share_a_count() {
-    let (server, store) = near().await;
-    let (store, other) = (Arc::new(store), connect(&server.url, PATIENT).await);
-    let layer = || RateLimitLayer::new("shared", HOUR, 60);
-    let apps = [
-        layer().store(Arc::clone(&store)),
-        layer().store(Arc::clone(&store) as Arc<dyn Store>),
-        layer().store(other),
-    ];
-    let apps = apps.map(kit::app);
-    let answers = join_all((0..200).map(|at| status(&apps[at % 3], "/"))).await;
-    let allowed = answers.iter().filter(|status| status.is_success()).count();
-    assert_eq!(allowed, 60, "law 1");
-}
-
-/// Layers in layers: each is asked once, and what the outer one denies costs the inner nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_in_layers() {
-    let (_server, store) = near().await;
-    let store = Arc::new(store);
-    let handled = Arc::<AtomicU64>::default();
-    let counted = Arc::clone(&handled);
-    let handler = get(async move || counted.fetch_add(1, Ordering::Relaxed).to_string());
-    let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
-    let twice = handler.layer((layer("inner", 30), layer("inner", 30)));
-    let app = Router::new().route("/", twice).layer(layer("outer", 40));
-    let answers = join_all((0..100).map(|_| status(&app, "/"))).await;
-    let allowed = answers.iter().filter(|status| status.is_success()).count() as u64;
-    assert_eq!(allowed, handled.load(Ordering::Relaxed));
-    for (path, max) in [("outer", 40), ("inner", 30)] {
-        let take = hourly(Algorithm::SlidingLog, path, max, 1);
-        assert_eq!(charged(&store, &take).await, max);
-    }
-    assert!(allowed <= 15, "each of them takes two: {allowed}");
-}
-
-/// Every permit of the bound comes back, however its questions end.
-#[tokio::test]
-async fn places_come_back() {
-    let (server, store) = near_within(millis(100)).await;
-    let bounded = Resilient::bare(store).in_flight(8);
-    let one = take(&rule("places", 1_000_000, HOUR), "");
-    server.signal("STOP");
-    for round in 0..10 {
-        let answers = join_all((0..20).map(|_| bounded.take(&one)));
-        let answers = timeout(millis(20 + round * 20), answers).await;
-        if let Ok(answers) = answers {
-            assert!(answers.iter().all(Result::is_err), "it hangs");
-            let shed = Some(StoreErrorKind::Overloaded);
-            let shed = answers.iter().filter(|answer| kind(answer) == shed);
-            assert_eq!(shed.count(), 12);
-        }
-        assert_eq!(bounded.under_way(), 0);
-    }
-    server.signal("CONT");
-    sleep(millis(200)).await;
-    let answers = join_all((0..20).map(|_| bounded.take(&one))).await;
-    let told = answers.iter().filter(|answer| is_allowed(answer)).count();
-    assert_eq!(told, 8);
-}
-
 /// With everything around the store: bounded time, a fallback's share while the server hangs,
 /// the server's decisions soon after it is back, and never more than both may admit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

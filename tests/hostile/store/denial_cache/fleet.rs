@@ -1,4 +1,4 @@
-//! The cache around a real server that is far away, is asked by others, and dies.
+//! The cache around a real server that is far away, and is asked by others.
 
 use crate::prelude::*;
 
@@ -100,52 +100,6 @@ async fn what_others_free_is_granted_in_time() {
     }
 }
 
-/// Law 5 and 6: the server is killed, or stopped, while keys are denied. Denials are told no
-/// longer than they may be; then there are errors, in time, and never a denial for a failure.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_goes_while_keys_are_denied() {
-    for is_killed in [true, false] {
-        let mut server = Redis::start();
-        let store = connect(&server.url, TIMEOUT).await;
-        let alone = Resilient::bare(store.clone()).denial_cache(AGE);
-        let all = Resilient::new(store).processes(2).build();
-        let one = take(&rule("dies", 2, HOUR), "x");
-        let mut told = 0;
-        for _ in 0..4 {
-            while alone.take(&one).await.is_err() {}
-            let answer = decide(&all, &one).await;
-            let is_local = answer.source() == Source::Fallback;
-            told += u32::from(is_local && answer.is_allowed());
-        }
-        server.go_away(is_killed);
-        let gone = Instant::now();
-        while gone.elapsed() < millis(1_500) {
-            let asked = Instant::now();
-            let (one_alone, with_all) = (alone.take(&one).await, all.take(&one).await);
-            let took = asked.elapsed();
-            assert!(took < 2 * TIMEOUT + SLACK, "law 6: {took:?}");
-            if let Ok(answer) = one_alone {
-                assert!(!answer.is_allowed());
-                assert_eq!(answer.source(), Source::Cache);
-                let age = gone.elapsed();
-                assert!(age < AGE + TIMEOUT + SLACK, "law 5: a denial after {age:?}");
-            }
-            let answer = with_all.expect("the fallback decides");
-            let is_late = gone.elapsed() > AGE + TIMEOUT + SLACK;
-            assert!(!is_late || answer.source() == Source::Fallback);
-            told += u32::from(answer.is_allowed());
-            sleep(millis(1)).await;
-        }
-        assert_eq!(told, 1, "the fallback's share");
-        server.come_back(is_killed);
-        let back = Instant::now();
-        while alone.take(&one).await.is_err() {
-            assert!(back.elapsed() < Duration::from_secs(2));
-            sleep(millis(5)).await;
-        }
-    }
-}
-
 /// Law 1 and 14 through many caches, as in many processes: the whole quota is admitted, no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_caches_admit_the_quota() {
@@ -180,33 +134,6 @@ async fn many_caches_admit_the_quota() {
     let windows = 4_000 / 500;
     let number = allowed.len() as u64;
     assert!(number >= windows * MAX * 6 / 10, "law 14: {number}");
-}
-
-/// Law 2: a flood of denials, told or asked, changes nothing: not the count, not the expiry.
-#[tokio::test]
-async fn a_flood_changes_nothing() {
-    const WINDOW: Duration = Duration::from_secs(2);
-    let (server, store) = near().await;
-    let store = Resilient::bare(store).denial_cache(millis(1));
-    let one = take(&rule("flood", 1, WINDOW), "x");
-    assert!(is_allowed(&store.take(&one).await));
-    let allowed = Instant::now();
-    let mut shortest = Duration::MAX;
-    while allowed.elapsed() < millis(900) {
-        for cost in [1, 1, 1, 2, 0] {
-            let told = decide(&store, &one.clone().with_cost(cost)).await;
-            if let Verdict::Denied { retry_after } = told.verdict() {
-                let most = WINDOW.saturating_sub(allowed.elapsed()) + millis(200);
-                assert!(retry_after <= most, "{retry_after:?} of {most:?}");
-                shortest = shortest.min(retry_after);
-            }
-        }
-    }
-    assert!(shortest < millis(1_200), "{shortest:?}");
-    sleep(WINDOW.saturating_sub(allowed.elapsed()) + 3 * WINDOW).await;
-    let keys = server.names();
-    let is_gone = !keys.iter().any(|name| name.contains("flood"));
-    assert!(is_gone, "law 4: {keys:?}");
 }
 
 /// Law 9: a runtime ends while its tasks ask again; those of another one are told as ever.

@@ -27,56 +27,6 @@ fn denied(retry_after: Duration) -> StoreFuture<Decision> {
     StoreFuture::ready(Ok(denial))
 }
 
-/// Synchronous and without an allocation, also outside of a runtime: a denial under every
-/// algorithm, of several quotas, and one for ever.
-#[test]
-fn told_at_once_without_a_runtime() {
-    let store = Resilient::bare(MemoryStore::new()).denial_cache(AGE);
-    let two = Rule::new("two", [kit::quota(3, HOUR), kit::quota(5, 2 * HOUR)]).expect("valid");
-    let mut rules = vec![Arc::new(two)];
-    rules.extend(Algorithm::ALL.map(|algorithm| by(algorithm, algorithm.name(), 3, HOUR)));
-    for rule in &rules {
-        for cost in [1, 2, 4, u64::MAX] {
-            let take = take(rule, "x").with_cost(cost);
-            let first = exhaust(&store, &take).now_or_never();
-            let first = first.expect("memory is ready");
-            let mut told = None;
-            let used = measure(|| told = store.take(&take).poll_now());
-            let told = told.expect("ready").expect("a decision");
-            assert_eq!(told.source(), Source::Cache, "{take:?}");
-            assert_eq!(used.count_total, 0, "{take:?}");
-            assert_eq!(told.remaining(), first.remaining());
-            assert!(told.retry_after() <= first.retry_after());
-            let is_never = |decision: &Decision| decision.verdict() == Verdict::Never;
-            assert_eq!(is_never(&told), is_never(&first));
-            assert_eq!(told.receipt(), None);
-        }
-    }
-}
-
-/// Of another cost, another key, another rule of the path: the store answers.
-#[tokio::test]
-async fn another_question_is_another_denial() {
-    let store = Resilient::bare(MemoryStore::new()).denial_cache(AGE);
-    let five = take(&rule("p", 5, HOUR), "a");
-    decide(&store, &five.clone().with_cost(3)).await;
-    exhaust(&store, &five.clone().with_cost(3)).await;
-    for cost in [1, 1] {
-        let answer = store.take(&five.clone().with_cost(cost)).await;
-        assert!(is_allowed(&answer), "law 14: cost {cost} fits");
-    }
-    exhaust(&store, &five).await;
-    assert_eq!(source(&store, &five).await, Source::Cache);
-    assert!(is_allowed(&store.take(&take(five.rule(), "b")).await));
-    // The rules of a path take turns, as in a rolling deployment.
-    let six = take(&rule("p", 6, HOUR), "a");
-    assert!(is_allowed(&store.take(&six).await), "law 14: one more fits");
-    exhaust(&store, &six).await;
-    assert_eq!(source(&store, &six).await, Source::Cache);
-    let six = take(&rule("p", 7, HOUR), "a");
-    assert!(is_allowed(&store.take(&six).await), "law 14: one more fits");
-}
-
 /// A rule that is dropped leaves its address to the next one: that one is asked about.
 #[tokio::test]
 async fn rules_that_come_and_go() {
@@ -116,25 +66,6 @@ async fn nobody_hears_of_another_key() {
     });
     let cached: u64 = done(tasks).await.iter().sum();
     assert!(cached > 1_000, "{cached}");
-}
-
-/// A hundred thousand keys, each denied once: what is kept does not grow with them.
-#[test]
-fn a_flood_of_keys_is_bounded() {
-    let inner = Stub::in_memory().take_fn(|_, _| denied(HOUR));
-    let store = Resilient::bare(inner).denial_cache(AGE);
-    let shared = rule("flood", 0, HOUR);
-    let ask = |keys: std::ops::Range<u32>| {
-        for key in keys {
-            let take = take(&shared, format!("{key:040}"));
-            let answer = store.take(&take).poll_now();
-            assert!(answer.is_some_and(|answer| answer.is_ok()));
-        }
-    };
-    let early = measure(|| ask(0..50_000)).bytes_current;
-    let late = measure(|| ask(50_000..150_000)).bytes_current;
-    assert!(early < 8 << 20, "{early} bytes");
-    assert!(late < 1 << 20, "{late} bytes more for 100,000 keys more");
 }
 
 /// Settings at their ends: no panic, no memory for keys that are not there, and right answers.
@@ -275,110 +206,6 @@ async fn callers_that_leave() {
     drop(kept);
 }
 
-/// Law 6 and 13: the one that asks again hears nothing, or an error.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_fails_when_asked_again() {
-    let inner = Distant::new(MemoryStore::new()).ways(1, 1);
-    let store = Arc::new(Resilient::bare(inner.clone()).denial_cache(AGE));
-    let take = take(&rule("fails", 1, HOUR), "x");
-    exhaust(&*store, &take).await;
-    inner.takes_are(Fate::Silence);
-    advance(AGE * 8 / 10).await;
-    let silent = tokio::spawn(store.take(&take));
-    yield_now().await;
-    for _ in 0..9 {
-        let answer = store.take(&take).poll_now();
-        assert!(answer.is_some(), "others do not wait");
-        advance(AGE / 100).await;
-    }
-    advance(AGE / 4).await;
-    inner.takes_are(Fate::ReplyLost);
-    let lost = store.take(&take).await;
-    assert_eq!(kind(&lost), Some(StoreErrorKind::Timeout), "law 5");
-    inner.takes_are(Fate::Answered);
-    // The late answer of a question from before must not bring back what is void.
-    reset(&store, &take).await;
-    silent.abort();
-    assert!(is_allowed(&store.take(&take).await));
-}
-
-/// A denial that was decided before a refund or a reset, and is heard after it, is not kept.
-#[tokio::test(start_paused = true)]
-async fn answers_from_before_a_refund() {
-    for (there, back) in [(0, 20), (5, 40), (40, 5)] {
-        for is_reset in [false, true] {
-            let inner = Distant::new(MemoryStore::new());
-            let store = Arc::new(Resilient::bare(inner.clone()).denial_cache(AGE));
-            let take = take(&rule("before", 1, HOUR), "x");
-            let receipt = receipt_of(&store, &take).await;
-            // Late answers, and a refund that is quick.
-            inner.set_ways(there, back);
-            let early: Vec<_> = (0..10).map(|_| tokio::spawn(store.take(&take))).collect();
-            yield_now().await;
-            sleep(millis(there)).await;
-            inner.set_ways(1, 1);
-            match is_reset {
-                true => assert!(reset(&store, &take).await),
-                false => assert_eq!(refund(&store, &take, &receipt).await, 1),
-            }
-            let before = done(early).await;
-            let mut allowed = before.iter().filter(|answer| is_allowed(answer)).count();
-            inner.set_ways(0, 0);
-            allowed += usize::from(decide(&store, &take).await.is_allowed());
-            assert_eq!(allowed, 1, "law 14: {there}, {back}, reset {is_reset}");
-        }
-    }
-}
-
-/// A refund without an answer, or whose caller leaves: the bound of the age holds.
-#[tokio::test(start_paused = true)]
-async fn refunds_without_an_answer() {
-    for fate in [Fate::ReplyLost, Fate::Silence] {
-        let inner = Distant::new(MemoryStore::new());
-        let store = Resilient::bare(inner.clone()).denial_cache(AGE);
-        let take = take(&rule("lost", 1, HOUR), "x");
-        let receipt = receipt_of(&store, &take).await;
-        exhaust(&store, &take).await;
-        inner.set_ways(1, 1);
-        inner.refunds_are(fate);
-        let _ = timeout(millis(50), store.refund(&take, &receipt)).await;
-        if fate == Fate::Silence {
-            // It arrived otherwise.
-            inner.refunds_are(Fate::Answered);
-            let behind = Distant::clone(&inner);
-            assert_eq!(refund(&behind, &take, &receipt).await, 1);
-        }
-        inner.set_ways(0, 0);
-        let refunded = tokio::time::Instant::now();
-        while !is_allowed(&store.take(&take).await) {
-            assert!(refunded.elapsed() <= AGE, "law 14: {fate:?}");
-            sleep(millis(1)).await;
-        }
-    }
-}
-
-/// Ten thousand tasks of one key: the store is asked about ten times a second.
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_tasks_of_one_key() {
-    let inner = Distant::new(MemoryStore::new());
-    let store = Arc::new(Resilient::bare(inner.clone()).denial_cache(AGE));
-    let one = take(&rule("crowd", 1, HOUR), "x");
-    exhaust(&*store, &one).await;
-    inner.set_ways(2, 2);
-    let asked = inner.asked();
-    let each = (Arc::clone(&store), one.clone());
-    let tasks = spawn_each(0..10_000, each, |at: u64, (store, one)| async move {
-        for _ in 0..24 {
-            let answer = decide(&store, &one).await;
-            assert!(!answer.is_allowed());
-            sleep(millis(30 + at % 40)).await;
-        }
-    });
-    done(tasks).await;
-    let asked = inner.asked() - asked;
-    assert!(asked <= 20, "{asked} questions in 1.3 s");
-}
-
 /// Slices, looks and repeats are never told by the cache, and do not renew what it tells.
 #[tokio::test(start_paused = true)]
 async fn what_it_does_not_answer() {
@@ -389,50 +216,6 @@ async fn what_it_does_not_answer() {
     assert_eq!(source(&store, &one.clone().repeat()).await, Source::Local);
     let look = one.clone().looking();
     assert_eq!(source(&store, &look).await, Source::Local);
-}
-
-/// What a fallback decided is nobody's denial, wherever the fallback stands.
-#[tokio::test(start_paused = true)]
-async fn fallbacks_are_not_remembered() {
-    let inner = Distant::new(MemoryStore::new()).ways(1, 1);
-    inner.takes_are(Fate::QuestionLost);
-    let share = Share::of_processes(1);
-    let store = Resilient::bare(Resilient::bare(inner.clone()).fallback(share)).denial_cache(AGE);
-    let one = take(&rule("fallback", 1, HOUR), "x");
-    exhaust(&store, &one).await;
-    assert_eq!(source(&store, &one).await, Source::Fallback);
-    inner.takes_are(Fate::Answered);
-    assert!(is_allowed(&store.take(&one).await), "law 14");
-    assert!(store.capabilities().has_fallback);
-}
-
-/// The law of the wrapper: a denial that is told is one that the store would give as well, under
-/// every algorithm, in small steps of time.
-#[tokio::test]
-async fn nothing_is_denied_that_is_free() {
-    for algorithm in Algorithm::ALL {
-        for max in [1, 3, 10] {
-            let inner = Arc::new(MemoryStore::new());
-            let store = Resilient::bare(Arc::clone(&inner)).denial_cache(Duration::MAX);
-            let one = take(&by(algorithm, "free", max, millis(100)), "x");
-            let began = Instant::now();
-            let mut cached = 0;
-            while began.elapsed() < millis(350) {
-                let asked = Instant::now();
-                let told = decide(&store, &one).await;
-                if told.source() == Source::Cache {
-                    cached += 1;
-                    let peek = inner.peek(&one).await.expect("a decision");
-                    // Time goes on between the two, and may end the denial.
-                    let left = told.retry_after().expect("denied");
-                    let left = left.saturating_sub(asked.elapsed());
-                    let is_right = peek.remaining() == 0 || left < millis(5);
-                    assert!(is_right, "law 14: {algorithm:?}: {left:?}, {peek:?}");
-                }
-            }
-            assert!(cached > 100, "{cached}");
-        }
-    }
 }
 
 /// Errors are not remembered as denials, nor denials as errors.
