@@ -1,4 +1,4 @@
-//! Leases in layers: waiting requests, and reloads.
+//! Leases in layers: two layers of one rule, waiting requests, and reloads.
 
 use crate::prelude::*;
 
@@ -8,8 +8,48 @@ fn of(path: &str, max: u64, window: Duration) -> Rule {
     Rule::clone(&leased(Algorithm::SlidingLog, path, max, window, LEASE))
 }
 
+/// Whether a lease decided about the request.
+fn is_by_lease(answer: &http::Response<axum::body::Body>) -> u32 {
+    let decision = Decision::from_extensions(answer.extensions()).expect("decided");
+    u32::from(decision.source() == Source::Lease)
+}
+
 async fn charged(store: &impl Store, rule: &Rule) -> u64 {
     spent(store, &take_of(&Arc::new(rule.clone()), &Key::default(), 1)).await
+}
+
+/// Two layers of one path on one store, of which each has a rule of its own: together the quota,
+/// to the last unit, with fields that never say more than there is.
+#[tokio::test]
+async fn two_layers_on_one_store() {
+    const MAX: u64 = 2_500;
+    let store = Arc::new(Resilient::bare(MemoryStore::new()));
+    let apps = [0, 1].map(|_| {
+        let layer = RateLimitLayer::from_rule(of("two", MAX, HOUR)).store(Arc::clone(&store));
+        app_with_refunds(layer.headers(Headers::Draft11))
+    });
+    let (mut allowed, mut denied, mut by_lease, mut at) = (0, 0, 0, 0);
+    while denied < 150 {
+        at += 1;
+        yield_now().await;
+        let answer = send(&apps[at % 2], "/").await;
+        by_lease += is_by_lease(&answer);
+        let field = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+        let (field, policy) = (field("ratelimit"), field("ratelimit-policy"));
+        assert!(policy.contains(&format!("q={MAX};w=3600")), "{policy}");
+        if answer.status() == StatusCode::OK {
+            (allowed, denied) = (allowed + 1, 0);
+        } else {
+            denied += 1;
+            sleep(millis(2)).await;
+        }
+        let (_, left) = field.split_once("r=").expect("r");
+        let left = left.split(';').next().expect("one").parse::<u64>();
+        let left = left.expect("a number");
+        assert!(left <= MAX - allowed, "{field} after {allowed} of {MAX}");
+    }
+    assert_eq!(allowed, MAX);
+    assert!(by_lease > 100, "{by_lease}");
 }
 
 /// Law 14 for requests that wait on a rule with leases: the whole quota of each window is used.
