@@ -99,7 +99,7 @@ impl Http {
         if given.is_some() {
             *self.given.lock().expect("no panic") = given;
             fields += ", x-given: yes";
-        } else if step.plan % RAISED > 0 {
+        } else if !step.plan.is_multiple_of(RAISED) {
             fields += &format!(", x-plan: {}", step.plan % RAISED);
         }
         let app = self.app.clone().expect("it is made");
