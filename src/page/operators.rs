@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -88,8 +89,10 @@ impl Limits {
     /// for the rest it is as [`block`](Self::block).
     ///
     /// What was used counts on, before and after: once the raise ends, a key that used more than
-    /// its plan is denied until that has left the window. While a key is let through or blocked,
-    /// its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked about
+    /// its plan is denied until that has left the window. Under [`Algorithm::Gcra`](crate::Algorithm)
+    /// the raised bucket begins as full as the fullest one of the rule's plans: beside a plan that
+    /// drains more slowly a key may get less at first than its own plan would give, until that has
+    /// drained. While a key is let through or blocked, its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked about
     /// requests that are raised.
     ///
     /// ```
@@ -118,8 +121,9 @@ impl Limits {
         time: Duration,
         by: &str,
     ) -> Result<(), OperatorError> {
-        let factor = Factor::new(factor).ok_or(OperatorError::Factor(factor))?;
-        let kind = OperatorKind::Raised(factor);
+        let of_end = Some(Factor::ONE).filter(|_| time.is_zero());
+        let known = of_end.or_else(|| Factor::new(factor));
+        let kind = OperatorKind::Raised(known.ok_or(OperatorError::Factor(factor))?);
         self.operate_on(kind, path, key.into(), time, by).await
     }
 
@@ -140,7 +144,8 @@ impl Limits {
         by: &str,
     ) -> Result<(), OperatorError> {
         let rule = self.rules().guard().find(path).cloned();
-        if !self.watch_process() {
+        // A task of another runtime may watch this process already.
+        if Handle::try_current().is_err() || !self.watch_process() {
             return Err(OperatorError::NoRuntime);
         }
         let key = keys
@@ -242,7 +247,10 @@ pub enum OperatorError {
     #[error("the rule {0:?} has a lease, expected one without to raise a key")]
     Lease(String),
     /// There are [as many](OperatorKey::MAX) such keys as may be.
-    #[error("{} keys are {} already", OperatorKey::MAX, Done(*.0))]
+    #[error("{} keys are {} already", OperatorKey::MAX, match .0 {
+        OperatorKind::Raised(_) => "raised".to_owned(),
+        kind => Done(*kind).to_string(),
+    })]
     TooMany(OperatorKind),
     /// Nothing can tell the other processes.
     #[error("expected a tokio runtime with its timer enabled")]

@@ -421,7 +421,10 @@ pub(super) enum Chosen {
 }
 
 /// More rules for values are not kept: those not used for longest are made anew.
-const MAX_KEPT: usize = 10_000;
+const MAX_VALUES: usize = 10_000;
+
+/// The same of the rules for raises: each plan has its own.
+const MAX_RAISES: usize = 100;
 
 /// The rules that are made of one rule for other quotas than its own. They go with the rule.
 #[derive(Default)]
@@ -429,28 +432,28 @@ pub(super) struct DerivedRules {
     /// The rule of each plan, in the order of the plans, made when it is asked for first.
     of_plans: Box<[OnceLock<Arc<Rule>>]>,
     /// Of plans that are values: one for all equal ones.
-    of_values: Mutex<KeptRules<Quotas>>,
+    of_values: Mutex<KeptRules<Quotas, MAX_VALUES>>,
     /// Of the keys that an operator raises.
-    pub(super) raised: Mutex<KeptRules<Factors>>,
+    pub(super) raised: Mutex<KeptRules<Factors, MAX_RAISES>>,
     /// Plans that it lacks, and values that do not fit it.
     have_been_unknown: [AtomicBool; 2],
 }
 
-/// Rules by what they are made for.
-pub(super) struct KeptRules<K> {
+/// At most so many rules, by what they are made for.
+pub(super) struct KeptRules<K, const MAX: usize> {
     /// With the number of their last use.
     rules: HashMap<K, (Arc<Rule>, u64)>,
     uses: u64,
 }
 
-impl<K> Default for KeptRules<K> {
+impl<K, const MAX: usize> Default for KeptRules<K, MAX> {
     fn default() -> Self {
         let (rules, uses) = (HashMap::new(), 0);
         Self { rules, uses }
     }
 }
 
-impl<K: Clone + Eq + Hash> KeptRules<K> {
+impl<K: Clone + Eq + Hash, const MAX: usize> KeptRules<K, MAX> {
     #[cfg_attr(not(feature = "page"), allow(dead_code))]
     pub(super) fn rule(&mut self, of: &K, make: impl FnOnce() -> Arc<Rule>) -> Arc<Rule> {
         let Ok(rule) = self.try_rule(of, || Ok::<_, Infallible>(make()));
@@ -468,7 +471,7 @@ impl<K: Clone + Eq + Hash> KeptRules<K> {
             return Ok(Arc::clone(known));
         }
         let made = make()?;
-        if self.rules.len() >= MAX_KEPT {
+        if self.rules.len() >= MAX {
             self.forget_half();
         }
         let kept = (Arc::clone(&made), self.uses);

@@ -299,21 +299,23 @@ async fn mistakes_say_what_was_expected() {
         assert!(said.contains(expected), "{said}");
     }
     assert!(limits.operator_keys().is_empty());
+    limits.join_fleet();
+    let raised = limits.raise("api", "alice", f64::NAN, END, "");
+    raised.await.expect("an end needs no factor");
     // What has gone can be ended.
     limits
         .block("gone", "alice", END, "")
         .await
         .expect("an end");
     let outside = kit::limits([per_hour("api", 1)], MemoryStore::new());
-    let blocked = std::thread::spawn(move || {
-        let blocked = outside.block("api", "alice", HOUR, "");
-        futures_util::FutureExt::now_or_never(blocked)
-    });
-    let blocked = blocked.join().expect("no panic").expect("no wait");
-    assert!(
-        matches!(blocked, Err(OperatorError::NoRuntime)),
-        "{blocked:?}"
-    );
+    for limits in [outside, limits] {
+        let blocked = std::thread::spawn(move || {
+            let blocked = limits.block("api", "alice", HOUR, "");
+            futures_util::FutureExt::now_or_never(blocked)
+        });
+        let blocked = blocked.join().expect("no panic").expect("no wait");
+        assert!(matches!(blocked, Err(OperatorError::NoRuntime)));
+    }
 }
 
 /// All processes, also one that comes later, one that lost the version, and while Redis is gone.
