@@ -58,3 +58,8 @@ guides! {
     migrating = "migrating.md",
     redisson = "redisson.md",
 }
+
+/// The programs of the summary for coding assistants, compiled.
+#[cfg(all(doctest, feature = "config", feature = "macros", feature = "page", feature = "redis"))]
+#[doc = include_str!("../../llms.txt")]
+mod llms {}
