@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether the diffs of docs/contributing.md that name lines still apply. With --compile, whether the
-# library builds with those that change it.
+# Whether the diffs of docs/contributing.md that name lines still apply, and how long the guides are.
+# With --compile, whether the library builds with the diffs that change it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,8 +33,27 @@ if [ "${1:-}" = --compile ]; then
   CARGO_TARGET_DIR=$PWD/target \
     cargo check --manifest-path "$folder/tree/Cargo.toml" -p tidegate --lib --features full
 fi
-# How long the README and the recipes may be.
+# How long the README, the guides and the recipes may be.
 test "$(wc -l <README.md)" -le 180 || { echo "tests/guide.sh: the README has more than 180 lines" >&2; exit 1; }
+at_most() {
+  local words
+  words=$(cat "${@:3}" | wc -w)
+  test "$words" -le "$1" ||
+    { echo "tests/guide.sh: $2 have $words words, expected at most $1: say it shorter, or once" >&2; exit 1; }
+}
+at_most 28000 "the README and the guides" README.md docs/*.md
+at_most 8000 "the pages of docs/evidence" docs/evidence/*.md
+# The headings that links within these pages name.
+for page in README.md docs/*.md docs/evidence/*.md; do
+  { grep -oE '\]\([^) ]*#[^) ]+\)' "$page" || true; } | sed -E 's/^\]\((.*)\)$/\1/' | { grep -v : || true; } |
+    while IFS='#' read -r file anchor; do
+      target=$(dirname "$page")/$file
+      test -n "$file" || target=$page
+      grep -E '^##* ' "$target" | sed -E 's/^#+ //' | tr '[:upper:]' '[:lower:]' |
+        sed -E 's/[^a-z0-9 _-]//g; s/ /-/g' | grep -qx -- "$anchor" ||
+        { echo "tests/guide.sh: $page links to $file#$anchor, which is not there" >&2; exit 1; }
+    done
+done
 awk '
     function check() {
       if (code > 12 || prose > 3) {
