@@ -139,16 +139,6 @@ async fn rules_that_code_replaced_stay_until_the_file_changes() {
     assert_eq!(service.version(), 3);
 }
 
-/// A limit stays the same limit: what was counted before a reload counts after it.
-#[tokio::test(start_paused = true)]
-async fn counts_stay() {
-    let service = Service::watched().await;
-    let before = statuses(&service.app, "/getId", "", 6).await;
-    assert_eq!(before, [200, 200, 200, 200, 200, 429]);
-    service.apply(rules(6)).await;
-    assert_eq!(statuses(&service.app, "/getId", "", 2).await, [200, 429]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_the_log_says() {
     let log = Log::start();

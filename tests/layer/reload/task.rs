@@ -113,20 +113,6 @@ fn the_status_shows_that_its_runtime_is_gone() {
     runtime().block_on(service.check(7));
 }
 
-/// In real time, too, a change applies, and not before 250 ms have passed.
-#[tokio::test]
-async fn in_real_time() {
-    let service = Service::start();
-    service.limits.watch(&service.file).expect("a runtime");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    service.write(rules(7));
-    let written = std::time::Instant::now();
-    kit::eventually("applied", async || service.version() == 2).await;
-    let took = written.elapsed();
-    assert!(took >= Duration::from_millis(250), "{took:?}");
-    service.check(7).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn rules_of_code_are_replaced_by_the_file() {
     let limits = Limits::new(tidegate::Rules::default());

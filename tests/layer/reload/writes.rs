@@ -54,31 +54,6 @@ async fn what_parses_and_stays_is_an_edit() {
     assert_eq!(maxima(&service), [Some(7), Some(7), None]);
 }
 
-/// Each part of the file is written and polled twice. Rules in use are never unlimited.
-#[tokio::test(start_paused = true)]
-async fn cut_off_at_every_byte() {
-    let service = Service::watched().await;
-    let text = rules(7);
-    for length in (0..text.len()).rev() {
-        service.write(&text[..length]);
-        sleep(Duration::from_millis(2_300)).await;
-        let max = service.maximum().await;
-        let is_whole = [[5, 5], [7, 5], [7, 7]].contains(&max);
-        assert!(is_whole, "{length}: {max:?}");
-        let status = service.limits.status();
-        let is_in_text = |path: &str| text[..length].contains(&format!("{path}]\nmax"));
-        let is_kept = |path: &str| status.kept_rules.iter().any(|kept| kept == path);
-        if status.error.is_none() {
-            for path in ["getId", "search"] {
-                assert!(is_in_text(path) || is_kept(path), "{length}: {path}");
-            }
-        }
-    }
-    assert!(service.version() > 2 && service.limits.status().failures > 10);
-    service.check_applies(9).await;
-    assert!(service.limits.status().kept_rules.is_empty());
-}
-
 /// The same for a reload that is called, which reads once: with every kind of value.
 #[tokio::test]
 async fn cut_off_at_every_byte_and_reloaded() {
