@@ -1,13 +1,22 @@
 //! The page of a joint rule: its rows and its operations are about one subject.
 
+use std::ops::Deref;
+
+use kit::page;
 use tidegate::Page;
 
 use super::{address, call, everyone, keys, rule, user};
 use crate::*;
 
-struct App {
-    limits: Limits,
-    router: Router,
+/// An app of the rule `api` with the page.
+struct App(page::App);
+
+impl Deref for App {
+    type Target = page::App;
+
+    fn deref(&self) -> &page::App {
+        &self.0
+    }
 }
 
 impl App {
@@ -16,7 +25,7 @@ impl App {
         let router = Router::new()
             .route("/api", any(async || "1").layer(layer))
             .nest_service("/limits", page(limits.page()).router());
-        Self { limits, router }
+        Self(page::App { limits, router })
     }
 
     fn open(rule: Rule) -> Self {
@@ -27,24 +36,11 @@ impl App {
         call(&self.router, user, address).await.status()
     }
 
-    async fn answer(&self, request: Request<Body>) -> (u16, Value) {
-        let response = kit::http::call(&self.router, request).await;
-        let status = response.status().as_u16();
-        let body = serde_json::from_str(&text(response).await);
-        (status, body.expect("JSON"))
-    }
-
-    async fn limited(&self) -> Value {
-        let (status, limited) = self.answer(get("/limits/api/limited")).await;
-        assert_eq!(status, 200);
-        limited
-    }
-
     /// Rule, subject, key and denials of each row, in alphabetical order.
     async fn rows(&self) -> Vec<String> {
         // A view is made once a second.
         sleep(SECOND).await;
-        let limited = self.limited().await;
+        let limited = self.view("limited").await;
         let rows = limited["rows"].as_array().expect("rows").iter();
         let names = ["rule", "subject", "key", "denials"];
         let row = |row: &Value| names.map(|name| row[name].to_string()).join(" ");
@@ -54,31 +50,19 @@ impl App {
     }
 
     /// Those that are let through.
-    async fn let_through(&self) -> Value {
-        self.limited().await["let_through"].clone()
-    }
-
-    async fn post(&self, what: &str, value: Value) -> (u16, Value) {
-        let request = Request::post(format!("/limits/api/{what}"))
-            .header("content-type", "application/json")
-            .header("x-tidegate", "1")
-            .header("host", "127.0.0.1:3000")
-            .header("origin", "http://127.0.0.1:3000")
-            .body(Body::from(value.to_string()));
-        self.answer(request.expect("a request")).await
+    async fn listed(&self) -> Value {
+        self.view("limited").await["let_through"].clone()
     }
 
     async fn set(&self, what: &str, subject: &str, key: &str, seconds: u64) {
         let one = json!({"rule": "api", "subject": subject, "key": key, "seconds": seconds});
-        let (status, answer) = self.post(what, one).await;
-        assert_eq!(status, 200, "{answer}");
+        self.done(what, one).await;
     }
 
     /// What is left of each quota of a subject, and whether a request has room.
     async fn left(&self, subject: &str, key: &str) -> (Vec<(String, u64)>, bool) {
         let of = json!({"rule": "api", "subject": subject, "key": key});
-        let (status, seen) = self.post("key", of).await;
-        assert_eq!(status, 200, "{seen}");
+        let seen = self.done("key", of).await;
         assert_eq!(seen["subject"], subject);
         let quotas = seen["quotas"].as_array().expect("quotas").iter();
         let quotas = quotas.map(|quota| {
@@ -121,7 +105,7 @@ async fn rows_are_of_the_subjects_that_denied() {
 
     // A reset of one forgets its row, and its count alone.
     let bob = json!({"rule": "api", "subject": "address", "key": "here"});
-    assert_eq!(app.post("reset", bob).await.1, json!({"found": true}));
+    assert_eq!(app.done("reset", bob).await, json!({"found": true}));
     assert_eq!(app.rows().await, [everyone, alice]);
     assert_eq!(app.left("address", "here").await, left("secret", 3));
     assert_eq!(app.left("user", "alice").await, left("api-user", 0));
@@ -139,7 +123,7 @@ async fn a_row_ends_with_the_limit_of_its_subject() {
         app.call("alice", "").await;
     }
     sleep(SECOND).await;
-    let limited = app.limited().await;
+    let limited = app.view("limited").await;
     let rows = limited["rows"].as_array().expect("rows").iter();
     let ends = rows.map(|row| (row["subject"].as_str(), row["until_in_s"].as_f64()));
     let ends: HashMap<_, _> = ends.collect();
@@ -162,7 +146,7 @@ async fn a_row_is_helped_by_its_hash() {
     };
     call().await;
     assert_eq!(call().await, DENIED);
-    let limited = app.limited().await;
+    let limited = app.view("limited").await;
     let row = &limited["rows"][0];
     let got = (row["subject"].as_str(), &row["key"]);
     assert_eq!(got, (Some("user"), &Value::Null));
@@ -170,21 +154,21 @@ async fn a_row_is_helped_by_its_hash() {
         assert!(!limited.to_string().contains(told), "{limited}");
     }
     let of_row = |seconds: u64| json!({"rule": "api", "row": row["row"], "seconds": seconds});
-    let (_, seen) = app.post("key", of_row(0)).await;
+    let seen = app.done("key", of_row(0)).await;
     assert_eq!(seen["subject"], "user");
     assert_eq!(seen["quotas"][0]["remaining"], 0);
     // The text of the secret is that of the same key.
     let typed = json!({"rule": "api", "subject": "user", "key": "alices-secret"});
-    assert_eq!(app.post("key", typed).await.1["row"], row["row"]);
+    assert_eq!(app.done("key", typed).await["row"], row["row"]);
 
-    assert_eq!(app.post("let-through", of_row(60)).await.0, 200);
+    app.done("let-through", of_row(60)).await;
     assert_eq!(call().await, OK);
-    let listed = &app.let_through().await[0];
+    let listed = &app.listed().await[0];
     assert_eq!(listed["row"], row["row"]);
     assert_eq!(listed["subject"], "user");
-    assert_eq!(app.post("let-through", of_row(0)).await.0, 200);
+    app.done("let-through", of_row(0)).await;
     assert_eq!(call().await, DENIED);
-    assert_eq!(app.post("reset", of_row(0)).await.1, json!({"found": true}));
+    assert_eq!(app.done("reset", of_row(0)).await, json!({"found": true}));
     assert_eq!(call().await, OK);
 }
 
@@ -294,9 +278,9 @@ async fn what_waits_is_decided_by_the_others_from_then_on() {
 async fn a_subject_is_one_of_the_rule() {
     let app = App::of(Limits::new([rule(), per_hour("plain", 1)]), open);
     let refused = async |what: &str, value: Value| {
-        let (status, answer) = app.post(what, value).await;
-        let error = answer["error"].as_str().unwrap_or_default();
-        (status, error.to_owned())
+        let answer = app.post(what, value).await;
+        let error = answer.json()["error"].clone();
+        (answer.status, error.as_str().unwrap_or_default().to_owned())
     };
     let of_three = "subject is missing or wrong, expected one of: user, address, everyone";
     let of_none = "the rule has no subjects, expected a key alone";
@@ -314,7 +298,7 @@ async fn a_subject_is_one_of_the_rule() {
             assert_eq!(refused(what, value).await, (400, expected.to_owned()));
         }
     }
-    assert_eq!(app.let_through().await, json!([]));
+    assert_eq!(app.listed().await, json!([]));
 
     // What was begun can be ended when the rule is another one, or gone.
     app.set("let-through", "user", "alice", 60).await;
@@ -322,13 +306,13 @@ async fn a_subject_is_one_of_the_rule() {
     let plain = Rules::from_iter([per_hour("api", 1)]);
     app.limits.rules().replace(plain);
     for (seconds, expected) in [(60, 400), (0, 200)] {
-        let row = &app.let_through().await[0]["row"];
+        let row = &app.listed().await[0]["row"];
         let of_row = json!({"rule": "api", "row": row, "seconds": seconds});
         assert_eq!(refused("let-through", of_row).await.0, expected);
     }
     app.limits.rules().replace(Rules::default());
     app.set("let-through", "user", "bob", 0).await;
-    assert_eq!(app.let_through().await, json!([]));
+    assert_eq!(app.listed().await, json!([]));
 }
 
 /// The plan of a subject's last request, and its quotas of that plan alone.
@@ -350,8 +334,8 @@ async fn one_key_has_the_quotas_of_its_plan() {
     assert!(!has_room);
     // The plan leaves addresses without quotas: nothing limits them.
     let of = json!({"rule": "api", "subject": "address", "key": "here", "plan": "pro"});
-    let (status, seen) = app.post("key", of).await;
-    assert_eq!((status, &seen["quotas"]), (200, &json!([])));
+    let seen = app.done("key", of).await;
+    assert_eq!(seen["quotas"], json!([]));
     assert_eq!(seen["allowed"], true);
 }
 
@@ -381,19 +365,19 @@ mod fleet {
         }
         let alice = r#""api" "user" "alice" 1"#.to_owned();
         eventually("a row", async || other.rows().await.contains(&alice)).await;
-        let rows = other.limited().await["rows"].clone();
+        let rows = other.view("limited").await["rows"].clone();
         let mut rows = rows.as_array().expect("rows").iter();
         let row = rows.find(|row| row["subject"] == "user").expect("a row")["row"].clone();
 
         // The other process reads the key from the report of the first one.
         let of_row = |seconds: u64| json!({"rule": "api", "row": row, "seconds": seconds});
-        let (_, seen) = other.post("key", of_row(0)).await;
+        let seen = other.done("key", of_row(0)).await;
         assert_eq!(seen["subject"], "user");
         assert_eq!(seen["key"], "alice");
-        assert_eq!(other.post("let-through", of_row(600)).await.0, 200);
+        other.done("let-through", of_row(600)).await;
         let is_ok = async |address: &str| one.call("alice", address).await == OK;
         eventually("let through", async || is_ok("there").await).await;
-        let listed = async || plain.let_through().await[0]["subject"] == "user";
+        let listed = async || plain.listed().await[0]["subject"] == "user";
         eventually("the list", listed).await;
         for user in ["alice", "user>alice", "user"] {
             plain.call(user, "here").await;
@@ -406,11 +390,11 @@ mod fleet {
             .expect("the list");
         assert_eq!(list, ["user>alice 3 api"]);
 
-        assert_eq!(other.post("let-through", of_row(0)).await.0, 200);
-        let is_empty = async || one.let_through().await == json!([]);
+        other.done("let-through", of_row(0)).await;
+        let is_empty = async || one.listed().await == json!([]);
         eventually("limited again", is_empty).await;
         assert_eq!(one.call("alice", "elsewhere").await, DENIED);
-        let (_, reset) = other.post("reset", of_row(0)).await;
+        let reset = other.done("reset", of_row(0)).await;
         assert_eq!(reset, json!({"found": true}));
         // The first process may have kept the denial for a moment.
         eventually("reset", async || is_ok("elsewhere").await).await;
