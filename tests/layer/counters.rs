@@ -106,27 +106,6 @@ async fn leased_units_are_near_the_limit_when_the_quota_is() {
     assert!((190..=250).contains(&near), "{near}");
 }
 
-/// Fail-open has to be seen.
-#[tokio::test]
-async fn errors_and_requests_without_a_decision() {
-    let limits = limits([per_minute("a", 5)], no_store());
-    ask(&app(limits.layer("a")), 2).await;
-    assert_eq!(counted(&limits, "a").proceeded, 0);
-    ask(&app(limits.layer("a").on_error(FailOpen)), 3).await;
-    let a = counted(&limits, "a");
-    assert_eq!((a.store_errors(StoreErrorKind::Full), a.proceeded), (5, 3));
-    assert!(DecisionOutcome::ALL.iter().all(|it| a.decisions(*it) == 0));
-
-    let tenant = Header::new("x-tenant");
-    ask(&app(limits.layer("a").key(tenant)), 1).await;
-    ask(&app(limits.layer("a").key(PeerIp).on_error(FailOpen)), 2).await;
-    let a = counted(&limits, "a");
-    assert_eq!(a.key_errors(KeyErrorKind::Absent), 1);
-    assert_eq!(a.key_errors(KeyErrorKind::Server), 2);
-    assert_eq!(a.proceeded, 3, "FailOpen admits none without a key");
-    assert_eq!(errors(&a), 8);
-}
-
 #[tokio::test]
 async fn a_fallback_is_a_source_and_its_cause_an_error() {
     let fallback = Resilient::bare(no_store()).fallback(Share::of_processes(1));
@@ -153,17 +132,6 @@ async fn waiting_requests() {
     let a = counted(&limits, "a");
     assert_eq!((a.waiting, a.waited), (0, 2));
     assert_eq!(decided(&a), (2, 0));
-}
-
-#[tokio::test]
-async fn refunds() {
-    let limits = Limits::new([per_minute("a", 5)]);
-    let response = send(&app(limits.layer("a").cost(|_| 2)), "/").await;
-    let charges = Charges::from_extensions(response.extensions());
-    assert_eq!(charges.refund().await.expect("decides"), 2);
-    assert_eq!(charges.refund().await.expect("decides"), 0, "only once");
-    let a = counted(&limits, "a");
-    assert_eq!((a.units, a.refunds, a.refunded_units), (2, 1, 2));
 }
 
 /// Series of rules that nobody uses, or that are gone, would only cost.

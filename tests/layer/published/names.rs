@@ -28,36 +28,6 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
     assert_eq!(text.unmatched(), Some(0.0));
 }
 
-#[test]
-fn rules_that_no_layer_uses_have_no_series() {
-    let limits = limits([per_hour("used", 5), per_hour("unused", 5)]);
-    let _layer = limits.layer("used");
-    let text = published(&limits);
-    assert!(text.series_with("rule", "used") > 0);
-    assert!(!text.text.contains("unused"));
-}
-
-#[tokio::test]
-async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
-    let limits = limits([per_hour("stays", 5), per_hour("goes", 5)]);
-    let _layer = limits.layer("stays");
-    let app = app(limits.layer("goes"));
-    send_many(&app, 2).await;
-    let both = limits.rules().load();
-
-    let stays = per_hour("stays", 5);
-    limits.rules().replace([stays].into_iter().collect());
-    send_many(&app, 3).await;
-    let text = published(&limits);
-    assert_eq!(text.series_with("rule", "goes"), 0);
-    assert!(text.series_with("rule", "stays") > 0);
-    assert_eq!(text.unmatched(), Some(3.0));
-
-    limits.rules().replace((*both).clone());
-    send_many(&app, 1).await;
-    assert_eq!(published(&limits).decisions("goes"), 3.0);
-}
-
 /// The type and the labels of each metric, by its name.
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;

@@ -2,7 +2,7 @@
 
 use axum::routing::get;
 
-use super::{limits, published, redis_store, send_many};
+use super::{limits, published, send_many};
 use crate::*;
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
@@ -89,11 +89,11 @@ async fn errors_of_shadow_rules_stand_apart() {
 
 #[tokio::test]
 async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
-    let admitted = per_hour("admitted", 1).with_on_error(OnError::Proceed);
-    let limits =
-        limits([per_hour("answered", 1), admitted, per_hour("keyed", 1)]).store(no_store());
+    let rules = ["answered", "admitted", "keyed"].map(|path| per_hour(path, 1));
+    let limits = limits(rules).store(no_store());
     assert_eq!(send_many(&app(limits.layer("answered")), 3).await, 0);
-    assert_eq!(send_many(&app(limits.layer("admitted")), 2).await, 2);
+    let admitted = app(limits.layer("admitted").on_error(FailOpen));
+    assert_eq!(send_many(&admitted, 2).await, 2);
     let keyed = app(limits.layer("keyed").key(Header::new(TENANT)));
     assert_eq!(send_many(&keyed, 1).await, 0);
 
@@ -110,25 +110,6 @@ async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
         let admitted = text.of(rule, "admitted_without_decision_total", &[]);
         assert_eq!(admitted, Some(expected), "{rule}");
     }
-}
-
-#[tokio::test]
-async fn a_fallback_decides_with_a_source_of_its_own() {
-    let (store, mut server) = redis_store().await;
-    let store = Resilient::new(store).fallback(Share::of_processes(2));
-    let limits = limits([per_hour("getId", 100)]).store(store.build());
-    let app = app(limits.layer("getId"));
-    assert_eq!(send_many(&app, 2).await, 2);
-    server.kill();
-    assert_eq!(send_many(&app, 3).await, 3);
-
-    let text = published(&limits);
-    for (source, expected) in [("redis", 2.0), ("fallback", 3.0)] {
-        let labels = [("outcome", "allowed"), ("source", source)];
-        let allowed = text.of("getId", "decisions_total", &labels);
-        assert_eq!(allowed, Some(expected), "{source}");
-    }
-    assert_eq!(text.sum("tidegate_errors_total", &[("rule", "getId")]), 3.0);
 }
 
 #[tokio::test(start_paused = true)]
