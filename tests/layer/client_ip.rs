@@ -175,15 +175,6 @@ fn huge_fields_are_bounded() {
     assert_eq!(xff(&trusting, "10.0.0.1", &[&blanks]), "10.0.0.1");
 }
 
-#[test]
-fn without_a_peer_there_is_no_key() {
-    let error = PeerIp.extract(&without_peer()).expect_err("no peer");
-    let remedy = "into_make_service_with_connect_info";
-    assert!(error.to_string().contains(remedy));
-    let (head, _) = from("192.0.2.1", "/", &[]).into_parts();
-    assert_eq!(PeerIp.extract(&head).expect("a key").as_str(), "192.0.2.1");
-}
-
 /// Error callbacks and the answer depend on whose mistake it is.
 #[test]
 fn errors_say_whose_mistake_it_is() {
@@ -232,39 +223,6 @@ fn secrets_are_hashed() {
     let plain = Header::new("x-session");
     assert_eq!(of("x-session", &plain), "Bearer%20t0ken");
     assert!(of("x-session", &plain.secret()).starts_with('#'));
-}
-
-proptest::proptest! {
-    #![proptest_config(kit::random::config(256))]
-
-    /// Whatever a client sends, there is an answer, and it is printable and without blanks.
-    #[test]
-    fn any_bytes_give_a_key(value in proptest::collection::vec(32_u8..=255, 0..300), hops in 0..4_usize) {
-        let value: Vec<_> = value.iter().map(|b| if *b == 127 { 126 } else { *b }).collect();
-        let value = HeaderValue::from_bytes(&value).expect("visible bytes are a value");
-        let fields = [Forwarding::XForwardedFor, Forwarding::Forwarded];
-        for (field, name) in fields.into_iter().zip(["x-forwarded-for", "forwarded"]) {
-            for client in [ClientIp::behind_hops(hops), behind(&["0.0.0.0/0", "::/0"])] {
-                let (mut head, _) = from("192.0.2.1", "/", &[]).into_parts();
-                head.headers.insert(name, value.clone());
-                let key = client.field(field.clone()).extract(&head).expect("a key");
-                proptest::prop_assert!(key.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
-            }
-        }
-    }
-
-    /// Keys are equal only if their parts are.
-    #[test]
-    fn keys_are_injective(a in parts(), b in parts()) {
-        let key = |parts: &[String]| parts.iter().fold(Key::default(), |key, part| key.with(part));
-        proptest::prop_assert_eq!(a == b, key(&a) == key(&b));
-        let text = |parts: &[String]| key(parts).as_str().to_owned();
-        proptest::prop_assert_eq!(a == b, text(&a) == text(&b));
-    }
-}
-
-fn parts() -> impl proptest::strategy::Strategy<Value = Vec<String>> {
-    proptest::collection::vec("[ab:%~#{}\r\n\u{e9}]{0,3}", 0..4)
 }
 
 /// What a server that is not axum's puts into the extensions of each request.

@@ -148,17 +148,6 @@ fn nothing_is_a_valid_configuration() {
     assert!(off.get("getId").is_none() && off.iter().count() == 6);
 }
 
-/// A rule that is switched off is checked like any other, and passes requests.
-#[test]
-fn one_rule_is_switched_off() {
-    let text = EXAMPLE.replacen("[rules.getId]", "[rules.getId]\nenabled = false", 1);
-    let off = rules(&text);
-    assert!(off.get("getId").is_none() && off.get("export").is_some());
-    assert_eq!(off.iter().count(), 6);
-    let on = rules(&text.replacen("enabled = false", "enabled = true", 1));
-    assert!(on.get("getId").is_some());
-}
-
 /// The parser gives up on these without saying where.
 #[test]
 fn tables_nested_too_deeply() {
@@ -305,47 +294,8 @@ fn paths_without_a_rule_are_listed() {
     assert_eq!(found, without, "disabled rules are rules");
 }
 
-#[test]
-fn a_path_without_a_rule_is_told_once() {
-    let log = kit::log::Log::start();
-    let limits = of_toml(EXAMPLE);
-    let _ = ["getId", "typo", "typo"].map(|path| limits.layer(path));
-    let _ = limits.clone().layer("typo");
-    let [line] = &*log.lines() else {
-        panic!("not one line");
-    };
-    assert!(line.contains("WARN") && line.contains("no rule"), "{line}");
-    assert!(line.contains("typo"), "{line}");
-    let _ = limits.layer("another");
-    assert_eq!(log.lines().len(), 1);
-}
-
-/// As it is, behind an `Arc`, or behind one without its type.
-#[tokio::test]
-async fn stores_of_all_shapes() {
-    let full = || MemoryStore::with_max_keys(0);
-    let limits = || of_toml("[rules.a]\nmax-count = 1\nwindow = \"1s\"");
-    let untyped: Arc<dyn Store> = Arc::new(full());
-    for limits in [
-        limits().store(full()),
-        limits().store(Arc::new(full())),
-        limits().store(untyped),
-    ] {
-        let status = status(&app(limits.layer("a")), "/").await;
-        assert_eq!(status, 503, "it is full");
-    }
-}
-
 proptest::proptest! {
     #![proptest_config(kit::random::config(256))]
-
-    /// Whatever stands in a file, it is rules or one line that says where.
-    #[test]
-    fn any_text_is_rules_or_an_error(text in "([a-z-]{1,9} = |\\[[a-z.]{1,12}\\]|[0-9\"{}\\[\\],\n= ]){0,30}") {
-        if let Err(error) = Rules::from_toml(&text) {
-            proptest::prop_assert!(!error.to_string().contains('\n'));
-        }
-    }
 
     /// A valid file with one character changed never panics, and never loads in half.
     #[test]

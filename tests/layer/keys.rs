@@ -200,22 +200,6 @@ fn spellings_of_a_cookie() {
     assert_eq!(escaped, sid.key("1").as_str());
 }
 
-/// A verified session has one limit, however the client spells it.
-#[tokio::test]
-async fn forty_spellings_of_a_session_are_one_key() {
-    let layer = RateLimitLayer::new("me", WINDOW, 3).key(Cookie::new("sid"));
-    let app = app(layer);
-    let session = "5e55i0n-of-a1ice-0123456789-abcdefghijkl";
-    let mut allowed = 0;
-    for at in 0..session.len() {
-        let escape = format!("%{:02x}", session.as_bytes()[at]);
-        let spelled = [&session[..at], &escape, &session[at + 1..]].concat();
-        let statuses = statuses(&app, "/", &format!("cookie: sid={spelled}"), 1).await;
-        allowed += u32::from(statuses == [200]);
-    }
-    assert_eq!(allowed, 3, "of {}", session.len());
-}
-
 /// Whoever verifies a field may read its first line, or its last one.
 #[test]
 fn a_field_is_one_line_without_the_blanks_around_it() {
@@ -382,67 +366,6 @@ fn a_joined_key_as_an_alternative() {
 }
 
 #[test]
-fn the_key_of_a_known_value() {
-    let fields = [
-        ("x-user", "alice"),
-        ("x-api-key", "secret"),
-        ("cookie", "sid=5e55i0n"),
-        ("authorization", "Bearer t0ken"),
-    ];
-    let user = Header::new("x-user");
-    let api_key = Header::new("x-api-key");
-    let sid = Cookie::new("sid");
-    let client = ClientIp::behind_hops(0);
-    let peer: IpAddr = PEER.parse().expect("an address");
-    let known: [(&dyn KeyExtractor, Key); 7] = [
-        (&user, user.key("alice")),
-        (&api_key, api_key.key("secret")),
-        (&sid, sid.key("5e55i0n")),
-        (&Bearer, Bearer.key("t0ken")),
-        (&key::Method, key::Method.key(&Method::GET)),
-        (&client, client.key(peer)),
-        (&PeerIp, Key::from(peer)),
-    ];
-    let head = head(&fields);
-    for (extractor, key) in known {
-        assert_eq!(extractor.extract(&head).expect("a key"), key);
-    }
-    let absent = || Header::new("x-absent");
-    let alternatives = [
-        (absent().or(user.clone()), user.marked(user.key("alice"))),
-        (absent().or(sid.clone()), sid.marked(sid.key("5e55i0n"))),
-        (Bearer.or(absent()), Bearer.marked(Bearer.key("t0ken"))),
-        (absent().or(client.clone()), client.key(peer)),
-        (absent().or(PeerIp), PeerIp.marked(PeerIp.key(peer))),
-    ];
-    for (extractor, key) in alternatives {
-        assert_eq!(extractor.extract(&head).expect("a key"), key);
-    }
-}
-
-#[test]
-fn an_address_is_one_key_wherever_it_comes_from() {
-    let of = |ip: &str| -> (String, String) {
-        let of_peer = PeerIp.extract(&from(ip, "/", &[]).into_parts().0);
-        let ip: IpAddr = ip.parse().expect("an address");
-        (
-            Key::from(ip).to_string(),
-            of_peer.expect("a key").to_string(),
-        )
-    };
-    for (ip, expected) in [
-        ("203.0.113.9", "203.0.113.9"),
-        ("::ffff:203.0.113.9", "203.0.113.9"),
-        ("2001:db8::1:2:3:4", "2001%3Adb8%3A%3A/64"),
-    ] {
-        assert_eq!(of(ip), (expected.to_owned(), expected.to_owned()));
-    }
-    let ip = "2001:db8::7".parse().expect("an address");
-    let whole = ClientIp::behind_hops(1).ipv6_prefix(128);
-    assert_eq!(whole.key(ip).as_str(), "2001%3Adb8%3A%3A7");
-}
-
-#[test]
 fn the_whole_address_of_a_client() {
     let client = ClientIp::behind_hops(1);
     let fields = [("x-forwarded-for", "1.1.1.1, 2001:db8::7")];
@@ -460,25 +383,6 @@ fn numbers_and_texts_are_keys() {
     assert_eq!(Key::from(-17_i64).as_str(), "-17");
     assert_eq!(Key::from(u128::MAX), Key::from(u128::MAX.to_string()));
     assert_eq!(Key::from("a:b".to_owned()), Key::from("a:b"));
-}
-
-/// Requests without a key are answered with a 400, those of a server without what it needs with a
-/// 500, and alternatives admit whom they are for.
-#[tokio::test]
-async fn answers_to_requests_without_a_key() {
-    let layer = || RateLimitLayer::new("p", WINDOW, 1);
-    for (layer, fields, expected) in [
-        (layer().key(Bearer), "", 400),
-        (
-            layer().key(Bearer.or(Everyone)),
-            "authorization: Bearer",
-            400,
-        ),
-        (layer().key(Bearer.or(Everyone)), "", 200),
-        (layer().key(user()), "", 500),
-    ] {
-        assert_eq!(statuses(&app(layer), "/", fields, 1).await, [expected]);
-    }
 }
 
 /// An extractor, as a test makes it and as it tells subjects apart itself.
@@ -681,17 +585,6 @@ proptest! {
                 prop_assert!(key.as_str().bytes().all(is_safe), "{:?}", key);
             }
         }
-    }
-
-    /// A lone extractor's key is what it was before there were alternatives.
-    #[test]
-    fn a_lone_key_is_that_of_its_parts(a in values(), b in values()) {
-        let head = head(&[("x-a", &a), ("x-b", &b)]);
-        let (plain, hashed) = (Header::new("x-a"), Header::new("x-b").secret());
-        let key = (plain.clone(), hashed, PeerIp).extract(&head).expect("a key");
-        let expected = Key::default().with(&a).with_secret(&b).with(PEER);
-        prop_assert_eq!(key.as_str(), expected.as_str());
-        prop_assert_eq!(plain.extract(&head).expect("a key"), Key::default().with(&a));
     }
 }
 
