@@ -85,15 +85,6 @@ impl App {
             .unwrap_or_else(|_| panic!("no status in {answer:?}"))
     }
 
-    /// The memory it uses, in kB; 0 where there is no `/proc`.
-    pub(super) fn memory(&self) -> u64 {
-        let file = format!("/proc/{}/status", self.child.id());
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number.map_or(0, |number| number.parse().expect("a number"))
-    }
-
     /// Ends it as an operator does; how it ended, and how long that took.
     pub(super) fn stop(mut self, signal: &str) -> (Option<i32>, Duration) {
         let started = Instant::now();

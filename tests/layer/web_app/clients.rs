@@ -111,43 +111,6 @@ fn promtool_reads_the_metrics() {
     assert!(promtool.wait().expect("our child").success());
 }
 
-/// Names are kept apart and whole, whatever is in them.
-#[test]
-fn names_with_anything_in_them() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("limits.toml");
-    let paths = ["</script>", "a\"} 1\nb", "a\\nb", "a\\\\nb", "東京"];
-    let rules = paths.map(|path| {
-        // A string of JSON is one of TOML.
-        let path = Value::from(path);
-        format!("[rules.{path}]\nmax-count = 1\nwindow = \"1m\"\n")
-    });
-    std::fs::write(&file, rules.concat()).expect("is written");
-    let app = App::start(&[("LIMITS", file.to_str().expect("a path of text"))]);
-
-    let status = json(&app, "/status");
-    let rules = status["rules"].as_array().expect("a list");
-    let mut shown: Vec<_> = rules.iter().map(|rule| &rule["path"]).collect();
-    shown.sort_by_key(|path| paths.iter().position(|it| *path == it));
-    assert_eq!(shown, paths);
-    for rule in rules {
-        let url = rule["url"].as_str().expect("text");
-        assert_eq!([app.status(url), app.status(url)], [200, 429], "{url}");
-    }
-    let text = body(&app, "/metrics");
-    for label in [
-        "</script>",
-        "a\\\"} 1\\nb",
-        "a\\\\nb",
-        "a\\\\\\\\nb",
-        "東京",
-    ] {
-        let line = format!("tidegate_units_total{{rule=\"{label}\"}} 1");
-        let found = text.lines().filter(|it| *it == line).count();
-        assert_eq!(found, 1, "{line}: {text}");
-    }
-}
-
 /// Rules that are added while the app runs can be tried at once.
 #[test]
 fn an_added_rule_has_a_route() {
@@ -164,53 +127,4 @@ fn an_added_rule_has_a_route() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!([app.status("/one"), app.status("/two")], [429, 429]);
-}
-
-#[test]
-fn a_flood_of_looks_takes_no_decision_away() {
-    let app = App::start(&[]);
-    let began = Instant::now();
-    let decided = std::thread::scope(|scope| {
-        for path in ["/status", "/metrics", "/", "/limits/api/now"] {
-            let app = &app;
-            scope.spawn(move || (0..200).for_each(|_| assert_eq!(app.status(path), 200)));
-        }
-        let ask = || {
-            let started = Instant::now();
-            (app.status("/getId"), started.elapsed())
-        };
-        (0..50).map(|_| ask()).collect::<Vec<_>>()
-    });
-    let allowed = decided.iter().filter(|(status, _)| *status == 200);
-    // Five in ten seconds.
-    let most = 5 * (began.elapsed().as_secs() as usize / 10 + 1);
-    assert!((5..=most).contains(&allowed.count()), "{decided:?}");
-    let slowest = decided.iter().map(|(_, took)| *took).max();
-    assert!(slowest < Some(PATIENT), "{slowest:?}");
-}
-
-/// Clients that ask and ask and never read an answer cost the others nothing.
-#[test]
-fn clients_that_never_read() {
-    let app = App::start(&[]);
-    let request = "GET /limits/api/now HTTP/1.1\r\nhost: test\r\n\r\n".repeat(500);
-    let clients: Vec<_> = (0..64)
-        .map(|_| {
-            let mut client = TcpStream::connect(&app.address).expect("a listening app");
-            client.set_nonblocking(true).expect("is set");
-            // Until the app reads no more, since nobody reads from it.
-            while client.write(request.as_bytes()).is_ok() {}
-            client
-        })
-        .collect();
-    let started = Instant::now();
-    assert_eq!(app.status("/getId"), 200);
-    assert_eq!(app.status("/healthz"), 200);
-    assert!(started.elapsed() < PATIENT, "{:?}", started.elapsed());
-    let memory = app.memory();
-    assert!(memory < 256 * 1024, "{memory} kB");
-    let (code, took) = app.stop("-TERM");
-    assert_eq!(code, Some(0));
-    assert!(took < Duration::from_secs(15), "{took:?}");
-    drop(clients);
 }

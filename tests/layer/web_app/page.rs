@@ -76,22 +76,6 @@ fn a_burst_is_shown_as_denied_within_two_seconds() {
     browser.check_log();
 }
 
-/// The counters are those of the server, whoever sends the requests.
-#[test]
-#[ignore = "needs Chromium: tests/page.sh"]
-fn requests_of_other_clients_are_shown() {
-    let shown = Shown::begin(&rule_table("getId", 5));
-    (0..9).for_each(|_| drop(shown.app.get("/getId")));
-    let denied = card("getId", "[data-count=denied]");
-    shown
-        .browser
-        .wait_for(&denied, Duration::from_secs(3), |text| text == "4");
-    // A page that is opened later shows the same.
-    let second = Browser::open(&format!("http://{}/", shown.app.address));
-    second.wait_for(&denied, Duration::from_secs(3), |text| text == "4");
-    second.check_log();
-}
-
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn an_edited_file_changes_what_is_shown_without_a_reload_of_the_page() {
