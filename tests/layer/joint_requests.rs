@@ -192,7 +192,6 @@ async fn a_plan_from_code_is_of_subjects() {
         for (plan, expected) in [
             (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
             (Plan::of([of("user"), of("everyone")]), [200, 200, 200, 429]),
-            (Plan::of([of("user").with_cost(1)]), [200, 200, 200, 429]),
             (Plan::of([of("everyone")]), [200, 200, 429, 429]),
         ] {
             let limits = limits_of(&of_two(2, 9), store);

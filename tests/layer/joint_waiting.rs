@@ -2,8 +2,6 @@
 //! of one of their counts may still be given back.
 
 use axum::routing::get;
-use futures_util::future::join;
-use tidegate::store::Capabilities;
 
 use crate::*;
 
@@ -85,16 +83,6 @@ async fn what_one_user_gives_back_another_one_gets() {
             limits.reset("p", everyone()).await.expect("an answer");
         }
     }
-}
-
-/// Also of a count that only this tuple has.
-#[tokio::test(start_paused = true)]
-async fn a_user_waits_for_its_own_units() {
-    let limits = limits(rule(Quota::per_minute(1), 9), paused());
-    let app = app(limits.layer("p").wait(10 * SECOND));
-    let second = later(&app, 100, "alice");
-    assert_eq!(send(&app, "/refunds", "alice").await.status, 200);
-    assert_eq!(came_of(second).await, (200, 200));
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,57 +167,5 @@ async fn the_places_of_a_user_are_bounded() {
     assert!(answers.iter().all(|it| it.status == 429));
     let waited = answers.iter().filter(|it| it.after == SECOND).count();
     assert_eq!((waited, answers[2].after), (6, Duration::ZERO));
-    assert_eq!(waiting(&limits), 0);
-}
-
-/// Fifty users that wait for everyone's units ask together once a second.
-#[tokio::test(start_paused = true)]
-async fn waiters_of_a_count_share_a_question() {
-    let store = far(millis(2)).capabilities_fn(|_| {
-        let mut capabilities = Capabilities::default();
-        capabilities.joint = true;
-        capabilities
-    });
-    let settles = || rule(Quota::per_minute(9), 50);
-    let [ours, theirs] = [(); 2].map(|()| limits(settles(), store.clone()));
-    let all_users = async |app: Router| {
-        let users: Vec<_> = (0..50).map(|i| format!("user {i}")).collect();
-        let answers = join_all(users.iter().map(|user| send(&app, "/", user))).await;
-        assert!(answers.iter().all(|it| it.status == 200));
-    };
-    // They hold their charges for a while after the others have begun to wait.
-    all_users(app(theirs.layer("p"))).await;
-    let asked_before = store.takes().len();
-    let frees = async {
-        sleep(10 * SECOND).await;
-        let asked = store.takes().len() - asked_before - 50;
-        assert!((9..=12).contains(&asked), "{asked} questions in 10 s");
-        // Another process forgets everyone's count.
-        theirs.reset("p", everyone()).await.expect("an answer");
-        Instant::now()
-    };
-    let waiting = all_users(app(ours.layer("p").wait(WINDOW / 2)));
-    let ((), freed) = join(waiting, frees).await;
-    assert!(freed.elapsed() <= 11 * SECOND / 10, "{:?}", freed.elapsed());
-}
-
-/// What is woken and leaves hands on what it was woken for, and no place stays behind.
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_leaves_takes_nothing_along() {
-    let limits = limits(rule(Quota::per_minute(9), 1), paused());
-    let app = app(limits.layer("p").wait(WINDOW / 2));
-    let first = start(&app, 0, "/refunds", "x-user: alice");
-    sleep(HOLD / 3).await;
-    let mut second = Box::pin(app.clone().oneshot(request("/", "x-user: bob")));
-    assert!(futures_util::poll!(&mut second).is_pending());
-    let third = later(&app, 0, "carol");
-    sleep(HOLD / 3).await;
-    assert_eq!(waiting(&limits), 2);
-    // It is never polled again, so it is woken in vain.
-    assert_eq!(first.await.expect("no panic").status, 200);
-    drop(second);
-    let (status, took) = came_of(third).await;
-    assert_eq!(status, 200);
-    assert!(took < 1_000, "{took}");
     assert_eq!(waiting(&limits), 0);
 }

@@ -51,14 +51,6 @@ async fn a_waiter_is_woken_by_a_settlement() {
     }
 }
 
-/// Nothing can come back, by what the rule says.
-#[tokio::test(start_paused = true)]
-async fn a_hopeless_request_is_denied_immediately() {
-    let limits = limits([per_minute("p", 1)], paused());
-    let app = slow([limits.layer("p").wait(3 * SECOND)]);
-    assert_eq!(two(&app, HELD).await, (200, 429, 0));
-}
-
 #[tokio::test]
 async fn seven_good_logins_under_five() {
     for store in &Stores::start().await.all {
