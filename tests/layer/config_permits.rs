@@ -1,9 +1,6 @@
 //! `max-concurrent` in files: what it means.
 
-use axum::routing::get;
-use kit::http;
-use tokio::sync::Semaphore;
-
+use crate::config_subjects::shown;
 use crate::*;
 
 /// Limits of a text whose table `[rules.api]` has these lines, in which `MAX` stands for
@@ -15,20 +12,6 @@ fn limits(lines: &str) -> Limits {
 
 fn rule(lines: &str) -> Arc<Rule> {
     Arc::clone(limits(lines).rules().load().get("api").expect("a rule"))
-}
-
-/// The subject of each quota, its name, and how much it admits.
-fn shown(rule: &Rule) -> Vec<String> {
-    let policies = rule.policies().iter().map(|policy| {
-        let subject = policy.subject().unwrap_or("none");
-        let hidden = if policy.is_hidden() { " hidden" } else { "" };
-        let quota = match policy.is_concurrent() {
-            true => format!("{} at a time", policy.quota().max()),
-            false => policy.quota().to_string(),
-        };
-        format!("{subject}: {} {quota}{hidden}", policy.name())
-    });
-    policies.collect()
 }
 
 const PER_MINUTE: &str = "max-count = 60\nwindow = \"1m\"\n";
@@ -45,7 +28,7 @@ fn of_a_rule() {
         (LISTED, both),
         (NAMED, &["none: at once 4 at a time hidden"]),
     ] {
-        assert_eq!(shown(&rule(lines)), expected);
+        assert_eq!(shown(&rule(lines)), expected.join("\n"));
     }
     let keyed = format!("{:?}", rule("key = \"bearer\"\nmax-concurrent = 4"));
     assert!(keyed.contains("Some(bearer)"));
@@ -87,7 +70,7 @@ fn of_subjects() {
         let (lines, expected) = case.split_once(" -> ").expect("subjects");
         let lines = &*lines.replace("; ", "\n");
         let rule = rule(lines);
-        assert_eq!(shown(&rule).join(" / "), expected);
+        assert_eq!(shown(&rule).replace('\n', " / "), expected);
         assert_eq!(rule.subjects().is_empty(), expected.starts_with("none"));
     }
 }
@@ -122,37 +105,15 @@ fn of_plans_and_candidates() {
     }
     for (rest, plan, expected) in cases {
         let rule = rule(&format!("{rest}[rules.api.plans.pro]\n{plan}"));
-        assert_eq!(shown(&rule.of_plan("pro").expect("a plan")), expected);
+        let of_plan = rule.of_plan("pro").expect("a plan");
+        assert_eq!(shown(&of_plan), expected.join("\n"));
     }
     let rule = rule(&format!(
         "{PER_MINUTE}permit-lease = \"9s\"\nshadow = {{ max-concurrent = 2 }}"
     ));
     let candidate = rule.shadow().expect("a candidate");
-    assert_eq!(shown(candidate), ["none: api 2 at a time"]);
+    assert_eq!(shown(candidate), "none: api 2 at a time");
     assert_eq!(candidate.permit_lease(), Duration::from_secs(9));
-}
-
-/// A request runs until it is told to end.
-#[tokio::test]
-async fn rules_do_what_they_say() {
-    let text = "max-concurrent = 1\nbusy-retry-after = \"7s\"\nkey = \"header:x-org\"";
-    for store in &Stores::start().await.all {
-        let limits = limits(text).store(Arc::clone(store));
-        let end = Arc::new(Semaphore::new(0));
-        let ends = Arc::clone(&end);
-        let handler = get(move || async move { ends.acquire().await.expect("open").forget() });
-        let app = Router::new().route("/", handler.layer(limits.layer("api")));
-        let running = ["a", "b"].map(|org| http::start(&app, 0, "/", &format!("x-org: {org}")));
-        for org in ["a", "b"] {
-            eventually("it runs", async || left(&limits, "api", org).await == 0).await;
-        }
-        let busy = http::ask(&app, "/", "x-org: a").await;
-        assert_eq!((busy.status, busy.field("retry-after")), (429, Some("7")));
-        end.add_permits(2);
-        for response in running {
-            assert_eq!(response.await.expect("no panic").status, 200);
-        }
-    }
 }
 
 /// A plan from code limits requests at a time, whether or not its rule does.
@@ -183,25 +144,6 @@ async fn a_plan_from_code_has_permits() {
     }
 }
 
-/// A max beyond 10,000 keeps no log, and a request of several units needs one permit.
-#[tokio::test]
-async fn other_warnings_are_about_quotas() {
-    let none = "quotas = [{ max-count = 0, window = \"1m\" }]";
-    let many = limits(&format!("max-concurrent = 20_000\n{none}"));
-    let layer = many.layer("api").cost(|_| 30_000);
-    assert_eq!(status(&app(layer), "/").await, 429);
-    assert_eq!(many.warnings(), []);
-
-    let busy = limits(&format!(
-        "max-concurrent = 1\n{none}\nplans.busy.max-concurrent = 1"
-    ));
-    let held = busy.check("api", "").plan("busy").await.expect("it fits");
-    assert!(held.permit.is_some());
-    let denied = busy.check("api", "").cost(2).await;
-    denied.expect_err("a quota of 0");
-    assert_eq!(busy.warnings(), []);
-}
-
 /// The counts of a rule that gets or loses a max of requests at a time go on.
 #[tokio::test]
 async fn a_reload_keeps_counts_and_names_none() {
@@ -230,17 +172,5 @@ async fn a_reload_keeps_counts_and_names_none() {
         );
         let begins_anew = log.lines().iter().any(|line| line.contains("begin anew"));
         assert_eq!(begins_anew, expected, "{lines}");
-    }
-}
-
-/// What was counted before a rule gets a max of requests at a time counts afterwards.
-#[tokio::test]
-async fn counts_go_on() {
-    let (limits, file) = (of_toml(""), LimitsFile::new(""));
-    let app = app(limits.layer("api"));
-    for (more, expected) in [("", 200), ("max-concurrent = 4", 200), ("", 429)] {
-        let rule = "[rules.api]\nmax-count = 2\nwindow = \"1h\"\n";
-        file.reload(&limits, format!("{rule}{more}"));
-        assert_eq!(status(&app, "/").await, expected, "{more}");
     }
 }

@@ -11,17 +11,17 @@ fn rule(lines: &str) -> Arc<Rule> {
 }
 
 /// The quotas of a rule: the subject of each, its name and what else was said of it.
-fn shown(rule: &Rule) -> String {
+pub(crate) fn shown(rule: &Rule) -> String {
     let policies = rule.policies().iter().map(|policy| {
         let subject = policy.subject().unwrap_or("none");
         let cost = policy.cost().map(|cost| format!(" at {cost}"));
         let cost = cost.unwrap_or_default();
         let hidden = if policy.is_hidden() { " hidden" } else { "" };
-        format!(
-            "{subject}: {} {}{cost}{hidden}",
-            policy.name(),
-            policy.quota()
-        )
+        let quota = match policy.is_concurrent() {
+            true => format!("{} at a time", policy.quota().max()),
+            false => policy.quota().to_string(),
+        };
+        format!("{subject}: {} {quota}{cost}{hidden}", policy.name())
     });
     policies.collect::<Vec<_>>().join("\n")
 }
@@ -160,32 +160,6 @@ fn candidates_name_subjects() {
     address: api-address 5 per 1m
     ");
     assert_eq!(candidate.id(), "api~shadow");
-}
-
-/// Whoever has no token is limited by the address alone, and a denial charges nobody.
-#[tokio::test]
-async fn a_joint_rule_does_what_it_says() {
-    let limits = of_toml(
-        r#"
-        [rules.api]
-        quotas = [
-          { max-count = 2, window = "1h", key = "header:x-user", absent = "skip" },
-          { max-count = 3, window = "1h", key = "everyone" },
-        ]
-    "#,
-    );
-    let world = World::with_layers(limits, &["api"], |layer| layer);
-    for (fields, expected) in [
-        ("x-user: a", 200),
-        ("x-user: a", 200),
-        // Of this user. The denial charges nobody.
-        ("x-user: a", 429),
-        ("", 200),
-        // Of everybody.
-        ("x-user: b", 429),
-    ] {
-        assert_eq!(world.ask("api", fields).await.status, expected, "{fields}");
-    }
 }
 
 const TWO: &str = "[rules.api]\nmax-count = 2\nwindow = \"1h\"";

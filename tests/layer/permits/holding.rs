@@ -54,38 +54,6 @@ async fn a_permit_is_held_until_the_body_has_ended() {
     }
 }
 
-/// Quotas and permits are decided together: a request that finds no permit is charged nothing, and
-/// one that a quota denies holds none.
-#[tokio::test]
-async fn a_busy_request_is_charged_nothing() {
-    for store in Stores::start().await.all {
-        let rule = Rule::new("export", [Quota::per_hour(3)]).expect("a valid rule");
-        let rule = rule.with_max_concurrent(2).expect("a valid rule");
-        let limits = limits(rule, store);
-        let left = |decision: &Decision| {
-            let states = decision.quotas().iter();
-            states.map(QuotaState::remaining).collect::<Vec<_>>()
-        };
-        let denied = async || {
-            let denied = check(&limits).await.expect_err("a denial");
-            denied.decision().expect("a decision").clone()
-        };
-        let one = check(&limits).await.expect("it is the first");
-        let two = check(&limits).await.expect("it is the second");
-        assert_eq!(left(two.decision.as_ref().expect("a decision")), [1, 0]);
-        let busy = denied().await;
-        let retry_after = Rule::DEFAULT_BUSY_RETRY;
-        assert_eq!(busy.verdict(), Verdict::Busy { retry_after });
-        assert_eq!(left(&busy), [1, 0]);
-        drop((one, two));
-        let three = check(&limits).wait(PATIENT).await.expect("a permit");
-        let quota = denied().await;
-        assert!(matches!(quota.verdict(), Verdict::Denied { .. }));
-        assert_eq!(left(&quota), [0, 1]);
-        drop(three);
-    }
-}
-
 /// A request that waits for a permit gets it when it comes back.
 #[tokio::test]
 async fn who_waits_is_admitted_in_order() {
@@ -117,40 +85,6 @@ async fn who_waits_is_admitted_in_order() {
         }
         let order = order.lock().expect("no panic").clone();
         assert!(order.is_sorted(), "{order:?}");
-    }
-}
-
-/// A check waits as a request does, and no longer than it says.
-#[tokio::test]
-async fn a_check_waits() {
-    for store in Stores::start().await.all {
-        let limits = limits(at_a_time("export", 1), store);
-        let first = check(&limits).await.expect("nobody runs");
-        let impatient = check(&limits).wait(millis(30)).await;
-        impatient.expect_err("the first one runs");
-        let second = tokio::spawn(check(&limits).wait(PATIENT).into_future());
-        until_waiting(&limits, 1).await;
-        drop(first);
-        drop(second.await.expect("no panic").expect("it came back"));
-    }
-}
-
-/// A max that is raised admits who waits; one that is lowered ends nothing that runs.
-#[tokio::test]
-async fn the_max_changes_while_requests_wait() {
-    for store in Stores::start().await.all {
-        let limits = limits(at_a_time("export", 1), store);
-        let replace = |max| limits.rules().replace([at_a_time("export", max)].into());
-        let first = check(&limits).await.expect("nobody runs");
-        let second = tokio::spawn(check(&limits).wait(PATIENT).into_future());
-        until_waiting(&limits, 1).await;
-        replace(2);
-        let second = second.await.expect("no panic").expect("two may run");
-        replace(1);
-        drop(first);
-        assert!(check(&limits).await.is_err(), "the second one runs");
-        drop(second);
-        drop(check(&limits).wait(PATIENT).await.expect("nobody runs"));
     }
 }
 

@@ -72,17 +72,6 @@ async fn a_permit_that_is_held_as_long_as_work_takes_is_kept() {
     assert_eq!(warnings(&limits), Vec::<String>::new());
 }
 
-/// There is nothing to keep.
-#[tokio::test]
-async fn other_rules_give_no_permit() {
-    let rule = Rule::new("export", [tidegate::Quota::per_minute(1_000)]).expect("valid");
-    let limits = Limits::new([rule]);
-    for _ in 0..ROUNDS {
-        assert!(check(&limits).await.expect("it may").permit.is_none());
-    }
-    assert_eq!(warnings(&limits), Vec::<String>::new());
-}
-
 /// Outside of a runtime nothing renews a permit: told once.
 #[test]
 fn a_permit_outside_of_a_runtime_is_told_once() {
