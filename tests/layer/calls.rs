@@ -53,26 +53,6 @@ async fn without_callbacks_a_refusal_is_returned() {
     assert_eq!(kind, Some(StoreErrorKind::Unavailable));
 }
 
-/// What a path without a rule runs is not limited; everybody together is without a key.
-#[tokio::test(start_paused = true)]
-async fn paths_and_keys() {
-    let limits = limits(1);
-    for _ in 0..3 {
-        let call = limits.call("other").key("alice");
-        assert_eq!(call.run(async || 7).await.expect("no rule"), 7);
-    }
-    let user = ("alice".to_owned(), 7_u64);
-    let of = |key: Key| limits.call("export").key(key).run(async || ());
-    assert!(of(Key::from(&user.0)).await.is_ok());
-    assert!(of("alice".into()).await.is_err(), "the same");
-    assert!(of(user.1.into()).await.is_ok());
-    let everyone = limits.call("export").key(Everyone);
-    assert!(everyone.run(async || ()).await.is_ok());
-    let without_key = limits.call("export").run(async || ()).await;
-    assert!(without_key.is_err(), "everybody again");
-    assert!(of(Key::default()).await.is_err());
-}
-
 #[tokio::test(start_paused = true)]
 async fn callbacks_answer_in_its_place() {
     let limits = limits(1);

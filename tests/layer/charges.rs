@@ -105,22 +105,6 @@ async fn the_extractor_needs_no_layer() {
     assert_eq!(text(response).await, "0");
 }
 
-#[tokio::test]
-async fn charges_of_one_rule_are_given_back_alone() {
-    let (store, layer) = layers();
-    let handler = get(async |charges: Charges| {
-        assert_eq!(charges.of("unknown").refund().await.expect("an answer"), 0);
-        let refunded = charges.of("login").refund().await;
-        refunded.expect("an answer").to_string()
-    });
-    let app = Router::new()
-        .route("/", handler.layer(layer("login")))
-        .layer(layer("all"));
-    assert_eq!(text(send(&app, "/").await).await, "1");
-    assert_eq!(remaining(&store, &per_minute("login", 5)).await, 5);
-    assert_eq!(remaining(&store, &per_minute("all", 5)).await, 4);
-}
-
 /// A request that waited, and one whose handler fails with an error of its own.
 #[tokio::test]
 async fn the_error_callback_finds_the_charge() {

@@ -61,16 +61,6 @@ async fn closures_use_what_they_have_captured() {
     assert_eq!(failures.load(Ordering::Relaxed), 1);
 }
 
-#[tokio::test]
-async fn asynchronous_closures() {
-    let full = layer(0).degrade_fn(async |denied| format!("{} is full", denied.rule.path()));
-    assert_eq!(send(&full, "acme").await.body, "p is full");
-    let layer = layer(1)
-        .store(no_store())
-        .on_error_fn(async |failed| (StatusCode::IM_A_TEAPOT, failed.to_string()));
-    assert_eq!(send(&layer, "acme").await.status, 418);
-}
-
 /// Also with types that are named, as setters that take any callback need them.
 #[test]
 fn closures_of_the_documentation() {

@@ -106,18 +106,6 @@ async fn a_slow_degrade_callback_holds_nothing() {
     }
 }
 
-/// One request is one question to the store.
-#[tokio::test]
-async fn the_store_is_asked_once() {
-    for store in &Stores::start().await.all {
-        let listening = Stub::listening(Arc::clone(store));
-        let store: Arc<dyn Store> = Arc::new(listening.clone());
-        let service = layer(&store, 2).layer(Strict::default());
-        assert_eq!(statuses(service, 3).await, [200, 200, 429]);
-        assert_eq!(listening.takes().len(), 3);
-    }
-}
-
 /// A future that is dropped while the store is asked gives it back as well.
 #[tokio::test]
 async fn a_dropped_future_gives_the_readiness_back() {
@@ -127,22 +115,6 @@ async fn a_dropped_future_gives_the_readiness_back() {
         let _ = futures_util::poll!(&mut asked);
         drop(asked);
         assert!(is_free(&mut second).await);
-    }
-}
-
-/// The limit is one, however many services and clones a layer makes.
-#[tokio::test]
-async fn clones_share_the_limit() {
-    for store in &Stores::start().await.all {
-        let layer = layer(store, 4);
-        let first = layer.layer(Strict::default());
-        let second = layer.clone().layer(Strict::default());
-        let mut allowed = 0;
-        for service in [first.clone(), second.clone(), first, second] {
-            let statuses = statuses(service, 2).await;
-            allowed += statuses.iter().filter(|status| **status == 200).count();
-        }
-        assert_eq!(allowed, 4);
     }
 }
 

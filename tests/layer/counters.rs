@@ -176,10 +176,6 @@ async fn layers_of_one_path_count_together_and_lose_nothing() {
     let a = counted(&limits, "a");
     assert_eq!(decided(&a), (3 * EACH, EACH));
     assert_eq!(a.denials[0].1, EACH);
-
-    let alone = RateLimitLayer::new("a", WINDOW, 1);
-    ask(&app(alone.clone()), 2).await;
-    assert_eq!(decided(&alone.snapshot().expect("a fixed rule")), (1, 1));
 }
 
 /// The store's latency is that of the answers that had to be waited for, errors included.

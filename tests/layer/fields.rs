@@ -213,20 +213,6 @@ async fn none() {
     "#);
 }
 
-/// A degrade callback's response gets the same fields.
-#[tokio::test]
-async fn degraded() {
-    let layer = RateLimitLayer::new("export", WINDOW, 0);
-    let layer = layer.degrade(async |_: tidegate::Denied| "the last report");
-    insta::assert_snapshot!(show(send(&app(layer), "/").await).await, @r#"
-    200 OK
-    content-type: text/plain; charset=utf-8
-    ratelimit-policy: "export";q=0;w=60
-    ratelimit: "export";r=0;t=60
-    the last report
-    "#);
-}
-
 /// A layer on a router around a layer on a route: each adds its own.
 #[tokio::test]
 async fn layers_within_layers() {

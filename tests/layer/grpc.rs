@@ -62,41 +62,6 @@ async fn there_is_no_body() {
     assert!(response.body().is_end_stream());
 }
 
-#[tokio::test(start_paused = true)]
-async fn other_generations_of_fields() {
-    let fields = async |headers| {
-        let layer = one().store(paused()).headers(headers);
-        ask(&layer, GRPC).await;
-        shown(&layer).await
-    };
-    insta::assert_snapshot!(fields(Headers::Draft7).await, @r"
-    200 OK
-    content-type: application/grpc
-    grpc-status: 8
-    grpc-message: quota exceeded: p
-    ratelimit-policy: 1;w=60
-    ratelimit: limit=1, remaining=0, reset=60
-    retry-after: 60
-    ");
-    insta::assert_snapshot!(fields(Headers::Legacy).await, @r"
-    200 OK
-    content-type: application/grpc
-    grpc-status: 8
-    grpc-message: quota exceeded: p
-    x-ratelimit-limit: 1
-    x-ratelimit-remaining: 0
-    x-ratelimit-reset: 60
-    retry-after: 60
-    ");
-    insta::assert_snapshot!(fields(Headers::None).await, @r"
-    200 OK
-    content-type: application/grpc
-    grpc-status: 8
-    grpc-message: quota exceeded: p
-    retry-after: 60
-    ");
-}
-
 /// The names are those of the fields, once the client has decoded the message.
 #[tokio::test]
 async fn all_quotas_that_deny_are_named() {
@@ -203,12 +168,6 @@ async fn callbacks() {
     }
     let by_default = shown(&none()).await;
     assert_eq!(shown(&none().degrade(Arc::new(Problem))).await, by_default);
-}
-
-#[tokio::test]
-async fn a_shadow_rule_answers_nothing() {
-    let layer = RateLimitLayer::from_rule(per_minute("p", 0).into_shadow());
-    assert!(shown(&layer).await.ends_with("handled"));
 }
 
 #[tokio::test]

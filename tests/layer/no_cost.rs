@@ -78,44 +78,6 @@ async fn a_request_holds_a_permit() {
     .await;
 }
 
-/// What was used is owed: the next request waits for that, if it costs nothing, too.
-#[tokio::test]
-async fn a_settlement_charges_what_was_used() {
-    each_store(async |store| {
-        for rule in [rule(9, 9, None), per_minute("p", 9).with_cost(0)] {
-            let limits = limits(rule, &store);
-            limits.reset("p", key()).await.expect("an answer");
-            let check = || limits.check("p", key());
-            let charge = check().await.expect("room").charge.expect("a charge");
-            let settled = charge.settle(9).await.expect("an answer");
-            assert_eq!((settled.charged, settled.forgiven), (9, 0));
-            assert_eq!(all_left(&limits).await[0], 0);
-            // As much as may be is used, and nothing is owed.
-            let charge = check().await.expect("room").charge.expect("a charge");
-            assert_eq!(charge.settle(1).await.expect("an answer").charged, 1);
-            let refused = check().await.expect_err("one is owed");
-            let denied = refused.decision().expect("a decision");
-            assert!(denied.quotas()[0].is_exceeded() && denied.retry_after().is_some());
-            assert_eq!(all_left(&limits).await[0], 0);
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_max_of_nothing_denies_all() {
-    each_store(async |store| {
-        for rule in [rule(0, 9, Some(9)), per_minute("p", 0).with_cost(0)] {
-            let limits = limits(rule, &store);
-            let refused = limits.check("p", key()).await.expect_err("none may pass");
-            let denied = refused.decision().expect("a decision");
-            assert_eq!(denied.verdict(), Verdict::Never);
-            assert_eq!(all_left(&limits).await[0], 0);
-        }
-    })
-    .await;
-}
-
 /// Whoever waits at a cost of a quota's own is woken by the refund of a request that cost nothing.
 #[tokio::test(start_paused = true)]
 async fn a_refund_wakes_who_waits() {

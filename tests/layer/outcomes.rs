@@ -4,7 +4,6 @@ use std::future::pending;
 
 use axum::extract::Path;
 use axum::routing::get as on_get;
-use tokio::sync::Notify;
 
 use crate::*;
 
@@ -42,46 +41,6 @@ async fn used(store: &Arc<dyn Store>, rule: &Rule) -> u64 {
 fn refunds(limits: &Limits) -> (u64, u64, u64) {
     let p = counted(limits, "p");
     (p.refunds, p.refunded_units, p.refunds_lost)
-}
-
-#[tokio::test]
-async fn only_failures_count() {
-    for store in &Stores::start().await.all {
-        // GCRA gives nothing back of a unit that has begun to drain.
-        let exact = |algorithm: &Algorithm| *algorithm != Algorithm::Gcra;
-        for algorithm in Algorithm::ALL.into_iter().filter(exact) {
-            let rule = refunding(100, &["2xx", "304"]).with_algorithm(algorithm);
-            let limits = limits_of(&rule, store);
-            let app = status_app(limits.layer("p"));
-            for path in ["/200", "/401", "/304", "/204", "/302", "/500", "/404"] {
-                send(&app, path).await;
-            }
-            assert!(limits.flush(PATIENT).await);
-            assert_eq!(used(store, &rule).await, 4, "{algorithm:?}");
-            assert_eq!(refunds(&limits), (3, 3, 0));
-        }
-    }
-}
-
-/// While four good requests of five allowed ones are in progress, a sixth is denied; not
-/// afterwards.
-#[tokio::test]
-async fn requests_in_progress_count() {
-    let (store, rule) = (memory(), refunding(5, &["2xx"]));
-    let done = Arc::new(Notify::new());
-    let wait = Arc::clone(&done);
-    let handler = on_get(move || async move { wait.notified().await });
-    let app = Router::new().route("/", handler.layer(layer(&rule, &store)));
-    let running: Vec<_> = (0..5).map(|_| spawn(&app, "/")).collect();
-    while used(&store, &rule).await < 5 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(status(&app, "/").await, DENIED);
-    done.notify_waiters();
-    for running in running {
-        assert_eq!(running.await.expect("no panic"), OK);
-    }
-    assert_eq!(used(&store, &rule).await, 0);
 }
 
 #[tokio::test]
@@ -204,22 +163,6 @@ async fn a_charge_is_given_back_or_settled_once() {
             assert!(layer.flush(PATIENT).await);
             assert_eq!(used(store, &rule).await, expected, "{path}");
         }
-    }
-}
-
-/// A shadow rule counts what it would if it were enforced, and shows nothing of it.
-#[tokio::test]
-async fn a_shadow_rule_is_given_back() {
-    for store in &Stores::start().await.all {
-        let rule = refunding(100, &["2xx"]).into_shadow();
-        let limits = limits_of(&rule, store);
-        let app = status_app(limits.layer("p"));
-        for path in ["/200", "/200", "/401", "/200"] {
-            assert!(is_untouched(&send(&app, path).await));
-        }
-        assert!(limits.flush(PATIENT).await);
-        assert_eq!(used(store, &rule).await, 1);
-        assert_eq!(refunds(&limits).0, 3);
     }
 }
 

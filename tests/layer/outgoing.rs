@@ -94,23 +94,6 @@ async fn how_long_it_lasts() {
     assert_eq!(hold(60).await, 5 * SECOND);
 }
 
-/// Another process decides by it at its next decision.
-#[tokio::test]
-async fn other_processes_obey() {
-    let server = Redis::start();
-    let processes = [store_on(&server).await, store_on(&server).await];
-    let [one, other] = processes.map(|store| limits(100).store(store));
-    let partner = other.outgoing("partner");
-    call(&partner, "us").await;
-    one.hold("partner", "us", 60 * SECOND)
-        .await
-        .expect("an answer");
-    assert!(held(&other, "us").await > Some(30));
-    call(&partner, "them").await;
-    assert!(other.reset("partner", "us").await.expect("an answer"));
-    call(&one.outgoing("partner"), "us").await;
-}
-
 /// Around a client: each call is sent once or not at all, and its errors stay its own.
 #[tokio::test(start_paused = true)]
 async fn a_layer_around_a_client() {

@@ -1,6 +1,6 @@
 //! Rules that decide and count, and never deny.
 
-use DecisionOutcome::{Allowed, Never, ShadowDenied};
+use DecisionOutcome::{Allowed, ShadowDenied};
 
 use crate::*;
 
@@ -57,22 +57,6 @@ async fn a_candidate_beside_a_rule_has_keys_of_its_own() {
         assert_eq!(a.decisions(ShadowDenied), 6);
         assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (3, 6));
     }
-}
-
-/// A denied candidate is charged nothing: it would allow what fits.
-#[tokio::test]
-async fn a_candidate_that_denies_is_charged_nothing() {
-    let limits = Limits::new([per_minute("a", 100).with_shadow(per_minute("a", 5))]);
-    let cost = |head: &http::request::Parts| {
-        let query = head.uri.query();
-        query.map_or(1, |query| query.parse().expect("a number"))
-    };
-    let app = app(limits.layer("a").cost(cost));
-    for (cost, denied) in [(4, 0), (2, 1), (1, 1), (1, 2), (7, 3)] {
-        assert_eq!(status(&app, &format!("/?{cost}")).await, OK);
-        assert_eq!(counted(&limits).decisions(ShadowDenied), denied, "{cost}");
-    }
-    assert_eq!(counted(&limits).decisions(Never), 0);
 }
 
 /// Neither a store that hangs nor a missing key costs a response anything.

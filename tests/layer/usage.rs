@@ -217,13 +217,10 @@ async fn to_a_client_that_is_let_through_all_is_left_and_nothing_to_a_blocked_on
         let app = app(&limits, &["api"]);
         send(&app, "/0", "alice").await;
         assert_eq!(left(&app, "alice").await, [1]);
-        let own = "host: 127.0.0.1:3000, origin: http://127.0.0.1:3000";
-        let fields = format!("content-type: application/json, x-tidegate: 1, {own}");
-        let mut request = post(&format!("/api/{what}"), &fields);
         let one = json!({"rule": "api", "key": "alice", "seconds": 60});
-        *request.body_mut() = one.to_string().into();
-        let page = limits.page().allow_changes();
-        assert_eq!(call(&page.router(), request).await.status(), 200);
+        let page = limits.page().allow_changes().router();
+        let (status, _) = operate(&page, &format!("/api/{what}"), &one.to_string()).await;
+        assert_eq!(status, 200);
         assert_eq!(
             left(&app, "alice").await,
             [expected],
@@ -359,17 +356,4 @@ async fn all_rules_are_asked_about_at_the_same_time() {
     let app = app(&limits, &["api", "tokens"]);
     let seen = timeout(WINDOW, left(&app, "alice")).await;
     assert_eq!(seen.expect("one does not wait for the other"), [2, 2]);
-}
-
-/// The first question departs by itself, and all others together beside it.
-#[tokio::test]
-async fn redis_is_asked_by_two_calls_about_four_rules() {
-    let server = Redis::start();
-    let paths = ["a", "b", "c", "d"];
-    let rules = paths.map(|path| of_users(path, 2));
-    let limits = Limits::new(rules).store(store_on(&server).await);
-    let app = app(&limits, &paths);
-    let before = server.script_calls();
-    assert_eq!(left(&app, "alice").await, [2; 4]);
-    assert_eq!(server.script_calls() - before, 2);
 }

@@ -47,6 +47,19 @@ pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)>
     text.types().iter().map(of).collect()
 }
 
+/// The numbers of docs/metrics.md: of each rule, of its two quotas, of the histogram.
+#[tokio::test]
+async fn so_many_series_has_a_rule() {
+    let policies = [Quota::per_second(100), Quota::per_day(1_000_000)];
+    let rule = Rule::new("getId", policies).expect("valid");
+    let (store, _server) = redis_store().await;
+    let limits = limits([rule, per_hour("unused", 5)]).store(store);
+    send_many(&app(limits.layer("getId")), 1).await;
+    let text = published(&limits);
+    assert_eq!(text.series_with("rule", "getId"), 69 + 2 + 16);
+    assert_eq!(text.series_with("rule", "unused"), 0);
+}
+
 #[test]
 fn a_file_that_is_refused_is_published() {
     let rule = |max| format!("[rules.getId]\nmax-count = {max}\nwindow = \"10s\"");
