@@ -200,6 +200,22 @@ fn spellings_of_a_cookie() {
     assert_eq!(escaped, sid.key("1").as_str());
 }
 
+/// A verified session has one limit, however the client spells it.
+#[tokio::test]
+async fn forty_spellings_of_a_session_are_one_key() {
+    let layer = RateLimitLayer::new("me", WINDOW, 3).key(Cookie::new("sid"));
+    let app = app(layer);
+    let session = "5e55i0n-of-a1ice-0123456789-abcdefghijkl";
+    let mut allowed = 0;
+    for at in 0..session.len() {
+        let escape = format!("%{:02x}", session.as_bytes()[at]);
+        let spelled = [&session[..at], &escape, &session[at + 1..]].concat();
+        let statuses = statuses(&app, "/", &format!("cookie: sid={spelled}"), 1).await;
+        allowed += u32::from(statuses == [200]);
+    }
+    assert_eq!(allowed, 3, "of {}", session.len());
+}
+
 /// Whoever verifies a field may read its first line, or its last one.
 #[test]
 fn a_field_is_one_line_without_the_blanks_around_it() {
