@@ -60,6 +60,12 @@ guides! {
 }
 
 /// The programs of the summary for coding assistants, compiled.
-#[cfg(all(doctest, feature = "config", feature = "macros", feature = "page", feature = "redis"))]
+#[cfg(all(
+    doctest,
+    feature = "config",
+    feature = "macros",
+    feature = "page",
+    feature = "redis"
+))]
 #[doc = include_str!("../../llms.txt")]
 mod llms {}
