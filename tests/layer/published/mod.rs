@@ -5,6 +5,7 @@ mod exposition;
 mod histogram;
 mod hostile;
 mod names;
+mod size;
 mod values;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
