@@ -79,26 +79,6 @@ async fn drop_everywhere(round: u64) -> (u64, u64) {
     (granted, kept)
 }
 
-/// The slot of the last one who waits is the next one's.
-#[tokio::test]
-async fn a_slot_that_was_given_up_is_used() {
-    let server = kit::Redis::start();
-    let limiter = limiter(&handle(&server.url).await, 1, 2_000).await;
-    assert!(limiter.takes(1).await);
-    let fair = limiter.clone().fair();
-    let stopwatch = server.stopwatch();
-    for _ in 0..20 {
-        let given_up = timeout(millis(5), fair.acquire(1)).await;
-        assert!(given_up.is_err());
-        // It is told in the background.
-        sleep(millis(2)).await;
-    }
-    fair.waits(1).await;
-    let waited = stopwatch.waited();
-    let is_right = waited < millis(2_300);
-    assert!(is_right, "twenty slots of two seconds: {waited:?}");
-}
-
 /// Also that of somebody in the middle.
 #[tokio::test(start_paused = true)]
 async fn slots_in_the_middle_that_were_given_up_are_used() {

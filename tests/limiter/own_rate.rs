@@ -253,19 +253,6 @@ async fn a_deploy_takes_effect_and_nobody_fights() {
     }
 }
 
-/// An old process that comes late, to its first use, changes nothing for long.
-#[tokio::test]
-async fn an_old_process_that_is_late() {
-    let server = Server::start();
-    let redis = [handle(&server.url).await, handle(&server.url).await];
-    let old = with(&redis[0], 10);
-    sleep(millis(50)).await;
-    let new = with(&redis[1], 20);
-    assert!(new.takes(1).await);
-    assert!(old.takes(1).await);
-    stands(20, &[&new, &old, &new, &old]).await;
-}
-
 /// A failover leads to a server whose clock is an hour behind: the next deploy takes effect at
 /// once, and the old processes do not undo it.
 async fn a_clock_that_goes_back(

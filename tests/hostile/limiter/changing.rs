@@ -9,7 +9,6 @@ use kit::limiter_oracle::Checked;
 use kit::workers::worker_command;
 use tokio::time::Instant;
 
-use super::fleet::lasts;
 use crate::*;
 
 const PROCESSES: u64 = 4;
@@ -21,6 +20,11 @@ const FAKETIME: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
 ];
+
+pub(crate) fn lasts() -> Duration {
+    let more = std::env::var("TIDEGATE_FLEET_SECONDS").map(|text| text.parse::<u64>());
+    Duration::from_secs(4 + more.map_or(0, |number| number.expect("a number")))
+}
 
 fn limiter(redis: &Redis, number: u64) -> (RateLimiter, Duration) {
     let interval = INTERVALS[number as usize % INTERVALS.len()];

@@ -73,7 +73,7 @@ async fn jobs_go_on() {
     sleep(2 * SECOND).await;
     server.signal("STOP");
     // 1.5 s, and as much longer as `TIDEGATE_FLEET_SECONDS` says.
-    sleep(super::fleet::lasts() - millis(2_500)).await;
+    sleep(super::changing::lasts() - millis(2_500)).await;
     server.signal("CONT");
     sleep(2 * SECOND).await;
     check(monitor, &server, OLD);

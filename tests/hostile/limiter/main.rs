@@ -1,14 +1,12 @@
 //! Attacks on `RateLimiter`: callers that leave at every moment, rates that change under those who
-//! wait, processes that disagree about the rate, releases of others' permits, faults, foreign values,
-//! and settings at their ends.
+//! wait, processes that disagree about the rate, releases of others' permits, outages, foreign
+//! values, and settings at their ends.
 
 mod aborts;
 mod bad_state;
 mod changes;
 mod changing;
 mod crowds;
-mod faults;
-mod fleet;
 mod jobs;
 mod outlasting;
 mod redisson;
@@ -16,7 +14,6 @@ mod releases;
 mod runtimes;
 mod setters;
 mod settings;
-mod shares;
 
 use kit::Redis as Server;
 use kit::prelude::*;
@@ -53,8 +50,4 @@ fn sleepers(limiter: &RateLimiter, number: usize) -> JoinSet<Option<LimiterError
         sleepers.spawn(async move { kind(limiter.acquire(1).await) });
     }
     sleepers
-}
-
-fn is_store(kind: Option<LimiterErrorKind>) -> bool {
-    matches!(kind, Some(LimiterErrorKind::Store(_)))
 }

@@ -79,30 +79,6 @@ async fn together_never_more_than_the_rate() {
     }
 }
 
-/// What they grant while we are idle counts, and they get all that there is: nothing of it expires.
-#[tokio::test]
-async fn they_get_all_that_there_is_while_we_are_idle() {
-    let server = kit::Redis::start();
-    let redis = handle(&server.url).await;
-    let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
-    let rate = overall(10, millis(400));
-    limiter.sets_first(rate).await;
-    let mut java = Java::connect(&server).await;
-    let mut random = Random::new(1);
-    assert!(limiter.takes(1).await);
-    let began = Instant::now();
-    let mut late = 0;
-    while began.elapsed() < millis(3_600) {
-        match java.acquire(1, &mut random).await {
-            Ok(()) if began.elapsed() > millis(2_000) => late += 1,
-            Ok(()) => {}
-            Err(wait) => sleep(millis(wait)).await,
-        }
-        sleep(millis(5)).await;
-    }
-    assert!(late >= 20, "{late} of 40 in the last four intervals");
-}
-
 /// A value that is too low for what is granted, as such a loss leaves it, is mended by us when all
 /// has left.
 #[tokio::test]

@@ -86,30 +86,6 @@ async fn every_release_is_accounted_for() {
     check_expiries(&server, &["shared"]);
 }
 
-/// Two processes release by number at the same time, far more than one of them has.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_release_at_once() {
-    let (server, _proxy, ours) = far_server(millis(2)).await;
-    let theirs = handle(&server.url).await;
-    let ours = limiter(&ours, "shared", RATE, HOUR).await;
-    let theirs = RateLimiter::new(&theirs, "shared");
-    for _ in 0..50 {
-        assert!(ours.takes(2).await);
-    }
-    assert!(theirs.takes(7).await);
-    let releases = join_all((0..200).map(|_| ours.release(1)));
-    let others = join_all((0..200).map(|_| theirs.release(3)));
-    let (releases, others) = tokio::join!(releases, others);
-    let sum = |answers: Vec<Result<u64, _>>| -> u64 {
-        answers
-            .into_iter()
-            .map(|answer| answer.expect("an answer"))
-            .sum()
-    };
-    assert_eq!((sum(releases), sum(others)), (100, 7));
-    assert_eq!(ours.free().await, RATE);
-}
-
 /// Releases that are given up at every moment happen once or not at all, to one's own permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn releases_that_are_given_up() {
@@ -138,61 +114,4 @@ async fn releases_that_are_given_up() {
     assert_eq!(free + rest, 500);
     assert_eq!(ours.gives_back(u64::MAX).await, 0);
     assert_eq!(theirs.free().await, 500);
-}
-
-/// What has left the interval, or was granted under another rate, comes back no second time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releases_that_come_late() {
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let limiter = limiter(&redis, "late", 10, millis(400)).await;
-    let left = limiter.acquire_permit(5).await.expect("a permit");
-    sleep(millis(410)).await;
-    let _kept = limiter.acquire_permit(10).await.expect("a permit");
-    let seen = left.release().await.expect("an answer");
-    assert_eq!(seen, 0, "law 15: it has left");
-    limiter.sets(overall(10, HOUR)).await;
-    let old = limiter.acquire_permit(4).await.expect("a permit");
-    limiter.sets(overall(10, HOUR)).await;
-    let new = limiter.acquire_permit(10).await.expect("a permit");
-    let seen = old.release().await.expect("an answer");
-    assert_eq!(seen, 0, "of the old rate");
-    assert!(!limiter.takes(1).await);
-    assert!(limiter.delete().await.expect("an answer"));
-    let of_nothing = new.release().await;
-    assert!(of_nothing.is_err() || of_nothing.is_ok_and(|released| released == 0));
-    check_expiries(&server, &[]);
-}
-
-/// Law 1 with releases: grants that are given back and taken again at once never make an
-/// interval too full of those that are kept.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grants_that_are_passed_around() {
-    const INTERVAL: Duration = millis(100);
-    let (server, _proxy, far) = far_server(millis(2)).await;
-    let handles = [far, handle(&server.url).await];
-    let first = limiter(&handles[0], "passed", 6, INTERVAL).await;
-    let monitor = Monitor::start(&server.url);
-    crowd(24, |at| {
-        let limiter = RateLimiter::new(&handles[at as usize % 2], "passed").fair_if(at % 3 == 0);
-        async move {
-            let mut kept = 0;
-            for round in 0..6 {
-                let permits = (at + round) % 3 + 1;
-                let permit = limiter.acquire_permit(permits).await;
-                let permit = permit.expect("a permit");
-                if (at + round) % 2 == 0 {
-                    permit.release().await.expect("an answer");
-                } else if round % 4 == 0 {
-                    limiter.gives_back(1).await;
-                } else {
-                    kept += permits;
-                }
-            }
-            kept
-        }
-    })
-    .await;
-    monitor.check(&server.url, "passed", 6, INTERVAL);
-    becomes_available(&first, 6, 2 * SECOND).await;
 }

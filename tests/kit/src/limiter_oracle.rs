@@ -258,23 +258,6 @@ impl Grants {
         );
     }
 
-    /// Law 1 in each phase of a rate that was replaced, and the permits of each phase: the rate, and
-    /// the milliseconds from when until when it stood. Each rate is used.
-    pub fn check_phases(&self, interval: Duration, phases: &[(u64, u64, u64)]) {
-        for (rate, began, ended) in phases {
-            // A grant of the millisecond before the change may be stamped a millisecond later.
-            let is_inside = |grant: &&Grant| (began + 2..*ended).contains(&(grant.stamp / 1_000));
-            let all = self.all.iter().filter(is_inside).cloned().collect();
-            let phase = Self {
-                all,
-                ..Self::default()
-            };
-            phase.check(*rate, interval);
-            let permits = phase.kept();
-            assert!(permits >= *rate, "{permits} of {rate} in a phase");
-        }
-    }
-
     /// Law 1 under rates that change: none was granted beside so much that the interval that ends
     /// with it holds more than the rate that stood then.
     pub fn check_by_rates(&self) -> Checked {
