@@ -172,7 +172,9 @@ async fn what_others_wrote_under_the_names() {
 #[tokio::test]
 async fn leases_that_cannot_be() {
     let (_server, lock) = a_lock().await;
-    for lease in [Duration::ZERO, millis(9), Duration::MAX] {
+    let nano = Duration::from_nanos(1);
+    let (short, long) = (Lock::MIN_LEASE - nano, Lock::MAX_LEASE + nano);
+    for lease in [Duration::ZERO, short, long, Duration::MAX] {
         let kept = lock.clone().lease(lease);
         let asked = [
             lock_error(lock.lock_for(lease).await),
@@ -190,23 +192,31 @@ async fn leases_that_cannot_be() {
     );
 }
 
-/// What a script of Redisson's has written is respected, and its message is heard.
+/// What a script of Redisson's has written is respected, and its message is heard, as is that of a
+/// lock that is taken away.
 #[tokio::test]
 async fn redissons_holders_are_waited_for() {
     let (server, lock) = a_lock().await;
-    run(&server, "HSET l 01234567-89ab-cdef-0123-456789abcdef:42 1");
-    run(&server, "PEXPIRE l 3600000");
-    assert!(lock.tries().await.is_none());
-    let waiting = waiting(&lock);
-    eventually("somebody listens", async || server.is_listened_to(CHANNEL)).await;
-    let stopwatch = server.stopwatch();
-    run(&server, "DEL l");
-    run(&server, &format!("PUBLISH {CHANNEL} 0"));
-    let guard = waiting.await.expect("no panic");
-    let waited = stopwatch.waited();
-    assert!(waited < millis(500), "{waited:?}");
-    frees(guard).await;
-    eventually("nobody listens", async || !server.is_listened_to(CHANNEL)).await;
+    for is_forced in [false, true] {
+        run(&server, "HSET l 01234567-89ab-cdef-0123-456789abcdef:42 1");
+        run(&server, "PEXPIRE l 3600000");
+        assert!(lock.tries().await.is_none());
+        let waiting = waiting(&lock);
+        eventually("somebody listens", async || server.is_listened_to(CHANNEL)).await;
+        let stopwatch = server.stopwatch();
+        if is_forced {
+            let other = lock_of_another(&server).await;
+            assert!(other.force_unlock().await.expect("an answer"));
+        } else {
+            run(&server, "DEL l");
+            run(&server, &format!("PUBLISH {CHANNEL} 0"));
+        }
+        let guard = waiting.await.expect("no panic");
+        let waited = stopwatch.waited();
+        assert!(waited < millis(500), "{waited:?}");
+        frees(guard).await;
+        eventually("nobody listens", async || !server.is_listened_to(CHANNEL)).await;
+    }
 }
 
 /// Errors name the lock, so that a log of many locks can be read.

@@ -1,9 +1,8 @@
 //! Attacks on `Lock`: holders and waiters that leave at every moment, owners in each other's way,
-//! faults, foreign values, and settings at their ends.
+//! outages, foreign values, and settings at their ends.
 
 mod aborts;
 mod bad_state;
-mod faults;
 mod handover_fleet;
 mod leases;
 mod outages;

@@ -4,45 +4,6 @@ use kit::lock_oracle::Ledger;
 
 use crate::*;
 
-/// Sixty-four in four processes, each some times: one at a time, and all are served.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_in_four_processes() {
-    let server = Server::start();
-    let proxy = behind(&server, millis(2)).await;
-    let ledger = Ledger::default();
-    let mut waiters = JoinSet::new();
-    for process in 0..4 {
-        let url = if process % 2 == 0 {
-            &proxy.url
-        } else {
-            &server.url
-        };
-        let redis = handle(url).await;
-        for at in 0..16 {
-            let (lock, ledger) = (Lock::new(&redis, "sixty-four"), ledger.clone());
-            waiters.spawn(async move {
-                for round in 0..4 {
-                    let guard = lock.holds().await;
-                    ledger.pass(&guard).await;
-                    if (at + round) % 2 == 0 {
-                        frees(guard).await;
-                    }
-                }
-            });
-        }
-    }
-    let began = Instant::now();
-    let all = timeout(30 * SECOND, async {
-        while let Some(ended) = waiters.join_next().await {
-            ended.expect("one at a time");
-        }
-    });
-    all.await.expect("all are served");
-    println!("256 hand-overs in {:?}", began.elapsed());
-    assert_eq!(ledger.entries(), 256);
-    check_expiries(&server, &[]);
-}
-
 /// A waiter that gives up just when it is its turn does not swallow the wake-up of the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_for_who_has_just_left() {
@@ -126,59 +87,6 @@ async fn patient_waiters_among_hasty_ones() {
     hasty.shutdown().await;
     is_free(&Lock::new(&handles[0], "hasty"), 3 * SECOND).await;
     check_expiries(&server, &[]);
-}
-
-/// The message of a release is lost with the connection; the next is served all the same.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wake_ups_that_are_lost() {
-    let (server, proxy, redis) = far_server(millis(2)).await;
-    let abroad = handle(&server.url).await;
-    for round in 0..4 {
-        let guard = Lock::new(&abroad, "lost").holds().await;
-        let lock = Lock::new(&redis, "lost");
-        let waits = tokio::spawn(async move { is_free(&lock, 4 * SECOND).await });
-        sleep(millis(60)).await;
-        proxy.present(if round % 2 == 0 {
-            Mode::Reset
-        } else {
-            Mode::BlackHole
-        });
-        frees(guard).await;
-        waits.await.expect("asked again within seconds");
-    }
-}
-
-/// Waiters with a bound on their time get an answer within it, and the truth.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bounded_waits() {
-    let (_server, _proxy, redis) = far_server(millis(2)).await;
-    let guard = Lock::new(&redis, "bounded").holds().await;
-    let mut waiters = JoinSet::new();
-    for at in 0..100_u32 {
-        let lock = Lock::new(&redis, "bounded");
-        waiters.spawn(async move {
-            let wait = [
-                Duration::ZERO,
-                Duration::from_nanos(1),
-                millis(5),
-                millis(200),
-            ];
-            let wait = wait[at as usize % 4];
-            let asked = Instant::now();
-            let answer = lock.try_lock_for(wait).await.expect("an answer");
-            (answer.is_none(), asked.elapsed(), wait)
-        });
-    }
-    let endless = Lock::new(&redis, "bounded");
-    let endless = tokio::spawn(async move { endless.try_lock_for(Duration::MAX).await });
-    for (is_refused, took, wait) in waiters.join_all().await {
-        assert!(is_refused, "it is held");
-        assert!(took < wait + millis(700), "law 6: {took:?} of {wait:?}");
-    }
-    frees(guard).await;
-    let served = timeout(2 * SECOND, endless).await.expect("free");
-    let served = served.expect("no panic").expect("an answer");
-    assert!(served.is_some());
 }
 
 /// Law 13: waiters with hostile time-outs stand before those with sane ones, which are served all
