@@ -130,25 +130,12 @@ impl World {
         Self::over(vec![proxy], &url, &server.url, label).await
     }
 
-    /// The same for a user of the server: `name:password`.
-    pub(super) async fn of_user(server: &Server, user: &str, label: &str) -> Self {
-        let proxy = Proxy::start_with_flights(&server.url).await;
-        let url = proxy.url.replace("//", &format!("//{user}@"));
-        Self::over(vec![proxy], &url, &server.url, label).await
-    }
-
     /// The process reaches its servers by `url`, which leads through the proxies; the other one
     /// reaches them by `beside`.
     pub(super) async fn over(proxies: Vec<Proxy>, url: &str, beside: &str, label: &str) -> Self {
         let redis = connected(url).await.timeout(TIMEOUT);
         let other = handle(beside).await;
         Self::with(proxies.into(), redis, other, beside, label).await
-    }
-
-    /// The same process, with other names.
-    pub(super) async fn labelled(&self, label: &str) -> Self {
-        let (proxies, redis) = (Arc::clone(&self.proxies), self.redis.clone());
-        Self::with(proxies, redis, self.other.clone(), &self.beside, label).await
     }
 
     /// The same names for a new handle of the process.

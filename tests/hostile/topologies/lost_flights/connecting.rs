@@ -76,25 +76,3 @@ async fn a_reply_too_many_before_any_flight() {
     any_flight(FlightFault::Add(Extra::Integer, Spot::Before)).await;
     any_flight(FlightFault::Add(Extra::EarlierReply, Spot::Before)).await;
 }
-
-/// What is measured with: a connection that breaks as a whole shifts nothing, and then no caller of
-/// any kind takes its own answer for another's.
-#[tokio::test]
-async fn connections_that_break_as_a_whole() {
-    let server = Server::start();
-    let world = Arc::new(World::new(&server, "world").await);
-    let proxy = &world.proxies[0];
-    proxy.delay(millis(1), millis(1));
-    let load = Load::of_many(&world, &Kind::all(), 2);
-    load.all_answered(Instant::now()).await;
-    for round in 0..12 {
-        proxy.present([Mode::Reset, Mode::HalfClosed, Mode::BlackHole][round % 3]);
-        sleep(millis(100)).await;
-        load.all_answered(Instant::now()).await;
-    }
-    let records = load.end().await;
-    let wrong: Vec<_> = records.iter().filter(|one| one.is_wrong()).collect();
-    let failed = records.iter().filter(|one| one.trouble.is_some()).count();
-    println!("{failed} of {} failed", records.len());
-    assert!(wrong.is_empty(), "{wrong:?}");
-}

@@ -114,11 +114,6 @@ async fn broken_under_waiters(contains: &str, faults: &[FlightFault]) -> Vec<Loc
     std::mem::take(&mut *holders.errors.lock().expect("nobody panics"))
 }
 
-#[tokio::test]
-async fn a_flight_is_lost_under_waiters() {
-    drop(broken_under_waiters("contended", &LOSSES).await);
-}
-
 /// As long as it takes: `Lock::lock` ends with an error if Redis refuses, or does not answer for
 /// 5 s, and neither is so.
 #[tokio::test]
