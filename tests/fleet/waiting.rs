@@ -236,36 +236,11 @@ async fn ten_connections(store: Arc<dyn Store>, wait: bool, rules: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_connections_in_memory() {
+async fn ten_connections_of_clients() {
     let _machine = MACHINE.lock().await;
     for (wait, rules) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
         ten_connections(Arc::new(MemoryStore::new()), wait, rules).await;
-    }
-}
-
-#[tokio::test]
-async fn ten_connections_in_a_runtime_of_one_thread() {
-    let _machine = MACHINE.lock().await;
-    for rules in [1, 2] {
-        ten_connections(Arc::new(MemoryStore::new()), true, rules).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_connections_on_redis() {
-    let _machine = MACHINE.lock().await;
-    for rules in [1, 2] {
         let server = Redis::start();
-        ten_connections(store(&server.url).await, true, rules).await;
-    }
-}
-
-/// The same without `.wait`.
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_connections_on_redis_that_do_not_wait() {
-    let _machine = MACHINE.lock().await;
-    for rules in [1, 2] {
-        let server = Redis::start();
-        ten_connections(store(&server.url).await, false, rules).await;
+        ten_connections(store(&server.url).await, wait, rules).await;
     }
 }

@@ -43,8 +43,6 @@ for_each_algorithm!(
     no_time_but_the_deadline_is_sent,
     a_denial_while_the_clock_is_back_writes_nothing,
     a_clock_that_goes_back_leaves_an_expiry,
-    another_type_is_a_typed_error,
-    a_flushed_script_cache_is_no_error,
 );
 
 /// The name of the count of a take by nobody in particular.
@@ -456,40 +454,6 @@ async fn a_key_without_its_oldest_entry_still_expires() {
     assert!(expiry > 0, "{expiry}");
 }
 
-/// Takes that are asked at once are as many answers, and not a minute of everybody else's time.
-#[tokio::test]
-async fn thousands_at_once() {
-    let (server, store) = started().await;
-    let take = take("p", &[quota(9_000, 60_000), quota(20_000, 3_600_000)]);
-    let decisions = ask_all(&store, &vec![take; 12_000]).await;
-    let decisions = decisions.expect("decisions");
-    let allowed = decisions.iter().filter(|it| it.is_allowed()).count();
-    assert_eq!((decisions.len(), allowed), (12_000, 9_000));
-    let slowest: Vec<Vec<redis::Value>> = server.run("SLOWLOG GET 100");
-    for entry in slowest {
-        let micros: u64 = redis::from_redis_value(entry[2].clone()).expect("microseconds");
-        let is_right = micros < 500_000;
-        assert!(is_right, "one call took {micros} us of the server's time");
-    }
-}
-
-/// Law 10: a value of another type is a typed error and stays as it is.
-async fn another_type_is_a_typed_error(algorithm: Algorithm) {
-    let (server, store) = started().await;
-    let key = key_by(algorithm, "p");
-    run(&server, &format!("RPUSH {key} mine"));
-    let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
-    let error = store.take(&take).await.expect_err("a list is no state");
-    assert_eq!(error.kind(), StoreErrorKind::WrongType);
-    let receipt = Receipt::new(1, 1, 1);
-    let error = store.refund(&take, &receipt).await.expect_err("no state");
-    assert_eq!(error.kind(), StoreErrorKind::WrongType);
-    let value: Vec<String> = server.run(&format!("LRANGE {key} 0 -1"));
-    assert_eq!(value, ["mine"], "still there");
-    run(&server, &format!("DEL {key}"));
-    assert_eq!(allowed(&store, &take, 9).await, 5);
-}
-
 /// Law 10: a sorted set that somebody else wrote, or that lost members, heals by itself.
 #[tokio::test]
 async fn a_damaged_set_heals() {
@@ -547,22 +511,6 @@ async fn all_fit_again(store: &RedisStore, take: &Take, after: &str) {
     let allowed = allowed(store, take, 9).await;
     let is_right = allowed == 3 || (allowed > 3 && began.elapsed() > millis(150));
     assert!(is_right, "{allowed} after {after}");
-}
-
-async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
-    let (server, store) = started().await;
-    let take = take_by(algorithm, "p", &[quota(50, 60_000)]);
-    let other = take_by(algorithm, "q", &[quota(50, 60_000)]);
-    for _ in 0..3 {
-        run(&server, "SCRIPT FLUSH");
-        assert!(ask(&store, &take).await.is_allowed());
-        run(&server, "SCRIPT FLUSH");
-        let batch = [take.clone(), other.clone(), take.clone()];
-        let decisions = ask_all(&store, &batch).await.expect("decisions");
-        assert!(decisions.iter().all(tidegate::Decision::is_allowed));
-    }
-    assert_eq!(look(&store, &take).await.remaining(), 50 - 9);
-    assert_eq!(look(&store, &other).await.remaining(), 50 - 3);
 }
 
 /// Law 10: bytes that look like a state and are none, under each algorithm's key: an answer or a

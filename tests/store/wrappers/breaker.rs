@@ -150,19 +150,6 @@ async fn a_look_that_hangs_is_given_up() {
     assert!(ask(&store, &take()).await.is_allowed());
 }
 
-/// A hanging store costs no request any time.
-#[tokio::test(start_paused = true)]
-async fn requests_do_not_wait_while_it_is_open() {
-    let (store, _line) = open(Mode::Hangs).await;
-    let began = Instant::now();
-    while began.elapsed() < 10 * SECOND {
-        let asked = Instant::now();
-        assert_eq!(kind(&store).await, Kind::Unavailable);
-        assert_eq!(asked.elapsed(), Duration::ZERO);
-        sleep(7 * MILLISECOND).await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_wrong_key_is_an_answer() {
     let (store, flaky) = open(Mode::Fails(Kind::WrongType)).await;
@@ -199,25 +186,6 @@ async fn late_answers_change_nothing() {
         assert_eq!(late.await.expect_err("it fails").kind(), Kind::Timeout);
     }
     assert!(ask(&store, &take()).await.is_allowed(), "still closed");
-}
-
-/// How long an answer takes while it is open.
-#[tokio::test]
-async fn open_answers_take_no_time() {
-    let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = Resilient::bare(flaky).failures(1);
-    assert_eq!(kind(&store).await, Kind::Timeout);
-    let take = take();
-    let times = (0..100_000).map(|_| {
-        let began = std::time::Instant::now();
-        assert!(at_once(&store, &take).is_some_and(|answer| answer.is_err()));
-        began.elapsed()
-    });
-    let mut times: Vec<_> = times.collect();
-    times.sort_unstable();
-    let (median, p99) = (times[50_000], times[99_000]);
-    println!("open: median {median:?}, p99 {p99:?}");
-    assert!(p99 < MILLISECOND, "{p99:?}");
 }
 
 /// Around a store that never fails it is not noticed.

@@ -79,37 +79,6 @@ async fn a_server_that_hangs() {
     println!("back after {:?}", until(&*store, is_from_redis).await);
 }
 
-/// A replica answers looks, and no takes: the breaker is not fooled, and the real reason is told.
-#[tokio::test]
-async fn a_server_that_takes_no_writes() {
-    let (server, other) = (Redis::start(), Redis::start());
-    let store = store(&server, SECOND).await;
-    until(&*store, is_from_redis).await;
-    server.follow(&other.url);
-    until(&*store, failed_as(Kind::Unavailable)).await;
-    let began = Instant::now();
-    while began.elapsed() < SECOND {
-        assert!(ask(&store, &take()).await.failure().is_some());
-        sleep(MILLISECOND).await;
-    }
-    run(&server, "REPLICAOF NO ONE");
-    println!("back after {:?}", until(&*store, is_from_redis).await);
-}
-
-/// A full server, as well.
-#[tokio::test]
-async fn a_server_without_memory() {
-    let server = Redis::start();
-    let store = store(&server, SECOND).await;
-    until(&*store, is_from_redis).await;
-    let memory = |bytes: &str| run(&server, &format!("CONFIG SET maxmemory {bytes}"));
-    memory("1");
-    until(&*store, failed_as(Kind::OutOfMemory)).await;
-    until(&*store, failed_as(Kind::Unavailable)).await;
-    memory("0");
-    println!("back after {:?}", until(&*store, is_from_redis).await);
-}
-
 /// A refund finds the store that gave the receipt, while that is there.
 #[tokio::test]
 async fn receipts_of_both_are_told_apart() {
