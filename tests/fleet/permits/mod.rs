@@ -1,7 +1,8 @@
-//! Permits of several processes on one Redis: how many requests run at a time, what is left after
-//! Redis has hung, and what it costs to wait for one.
+//! Permits of several processes on one Redis: how many requests run at a time, what is left after a
+//! process was killed or Redis has hung, and what it costs to wait for one.
 
 mod at_a_time;
+mod back;
 mod backend;
 mod hang;
 mod served;
