@@ -16,7 +16,7 @@
 -- ARGV[7]  the maximum number of members of each list in the reply
 --
 -- Reply: {the secret; the version, 0 without one;
---         nil if there is one and it is known, else the lists: {member, milliseconds that it still has}}
+--         nil if that is known and not 0, else the lists: {member, milliseconds that it has}}
 
 local call = redis.call
 -- In milliseconds. A process that was killed is gone after SILENCE.

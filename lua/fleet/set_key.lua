@@ -9,6 +9,7 @@
 -- ARGV[3]  for how many milliseconds; 0 ends it
 -- ARGV[4]  for how many milliseconds a key of this kind is at most
 -- ARGV[5]  the maximum number of members
+-- ARGV[6]  for how many milliseconds a key of any kind is at most
 --
 -- Reply: 1, or 0 if there are as many members as may be
 
@@ -44,7 +45,7 @@ local version = clock[1] * 1000000 + clock[2]
 local before = tonumber(call('GET', KEYS[4]) or nil) or 0
 -- A value that no process wrote.
 if before >= 2 ^ 53 or before ~= before then before = 0 end
--- It is there for longer than any list.
-local longest = 2 * math.max(max_time, time_of(KEYS[3]))
+-- It is there for longer than any list. A foreign member may have any score.
+local longest = 2 * math.max(max_time, math.min(time_of(KEYS[3]), tonumber(ARGV[6])))
 call('SET', KEYS[4], whole(math.max(version, before + 1)), 'PX', whole(longest))
 return 1

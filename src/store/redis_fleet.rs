@@ -133,7 +133,9 @@ impl Fleet for RedisStore {
             command
                 .arg(millis(key.time.min(longest)))
                 .arg(millis(longest));
-            command.arg(OperatorKey::MAX);
+            command
+                .arg(OperatorKey::MAX)
+                .arg(millis(OperatorKey::MAX_RAISE_TIME));
         });
         StoreFuture::boxed(async move {
             let reply = reply.await?;

@@ -336,6 +336,8 @@ async fn all_processes_raise_within_two_seconds() {
     let obeys = async || left(&there, "api", "alice").await == 20;
     within(OBEYS, "it is raised", obeys).await;
     assert_eq!(there.operator_keys()[0].by.as_deref(), Some("ops"));
+    // A foreign member hinders nobody.
+    run(&server, "ZADD {CurrentLimiter:~fleet}:raised +inf junk");
     there
         .block("api", "bob", Duration::from_secs(1), "")
         .await
