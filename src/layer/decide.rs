@@ -96,7 +96,8 @@ pub(crate) struct WaitingTake {
 
 type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
-/// What the store is asked of a take, once an operator has let keys through, blocked or raised them.
+/// What the store is asked of a take, once an operator has let keys through, blocked or raised
+/// them.
 pub(super) enum Limited {
     Whole,
     /// Some subjects of a joint rule, or the take under the quotas of a raise.

@@ -359,8 +359,8 @@ impl Gate {
         }
     }
 
-    /// The rule's own quotas decide. Clients may choose the names of plans, so a warning is made for
-    /// the first one alone.
+    /// The rule's own quotas decide. Clients may choose the names of plans, so only the first one
+    /// makes a warning.
     #[cold]
     fn without_plan(
         &self,

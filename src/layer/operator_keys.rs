@@ -110,15 +110,15 @@ impl OperatorKeys {
 }
 
 impl OperatorEntry {
-    /// What is done, and for how long still.
+    /// Says what is done, and for how long still.
     fn now(&self) -> Option<(OperatorKind, Duration)> {
         let time = self.end.saturating_duration_since(Instant::now());
         (!time.is_zero()).then_some((self.one.kind, time))
     }
 }
 
-/// What holds for each key of a take. A shadow rule denies nothing, and a lease is of the rule's own
-/// quotas.
+/// Finds what holds for each key of a take. A shadow rule denies nothing, and a lease is of the
+/// rule's own quotas.
 fn said(entries: &[OperatorEntry], take: &Take) -> Said {
     let rule = take.rule();
     let applies = |kind| match kind {
@@ -193,8 +193,7 @@ fn is_same_kind(one: OperatorKind, other: OperatorKind) -> bool {
     one == other || one.is_raise() && other.is_raise()
 }
 
-/// A raise stays beside what is not one. Of the others, what is of another kind stays where this one
-/// ends.
+/// A raise stays beside a block and beside letting through. An end of one kind leaves the others.
 fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
     let places = places_of(entries, &one.path, &one.key);
     let (is_end, is_raise) = (one.time.is_zero(), one.kind.is_raise());

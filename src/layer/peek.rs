@@ -30,7 +30,7 @@ pub struct Peek {
     plan: Option<Plan>,
     plan_value: Option<Plan>,
     #[cfg(feature = "page")]
-    operator_keys: Arc<super::OperatorKeys>,
+    operator_keys: Option<Arc<super::OperatorKeys>>,
 }
 
 impl Peek {
@@ -42,14 +42,14 @@ impl Peek {
             plan: None,
             plan_value: None,
             #[cfg(feature = "page")]
-            operator_keys: Arc::default(),
+            operator_keys: None,
         }
     }
 
-    /// What these raise has other quotas.
+    /// Shows a key that an operator raises under its raised quotas.
     #[cfg(feature = "page")]
     pub(crate) fn with_operator_keys(mut self, keys: &Arc<super::OperatorKeys>) -> Self {
-        self.operator_keys = Arc::clone(keys);
+        self.operator_keys = Some(Arc::clone(keys));
         self
     }
 
@@ -82,7 +82,10 @@ impl IntoFuture for Peek {
             let rule = under.unwrap_or(rule);
             let take = self.keys.take_asked(rule, &self.store)?;
             #[cfg(feature = "page")]
-            let take = self.operator_keys.raised(take);
+            let take = match &self.operator_keys {
+                Some(keys) => keys.raised(take),
+                None => take,
+            };
             self.store.peek(&take).await.map(Some)
         })
     }

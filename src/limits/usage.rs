@@ -34,8 +34,8 @@ impl Limits {
     /// back in `reset` seconds. Requests at a time have no window and no reset: how many more may
     /// run is what remains. Hidden quotas, subjects that the request does not have, shadow rules
     /// and rules that are switched off are left out. A client that is exempt or let through has
-    /// all of each quota left, and one that an operator blocks has nothing until the block ends. One
-    /// that is raised has the quotas of the raise, and the rule has its factor: `"raised":2.5`.
+    /// all of each quota left, and one that an operator blocks has nothing until the block ends.
+    /// One that is raised has the quotas of the raise, and the rule its factor: `"raised":2.5`.
     ///
     /// All rules are asked about at the same time, and each key's answer is kept for a second. A
     /// request without its key, or without an answer of the store, is answered as by a layer, and

@@ -88,14 +88,14 @@ pub(super) async fn set(
         let page = &state.page;
         let (by, target) = change(page, request).await?;
         let factor = target.body.get("factor").and_then(Value::as_f64);
-        let is_end = target.body.get("seconds").and_then(Value::as_u64) == Some(0);
-        let of_end = || Some(Factor::ONE).filter(|_| is_end);
-        let kind = kind(factor.and_then(Factor::new).or_else(of_end));
+        let seconds = target.body.get("seconds").and_then(Value::as_u64);
+        // An end needs no factor.
+        let of_end = (seconds == Some(0)).then_some(Factor::ONE);
+        let kind = kind(factor.and_then(Factor::new).or(of_end));
         let kind = kind.ok_or_else(|| {
             wrong("factor is not there or wrong, expected 0.01 to 1000".to_owned())
         })?;
         let longest = kind.max_time().as_secs();
-        let seconds = target.body.get("seconds").and_then(Value::as_u64);
         let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
             wrong(format!(
                 "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"

@@ -88,12 +88,12 @@ impl Limits {
     /// quotas of one subject. Another raise of the key replaces it, `Duration::ZERO` ends it, and
     /// for the rest it is as [`block`](Self::block).
     ///
-    /// What was used counts on, before and after: once the raise ends, a key that used more than
-    /// its plan is denied until that has left the window. Under [`Algorithm::Gcra`](crate::Algorithm)
-    /// the raised bucket begins as full as the fullest one of the rule's plans: beside a plan that
-    /// drains more slowly a key may get less at first than its own plan would give, until that has
-    /// drained. While a key is let through or blocked, its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked about
-    /// requests that are raised.
+    /// Units that were used count on, before and after: once the raise ends, a key that used more
+    /// than its plan is denied until those units have left the window. Under GCRA the raised bucket
+    /// begins as full as the fullest one of the rule's plans: beside a plan that drains more slowly
+    /// a key may get less at first than its own plan would give. While a key is let through or
+    /// blocked, its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked
+    /// about requests that are raised.
     ///
     /// ```
     /// use std::time::Duration;
@@ -168,7 +168,7 @@ impl Limits {
         key: Option<String>,
     ) -> Result<(), OperatorError> {
         let kind = one.kind;
-        // What was begun can be ended, also if the rule is gone.
+        // An operator can end it, also if the rule is gone.
         if !one.time.is_zero() {
             if !(least(kind)..=kind.max_time()).contains(&one.time) {
                 let time = one.time;
@@ -235,7 +235,7 @@ pub enum OperatorError {
     #[error("a key cannot be {} for {time:?}, expected {} to {} seconds, or zero to end it",
         Done(*kind), least(*kind).as_secs(), kind.max_time().as_secs())]
     Time {
-        /// What was to be done.
+        /// The operation.
         kind: OperatorKind,
         /// For how long.
         time: Duration,

@@ -189,7 +189,7 @@ impl Limits {
             if let Some(OperatorKey { path, .. }) = list.iter().find(|it| !rules.contains(&it.path))
             {
                 let path = &**path;
-                trace::event!(warn: path, "a key is let through, blocked or raised under a rule that is not there");
+                trace::event!(warn: path, "an operator's key is of a rule that is not there");
             }
             self.operator_keys.replace(list);
             state.changes += 1;

@@ -117,7 +117,8 @@ pub struct FleetState {
     pub secret: [u8; 16],
     /// The version of the operators' keys; 0 without any.
     pub version: u64,
-    /// The keys that operators let through, block or raise. `None` if they are those that are known.
+    /// The keys that operators let through, block or raise. `None` if they are those that are
+    /// known.
     pub keys: Option<Vec<OperatorKey>>,
 }
 

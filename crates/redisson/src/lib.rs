@@ -1,6 +1,6 @@
 //! The rate limiter and the lock of the crate `tidegate`, in the layout that
 //! [Redisson](https://github.com/redisson/redisson) gives them in Redis. They know no rule, no
-//! layer and no store. What stands here may change with any version: users depend on `tidegate`, which
+//! layer and no store. Its names may change with any version: users depend on `tidegate`, which
 //! re-exports both modules.
 #![cfg_attr(
     feature = "limiter",

@@ -4,6 +4,8 @@ import { send } from "./api.js";
 import { confirm, named, target } from "./confirm.js";
 import { byId, duration, keyWords, say, visible } from "./words.js";
 
+const UNUSED = " No request of this key counts now: is it the one?";
+
 /** How long it is said what was done. */
 const SAID = 10_000;
 
@@ -27,7 +29,7 @@ export function actions(changed, isShared) {
   const begin = (item, what, said, { title, effect, button, note = "", ...asked }) => confirm({
     ...named(item), title, button, hasSpan: true, ...asked,
     effect: `For this time its requests are ${effect}, ${everywhere()}. Somebody can end it `
-      + `before.${note}${item.isUnused ? " No request of this key counts now: is it the one?" : ""}`,
+      + `before.${note}${item.isUnused ? UNUSED : ""}`,
     async act(chosen) {
       const answer = await send(what, { ...target(item), ...chosen });
       done(`${said} for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);

@@ -346,7 +346,8 @@ impl fmt::Debug for Connection {
 /// their questions travel, and the [identity](Redis::id) of the process. The timeout belongs to
 /// each clone. The connection is closed when the last clone is dropped, and everything made of it.
 ///
-/// `RedisStore::of` makes a store of a handle, `RateLimiter::new` a limiter (feature `limiter`), and `Lock::new` a lock (feature `lock`).
+/// `RedisStore::of` makes a store of a handle, `RateLimiter::new` a limiter (feature `limiter`),
+/// and `Lock::new` a lock (feature `lock`).
 ///
 /// ```no_run
 /// use std::time::Duration;
