@@ -160,6 +160,29 @@ fn each_test_that_a_mutant_names_is_there() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The last column of the table of threats names tests, as a binary and a filter.
+#[test]
+fn each_threat_has_its_tests() {
+    let page = fs::read_to_string(kit::root().join("docs/security.md")).expect("a file");
+    let rows = page.lines().skip_while(|line| *line != "## Threats");
+    let rows = rows.skip(1).take_while(|line| !line.starts_with("## "));
+    let rows = rows.filter(|line| line.starts_with('|')).skip(2);
+    let tests = |row: &str| {
+        let column = row.trim_end_matches('|').rsplit('|').next().unwrap_or("");
+        let quoted = column.split('`').skip(1).step_by(2);
+        let found = quoted.filter_map(|test| test.split_once(' '));
+        Vec::from_iter(found.map(|(binary, name)| format!("--test {binary} -- {name}")))
+    };
+    let tests: Vec<_> = rows.map(tests).collect();
+    assert!(tests.len() > 9, "the table: {tests:?}");
+    assert!(
+        tests.iter().all(|row| !row.is_empty()),
+        "a row without a test: {tests:#?}"
+    );
+    let wrong: Vec<_> = tests.concat().iter().flat_map(|it| lost_by(it)).collect();
+    assert!(wrong.is_empty(), "docs/security.md: {wrong:#?}");
+}
+
 #[test]
 fn each_of_the_eighteen_laws_has_its_tests() {
     let laws = Map::read().laws;

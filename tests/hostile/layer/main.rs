@@ -18,6 +18,7 @@ mod plans;
 mod published;
 mod reload;
 mod shadow;
+mod threats;
 mod waiting;
 mod waiting_requests;
 
