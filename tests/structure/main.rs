@@ -2,6 +2,7 @@
 //!
 //! It reads the sources and needs no server. Docs and comments may name everything.
 
+mod figures;
 mod map;
 
 use std::collections::BTreeSet;
