@@ -1,8 +1,11 @@
 //! The example web app: rules from a file, a store, routes. `start.rs` says how it is started.
 
+mod child;
+mod demo;
 mod export;
 mod metrics;
 mod outage;
+mod own_redis;
 mod page;
 mod routes;
 mod rule_routes;
@@ -15,6 +18,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use demo::Demo;
 use settings::Settings;
 use tidegate::rule::Share;
 use tidegate::{Limits, MemoryStore, Resilient, Rule, Rules, Store};
@@ -24,20 +28,21 @@ pub async fn run() -> Result<(), String> {
     let settings = Settings::from_env()?;
     let limits = Limits::from_file(&settings.limits).map_err(|error| error.to_string())?;
     let listener = serve::listen(settings.port).await?;
-    let store = store(settings.redis_url.as_deref(), settings.share).await?;
+    let demo = Arc::new(Demo::begin(&settings).await);
+    let store = store(demo.redis_url(), demo.share()).await?;
 
     let limits = limits.store(Arc::clone(&store));
     // From now on a mistake in the file keeps the old rules, and the page shows it.
     limits
         .watch(&settings.limits)
         .map_err(|error| error.to_string())?;
-    let app = routes::router(&limits);
+    let app = routes::router(&limits, Arc::clone(&demo));
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     // Before the app says that it listens: its reader may send a signal immediately.
     let stop = serve::Stop::listen()?;
     announce(&format!(
         "listening on http://{address}\ndecided by {}\nrules: {}\n",
-        decider(&*store),
+        decider(&*store, demo.has_own_redis()),
         in_force(&limits.rules().load())
     ));
     serve::until_stopped(listener, app, stop).await?;
@@ -59,9 +64,10 @@ async fn store(redis_url: Option<&str>, share: Option<Share>) -> Result<Arc<dyn 
     })
 }
 
-fn decider(store: &dyn Store) -> String {
+fn decider(store: &dyn Store, is_own: bool) -> String {
     match store.name() {
         name if name == "memory" => "the memory of this process".to_owned(),
+        name if is_own => format!("{name}, which this app has started"),
         name => format!("{name}, for all processes that use it"),
     }
 }

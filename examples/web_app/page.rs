@@ -25,7 +25,7 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 11] = [
+const FILES: [File; 12] = [
     file!("/", "index.html", "html"),
     file!("/page/style.css", "style.css", "css"),
     file!("/page/card.js", "card.js", "javascript"),
@@ -36,6 +36,7 @@ const FILES: [File; 11] = [
     file!("/page/quota.js", "quota.js", "javascript"),
     file!("/page/requests.js", "requests.js", "javascript"),
     file!("/page/time_line.js", "time_line.js", "javascript"),
+    file!("/page/try.js", "try.js", "javascript"),
     file!("/page/words.js", "words.js", "javascript"),
 ];
 

@@ -12,6 +12,7 @@ use axum::routing::get;
 use tidegate::key::KeyError;
 use tidegate::{ErrorCallbackChain, Limits, StoreError};
 
+use crate::demo::Demo;
 use crate::export::Reports;
 use crate::outage::Outage;
 use crate::rule_routes::RuleRoutes;
@@ -21,10 +22,10 @@ use crate::{export, metrics, page, status};
 pub(crate) const LIMITED: [&str; 4] = ["answer", "export", "getId", "login"];
 
 /// Routes without a limit, besides the page and what is below `/limits`.
-pub(crate) const UNLIMITED: [&str; 4] = ["/healthz", "/limits", "/metrics", "/status"];
+pub(crate) const UNLIMITED: [&str; 5] = ["/demo", "/healthz", "/limits", "/metrics", "/status"];
 
 /// All routes of the app.
-pub(crate) fn router(limits: &Limits) -> Router {
+pub(crate) fn router(limits: &Limits, demo: Arc<Demo>) -> Router {
     let outage = Arc::new(Outage::default());
     let on_error = ErrorCallbackChain::new()
         .on::<StoreError>(Arc::clone(&outage))
@@ -35,6 +36,7 @@ pub(crate) fn router(limits: &Limits) -> Router {
     let rules = Arc::new(RuleRoutes::new(limits.clone()));
     own_routes(&limits)
         .merge(page::routes())
+        .merge(demo.routes())
         .route("/healthz", get("ok"))
         .route("/metrics", metrics::route(limits.clone()))
         .route("/status", status::route(limits.clone(), Arc::clone(&rules)))

@@ -11,8 +11,8 @@ const PORT: u16 = 3000;
 pub(crate) struct Settings {
     /// `PORT`
     pub(crate) port: u16,
-    /// `REDIS_URL`; without one, this process decides alone.
-    pub(crate) redis_url: Option<String>,
+    /// `REDIS_URL`
+    pub(crate) redis: Redis,
     /// `PROCESSES`: at most so many share the limits. While Redis cannot decide, each admits its
     /// share by itself. Without this setting, requests get a 503 then.
     pub(crate) share: Option<Share>,
@@ -20,12 +20,25 @@ pub(crate) struct Settings {
     pub(crate) limits: String,
 }
 
+/// Where the limits are counted.
+pub(crate) enum Redis {
+    /// No `REDIS_URL`: on a server that this app starts, or in memory if none is installed.
+    Own,
+    /// `REDIS_URL=memory`: in the memory of this process.
+    Memory,
+    At(String),
+}
+
 impl Settings {
     /// From the variables of this process. An empty variable counts as not set.
     pub(crate) fn from_env() -> Result<Self, String> {
         Ok(Self {
             port: variable("PORT")?.map_or(Ok(PORT), |text| port(&text))?,
-            redis_url: variable("REDIS_URL")?,
+            redis: match variable("REDIS_URL")? {
+                None => Redis::Own,
+                Some(url) if url == "memory" => Redis::Memory,
+                Some(url) => Redis::At(url),
+            },
             share: variable("PROCESSES")?
                 .map(|text| share(&text))
                 .transpose()?,

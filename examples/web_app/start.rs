@@ -6,11 +6,15 @@
 //!
 //! ```sh
 //! cargo run --example web_app                                    # then open http://127.0.0.1:3000
+//! REDIS_URL=memory cargo run --example web_app                   # counts in its own memory
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
 //! PORT=3001 REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # with this one
 //! PROCESSES=2 REDIS_URL=... cargo run --example web_app          # admits half without Redis
 //! LIMITS=my.toml cargo run --example web_app                     # other rules
 //! ```
+//!
+//! Without `REDIS_URL` it starts a `redis-server` of its own, if that is installed, so that the page
+//! can stop it and start it again. Both end with the app.
 //!
 //! How an app uses the library is in `lib.rs` and `routes.rs`; what answers in place of a handler
 //! is in `export.rs` and `outage.rs`.

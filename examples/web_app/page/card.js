@@ -138,11 +138,13 @@ export class Card {
       mark.kind = kindOf(response, rule.enabled);
       if (sent === JSON.stringify(inputs.headers())) this.hear(mark, response);
       this.showAnswer(mark.kind, response, body);
+      this.onAnswer?.(mark.kind, response);
     } catch (error) {
       mark.kind = "failed";
       const isSlow = error.name === "TimeoutError";
       const late = `no answer within ${wait(PATIENCE)}`;
       this.showNoAnswer(isSlow ? late : "no answer: the server cannot be reached");
+      this.onAnswer?.(mark.kind);
       if (!isSlow) this.onNoAnswer();
     } finally {
       slots.give();

@@ -2,6 +2,7 @@
 
 import { Card } from "./card.js";
 import { ask } from "./requests.js";
+import { Try } from "./try.js";
 import { byId, element, icon, now, pause, say } from "./words.js";
 
 const BETWEEN_LOOKS = 1_000;
@@ -10,6 +11,7 @@ const BETWEEN_LOOKS = 1_000;
 let cards = new Map();
 /** The last second that was shown. */
 let tick = 0;
+const steps = new Try();
 
 async function load(url) {
   const { response, body } = await ask(url, {});
@@ -17,9 +19,10 @@ async function load(url) {
   return JSON.parse(body);
 }
 
-function show(counted, app) {
+function show(counted, app, demo) {
   tick = counted.tick;
   showCards(counted.rules, new Map(app.rules.map((rule) => [rule.path, rule])));
+  steps.show(cards, demo);
   showStore(counted);
   say(byId("file"), counted.file ?? "no file is watched");
   say(byId("version"), `version ${counted.version}`);
@@ -118,7 +121,8 @@ const server = {
   async look() {
     let views;
     try {
-      views = await Promise.all([load(`/limits/api/now?after=${tick}`), load("/status")]);
+      views = await Promise.all([load(`/limits/api/now?after=${tick}`), load("/status"),
+        load("/demo")]);
     } catch {
       this.isDown();
       return;

@@ -22,9 +22,9 @@ export const slots = {
   },
 };
 
-export async function ask(url, headers) {
+export async function ask(url, headers, method = "GET") {
   const signal = AbortSignal.timeout(PATIENCE);
-  const response = await fetch(location.origin + url, { headers, cache: "no-store", signal });
+  const response = await fetch(location.origin + url, { method, headers, cache: "no-store", signal });
   return { response, body: await response.text() };
 }
 
