@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Tests the pages of the example web app in Chromium without a window, driven by WebDriver. Its own
-# page: a burst is shown as denied within two seconds, an edited file changes the shown limit, a
-# mistake in it is explained. The page of the limits: a flood is seen by name, a customer is let
-# through, another one blocked, a key is reset, processes come and go. Installs Chromium and its
-# driver where they are missing and it may do so: with apt-get as root or by sudo. Else it says what
-# to install.
-# --screenshots FOLDER writes pictures of the page of the limits instead, in two minutes; --readme
-# writes docs/web_app.png.
+# page: three things to try, a burst is shown as denied within two seconds, an edited file changes
+# the shown limit, a mistake in it is explained. The page of the limits: a flood is seen by name, a
+# customer is let through, another one blocked, a key is reset, processes come and go. Installs
+# Chromium and its driver where they are missing and it may do so: with apt-get as root or by sudo.
+# Else it says what to install.
+# --screenshots FOLDER writes pictures of both pages instead, in three minutes; --readme writes
+# docs/web_app.png.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +36,7 @@ if [ -n "$pictures" ]; then
   mkdir -p "$pictures"
   TIDEGATE_SCREENSHOTS=$(cd "$pictures" && pwd)
   export TIDEGATE_SCREENSHOTS
-  tests=(web_app::limits_page::screenshots)
+  tests=(web_app::page::screenshots web_app::limits_page::screenshots)
 fi
 # One after the other: the tests measure how soon something is shown.
 ${limit[@]+"${limit[@]}"} cargo test -p tidegate -p tidegate-tests --all-features --test layer -- \

@@ -7,6 +7,7 @@ mod clients;
 mod limits_page;
 mod page;
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -217,4 +218,68 @@ fn other_rules() {
         assert_eq!([app.status(path), app.status(path)], [200, 429], "{path}");
     }
     assert_eq!(app.status("/healthz"), 200);
+}
+
+/// The statuses of so many requests.
+fn statuses(address: &str, times: usize) -> Vec<String> {
+    let client = |_| {
+        let mut stream = TcpStream::connect(address).expect("a listening app");
+        let head = "GET /getId HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer[9..12].to_owned()
+    };
+    (0..times).map(client).collect()
+}
+
+/// What the page lets you try: without `REDIS_URL` the app has a Redis of its own, which it stops
+/// and starts, and a second process. Only the page may ask for it, and all end with the app.
+#[test]
+fn a_demo_of_two_processes_and_a_redis_that_stops() {
+    let app = App::start(&[("REDIS_URL", "")]);
+    let own = &app.greeting[1];
+    assert!(own.ends_with("which this app has started"), "{own}");
+    let local = "host: 127.0.0.1:3000\r\n";
+    for fields in [local, "host: evil.test\r\nx-demo: 1\r\n", "x-demo: 1\r\n"] {
+        let answer = app.ask("POST", "/demo/redis/stop", fields);
+        let is_refused = answer.starts_with("HTTP/1.1 403") || answer.starts_with("HTTP/1.1 400");
+        assert!(is_refused, "{fields}: {answer}");
+    }
+    let change = |path: &str| {
+        let answer = app.ask("POST", path, &format!("{local}x-demo: 1\r\n"));
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str::<Value>(body).expect("JSON")
+    };
+    let second = change("/demo/process")["second"].take();
+    let second = second.as_str().expect("an address").to_owned();
+    assert_eq!(change("/demo/process")["second"], second, "only one");
+    assert_eq!(statuses(&app.address, 4), ["200"; 4]);
+    assert_eq!(statuses(&second, 2), ["200", "429"]);
+
+    assert_eq!(change("/demo/redis/stop")["redis"], "stopped");
+    // What is known of denials is over at last, and half of five is two.
+    let mut admitted = 0;
+    while admitted < 2 {
+        admitted += statuses(&app.address, 1)
+            .iter()
+            .filter(|it| *it == "200")
+            .count();
+    }
+    assert_eq!(statuses(&app.address, 2), ["429"; 2]);
+    assert_eq!(change("/demo/redis/start")["redis"], "running");
+    let started = Instant::now();
+    while !app.get("/getId").contains("r=4;") {
+        assert!(started.elapsed() < PATIENT, "Redis counts from zero");
+    }
+    drop(app);
+    let started = Instant::now();
+    while TcpStream::connect(&second).is_ok() {
+        assert!(
+            started.elapsed() < PATIENT,
+            "the second process ends with the first"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
 pub(super) fn command(environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(example("web_app"));
     command
-        .env_remove("REDIS_URL")
+        .env("REDIS_URL", "memory")
         .env_remove("LIMITS")
         .env_remove("PROCESSES")
         .env("PORT", "0")
@@ -68,9 +68,13 @@ impl App {
 
     /// The same for a request with further fields, each with a line end.
     pub(super) fn get_with(&self, path: &str, fields: &str) -> String {
+        self.ask("GET", path, &format!("host: test\r\n{fields}"))
+    }
+
+    /// The same with another method and all of its fields.
+    pub(super) fn ask(&self, method: &str, path: &str, fields: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a listening app");
-        let head =
-            format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n");
+        let head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes()).expect("is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("text");

@@ -243,6 +243,70 @@ fn a_server_that_is_gone_is_said_and_its_successor_is_shown() {
     browser.check_log();
 }
 
+/// The three things that the page lets a visitor try, with a Redis of the app's own.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn three_things_to_try() {
+    let app = App::start(&[("REDIS_URL", "")]);
+    let browser = Browser::open(&format!("http://{}/", app.address));
+    browser.wait_for("#try-redis-now", MAX_EDIT, |text| text.contains("runs"));
+    browser.sees("#try-limit", "5 in any 10 seconds");
+    browser.click("#try-send");
+    // On a busy machine Redis may miss its time-out, and the process then counts by itself.
+    browser.wait_for("#try-counts", MAX_EDIT, |text| {
+        let numbers = text.split(|it: char| !it.is_ascii_digit());
+        let numbers = numbers.filter_map(|it| it.parse::<u32>().ok());
+        text.contains("denied") && numbers.sum::<u32>() == 20
+    });
+    let fields = browser.text("#try-fields");
+    for field in [
+        "429",
+        "RateLimit: \"getId\";r=0",
+        "RateLimit-Policy",
+        "Retry-After",
+    ] {
+        assert!(fields.contains(field), "{fields}");
+    }
+    browser.click("#try-process");
+    browser.wait_for("#try-second", MAX_EDIT, |text| text.contains("127.0.0.1:"));
+    browser.click("#try-redis");
+    browser.wait_for("#try-redis-now", MAX_EDIT, |text| {
+        text.contains("is stopped")
+    });
+    browser.wait_for("#try-redis", MAX_EDIT, |text| text == "Start Redis");
+    browser.click("#try-redis");
+    browser.wait_for("#try-redis-now", MAX_EDIT, |text| text.contains("runs"));
+    assert_eq!(browser.text("#try-said"), "");
+    browser.check_log();
+}
+
+/// The pictures of this page, written when `tests/page.sh --screenshots FOLDER` asks for them.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn screenshots() {
+    let Some(folder) = std::env::var_os("TIDEGATE_SCREENSHOTS") else {
+        return;
+    };
+    let environment = [("REDIS_URL", ""), ("LIMITS", "examples/limits.toml")];
+    let app = App::start(&environment);
+    let browser = Browser::open(&format!("http://{}/", app.address));
+    browser.hide_scroll_bars();
+    for (name, width, height) in [("try", 1280, 390), ("narrow_try", 400, 720)] {
+        browser.resize(width, height);
+        browser.wait_for("#try-redis-now", MAX_EDIT, |text| text.contains("runs"));
+        browser.click("#try-send");
+        browser.wait_for("#try-counts", MAX_EDIT, |text| text.contains("denied"));
+        if width == 1280 {
+            browser.click("#try-process");
+        }
+        browser.wait_for("#try-second", MAX_EDIT, |text| text.contains("127.0.0.1:"));
+        std::thread::sleep(Duration::from_secs(12));
+        browser.run("document.activeElement.blur()");
+        let file = PathBuf::from(&folder).join(format!("{name}.png.base64"));
+        std::fs::write(file, browser.screenshot()).expect("is written");
+    }
+}
+
 /// Nothing is cut off, on a phone and on a desk; and nothing is lost in the dark.
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
