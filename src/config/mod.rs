@@ -5,16 +5,13 @@
 //! [`Limits::plan`]: crate::Limits::plan
 //! [`Limits::peer`]: crate::Limits::peer
 //! [`Rule::with_refund_on`]: crate::Rule::with_refund_on
-//! [`Rule::with_max_concurrent`]: crate::Rule::with_max_concurrent
 //! [`Rule::with_lease`]: crate::Rule::with_lease
 //! [`Rule::with_plan`]: crate::Rule::with_plan
-//! [`PeerIp`]: crate::PeerIp
-//! [`ClientIp`]: crate::ClientIp
-//! [`Header`]: crate::Header
 //! [`ConfigError`]: ConfigError
 //! [`OnError`]: crate::rule::OnError
 //! [`Plan`]: crate::rule::Plan
 //! [warning]: crate::warning
+//! [cookbook.md]: crate::guide::cookbook
 //! [guarantees.md]: crate::guide::guarantees
 //! [metrics.md]: crate::metrics
 //! [proxies.md]: crate::ClientIp
