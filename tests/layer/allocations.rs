@@ -97,7 +97,8 @@ fn a_pending_answer_costs_one_allocation_beside_the_stores() {
     assert_eq!(far - near, 2);
 }
 
-/// The list of docs/contributing.md says where they are: see "The way of one take".
+/// They are the boxed future of `Resilient` and that of the layer; the place for the reply, the call
+/// and its flight; the charge, and the extensions of the request and of the response with it.
 #[test]
 fn a_lone_take_on_redis_allocates_little() {
     let server = kit::Redis::start();
