@@ -35,6 +35,7 @@ if [ "${1:-}" = --compile ]; then
 fi
 # How long the README, the guides and the recipes may be.
 test "$(wc -l <README.md)" -le 180 || { echo "tests/guide.sh: the README has more than 180 lines" >&2; exit 1; }
+test "$(wc -l <llms.txt)" -le 150 || { echo "tests/guide.sh: llms.txt has more than 150 lines" >&2; exit 1; }
 at_most() {
   local words
   words=$(cat "${@:3}" | wc -w)
