@@ -201,7 +201,7 @@ impl RuleCounters {
         self.summaries.next(|| {
             let counted = self.numbers("");
             (
-                counted.denied(),
+                counted.denied() + counted.decisions(DecisionOutcome::OnHold),
                 counted.decisions(DecisionOutcome::Allowed),
             )
         })
