@@ -46,7 +46,7 @@ async fn held(limits: &Limits, key: &str) -> Option<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_holds_its_key() {
     const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
-    let limits = limits(100);
+    let (log, limits) = (Log::start(), limits(100));
     let partner = limits.outgoing("partner");
     hear(&partner, "us", OK, None).await;
     hear(&partner, "us", UNAVAILABLE, Some(9)).await;
@@ -54,6 +54,9 @@ async fn a_refusal_holds_its_key() {
     hear(&partner, "us", DENIED, Some(9)).await;
     assert_eq!(held(&limits, "us").await, Some(9));
     assert_eq!(held(&limits, "them").await, None, "another key");
+    let lines = log.lines_with_debug();
+    let is_told = |it: &String| it.contains("requests were denied") && it.contains("denied=1 ");
+    assert!(lines.iter().any(is_told), "{lines:?}");
 
     // It waits for the end, if that is near enough.
     let begun = Instant::now();
