@@ -301,7 +301,7 @@ impl fmt::Display for VerifyError {
             paths => write!(
                 f,
                 " (before limits.check, limits.call or #[limited] has run: \
-                 limits.declare_checks({paths:?}); limits.outgoing does it by itself)"
+                 limits.declare_checks({paths:?}))"
             ),
         }
     }

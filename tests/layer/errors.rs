@@ -40,7 +40,7 @@ fn a_mistake_in_code_is_printed_as_its_message() {
         "the window is zero, expected at least 1 ms",
         "the path is empty, expected the name of what is limited",
         "layers or checks without a rule: [\"q\"]; rules without a layer or check: [\"p\"] \
-         (before limits.check, limits.call or #[limited] has run: limits.declare_checks([\"p\"]); limits.outgoing does it by itself)",
+         (before limits.check, limits.call or #[limited] has run: limits.declare_checks([\"p\"]))",
         "no tokio runtime here, expected one: call watch inside of an async fn",
         "version 99 of the format of counts, expected 1 to 4",
         &RuleError::NoOutcome("2x".to_owned()).to_string(),
