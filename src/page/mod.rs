@@ -25,7 +25,55 @@
 //! [joined the fleet](Limits::join_fleet), and a key that is let through or blocked is so in all of
 //! them. Without Redis it is about this process.
 //!
-//! `docs/page.md` says what each view shows, has its JSON, and says what an attacker can do.
+//! `docs/page.md` says what each view shows, and what an operator can do.
+//!
+//! # The JSON
+//!
+//! Views have an `ETag`. Times are seconds: `.._ago_s` are ages, `.._in_s` are still to come.
+//! `tick` is how many seconds ago the `process` that answers began to watch. `complete` is false
+//! until the other processes have been asked (ask again after a second), and where more than 200
+//! run. Requests at a time have `concurrent` true, `window_s` null, and `in_flight` in place of
+//! `reset_in_s`. `on_hold_s` is how long the partner of an `outgoing` rule still wants no calls.
+//!
+//! | | |
+//! |---|---|
+//! | `GET api/now?after=TICK`; `GET api/hour` | the rates by second, all or later ones; by minute |
+//! | `GET api/limited`; `GET api/fleet` | the lists, of the `fleet` or this `process`; the processes (`redis_answers` is false while only this process is known) |
+//! | `POST api/key` | `{"rule":"login","key":"203.0.113.7"}`, with a `subject` if the rule has some, or with the `row` of a view, and perhaps a `plan`: whether a request would pass (`allowed`), what is left, the `plan`, and a `hint` if the key looks wrong |
+//! | `POST api/reset` | the same: `{"found":true}` if there was a count |
+//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, and to raise `"factor":2.5`: `{"ends_in_s":3600.0}` |
+//!
+//! ```json
+//! {"process":"a3f19c0012ab34cd","process_name":"web-1","tick":532,"first":531,"step_s":1,
+//!  "store":"redis","enabled":true,"keys_shown":false,"changes_allowed":true,"version":1,"content_hash":"87862520c60d58a8",
+//!  "reload_failing":false,"more_rules":0,"rules":[{"rule":"login","enabled":true,"is_shadow":false,
+//!    "quotas":[{"name":"login","subject":null,"cost":null,"hidden":false,"max":5,"window_s":60.0,
+//!      "concurrent":false}],
+//!    "subjects":[],"plans":["pro"],"candidate":null,
+//!    "total":{"allowed":9,"denied":4,"shadow":0,"errors":0,"near":1,"let_through":0,"units":9,
+//!      "refunded":0,"proceeded":0,"waiting":0,"waited":0,"blocked":0},
+//!    "denied_by":[{"name":"login","denials":4}],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],
+//!    "errors":[0,0],"near":[0,0],"let_through":[0,0],"mean_us":[310,0],"p99_us":[500,0]}]}
+//! ```
+//!
+//! ```json
+//! {"process":"a3f19c0012ab34cd","tick":532,"of":"fleet","redis_answers":true,"complete":true,
+//!  "too_many_by_at_most":0,"too_few_by_at_most":0,
+//!  "rows":[{"row":"9f31c2aa…","rule":"login","subject":null,"key":null,"since_ago_s":12.0,
+//!    "until_in_s":4.1,"never":false,"busy":false,"denials":5312,"denials_per_s":2.4,"plan":"pro",
+//!    "let_through_in_s":null,"blocked_in_s":null,"raised_in_s":null,"factor":null}],
+//!  "let_through":[{"row":"…","rule":"login","subject":null,"key":null,"ends_in_s":3541.0,
+//!    "by":null,"factor":null}],
+//!  "blocked":[],"raised":[]}
+//! ```
+//!
+//! ```json
+//! {"process":"a3f19c0012ab34cd","tick":532,"shared":true,"complete":true,"redis_answers":true,
+//!  "processes":[{"process":"a3f19c0012ab34cd","name":"web-1","this":true,"seen_ago_s":0.0,
+//!    "started_ago_s":532.0,"version":1,"content_hash":null,"reload_failing":false,"rules":5,"breaker":"closed",
+//!    "fallback":false,"allowed_per_s":12,"denied_per_s":3,
+//!    "last_error":{"kind":"timeout","ago_s":3.0},"warnings":[]}]}
+//! ```
 
 mod assets;
 mod cache;
