@@ -76,7 +76,6 @@ histories() {
   once "usual case" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test store usual_case
   once "laws" env TIDEGATE_HISTORIES=100000 "${run[@]}" --test laws
   once "limiter" env TIDEGATE_HISTORIES=10000 "${run[@]}" --test limiter history
-  once "simulated fleets" env TIDEGATE_FLEETS=64 "${run[@]}" --test hostile_store unit_leases::simulated
   once "waiting" env TIDEGATE_HISTORIES=50000 "${run[@]}" --test layer waiting_histories
   once "lock" env TIDEGATE_ACQUISITIONS=100000 "${run[@]}" --test hostile_lock soak -- --nocapture
   once "flood" env TIDEGATE_FLOOD=10000000 "${run[@]}" --test store flood:: -- --nocapture
@@ -84,12 +83,9 @@ histories() {
 
 fleets() {
   once "saturated" env TIDEGATE_FLEET_SECONDS=22 "${run[@]}" --test fleet saturated -- --nocapture
-  once "short windows" env TIDEGATE_SHORT_WINDOWS=200 "${run[@]}" --test fleet short_windows -- --nocapture
   once "outcomes" env TIDEGATE_OUTCOMES=200000 "${run[@]}" --test fleet outcomes:: -- --nocapture
-  once "owed" env TIDEGATE_OWED=200000 "${run[@]}" --test fleet owed:: -- --nocapture
   once "starved" env TIDEGATE_STARVED=20 "${run[@]}" --test fleet starved:: -- --nocapture
   once "waiting" env TIDEGATE_WAITING=10000 "${run[@]}" --test fleet waiting:: -- --nocapture
-  once "joint" env TIDEGATE_JOINT=1000000 "${run[@]}" --test fleet joint:: -- --nocapture
   once "permits" env TIDEGATE_AT_A_TIME=200000 "${run[@]}" --test fleet permits:: -- --nocapture
   once "leased" env TIDEGATE_LEASED_GRANTS=10000000 "${run[@]}" --test fleet leased:: -- --nocapture
 }

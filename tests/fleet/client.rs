@@ -8,7 +8,6 @@ pub(crate) struct Client(BufReader<TcpStream>);
 
 pub(crate) struct Response {
     pub(crate) status: StatusCode,
-    pub(crate) fields: HeaderMap,
     pub(crate) body: String,
 }
 
@@ -24,22 +23,16 @@ impl Client {
         let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");
         self.0.write_all(request.as_bytes()).await.expect("is sent");
         let status = self.line().await[9..12].parse().expect("a status");
-        let (mut length, mut fields) = (0, HeaderMap::new());
+        let mut length = 0;
         while let Some((name, value)) = self.line().await.split_once(": ") {
-            let name: HeaderName = name.parse().expect("a name");
             if name == "content-length" {
                 length = value.parse().expect("a number");
             }
-            fields.append(name, value.parse().expect("a value"));
         }
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).await.expect("a body");
         let body = String::from_utf8(body).expect("text");
-        Response {
-            status,
-            fields,
-            body,
-        }
+        Response { status, body }
     }
 
     async fn line(&mut self) -> String {

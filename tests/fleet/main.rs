@@ -5,15 +5,11 @@
 
 mod client;
 mod interop;
-mod joint;
 mod leased;
 mod outcomes;
-mod outgoing;
-mod owed;
 mod permits;
 mod saturated;
 mod shared_limit;
-mod short_windows;
 mod soak;
 mod starved;
 mod waiting;

@@ -7,7 +7,6 @@
 use axum::extract::Request;
 use tokio::time::{Instant, sleep_until};
 
-use crate::client::{Client, serve};
 use crate::*;
 
 /// A queue would need 1.5 s, and what another process gives back is found within a second.
@@ -167,80 +166,5 @@ async fn one_process_denies_nobody_whom_units_reach() {
         check(how, &seen, RATE);
         // By a queue it is 1.5 s.
         assert!(seen.slowest < 1_600, "{seen:?}");
-    }
-}
-
-/// One connection that sends request after request until then; how many were served and denied, and
-/// how many of these heard of no unit that may come back.
-async fn connection(address: String, until: Instant) -> (u64, u64, u64) {
-    let mut client = Client::connect(&address).await;
-    let (mut served, mut denied, mut unaware) = (0, 0, 0);
-    while Instant::now() < until {
-        let answer = client.get("/", "host: x\r\nx-key: k").await;
-        match answer.status {
-            StatusCode::OK => served += 1,
-            StatusCode::TOO_MANY_REQUESTS => {
-                denied += 1;
-                let retry_after = answer.fields.get("retry-after");
-                unaware += u64::from(retry_after.is_none_or(|seconds| seconds != "1"));
-                sleep(millis(20)).await;
-            }
-            other => panic!("{other}: {}", answer.body),
-        }
-    }
-    (served, denied, unaware)
-}
-
-/// Ten connections and five units, with and without a second rule: with `.wait` nobody is denied.
-/// Without it the fields say 1. Nothing stays charged.
-async fn ten_connections(store: Arc<dyn Store>, wait: bool, rules: usize) {
-    let seconds = from_env("TIDEGATE_WAITING_SECONDS", 2);
-    let paths = &["account", "address"][..rules];
-    let rule = |path: &&str| {
-        let rule = owned_rule(path, 5, MINUTE);
-        rule.with_refund_on(["2xx"]).expect("valid")
-    };
-    let rules: tidegate::Rules = paths.iter().map(rule).collect();
-    let limits = Limits::new(rules).store(Arc::clone(&store));
-    let limits = limits.key(Header::new("x-key"));
-    let handler = get(|| async { sleep(millis(20)).await });
-    let app = Router::new().route("/", handler);
-    let app = paths.iter().fold(app, |app, path| {
-        let layer = limits.layer(path);
-        app.layer(if wait { layer.wait(PATIENCE) } else { layer })
-    });
-    let (address, server) = serve(app).await;
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let connections = (0..10).map(|_| connection(address.clone(), until));
-    let (mut served, mut denied, mut unaware) = (Vec::new(), 0, 0);
-    for (ok, not, late) in in_tasks(connections).await {
-        served.push(ok);
-        denied += not;
-        unaware += late;
-    }
-    let name = store.name();
-    println!("{name}, wait {wait}, {paths:?}: served {served:?}, denied {denied}");
-    let is_waited = !wait || denied == 0;
-    assert!(is_waited, "{name}: {denied} denied, served {served:?}");
-    // A denial may be told before this process has read that the same flight has charged others.
-    assert!(unaware <= 5 + denied / 10, "{unaware} of {denied}");
-    assert!(limits.flush(PATIENCE).await);
-    for rule in limits.snapshot().rules {
-        assert_eq!((rule.waiting, rule.refunds_lost), (0, 0), "{}", rule.path);
-    }
-    for path in paths {
-        let key = tidegate::Key::default().with("k");
-        assert_eq!(kit::left(&limits, path, key).await, 5, "{path}");
-    }
-    server.abort();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_connections_of_clients() {
-    let _machine = MACHINE.lock().await;
-    for (wait, rules) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
-        ten_connections(Arc::new(MemoryStore::new()), wait, rules).await;
-        let server = Redis::start();
-        ten_connections(store(&server.url).await, wait, rules).await;
     }
 }

@@ -4,7 +4,6 @@
 mod at_a_time;
 mod back;
 mod backend;
-mod hang;
 mod served;
 mod waiters;
 

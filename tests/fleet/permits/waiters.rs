@@ -126,11 +126,6 @@ async fn a_thousand_wait_for_one_permit() {
     one_process(1).await;
 }
 
-#[tokio::test]
-async fn a_thousand_wait_for_four_permits() {
-    one_process(4).await;
-}
-
 /// Plays another process, of which half of them are.
 #[tokio::test]
 #[ignore = "is started by another test"]

@@ -41,35 +41,3 @@ async fn callers_that_never_stop_asking() {
     becomes_available(&limiter, 10, 2 * SECOND).await;
     check_expiries(&server, &["asked", "aside"]);
 }
-
-/// The earlier generations under callers that leave, plain as they are: all who stay are served.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crowds_of_earlier_generations() {
-    const INTERVAL: Duration = millis(100);
-    let (server, _proxy, redis) = far_server(millis(2)).await;
-    for (name, generation) in [("first", Generation::First), ("second", Generation::Second)] {
-        let limiter = limiter(&redis, name, 20, INTERVAL)
-            .await
-            .generation(generation);
-        let mut crowd = JoinSet::new();
-        for at in 0..150_u64 {
-            let limiter = limiter.clone();
-            crowd.spawn(async move {
-                if at % 3 == 0 {
-                    let _ = timeout(millis(at % 70), limiter.acquire(2)).await;
-                } else {
-                    limiter.waits(1).await;
-                }
-            });
-        }
-        let all = timeout(10 * SECOND, async {
-            while let Some(ended) = crowd.join_next().await {
-                ended.expect("no panic");
-            }
-        });
-        all.await.unwrap_or_else(|_| panic!("{name}: law 13"));
-        let asked = limiter.try_acquire_for(20, 3 * SECOND).await;
-        assert!(asked.expect("an answer"), "{name}: law 14");
-    }
-    check_expiries(&server, &["first", "second"]);
-}

@@ -157,57 +157,6 @@ async fn numbers_at_their_ends() {
     check_expiries(&server, &[]);
 }
 
-/// Law 1 by a clock that steps forth and back at random: no interval of the time that has really
-/// gone by holds more than the rate, and in the end all is free.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_steps() {
-    const INTERVAL: u64 = 100_000;
-    const RATE: u64 = 3;
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let clock = ManualClock::default();
-    let mut now = 1_700_000_000_000_000_u64;
-    clock.set(now);
-    let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
-    let limiter = RateLimiter::new(on, "steps");
-    limiter
-        .sets(overall(RATE, Duration::from_micros(INTERVAL)))
-        .await;
-    let fair = limiter.clone().fair();
-    let (mut real, mut state) = (0_u64, 42_u64);
-    let mut granted: Vec<u64> = Vec::new();
-    for step in 0..1_500 {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let number = state >> 33;
-        // Only what goes forth is time; one step in six is a correction, back by up to 80 ms.
-        if number % 6 == 0 {
-            now -= number % 80_000;
-        } else {
-            now += number % 30_000;
-            real += number % 30_000;
-        }
-        clock.set(now);
-        let asked = if step % 2 == 0 { &limiter } else { &fair };
-        if asked.takes(1).await {
-            granted.push(real);
-        }
-    }
-    assert!(granted.len() > 100, "{}", granted.len());
-    for many in granted.windows(RATE as usize + 1) {
-        let within = many[RATE as usize] - many[0];
-        assert!(
-            within >= INTERVAL,
-            "law 1: {} within {within} us",
-            many.len()
-        );
-    }
-    now += 2 * INTERVAL;
-    clock.set(now);
-    assert_eq!(limiter.free().await, RATE);
-}
-
 /// A clock that is years ahead for a moment: what was granted then counts for one interval of the
 /// time that goes on, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,39 +71,3 @@ async fn renewed_beside_hostile_time_outs() {
     }
     check_expiries(&server, &[]);
 }
-
-/// Ten thousand when asked for, see the environment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_renews_them_all() {
-    let number =
-        std::env::var("TIDEGATE_LOCKS").map_or(1_000, |text| text.parse().expect("a number"));
-    let server = Server::start();
-    let redis = handle(&server.url).await;
-    let lease = Duration::from_secs(5);
-    let began = Instant::now();
-    let taken = (0..number).map(|at| {
-        let lock = Lock::new(&redis, &format!("l{at}")).lease(lease);
-        async move { lock.holds().await }
-    });
-    let guards: Vec<LockGuard> = futures_util::future::join_all(taken).await;
-    println!("{number} locks taken in {:?}", began.elapsed());
-    let mut shortest = lease;
-    while began.elapsed() < 2 * lease {
-        for at in 0..number {
-            let left = server.life(&format!("l{at}"));
-            assert!(left > 0, "lock {at} has expired");
-            shortest = shortest.min(millis(left.unsigned_abs()));
-        }
-        sleep(millis(10)).await;
-    }
-    println!("the shortest that was left of {lease:?}: {shortest:?}");
-    assert!(guards.iter().all(LockGuard::is_held));
-    let released = Instant::now();
-    drop(guards);
-    let are_free = async || server.run::<Vec<String>>("KEYS l*").is_empty();
-    eventually("all are free", are_free).await;
-    println!(
-        "{number} locks dropped, and free after {:?}",
-        released.elapsed()
-    );
-}

@@ -99,29 +99,6 @@ async fn a_store_that_lost_its_data() {
     }
 }
 
-/// Only the record of refunds is lost: then still no window holds more than its max of kept units.
-#[tokio::test]
-async fn a_server_that_evicted_what_was_given_back() {
-    let stores = Stores::start().await;
-    let clocked = &stores.all[1];
-    for algorithm in Algorithm::ALL {
-        let take = hourly(algorithm, "evicted", 5, 2);
-        let mine = clocked.charge(&take).await;
-        let other = clocked.charge(&take.clone().with_cost(3)).await;
-        assert_eq!(give_back(&mine).await, 2, "{algorithm:?}");
-        let name = take.name(RedisStore::DEFAULT_PREFIX);
-        let names = [name.clone(), format!("{{{name}}}:back")];
-        let exists = names.map(|name| stores.server.life(&name) != -2);
-        assert!(exists.contains(&true), "the page names these keys");
-        run(&stores.server, &format!("DEL {name}"));
-        for charge in [&mine, &other] {
-            let back = give_back(charge).await;
-            assert_eq!(back, 0, "{algorithm:?}: nothing counts any more");
-        }
-        assert_eq!(clocked.remaining(&take).await, 5, "{algorithm:?}");
-    }
-}
-
 /// A server far away, and a store that callers share.
 async fn shared_far() -> (Redis, Proxy, Arc<dyn Store>) {
     let (server, proxy, store) = far(millis(10)).await;

@@ -2,5 +2,4 @@
 //! rule that was replaced, whatever its callers and its store do.
 
 mod fleet;
-mod layers;
 mod store;

@@ -2,8 +2,6 @@
 //! leave at each moment, that keep the future and never poll it again, or that poll it somewhere
 //! else, and what the server and the network do meanwhile. Nobody else's answer depends on them.
 
-mod cluster;
-mod exact;
 mod faults;
 mod idle;
 mod leavers;
@@ -12,7 +10,6 @@ mod refusals;
 mod runtimes;
 mod silence;
 mod wakers;
-mod wrappers;
 
 use std::task::Waker;
 

@@ -16,7 +16,6 @@ mod order;
 mod owed;
 mod prelude;
 mod refusals;
-mod replies;
 mod resets;
 mod runtimes;
 mod suite;

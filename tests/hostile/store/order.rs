@@ -151,16 +151,6 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
     assert!(refunded > 0, "of {answered} questions");
 }
 
-/// Flights one after the other.
-#[tokio::test]
-async fn flights_in_a_row() {
-    let (server, _proxy, store) = far(Duration::ZERO).await;
-    for seed in 1..6 {
-        run(&server, "FLUSHDB");
-        check(&store, seed * 7_919, false).await;
-    }
-}
-
 /// Several flights are on their way at once, also while the time that a message takes varies.
 #[tokio::test]
 async fn flights_beside_each_other() {
@@ -212,26 +202,4 @@ async fn scripts_are_flushed_all_the_time() {
     }
     is_over.store(true, Ordering::Relaxed);
     flushes.join().expect("no panic");
-}
-
-/// Fairness: one key that is asked for all the time, and many rules, beside a rare one.
-#[tokio::test]
-async fn a_rare_key_beside_a_hot_one() {
-    let (_server, _proxy, store) = far(millis(4)).await;
-    let (hot, rare) = (rule("hot", 1_000_000, HOUR), rule("rare", 1_000_000, HOUR));
-    let hot = join_all((0..6_000).map(|_| store.take(&take(&hot, ""))));
-    let began = Instant::now();
-    let rare = async {
-        let mut worst = Duration::ZERO;
-        for _ in 0..20 {
-            let began = Instant::now();
-            assert!(is_allowed(&store.take(&take(&rare, "")).await));
-            worst = worst.max(began.elapsed());
-        }
-        worst
-    };
-    let (hot, worst) = tokio::join!(hot, rare);
-    let all = began.elapsed();
-    assert!(hot.iter().all(is_allowed));
-    println!("worst {worst:?} of {all:?}");
 }

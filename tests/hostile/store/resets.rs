@@ -11,42 +11,6 @@ async fn give_nothing_back(charges: &[Charge], case: &str) {
     }
 }
 
-/// One key is forgotten with all that was given back of it; other keys, other paths and other
-/// algorithms keep what they have, and earlier receipts are worth nothing.
-#[tokio::test]
-async fn one_key_and_nothing_else() {
-    for (case, clocked, algorithm) in Stores::start().await.cases() {
-        let store = &clocked.store;
-        let key = |name: &str| Key::from(algorithm.name()).with(name);
-        let rule = by(algorithm, "reset", 5, HOUR);
-        let mine = take_of(&rule, &key("mine"), 2);
-        let mut others = ["other", ""].map(|it| take_of(&rule, &key(it), 2)).to_vec();
-        for other in Algorithm::ALL {
-            let path = ["reset", "reset2"][usize::from(other == algorithm)];
-            others.push(take_of(&by(other, path, 5, HOUR), &key("mine"), 2));
-        }
-        for other in &others {
-            clocked.charge(other).await;
-        }
-        let early = [clocked.charge(&mine).await, clocked.charge(&mine).await];
-        assert_eq!(give_back(&early[0]).await, 2, "{case}");
-        reset(store, &mine).await;
-        assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
-        give_nothing_back(&early, &case).await;
-        clocked.advance(MICROSECOND);
-        let late = clocked.charge(&take_of(&rule, mine.key(), 5)).await;
-        give_nothing_back(&early, &case).await;
-        assert_eq!(clocked.remaining(&mine).await, 0, "{case}");
-        assert_eq!(give_back(&late).await, 5, "{case}");
-        for other in &others {
-            assert_eq!(clocked.remaining(other).await, 3, "{case}: {other:?}");
-        }
-        reset(store, &mine).await;
-        reset(store, &mine).await;
-        assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
-    }
-}
-
 /// A receipt from before a reset gives back nothing of what is charged in the same instant: by any
 /// algorithm, for any cost, after a second reset, and under another rule, whose charges count for
 /// longer than the earlier ones did.
@@ -220,42 +184,6 @@ async fn resets_in_the_order_of_arrival() {
     in_the_order_of_arrival(&steps, true).await;
 }
 
-/// Law 10: values of a wrong type under the key, or under that of its refunds, are forgotten like
-/// any other, or are an error of their own kind; neighbours are not harmed.
-#[tokio::test]
-async fn values_of_a_wrong_type() {
-    let stores = Stores::start().await;
-    let (clocked, server) = (&stores.all[1], &stores.server);
-    let values = "SET x,RPUSH x,HSET x y,SADD x,ZADD 1 x,SETBIT 9 1".split(',');
-    for algorithm in Algorithm::ALL {
-        let rule = by(algorithm, "typed", 5, HOUR);
-        let [mine, neighbour] = ["key", "neighbour"].map(|key| take(&rule, key).with_cost(2));
-        let name = mine.name(RedisStore::DEFAULT_PREFIX);
-        for name in [name.clone(), format!("{{{name}}}:back")] {
-            let named = |value: &str| value.replacen(' ', &format!(" {name} "), 1);
-            for value in values.clone().map(named) {
-                run(server, "FLUSHALL");
-                let case = format!("{algorithm:?}: {value}");
-                let early = clocked.charge(&mine).await;
-                run(server, &format!("DEL {name}"));
-                run(server, &value);
-                let decides = decide(&clocked.store, &neighbour);
-                let (reset, decision) = tokio::join!(clocked.store.reset(&mine), decides);
-                assert!(decision.is_allowed(), "{case}");
-                if reset.is_err() {
-                    assert_eq!(kind(&reset), Some(StoreErrorKind::WrongType), "{case}");
-                    continue;
-                }
-                assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
-                assert_eq!(give_back(&early).await, 0, "{case}");
-                clocked.advance(MICROSECOND);
-                let late = clocked.charge(&mine).await;
-                assert_eq!(give_back(&late).await, 2, "{case}");
-            }
-        }
-    }
-}
-
 /// A user that may not write under this name: the reset is refused, nothing is forgotten, and
 /// neighbours of the same flight are decided.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -382,15 +310,4 @@ async fn a_cluster() {
         nodes.all(|it| it.run::<Vec<String>>("KEYS *").is_empty())
     };
     within(5 * SECOND, "nothing is left", is_empty).await;
-}
-
-/// `Timeout` bounds a reset of a store that never answers.
-#[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers() {
-    let mute = Stub::in_memory().reset_fn(|_, _| StoreFuture::boxed(std::future::pending()));
-    let bounded = Resilient::bare(mute).timeout(millis(20));
-    let began = tokio::time::Instant::now();
-    let never = bounded.reset(&hourly(Algorithm::Gcra, "mute", 5, 1)).await;
-    assert_eq!(kind(&never), Some(StoreErrorKind::Timeout));
-    assert!(began.elapsed() <= millis(25), "{:?}", began.elapsed());
 }

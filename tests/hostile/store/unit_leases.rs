@@ -4,11 +4,10 @@
 mod accounts;
 mod edges;
 mod faults;
-pub(super) mod fleet;
+mod fleet;
 mod layers;
 mod rules;
 mod runtimes;
-mod simulated;
 mod wrappers;
 
 use crate::prelude::*;

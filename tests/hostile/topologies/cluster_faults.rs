@@ -142,63 +142,6 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     unharmed(&unhurt);
 }
 
-/// What the callers of two masters get in a second while the third one is hurt, as a share of what
-/// they got before. It is the best of several, since other work on the machine takes its part of
-/// any.
-async fn share_of_the_others(
-    cluster: &mut Cluster,
-    fault: &str,
-    hurt_it: impl Fn(&mut Cluster),
-    heal_it: impl Fn(&mut Cluster),
-) {
-    const SPAN: Duration = SECOND;
-    let store = store(cluster.url()).await;
-    let hurt = Load::hasty(&store, &take(&path_of(cluster, 1), MAX), 32);
-    let others = [0, 2].map(|at| Load::hasty(&store, &take(&path_of(cluster, at), MAX), 32));
-    let decisions = || others.iter().map(Load::decisions).sum::<usize>();
-    let count = async || {
-        let before = decisions();
-        sleep(SPAN).await;
-        decisions() - before
-    };
-    let mut best = 0.0_f64;
-    for _ in 0..4 {
-        hurt.decided().await;
-        let before = count().await;
-        hurt_it(cluster);
-        hurt.failed().await;
-        let meanwhile = count().await;
-        heal_it(cluster);
-        best = best.max(meanwhile as f64 / before as f64);
-        println!("cluster: {fault}: others have {before} decisions before, {meanwhile} meanwhile");
-        if best >= 0.95 {
-            break;
-        }
-    }
-    hurt.stop().await;
-    for load in others {
-        let failures = load.stop().await.failures();
-        println!("cluster: {fault}: {failures:?} of the others fail");
-    }
-    assert!(best >= 0.8, "{best}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_master_costs_the_others_no_decision() {
-    let mut cluster = Cluster::start(&Plan::default());
-    let kill = |cluster: &mut Cluster| cluster.nodes[1].kill();
-    let restart = |cluster: &mut Cluster| cluster.nodes[1].restart();
-    share_of_the_others(&mut cluster, "kill -9", kill, restart).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mute_master_costs_the_others_no_decision() {
-    let mut cluster = Cluster::start(&Plan::default());
-    let stop = |cluster: &mut Cluster| cluster.nodes[1].signal("STOP");
-    let go_on = |cluster: &mut Cluster| cluster.nodes[1].signal("CONT");
-    share_of_the_others(&mut cluster, "SIGSTOP", stop, go_on).await;
-}
-
 /// And if it has a replica, that one is found, though the old connection does not break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_is_replaced_by_its_replica() {

@@ -1,15 +1,12 @@
 //! What limiters promise: an interval holds no more than the rate, whatever callers do.
 //!
-//! [`Grants`] knows only what was granted and given back, by what `MONITOR` shows. [`Book`] counts
-//! by the docs alone what was granted, where the test moves the clock.
+//! [`Grants`] knows only what was granted and given back, by what `MONITOR` shows.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-
-use tidegate::limiter::Rate;
 
 /// A connection that is told of every command, also of those in scripts.
 pub struct Monitor {
@@ -334,57 +331,6 @@ impl Grant {
     /// Whether no change had forgotten it by then.
     fn counts(&self, then: u64) -> bool {
         self.forgotten.is_none_or(|at| at > then)
-    }
-}
-
-/// What counts by the docs alone: a permit counts while it is inside the interval that stands, and
-/// had not expired under those that stood before. Times are microseconds.
-#[derive(Debug, Default)]
-pub struct Book {
-    pub permits: u64,
-    interval: u64,
-    /// When, and how many.
-    granted: Vec<(u64, u64)>,
-}
-
-impl Book {
-    /// Another rate stands from now on, and what was granted counts.
-    pub fn replace(&mut self, now: u64, rate: Rate) {
-        let old = self.interval;
-        self.granted.retain(|(at, _)| at + old > now);
-        self.permits = rate.permits();
-        self.interval = u64::try_from(rate.interval().as_micros()).expect("short");
-    }
-
-    /// Another rate was set by hand, which forgets what was granted.
-    pub fn set(&mut self, now: u64, rate: Rate) {
-        self.replace(now, rate);
-        self.granted.clear();
-    }
-
-    pub fn grant(&mut self, now: u64, permits: u64) {
-        self.granted.push((now, permits));
-    }
-
-    /// What is in the interval that ends now, if it were longer by this.
-    pub fn counts(&self, now: u64, longer: u64) -> u64 {
-        let from = (now + 1).saturating_sub(self.interval + longer);
-        let inside = self.granted.iter().filter(|(at, _)| *at >= from);
-        inside.map(|(_, permits)| permits).sum()
-    }
-
-    /// Law 1 of what was granted just now, and law 14 of what was denied.
-    pub fn check(&mut self, now: u64, permits: u64, is_granted: bool, what: &str) {
-        let most = self.permits;
-        if is_granted {
-            self.grant(now, permits);
-            let inside = self.counts(now, 0);
-            assert!(inside <= most, "law 1: {inside} of {most}, {what}");
-        } else {
-            // A limiter counts by milliseconds.
-            let inside = self.counts(now, 1_000) + permits;
-            assert!(inside > most, "law 14: {inside} of {most}, {what}");
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! The cache alone, around stores in memory: paused time, odd stores, callers that leave.
 
-use allocation_counter::measure;
-
 use crate::prelude::*;
 
 const AGE: Duration = Duration::from_millis(100);
@@ -87,22 +85,6 @@ async fn settings_at_their_ends() {
                 assert!(told.retry_after() <= Some(Quota::MAX_WINDOW));
             }
         }
-    }
-}
-
-/// A bound that is never reached takes no memory before there are keys, and is no panic.
-#[tokio::test]
-async fn a_bound_that_is_never_reached() {
-    for keys in [usize::MAX / 2, usize::MAX] {
-        let made = std::panic::catch_unwind(|| {
-            let used = measure(|| {
-                let store = Resilient::bare(MemoryStore::new()).denial_cache(AGE);
-                // The parts are made by the first question.
-                store.denial_cache_keys(keys).condition();
-            });
-            println!("{keys} keys: {} bytes", used.bytes_max);
-        });
-        assert!(made.is_ok(), "{keys} keys: a panic");
     }
 }
 
@@ -204,35 +186,4 @@ async fn callers_that_leave() {
     advance(AGE).await;
     assert_eq!(source(&store, &take).await, Source::Local, "too old");
     drop(kept);
-}
-
-/// Slices, looks and repeats are never told by the cache, and do not renew what it tells.
-#[tokio::test(start_paused = true)]
-async fn what_it_does_not_answer() {
-    let store = Resilient::bare(MemoryStore::new()).denial_cache(AGE);
-    let one = take(&rule("asks", 1, HOUR), "x");
-    exhaust(&store, &one).await;
-    assert_eq!(source(&store, &one).await, Source::Cache);
-    assert_eq!(source(&store, &one.clone().repeat()).await, Source::Local);
-    let look = one.clone().looking();
-    assert_eq!(source(&store, &look).await, Source::Local);
-}
-
-/// Errors are not remembered as denials, nor denials as errors.
-#[tokio::test]
-async fn errors_pass() {
-    let asked = AtomicUsize::new(0);
-    let inner = Stub::answering(MemoryStore::new(), move |_| {
-        let asked = asked.fetch_add(1, Ordering::Relaxed);
-        let error = StoreError::new(StoreErrorKind::Refused, "not now");
-        let is_even = asked.is_multiple_of(2);
-        is_even.then(|| StoreFuture::ready(Err(error)))
-    });
-    let store = Resilient::bare(inner).denial_cache(AGE);
-    let one = take(&rule("errors", 2, HOUR), "x");
-    let mut allowed = 0;
-    for _ in 0..4 {
-        allowed += u32::from(is_allowed(&store.take(&one).await));
-    }
-    assert_eq!(allowed, 2);
 }

@@ -96,30 +96,3 @@ async fn servers_and_not_names() {
     assert_eq!(inner.asked() - before, 1);
     assert_eq!(well.len(), 1);
 }
-
-/// Doors of two services on one server that stands still cost one time-out; others decide.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_of_one_server() {
-    const LONG: Duration = millis(400);
-    let (server, other) = (Redis::start(), Redis::start());
-    let door = async |url: &str, service: &str| -> Arc<dyn Store> {
-        let door = Resilient::redis(url, service).expect("an address");
-        let door = door.timeout(Duration::from_secs(20));
-        let door = door.connect().await.expect("a server");
-        door.timeout(LONG).build()
-    };
-    let shop = door(&server.url, "shop").await;
-    let blog = door(&server.url, "blog").await;
-    let well = door(&other.url, "shop").await;
-    let app = app(&[shop, Arc::clone(&well), blog]);
-    passes(&app).await;
-    server.signal("STOP");
-    let took = passes(&app).await;
-    server.signal("CONT");
-    assert!(took >= LONG, "{took:?}");
-    assert!(took < 2 * LONG, "one time-out: {took:?}");
-    let one = per_hour("layer1", 1_000).with_on_error(OnError::Proceed);
-    let one = Take::new(Arc::new(one), Key::default());
-    let left = remaining(&well, &one).await;
-    assert_eq!(left, 998, "the other server has decided both");
-}

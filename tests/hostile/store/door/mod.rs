@@ -7,6 +7,5 @@ mod order;
 mod panics;
 mod settings;
 
-use super::unit_leases::fleet::check;
 use super::unit_leases::{units, until_leased, use_up};
 use crate::prelude::*;

@@ -68,39 +68,6 @@ async fn settings_at_their_ends() {
     }
 }
 
-/// The ends of the time-out over a real server: none is answered in time by the fallback and
-/// charges no more than was asked; one without an end outlasts a server that stands still.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_outs_at_their_ends() {
-    let server = Redis::start();
-    let door = Resilient::redis(&*server.url, "shop").expect("an address");
-    let door = door.timeout(PATIENT).connect().await.expect("a server");
-    let one = take(&rule("ends", 10_000, HOUR), "x");
-    assert!(is_allowed(&door.take(&one).await));
-    let hasty = door.clone().timeout(Duration::ZERO).processes(2);
-    let mut by_fallback = 0;
-    for _ in 0..50 {
-        let decision = timeout(PATIENT, decide(&hasty, &one)).await.expect("law 6");
-        assert!(decision.is_allowed());
-        by_fallback += u32::from(decision.source() == Source::Fallback);
-    }
-    assert!(by_fallback > 0, "no decision of a server takes no time");
-    sleep(millis(300)).await;
-    let raw = door.clone().timeout(PATIENT);
-    let left = remaining(&raw, &one).await;
-    assert!(left >= 10_000 - 51, "law 11: {left} are left");
-
-    for endless in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
-        let patient = door.clone().timeout(endless);
-        server.signal("STOP");
-        let asked = tokio::spawn(patient.take(&one));
-        sleep(millis(300)).await;
-        server.signal("CONT");
-        let answer = timeout(PATIENT, asked).await.expect("law 6");
-        assert!(is_allowed(&answer.expect("no panic")));
-    }
-}
-
 /// What a door can do is the same value through an `Arc`, another door and a wrapper, before and
 /// after the first question; the earlier time-out counts, and a setter of a clone is the clone's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,21 +137,4 @@ async fn a_condition_through_whatever_is_around() {
     let one = take(&rule("condition", 100, HOUR), "x");
     assert!(door.take(&one).await.is_err());
     check(true);
-}
-
-/// A closed breaker around an open one hides nothing: questions are kept from the store now.
-#[tokio::test(start_paused = true)]
-async fn an_open_breaker_below_a_closed_one() {
-    let inner = Distant::new(MemoryStore::new().tokio_clock());
-    let below = Resilient::bare(inner.clone());
-    let below = below.failures(1).probe_every(Duration::MAX);
-    let above = Resilient::new(below.clone());
-    inner.takes_are(Fate::QuestionLost);
-    let one = take(&rule("condition", 100, HOUR), "x");
-    assert!(above.take(&one).await.is_err());
-    inner.takes_are(Fate::Answered);
-    let kept = above.take(&one).await;
-    assert_eq!(kind(&kept), Some(StoreErrorKind::Unavailable));
-    assert_eq!(below.condition().is_breaker_open, Some(true));
-    assert_eq!(above.condition().is_breaker_open, Some(true));
 }

@@ -47,31 +47,3 @@ async fn damaged_values_under_one_count() {
         }
     }
 }
-
-/// After takes, denials, refunds and resets, under windows of all lengths.
-#[tokio::test]
-async fn every_key_expires() {
-    let (server, store) = near().await;
-    for algorithm in Algorithm::ALL {
-        let rule = named(
-            algorithm,
-            [
-                subject("user", 10).limit(costing(10, 1)),
-                subject("address", 20).limit(super::quota(1_000, 86_400_000)),
-                subject("everyone", 30),
-            ],
-        );
-        for at in 0..40 {
-            let take = tuple(&rule, &format!("u{}", at % 3), &format!("a{}", at % 5));
-            let decision = decide(&store, &take).await;
-            if let Some(receipt) = decision.receipt().filter(|_| at % 2 == 0) {
-                let units = store.refund(&take, &receipt).await;
-                assert!(units.expect("an answer") <= 1);
-            }
-            if at % 11 == 0 {
-                reset(&store, &take).await;
-            }
-            check_expiries(&server, &[]);
-        }
-    }
-}

@@ -3,40 +3,6 @@
 
 use super::*;
 
-#[tokio::test]
-async fn windows_of_a_millisecond_and_of_years() {
-    let stores = Stores::start().await;
-    let longest = u64::try_from(Quota::MAX_WINDOW.as_millis()).expect("ten years");
-    for (story, store, algorithm) in stores.cases() {
-        // Redis forgets a window of a millisecond by its own time.
-        let is_memory = store.name.contains("memory");
-        let own = |name: &str, max, window| Subject::new(name, Everyone).limit(quota(max, window));
-        let rule = named(algorithm, [own("short", 2, 1), own("long", 5, longest)]);
-        let take = take(&rule, &[("short", "s"), ("long", "")]);
-        for round in 0..2 {
-            for _ in 0..2 {
-                let decision = decide(&store.store, &take).await;
-                assert!(decision.is_allowed(), "{story}, {round}: {decision:?}");
-            }
-            if is_memory {
-                let denied = decide(&store.store, &take).await;
-                let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
-                // The log counts in whole milliseconds.
-                assert!(wait <= millis(2), "{story}: {wait:?}");
-            }
-            store.advance(millis(3));
-        }
-        store.charge(&take).await;
-        store.advance(millis(3));
-        let denied = decide(&store.store, &take).await;
-        let wait = denied.retry_after().unwrap_or_else(|| panic!("{story}"));
-        assert!(wait > 24 * HOUR, "{story}: {wait:?}");
-        let by: Vec<_> = denied.denied_by(&["short", "long"]).collect();
-        assert_eq!(by, [&"long"], "{story}");
-        assert_eq!(left(&store.store, &take).await, [2, 0], "{story}");
-    }
-}
-
 fn many(subjects: usize, quotas: usize) -> Result<Rule, RuleError> {
     let mut left = quotas;
     let subjects = (0..subjects).map(|at| {

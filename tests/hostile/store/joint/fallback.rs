@@ -50,39 +50,3 @@ async fn rules_that_want_no_fallback() {
     let left = left(&store, &tuple(&rule, "u9", "a9")).await;
     assert_eq!(left, [2, 3, 0]);
 }
-
-/// The breaker, the fallback, and Redis again: what Redis has decided is not forgotten.
-#[tokio::test]
-async fn redis_comes_back() {
-    let mut server = Redis::start();
-    let plain = connect(&server.url, PATIENT).await;
-    let store = Resilient::new(plain.clone()).processes(2);
-    let store = store.denial_cache(None).build();
-    let rule = three(Algorithm::FixedWindow, "p", [100, 100, 100]);
-    let take = tuple(&rule, "u", "a");
-    for _ in 0..10 {
-        assert!(decide(&store, &take).await.is_allowed());
-    }
-    server.kill();
-    let mut admitted = 0;
-    for _ in 0..60 {
-        let decision = decide(&store, &take).await;
-        assert_eq!(decision.source(), Source::Fallback);
-        admitted += u64::from(decision.is_allowed());
-    }
-    assert_eq!(admitted, 50, "a half");
-    server.restart();
-    let began = Instant::now();
-    loop {
-        let decision = decide(&store, &take).await;
-        if decision.source() != Source::Fallback {
-            assert!(decision.is_allowed());
-            break;
-        }
-        assert!(!decision.is_allowed());
-        assert!(began.elapsed() < PATIENT, "Redis is not asked again");
-        sleep(std::time::Duration::from_millis(50)).await;
-    }
-    let left = left(&plain, &take).await;
-    assert!(left.iter().all(|it| *it == left[0]), "{left:?}");
-}

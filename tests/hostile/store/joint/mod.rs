@@ -1,18 +1,13 @@
 //! Attacks on rules of several subjects: a request is charged in all of them, or in none, whatever
 //! its neighbours, the server or its caller do.
 
-mod bearers;
 mod concurrent;
 mod damage;
-mod denial_cache;
 mod edges;
 mod fallback;
-mod foreign;
 mod names;
 mod refunds;
 mod refused_writes;
-mod retry_after;
-mod slots;
 mod threads;
 
 use crate::prelude::*;

@@ -75,30 +75,3 @@ async fn no_two_counts_share_a_name() {
         assert!(!known.contains_key(&name), "{name}");
     }
 }
-
-/// The same as the stores see it: each count is new when it is first asked for.
-#[tokio::test]
-async fn no_two_counts_share_a_value() {
-    let (_server, redis) = near().await;
-    let memory = MemoryStore::new();
-    let stores: [&dyn Store; 2] = [&redis, &memory];
-    let keys: Vec<_> = keys().into_iter().filter(|it| it.as_str() != "").collect();
-    for store in stores {
-        for rules in rules().chunks(6) {
-            let mut takes = Vec::new();
-            for rule in rules {
-                for key in &keys {
-                    let names = rule.subjects().iter().map(|it| (it.name(), key.clone()));
-                    let take = Take::of_subjects(Arc::clone(rule), names).expect("subjects");
-                    takes.push(take.with_cost(3));
-                }
-            }
-            let answers = answers_of(store, &takes).await;
-            for (take, answer) in takes.iter().zip(answers) {
-                let decision = answer.unwrap_or_else(|error| panic!("{take:?}: {error}"));
-                let left = decision.quotas().iter().map(|it| it.remaining());
-                assert_eq!(left.collect::<Vec<_>>(), [7, 7, 9, 9], "{take:?}");
-            }
-        }
-    }
-}

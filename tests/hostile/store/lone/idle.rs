@@ -79,33 +79,6 @@ async fn beyond_the_deadline() {
     assert!((certain..=8).contains(&charged), "{certain} <= {charged}");
 }
 
-/// Never polled at all: its time ends unnoticed, and nothing is charged.
-#[tokio::test]
-async fn without_a_single_poll() {
-    let (server, store) = near_within(TIMEOUT).await;
-    let patient = store.clone().timeout(PATIENT);
-    let mine = take(&rule("kept", MAX, HOUR), "x");
-    let kept: Vec<_> = (0..200).map(|_| store.take(&mine)).collect();
-    // The first of them alone is in the queue where the others are not yet.
-    let alone = store.take(&mine);
-    sleep(3 * TIMEOUT).await;
-    let mut bystander = Bystander::new("bystander");
-    for _ in 0..5 {
-        bystander.ask(&patient).await;
-    }
-    let began = server.stopwatch();
-    let mut certain = 0;
-    for pending in kept.into_iter().chain([alone]) {
-        match pending.await {
-            Ok(_) => certain += 1,
-            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}"),
-        }
-    }
-    assert!(began.waited() < 3 * TIMEOUT, "law 6: {:?}", began.waited());
-    let charged = charged(&patient, &mine).await;
-    assert!(charged >= certain, "{certain} heard of {charged}");
-}
-
 /// The server refuses the kept question, for a while or for good: those behind it are answered.
 #[tokio::test]
 async fn when_the_server_refuses() {

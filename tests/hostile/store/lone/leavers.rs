@@ -110,30 +110,3 @@ async fn once_it_is_decided() {
     }
     steady.check();
 }
-
-/// Loops of `select!` with hardly any time, with a future for each round, or one for all rounds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_loops_of_select() {
-    let (_server, proxy, store) = far(millis(10)).await;
-    let steady = Steady::watch(&proxy).await;
-    let rule = rule("hasty", MAX, HOUR);
-    let (mut kept, mut bystander) = (Bystander::new("kept"), Bystander::new("bystander"));
-    for round in 0..25_u64 {
-        let mut asked = Box::pin(store.take(&kept.take));
-        let decision = loop {
-            tokio::select! {
-                answer = &mut asked => break answer.expect("a decision"),
-                () = sleep(millis(round % 3)) => {}
-            }
-            // Others that ask for a moment only.
-            tokio::select! {
-                biased;
-                answer = store.take(&take(&rule, round)) => drop(answer.expect("a decision")),
-                () = sleep(millis(1)) => {}
-            }
-        };
-        kept.check(decision);
-        bystander.ask(&store).await;
-    }
-    steady.check();
-}

@@ -26,35 +26,6 @@ async fn scripts_are_forgotten() {
     assert!(charged(&store, &gone).await <= 60, "none twice");
 }
 
-/// The server stands still until a lone take's time is over: it is not charged.
-#[tokio::test]
-async fn the_deadline_is_over_when_the_server_goes_on() {
-    let (server, store) = near_within(TIMEOUT).await;
-    let patient = store.clone().timeout(PATIENT);
-    let late = take(&rule("late", MAX, HOUR), "x");
-    for round in 0..6 {
-        // The server's clock is known from replies.
-        for _ in 0..5 {
-            let first = take(&rule("first", MAX, HOUR), "x");
-            decide(&patient, &first).await;
-        }
-        server.signal("STOP");
-        if round % 3 == 0 {
-            let answer = store.take(&late).await;
-            assert_eq!(kind(&answer), Some(StoreErrorKind::Timeout));
-        } else if round % 3 == 1 {
-            let _kept = polled_once(&store, &late);
-            sleep(2 * TIMEOUT).await;
-        } else {
-            drop(timeout(millis(8), store.take(&late)).await);
-            sleep(2 * TIMEOUT).await;
-        }
-        server.signal("CONT");
-        let charged = charged(&store, &late).await;
-        assert_eq!(charged, 0, "round {round}: it was refused");
-    }
-}
-
 /// The server becomes a replica that takes no writes, and another master stands behind its name.
 /// Only callers use it that leave before any reply: the connection is replaced all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,25 +54,6 @@ async fn a_replica_under_callers_that_leave() {
         println!("kept: {keeps}: replaced after {replaced:?}, then {errors} errors in {waited:?}");
         assert!(replaced.is_some(), "READONLY is noticed, whoever has left");
     }
-}
-
-/// Every connection is killed between, behind and before lone takes.
-#[tokio::test]
-async fn connections_are_killed() {
-    let (server, _proxy, store, mut bystander) = beside_far(millis(4)).await;
-    let mine = take(&rule("killed", MAX, HOUR), "x");
-    for round in 0..18_u64 {
-        let pending = polled_once(&store, &mine);
-        sleep(millis(round % 3 * 2)).await;
-        let kept = (round % 2 == 0).then_some(pending);
-        run(&server, "CLIENT KILL TYPE normal SKIPME yes");
-        bystander.ask_until_answered(&store, PATIENT / 4).await;
-        if let Some(pending) = kept {
-            drop(in_time(pending).await);
-        }
-        bystander.ask(&store).await;
-    }
-    assert!(charged(&store, &mine).await <= 18);
 }
 
 /// The server pauses writes, or everything: lone takes end in time, and are not charged later.

@@ -66,29 +66,6 @@ fn a_guest_that_is_not_driven() {
     home.block_on(async { steady.check() });
 }
 
-/// A future is polled in one runtime and awaited in another, while the first one is still there.
-#[test]
-fn a_future_that_changes_its_runtime() {
-    let home = runtime();
-    let (_server, _proxy, store) = far_from(&home, 4);
-    let mine = take(&rule("moves", MAX, HOUR), "x");
-    let guests = [still_runtime(), runtime(), still_runtime()];
-    for round in 0..30 {
-        let mut pending = ask(&home, &store, &mine);
-        for guest in &guests[..round % 3] {
-            guest.block_on(async {
-                if futures_util::poll!(&mut pending).is_pending() {
-                    sleep(Duration::from_micros(round as u64 % 5 * 100)).await;
-                }
-            });
-        }
-        let last = &guests[round % 3];
-        let answer = last.block_on(async { timeout(PATIENT / 2, pending).await });
-        let decision = answer.expect("a lost wake-up").expect("a decision");
-        assert_eq!(MAX - decision.remaining(), round as u64 + 1);
-    }
-}
-
 /// A future that was polled in a runtime that has ended since, and is awaited in another one. It has
 /// an answer, an error, or what tokio's timers do in such a case; whoever asks after that is fine.
 #[test]

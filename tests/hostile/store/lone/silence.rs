@@ -96,33 +96,6 @@ async fn it_is_replaced_whoever_asks() {
     }
 }
 
-/// Nothing new gets through for a while either: once it does, there are decisions.
-#[tokio::test]
-async fn all_connections_fall_silent() {
-    let (server, proxy, store) = far_within(ROUND_TRIP, TIMEOUT).await;
-    for callers in [Callers::OneByOne, Callers::PolledOnce, Callers::Kept] {
-        let mut decided = Duration::MAX;
-        for attempt in 0..3 {
-            let mut kept = Vec::new();
-            proxy.all(Mode::BlackHole);
-            let began = Instant::now();
-            while began.elapsed() < millis(700) {
-                callers.ask(&store, &mut kept).await;
-            }
-            proxy.all(Mode::Pass);
-            let began = server.stopwatch();
-            let mut bystander = Bystander::new(&format!("{callers:?}-{attempt}"));
-            bystander.ask_until_answered(&store, PATIENT / 4).await;
-            decided = decided.min(began.waited());
-            if decided < millis(500) {
-                break;
-            }
-        }
-        println!("{callers:?}: decided {decided:?} after the end");
-        assert!(decided < millis(500), "{callers:?}: {decided:?}");
-    }
-}
-
 /// A link that rests, and one whose replies take long but come, are no silent ones.
 #[tokio::test]
 async fn what_is_no_silence() {

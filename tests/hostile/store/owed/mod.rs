@@ -2,7 +2,6 @@
 //! later takes are denied until a time that is true.
 
 mod expiry;
-mod faults;
 mod races;
 mod truth;
 mod wrapped;

@@ -36,27 +36,6 @@ async fn retry_after_is_true(clocked: &Clocked, take: &Take, case: &str) -> bool
     true
 }
 
-/// Reset-after is true, too: then all is there again, and not a microsecond earlier.
-#[tokio::test]
-async fn all_is_there_again_when_it_was_said() {
-    for (_, clocked, algorithm) in Stores::start().await.cases() {
-        for beyond in [3, 14, 400] {
-            let case = format!("{} {algorithm:?} {beyond}", clocked.name);
-            let rule = rule(algorithm, "again", &[(10, SECOND)], 200);
-            let one = take(&rule, &case, 1);
-            let charge = clocked.charge(&one).await;
-            clocked.advance(millis(33));
-            settle(&charge, 1 + beyond).await;
-            clocked.advance(millis(5));
-            let found = clocked.store.peek(&one).await.expect("an answer");
-            clocked.advance(found.reset_after() - MICRO);
-            assert!(clocked.remaining(&one).await < 10, "{case}: {found:?}");
-            clocked.advance(MICRO);
-            assert_eq!(clocked.remaining(&one).await, 10, "{case}: {found:?}");
-        }
-    }
-}
-
 /// Numbers at their ends: what is charged and what is forgiven is what was used beyond, no quota
 /// owes more than it may, retry-after is true for years, and memory equals Redis.
 #[tokio::test]
@@ -99,36 +78,6 @@ async fn numbers_at_their_ends() {
         charged.push(of_store);
     }
     assert!(charged.iter().all(|it| *it == charged[0]), "law 8");
-}
-
-/// Whatever became of the reservation, what was used beyond is charged, as much as of any other.
-#[tokio::test]
-async fn whatever_became_of_the_reservation() {
-    for (_, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
-        for fate in ["counts", "expired", "reset", "long gone"] {
-            let case = format!("{} {algorithm:?} {fate}", clocked.name);
-            let rule = rule(algorithm, "fate", &[(10, SECOND)], None);
-            let one = take(&rule, &case, 4);
-            let charge = clocked.charge(&one).await;
-            match fate {
-                "expired" => clocked.advance(3 * SECOND),
-                "reset" => {
-                    assert!(reset(&clocked.store, &one).await, "{case}");
-                }
-                "long gone" => clocked.advance(400 * DAY),
-                _ => {}
-            }
-            let settled = settle(&charge, 9).await;
-            assert_eq!((settled.charged, settled.forgiven), (5, 0), "{case}");
-            let counts = if fate == "counts" { 9 } else { 5 };
-            assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}");
-            for used in [0, 3, 9, u64::MAX] {
-                assert_eq!(settle(&charge, used).await, Default::default(), "{case}");
-            }
-            assert_eq!(give_back(&charge).await, 0, "{case}");
-            assert_eq!(clocked.remaining(&one).await, 10 - counts, "{case}: once");
-        }
-    }
 }
 
 /// Refunded first, it is not settled; settled first, it is not refunded; clones are one charge.

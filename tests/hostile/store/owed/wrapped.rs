@@ -67,32 +67,6 @@ async fn a_cached_denial_is_void_after_a_settlement() {
     }
 }
 
-/// Denials that race with a settlement: what is told at last is not earlier than the truth.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denials_that_race_with_a_settlement() {
-    let (server, _proxy, store) = far(millis(6)).await;
-    let plain = connect(&server.url, PATIENT).await;
-    let cached = Resilient::bare(store).denial_cache(Duration::MAX);
-    let cached: Arc<dyn Store> = cached.build();
-    for round in 0..30_u64 {
-        let rule = rule(Algorithm::Gcra, "race", &[(10, HOUR)], 1_000);
-        let one = take(&rule, &format!("{round}"), 10);
-        let charge = charge(&cached, &one).await;
-        let each = (Arc::clone(&cached), one.clone());
-        let asked = spawn_each(0..12_u64, each, |at, (cached, one)| async move {
-            sleep(Duration::from_micros(at * 700)).await;
-            decide(&cached, &one).await.is_allowed()
-        });
-        sleep(millis(round % 8)).await;
-        assert_eq!(settle(&charge, 210).await.charged, 200);
-        assert!(!done(asked).await.contains(&true), "round {round}");
-        let truth = decide(&plain, &one).await.retry_after().expect("it owes");
-        let told = decide(&cached, &one).await.retry_after().expect("it owes");
-        let is_true = told + Duration::from_secs(5) > truth;
-        assert!(is_true, "{round}: law 11: {told:?} of {truth:?}");
-    }
-}
-
 /// A denial that is asked for while a settlement is under way, and decided before it, is not what
 /// callers are told after its answer.
 #[tokio::test(start_paused = true)]
@@ -150,41 +124,6 @@ async fn denials_that_share_a_count() {
             let truth = decide(&inner, &of(user)).await.retry_after();
             assert_eq!(told, truth, "{algorithm:?} {user}: law 11");
         }
-    }
-}
-
-/// Random takes and settlements: a cached store tells what a plain one does, at every microsecond.
-#[tokio::test]
-async fn a_cached_store_tells_what_a_plain_one_does() {
-    for algorithm in Algorithm::ALL {
-        let clock = clock_at(NOW);
-        let [_, cached] = cached_memory(&clock);
-        let [plain, _] = cached_memory(&clock);
-        let rule = rule(algorithm, "p", &[(9, millis(900)), (30, millis(8_000))], 50);
-        let (mut random, mut by_cache) = (Random::new(0x0e), 0);
-        let mut open: Vec<[Charge; 2]> = Vec::new();
-        for step in 0..3_000 {
-            let case = format!("{algorithm:?} step {step}");
-            clock.set(clock.now() + random.below(90_000));
-            let one = take(&rule, ["x", "y"][random.below(2) as usize], 3);
-            if random.is(20) && !open.is_empty() {
-                let at = random.below(open.len() as u64) as usize;
-                let [of_cached, of_plain] = open.swap_remove(at);
-                let used = random.below(40);
-                let of_plain = settle(&of_plain, used).await;
-                assert_eq!(settle(&of_cached, used).await, of_plain, "{case}");
-                continue;
-            }
-            let [told, truth] = [decide(&cached, &one).await, decide(&plain, &one).await];
-            assert_eq!(told.verdict(), truth.verdict(), "{case}: law 11");
-            by_cache += u64::from(told.source() == Source::Cache);
-            if let (Some(first), Some(second)) = (told.receipt(), truth.receipt()) {
-                let of =
-                    |store: &Arc<dyn Store>, it| Charge::new(Arc::clone(store), one.clone(), it);
-                open.push([of(&cached, first), of(&plain, second)]);
-            }
-        }
-        assert!(by_cache > 100, "{algorithm:?}: {by_cache}");
     }
 }
 

@@ -49,30 +49,6 @@ fn names(take: &Take) -> [String; 2] {
     [name, back]
 }
 
-/// What stands under a key.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Content {
-    name: String,
-    /// When it expires, in milliseconds of the server's time; -1 for never.
-    expires: i64,
-    dump: Vec<u8>,
-}
-
-pub(crate) fn contents(server: &Redis) -> Vec<Content> {
-    let mut connection = server.connection();
-    let contents = server.names().into_iter().map(|name| {
-        let expires = redis::cmd("PEXPIRETIME").arg(&name).query(&mut connection);
-        let dump = redis::cmd("DUMP").arg(&name).query(&mut connection);
-        Content {
-            expires: expires.expect("a time"),
-            dump: dump.unwrap_or_default(),
-            name,
-        }
-    });
-    // A key may expire between the two commands.
-    contents.filter(|content| content.expires != -2).collect()
-}
-
 /// Law 4: each key of a limiter has an expiry, of so many milliseconds at most.
 fn check_expiries(server: &Redis, longest: i64, story: &str) {
     let names = server.names().into_iter();

@@ -3,8 +3,6 @@
 
 use super::*;
 
-const MINUTE: u64 = 60_000;
-
 /// Under memory that is used up a script may remove what counts no longer, and then it may write.
 /// Each answer is true of its own key.
 #[tokio::test]
@@ -49,52 +47,5 @@ async fn no_memory_is_left_and_keys_count_no_longer() {
             }
             check_expiries(&server, i64::MAX, &format!("{algorithm:?}"));
         }
-    }
-}
-
-/// The memory is used up in the middle of many calls: what was allowed is charged, and what failed
-/// is not.
-#[tokio::test]
-async fn memory_that_runs_out() {
-    for algorithm in Algorithm::ALL {
-        let (server, store) = near().await;
-        let rules = [
-            rule(algorithm, "one", &[(5, 10 * MINUTE)]),
-            rule(algorithm, "two", &[(5, 10 * MINUTE), (50, 100 * MINUTE)]),
-        ];
-        let takes = (0..9_000).map(|at| take(&rules[at % 2], &format!("{}", at % 3_000)));
-        let takes: Vec<_> = takes.collect();
-        let (mut errors, mut allowed) = (0, 0);
-        for (wave, takes) in takes.chunks(900).enumerate() {
-            if wave == 2 {
-                let info: redis::InfoDict = server.run("INFO memory");
-                let used: u64 = info.get("used_memory").expect("a number");
-                run(&server, &format!("CONFIG SET maxmemory {}", used + 200_000));
-            }
-            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
-            for answer in answers {
-                match answer {
-                    Ok(decision) => allowed += u64::from(decision.is_allowed()),
-                    Err(error) => {
-                        assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
-                        errors += 1;
-                    }
-                }
-            }
-        }
-        run(&server, "CONFIG SET maxmemory 0");
-        let mut counted = 0;
-        for at in 0..3_000 {
-            counted += charged(&store, &take(&rules[at % 2], &at.to_string())).await;
-        }
-        let is_right = errors > 0 && allowed > 0;
-        assert!(is_right, "{allowed} allowed, {errors} errors");
-        // A bucket may have drained a bit.
-        let drained = u64::from(algorithm == Algorithm::Gcra) * allowed;
-        let bounds = allowed.saturating_sub(drained)..=allowed;
-        let is_right = bounds.contains(&counted);
-        assert!(is_right, "{algorithm:?}: {counted} of {allowed}");
-        let longest = i64::try_from(150 * MINUTE).expect("small");
-        check_expiries(&server, longest, "out of memory");
     }
 }
