@@ -13,7 +13,6 @@ const WAITERS: usize = 1_000;
 const LEASE: Duration = Duration::from_secs(15);
 /// While no permit is free.
 const CALLS_A_SECOND: f64 = 5.0;
-const CALLS_A_GRANT: f64 = 2.5;
 const WORKER: &str = "permits::waiters::worker_has_waiters";
 
 /// Script calls in a second, for a while.
@@ -101,29 +100,6 @@ async fn play<T>(
         rate,
         (redis.script_calls() - before) as f64 / WAITERS as f64,
     )
-}
-
-async fn one_process(max: u64) {
-    let _machine = MACHINE.lock().await;
-    let redis = Redis::start();
-    let process = Process::start(&redis.url, max).await;
-    let ((), rate, each) = play(&redis, &process, max, WAITERS, async {}).await;
-    println!("max {max}: {rate:.1} calls a second, {each:.2} for each grant");
-    assert!(rate <= CALLS_A_SECOND, "{rate}");
-    assert!(each <= CALLS_A_GRANT, "{each}");
-    let order = process.served();
-    // Those that are granted at the same time begin in any order.
-    let is_near = |at: usize, number: usize| at.abs_diff(number) < 2 * max as usize;
-    let order = order.into_iter().map(|(number, _)| number).enumerate();
-    let others: Vec<_> = order
-        .filter(|(at, number)| !is_near(*at, *number))
-        .collect();
-    assert!(others.is_empty(), "{others:?}");
-}
-
-#[tokio::test]
-async fn a_thousand_wait_for_one_permit() {
-    one_process(1).await;
 }
 
 /// Plays another process, of which half of them are.

@@ -6,9 +6,6 @@ use kit::stalls::nothing_is_lost;
 use crate::latency::lost;
 use crate::prelude::*;
 
-/// The queue's bound, as the design has it.
-const MAX_WAITING: usize = 16_384;
-
 /// 20,000 keys, 64 at a time, and 10,000 callers of one key, beside a bystander.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bystander_beside_a_flood() {
@@ -65,51 +62,4 @@ async fn a_bystander_beside_a_flood() {
         lost
     })
     .await;
-}
-
-/// A server that hangs: what is more than may wait is told so at once, all others within their
-/// time, and when the server is back everything is as before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_questions_than_may_wait() {
-    const ASKED: usize = 20_000;
-    let server = Redis::start();
-    // Longer than it takes a busy machine to ask all of them: no place is free before the last.
-    let limit = millis(8_000);
-    let store = connect(&server.url, limit).await;
-    let flood = rule("flood", 1_000_000, HOUR);
-    let takes: Vec<_> = (0..ASKED).map(|at| take(&flood, at % 100)).collect();
-    server.signal("STOP");
-    let began = Instant::now();
-    let answers = takes.iter().map(|take| async {
-        let asked = Instant::now();
-        (store.take(take).await, asked.elapsed())
-    });
-    let answers = join_all(answers).await;
-    let took = began.elapsed();
-    let is_overloaded = |answer| kind(answer) == Some(StoreErrorKind::Overloaded);
-    let overloaded = answers.iter().filter(|it| is_overloaded(&it.0)).count();
-    let timed_out = Some(StoreErrorKind::Timeout);
-    let is_other = |answer| !is_overloaded(answer) && kind(answer) != timed_out;
-    let other: Vec<_> = answers.iter().filter(|it| is_other(&it.0)).collect();
-    assert!(other.is_empty(), "{}: {:?}", other.len(), other[0]);
-    assert!(overloaded >= 1_000, "{overloaded} were too few");
-    assert!(overloaded <= ASKED - MAX_WAITING, "{overloaded}");
-    // One task asks and hears all of them, so it comes late to the time-outs, and waits once more.
-    // Both take a busy machine seconds.
-    assert!(took < 4 * limit, "{took:?}");
-    for (answer, took) in &answers {
-        let is_in_time = !is_overloaded(answer) || *took < millis(300);
-        assert!(is_in_time, "overloaded after {took:?}");
-    }
-    server.signal("CONT");
-    let patient = store.clone().timeout(PATIENT);
-    let is_back = async || patient.take(&takes[0]).await.is_ok();
-    within(millis(1_000), "the server is back", is_back).await;
-    let mut sum = 0;
-    for take in &takes[..100] {
-        sum += charged(&store, take).await;
-    }
-    assert_eq!(sum, 1, "what timed out was refused by the server");
-    let again = join_all(takes[..MAX_WAITING].iter().map(|take| patient.take(take))).await;
-    assert!(again.iter().all(is_allowed), "all places are free again");
 }

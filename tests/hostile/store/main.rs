@@ -3,7 +3,6 @@
 
 mod charges;
 mod denial_cache;
-mod denied_flood;
 mod door;
 mod extremes;
 mod flood;

@@ -101,12 +101,6 @@ pub(crate) fn takes_of(rule: &Arc<Rule>, keys: usize) -> Vec<Take> {
     (0..keys).map(|key| take(rule, key)).collect()
 }
 
-/// An allowed take that was asked for then, and is answered now.
-pub(crate) fn allowed_since(asked: Instant) -> Allowed {
-    let answered = Instant::now();
-    Allowed { asked, answered }
-}
-
 /// What is left, as the store says.
 pub(crate) async fn remaining(store: &(impl Store + ?Sized), take: &Take) -> u64 {
     store.peek(take).await.expect("a decision").remaining()

@@ -311,14 +311,6 @@ impl Grants {
         let span = last.unwrap_or(0) - first.unwrap_or(0) + interval;
         100 * self.kept() * interval / (rate * span)
     }
-
-    /// That nothing is stamped with an earlier time than that of its granting.
-    pub fn assert_stamps(&self, is_exact: bool) {
-        for grant in &self.all {
-            let rounded_down = if is_exact { 0 } else { 1_000 };
-            assert!(grant.stamp + rounded_down >= grant.called, "{grant:?}");
-        }
-    }
 }
 
 impl Grant {

@@ -74,12 +74,6 @@ pub fn outputs(workers: Vec<Child>) -> Vec<String> {
     workers.into_iter().map(output).collect()
 }
 
-/// The same, while the test goes on.
-pub async fn outputs_of(workers: Vec<Child>) -> Vec<String> {
-    let outputs = tokio::task::spawn_blocking(|| outputs(workers));
-    outputs.await.expect("no panic")
-}
-
 /// Instructions for a worker, if this process is one: the server's address and words behind it.
 pub fn instructions() -> Option<Vec<String>> {
     let instructions = std::env::var(WORKER).ok()?;

@@ -59,32 +59,6 @@ async fn no_denial_answers_another_tuple() {
     }
 }
 
-/// A take that can never be allowed is denied, and cached, whatever was charged.
-#[tokio::test]
-async fn keys_are_not_mistaken_for_others() {
-    let store = Resilient::new(MemoryStore::new()).denial_cache(Duration::MAX);
-    let rule = rule();
-    let of = |keys: &[(&str, Key)]| {
-        let take = Take::of_subjects(Arc::clone(&rule), keys.iter().cloned());
-        take.expect("subjects of the rule").with_cost(101)
-    };
-    let two = |one: &str, other: &str| Key::default().with(one).with(other);
-    let address = || ("address", Key::from("a"));
-    for take in [
-        of(&[address()]),
-        of(&[address(), ("user", Key::default())]),
-        of(&[address(), ("user", Key::default().with_nothing())]),
-        of(&[address(), ("user", Key::from(""))]),
-        of(&[address(), ("user", Key::from("~"))]),
-        of(&[address(), ("everyone", Key::default())]),
-        of(&[("user", two("a", "b")), ("address", Key::from("c"))]),
-        of(&[("user", Key::from("a")), ("address", two("b", "c"))]),
-        of(&[("user", Key::from("a")), ("everyone", two("b", "c"))]),
-    ] {
-        denied_and_cached(&store, &take).await;
-    }
-}
-
 #[tokio::test]
 async fn what_frees_one_count_voids_all_tuples_with_it() {
     let server = Redis::start();

@@ -36,42 +36,6 @@ async fn no_denial_outlives_the_window() {
     }
 }
 
-/// Law 1 and 14 through many caches, as in many processes: the whole quota is admitted, no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_caches_admit_the_quota() {
-    const MAX: u64 = 50;
-    // So long that it matters little by how much a busy machine is late.
-    const WINDOW: Duration = millis(500);
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let shared = rule("fleet", MAX, WINDOW);
-    let end = Instant::now() + Duration::from_secs(4);
-    let processes = (0..4).map(|_| {
-        let (url, one) = (proxy.url.clone(), take(&shared, "x"));
-        async move {
-            let store = Arc::new(Resilient::bare(connect(&url, PATIENT).await).denial_cache(AGE));
-            let each = (Arc::clone(&store), one.clone());
-            let tasks = spawn_each(0..8, each, |_, (store, one)| async move {
-                let mut allowed = Vec::new();
-                while Instant::now() < end {
-                    let asked = Instant::now();
-                    if is_allowed(&store.take(&one).await) {
-                        allowed.push(allowed_since(asked));
-                    }
-                    sleep(millis(1)).await;
-                }
-                allowed
-            });
-            done(tasks).await.concat()
-        }
-    });
-    let allowed = join_all(processes).await.concat();
-    kit::check_windows(&allowed, MAX, WINDOW);
-    let windows = 4_000 / 500;
-    let number = allowed.len() as u64;
-    assert!(number >= windows * MAX * 6 / 10, "law 14: {number}");
-}
-
 /// Law 9: a runtime ends while its tasks ask again; those of another one are told as ever.
 #[test]
 fn a_runtime_ends() {
@@ -103,25 +67,4 @@ fn a_runtime_ends() {
     }
     let one_more = take(&rule("ends", 1, HOUR), "y");
     assert!(home.block_on(async { is_allowed(&store.take(&one_more).await) }));
-}
-
-/// A rule that two processes see at different times: the one with the larger quota is granted it.
-#[tokio::test]
-async fn a_quota_that_is_raised_elsewhere() {
-    let (server, old) = near().await;
-    let new = connect(&server.url, PATIENT).await;
-    let [old, new] = [old, new].map(|store| Resilient::bare(store).denial_cache(AGE));
-    let (small, large) = (rule("raised", 2, HOUR), rule("raised", 5, HOUR));
-    let ask = async |store: &Resilient<_>, one: &Take| is_allowed(&store.take(one).await);
-    let mut allowed = 0;
-    for _ in 0..10 {
-        allowed += u32::from(ask(&old, &take(&small, "x")).await);
-        allowed += u32::from(ask(&new, &take(&small, "x")).await);
-    }
-    assert_eq!(allowed, 2);
-    for _ in 0..10 {
-        allowed += u32::from(ask(&new, &take(&large, "x")).await);
-        assert!(!ask(&old, &take(&small, "x")).await);
-    }
-    assert_eq!(allowed, 5);
 }

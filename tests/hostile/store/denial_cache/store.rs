@@ -14,10 +14,6 @@ async fn exhaust(store: &impl Store, take: &Take) -> Decision {
     }
 }
 
-async fn source(store: &impl Store, take: &Take) -> Source {
-    decide(store, take).await.source()
-}
-
 /// A denial as a store would tell it.
 fn denied(retry_after: Duration) -> StoreFuture<Decision> {
     let (state, verdict) = (QuotaState::new(0, HOUR), Verdict::Denied { retry_after });
@@ -149,41 +145,4 @@ async fn a_clock_at_its_ends() {
         let answer = store.take(&take).await;
         assert!(is_allowed(&answer), "law 14, at {now}: {answer:?}");
     }
-}
-
-/// A denial that is just so old that somebody asks the store again.
-async fn a_denial_anew(store: &impl Store, take: &Take) {
-    advance(3 * AGE).await;
-    assert_eq!(source(store, take).await, Source::Local);
-    advance(AGE * 6 / 10).await;
-}
-
-/// Law 9: whoever asks the store again leaves before, while or after it is asked, or never comes
-/// back: at the age at the latest, everyone asks.
-#[tokio::test(start_paused = true)]
-async fn callers_that_leave() {
-    let inner = Distant::new(MemoryStore::new());
-    let store = Resilient::bare(inner.clone()).denial_cache(AGE);
-    let take = take(&rule("leave", 1, HOUR), "x");
-    exhaust(&store, &take).await;
-    inner.set_ways(10, 10);
-    for polls_for in [0, 1, 5, 15] {
-        a_denial_anew(&store, &take).await;
-        let pending = store.take(&take);
-        let asked = inner.asked();
-        assert_eq!(source(&store, &take).await, Source::Cache, "nobody waits");
-        assert_eq!(inner.asked(), asked, "one asks");
-        match polls_for {
-            0 => drop(pending),
-            millis_ => drop(timeout(millis(millis_), pending).await),
-        }
-        assert_eq!(source(&store, &take).await, Source::Local, "void");
-    }
-    // One that is kept, and never polled.
-    a_denial_anew(&store, &take).await;
-    let kept = store.take(&take);
-    assert_eq!(source(&store, &take).await, Source::Cache);
-    advance(AGE).await;
-    assert_eq!(source(&store, &take).await, Source::Local, "too old");
-    drop(kept);
 }

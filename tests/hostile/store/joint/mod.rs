@@ -4,11 +4,9 @@
 mod concurrent;
 mod damage;
 mod edges;
-mod fallback;
 mod names;
 mod refunds;
 mod refused_writes;
-mod threads;
 
 use crate::prelude::*;
 

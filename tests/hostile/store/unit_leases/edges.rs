@@ -1,7 +1,5 @@
 //! Costs and quotas at their ends, many keys, callers that leave.
 
-use allocation_counter::measure;
-
 use super::*;
 
 const LEASE: Duration = millis(40);
@@ -107,46 +105,6 @@ async fn a_large_cost_is_not_starved_by_leases() {
         let what = format!("law 14: {algorithm:?}: all units are free");
         within(15 * LEASE, &what, is_granted).await;
     }
-}
-
-/// Allows all, and keeps nothing.
-fn generous() -> Stub {
-    let store = Stub::in_memory().take_fn(|_, take| {
-        let quotas = take.quotas().iter();
-        let states = quotas.map(|quota| QuotaState::new(quota.max(), HOUR));
-        let receipt = (take.cost() > 0).then(|| Receipt::new(1, 1, take.cost()));
-        let decision = Decision::new(Verdict::Allowed, Source::Other, take.cost(), states);
-        StoreFuture::ready(Ok(decision.with_receipt(receipt)))
-    });
-    store.refund_fn(|_, take, _| StoreFuture::ready(Ok(take.cost())))
-}
-
-/// A hundred thousand keys, each once: one question each, nothing taken ahead, bounded memory.
-#[test]
-fn keys_that_are_asked_for_once() {
-    let runtime = still_runtime();
-    let store = Resilient::bare(generous());
-    let shared = leased(Algorithm::SlidingLog, "once", 1_000_000, HOUR, millis(50));
-    let ask = |keys: std::ops::Range<u32>, times: u32| {
-        runtime.block_on(async {
-            for key in keys {
-                let take = take(&shared, format!("{key:040}"));
-                for _ in 0..times {
-                    decide(&store, &take).await;
-                }
-            }
-            // Leases that began end.
-            sleep(millis(150)).await;
-        });
-    };
-    let early = measure(|| ask(0..50_000, 1)).bytes_current;
-    let late = measure(|| ask(50_000..150_000, 1)).bytes_current;
-    assert!(early < 16 << 20, "{early} bytes");
-    assert!(late < 2 << 20, "{late} bytes more for 100,000 keys more");
-    // Hot for a moment, each of them: what a lease needs goes when it ends.
-    let _early = measure(|| ask(0..2_000, 40)).bytes_current;
-    let late = measure(|| ask(2_000..10_000, 40)).bytes_current;
-    assert!(late < 4 << 20, "{late} bytes more for hot keys");
 }
 
 /// More hot keys than there are places: each has its quota, to the unit.

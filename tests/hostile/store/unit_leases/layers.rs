@@ -1,4 +1,4 @@
-//! Leases in layers: two layers of one rule, waiting requests, and reloads.
+//! Leases in layers: two layers of one rule, and reloads.
 
 use crate::prelude::*;
 
@@ -50,31 +50,6 @@ async fn two_layers_on_one_store() {
     }
     assert_eq!(allowed, MAX);
     assert!(by_lease > 100, "{by_lease}");
-}
-
-/// Law 14 for requests that wait on a rule with leases: the whole quota of each window is used.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_wait() {
-    const MAX: u64 = 300;
-    const WINDOW: Duration = millis(500);
-    let inner = Distant::new(MemoryStore::new()).ways(1, 1);
-    let store = Resilient::bare(inner);
-    let layer = RateLimitLayer::from_rule(of("waits", MAX, WINDOW)).store(store);
-    let app = app_with_refunds(layer.wait(Duration::from_secs(20)).max_waiting(100_000));
-    let began = Instant::now();
-    let requests = (0..5 * MAX).map(|at| {
-        let app = &app;
-        async move {
-            sleep(millis(at / 10)).await;
-            send(app, "/").await.status()
-        }
-    });
-    let answers = join_all(requests).await;
-    assert!(answers.iter().all(StatusCode::is_success));
-    let took = began.elapsed();
-    // Four windows have to pass.
-    assert!(took >= 4 * WINDOW, "law 1: {took:?}");
-    assert!(took < 6 * WINDOW, "law 14: {took:?}");
 }
 
 /// Hot reloads under load: leases are added, removed, made longer; the quota is raised and

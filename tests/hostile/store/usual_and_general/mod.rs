@@ -3,7 +3,6 @@
 
 mod access;
 mod damage;
-mod expiries;
 mod flights;
 mod refused_writes;
 mod ties;
