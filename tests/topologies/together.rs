@@ -296,3 +296,91 @@ async fn forgotten_scripts_are_sent_again() {
         assert_eq!(allowed(&store, &take(path, 3), 5).await, 3, "{path}");
     }
 }
+
+/// The reply to a call is lost with its connection: it is an error, and the call is not made again.
+/// A take stays charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_take_is_done_twice() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let take = take("p", 1_000);
+    let node = &cluster.nodes[cluster.owner("CurrentLimiter:p")];
+    let ask = async || store.take(&take).await.map(drop);
+    let counted = async || {
+        let peek = store.peek(&take).await.map_err(|error| error.to_string())?;
+        Ok(1_000 - peek.remaining())
+    };
+    cut_off("a take", node, ask, counted, Lost::Counts).await;
+}
+
+/// A permit whose caller has only heard of an error is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_permit_is_granted_twice() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = handle(&cluster.url()).await;
+    let limiter = RateLimiter::new(&redis, "limiter");
+    assert!(limiter.sets_first(overall(1_000, HOUR)).await);
+    let node = &cluster.nodes[cluster.owner("limiter")];
+    let ask = async || limiter.try_acquire(1).await.map(drop);
+    let counted = async || {
+        let left = limiter.available_permits().await;
+        Ok(1_000 - left.map_err(|error| error.to_string())?)
+    };
+    cut_off("a permit", node, ask, counted, Lost::ComesBack).await;
+}
+
+/// What becomes of a question whose reply is lost.
+#[derive(Clone, Copy, PartialEq)]
+enum Lost {
+    Counts,
+    ComesBack,
+}
+
+/// Asks, and cuts the connection off between the call and its reply, until one is lost. Each
+/// question counts at most once.
+async fn cut_off<E: std::fmt::Display>(
+    what: &str,
+    node: &Process,
+    ask: impl AsyncFn() -> Result<(), E>,
+    counted: impl AsyncFn() -> Result<u64, String>,
+    lost: Lost,
+) {
+    // On a busy machine it may take more than one attempt until the reply is lost.
+    for attempt in 1..=20 {
+        let (mut sleeper, mut killer) = (node.connection(), node.connection());
+        let sleeping = move || cmd("DEBUG").arg("SLEEP").arg(0.6).exec(&mut sleeper);
+        let sleeping = tokio::task::spawn_blocking(sleeping);
+        sleep(millis(200)).await;
+        let killing = async {
+            sleep(millis(200)).await;
+            // Both have come while the server sleeps, and are looked at in one go, before it sends
+            // replies.
+            let mut kill = cmd("CLIENT");
+            kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            tokio::task::spawn_blocking(move || kill.exec(&mut killer)).await
+        };
+        let (answer, killed) = tokio::join!(ask(), killing);
+        killed.expect("no panic").expect("kills");
+        let _ = sleeping.await;
+        let expected = match lost {
+            Lost::ComesBack if answer.is_err() => attempt - 1,
+            Lost::ComesBack | Lost::Counts => attempt,
+        };
+        let started = Instant::now();
+        loop {
+            let counted = counted().await;
+            if counted == Ok(expected) {
+                break;
+            }
+            let seen = format!("{what}: {counted:?} instead of {expected}");
+            assert!(counted.is_err() || counted <= Ok(attempt), "{seen}");
+            assert!(started.elapsed() < PATIENT, "{seen}");
+            sleep(millis(10)).await;
+        }
+        if let Err(failure) = answer {
+            println!("| cluster: the reply to {what} is lost | {failure} | - | once | - |");
+            return;
+        }
+    }
+    panic!("{what}: no reply was lost");
+}

@@ -3,6 +3,7 @@
 
 mod access;
 mod damage;
+mod expiries;
 mod flights;
 mod refused_writes;
 mod ties;
