@@ -1,4 +1,5 @@
-//! Random histories: the verdict of every cached denial is the store's own, at that instant.
+//! Random histories over a network: the verdict of every cached denial is the store's own, at that
+//! instant. `tests/histories` plays a cache beside its store.
 
 use kit::random::config;
 use proptest::prelude::*;
@@ -15,21 +16,16 @@ fn quota_of(window: u64) -> impl Strategy<Value = Quota> {
     })
 }
 
-/// The quotas of some rules, whose windows are the same: where a charge counts for a shorter time
-/// under another rule of the path, the store itself says too much of the time until it is free.
-fn quotas(rules: usize) -> impl Strategy<Value = Vec<Vec<Quota>>> {
+/// The quotas of a rule.
+fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     let window = || prop::sample::select(vec![3, 100, 997, 5_000]);
     let windows = prop_oneof![
         3 => prop::collection::vec(window(), 1),
         1 => prop::collection::vec(window(), 2)
     ];
-    windows.prop_flat_map(move |windows| {
-        let quotas: Vec<_> = windows.into_iter().map(quota_of).collect();
-        prop::collection::vec(quotas, rules)
-    })
+    windows.prop_flat_map(|windows| windows.into_iter().map(quota_of).collect::<Vec<_>>())
 }
 
-/// A rule of the path that all rules of a history share.
 fn rule_of(quotas: &[Quota], algorithm: Algorithm) -> Arc<Rule> {
     let names = quotas.iter().enumerate();
     let policies = names.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
@@ -37,139 +33,9 @@ fn rule_of(quotas: &[Quota], algorithm: Algorithm) -> Arc<Rule> {
     Arc::new(rule.with_algorithm(algorithm))
 }
 
-/// What happens at one instant.
-#[derive(Debug, Clone)]
-enum Step {
-    /// So many microseconds pass.
-    Wait(u64),
-    /// Nearly as long as the last denial said.
-    Retry(u64),
-    /// A take by one of the rules.
-    Take(usize, u64),
-    /// One of the latest charges is given back.
-    Refund(usize),
-    Reset,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        8 => (prop::sample::select(vec![0, 0, 0, 1, 2]), 0..9_u64)
-            .prop_map(|(rule, cost)| Step::Take(rule, cost)),
-        8 => Just(Step::Take(0, 1)),
-        4 => prop_oneof![Just(1), 1..2_000_u64, 1..3_000_000_u64].prop_map(Step::Wait),
-        3 => (0..3_u64).prop_map(Step::Retry),
-        1 => (0..4_usize).prop_map(Step::Refund),
-        1 => Just(Step::Reset),
-    ]
-}
-
-/// A store behind a cache, and a second one that is asked everything itself.
-struct Twins {
-    clock: ManualClock,
-    cached: Resilient<MemoryStore>,
-    bare: MemoryStore,
-    answered_by_cache: usize,
-}
-
-impl Twins {
-    fn new(max_age: Duration) -> Self {
-        let clock = clock_at(1_800_000_000_000_777);
-        let inner = MemoryStore::new().clock(clock.clone());
-        let cached = Resilient::bare(inner).denial_cache(max_age);
-        Self {
-            cached: cached.clock(clock.clone()),
-            bare: MemoryStore::new().clock(clock.clone()),
-            clock,
-            answered_by_cache: 0,
-        }
-    }
-
-    fn take(&mut self, take: &Take) -> Result<(Decision, Decision), TestCaseError> {
-        let told = self.cached.take(take).now_or_never().expect("memory");
-        let own = self.bare.take(take).now_or_never().expect("memory");
-        let (told, own) = (told.expect("room"), own.expect("room"));
-        prop_assert_eq!(told.is_allowed(), own.is_allowed());
-        if is_cached(&told) {
-            self.answered_by_cache += 1;
-            // What was charged at another cost makes the store's own longer.
-            prop_assert!(told.retry_after() <= own.retry_after());
-            prop_assert!(told.retry_after() != Some(Duration::ZERO));
-            let never = told.retry_after().is_none();
-            prop_assert_eq!(never, own.retry_after().is_none());
-        } else {
-            prop_assert_eq!(told.verdict(), own.verdict());
-            prop_assert_eq!(told.quotas(), own.quotas());
-        }
-        Ok((told, own))
-    }
-
-    fn run(&mut self, rules: &[Arc<Rule>], steps: &[Step]) -> Result<(), TestCaseError> {
-        let mut retry_after = 0;
-        let mut charged = Vec::new();
-        for step in steps {
-            let now = self.clock.now();
-            match *step {
-                Step::Wait(micros) => self.clock.set(now + micros),
-                Step::Retry(less) => self.clock.set(now + retry_after - less.min(retry_after)),
-                Step::Take(rule, cost) => {
-                    let take = Take::new(Arc::clone(&rules[rule]), Key::default()).with_cost(cost);
-                    let (told, own) = self.take(&take)?;
-                    let wait = own.retry_after().unwrap_or_default();
-                    retry_after = u64::try_from(wait.as_micros()).expect("short");
-                    let receipts = told.receipt().zip(own.receipt());
-                    charged.extend(receipts.map(|(told, own)| (take, told, own)));
-                }
-                Step::Refund(which) => {
-                    if let Some((take, told, own)) = charged.iter().rev().nth(which) {
-                        let told = self.cached.refund(take, told).now_or_never();
-                        let own = self.bare.refund(take, own).now_or_never();
-                        let given_back = told.expect("memory").expect("answers");
-                        prop_assert_eq!(given_back, own.expect("memory").expect("answers"));
-                    }
-                }
-                Step::Reset => {
-                    for store in [&self.cached as &dyn Store, &self.bare] {
-                        let of_rule = Take::new(Arc::clone(&rules[0]), Key::default());
-                        let reset = store.reset(&of_rule).now_or_never();
-                        reset.expect("memory").expect("answers");
-                    }
-                    self.clock.set(now + 1);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 fn number_of_histories() -> u32 {
     let number = std::env::var("TIDEGATE_HISTORIES");
     number.map_or(400, |number| number.parse().expect("a number"))
-}
-
-#[test]
-fn cached_verdicts_are_the_stores_own() {
-    let ages = [100 * MICROSECOND, millis(100), Duration::MAX];
-    let history = (
-        prop::sample::select(Algorithm::ALL.to_vec()),
-        prop::sample::select(ages.to_vec()),
-        quotas(3),
-        prop::collection::vec(step(), 1..60),
-    );
-    let answered = std::cell::Cell::new(0);
-    let config = config(number_of_histories());
-    proptest!(config, |((algorithm, max_age, quotas, steps) in history)| {
-        let quotas = quotas.iter().map(|of_rule| match algorithm {
-            // How long a charge counts depends on the rate.
-            Algorithm::Gcra => &quotas[0],
-            _ => of_rule,
-        });
-        let rules: Vec<_> = quotas.map(|quotas| rule_of(quotas, algorithm)).collect();
-        let mut twins = Twins::new(max_age);
-        twins.run(&rules, &steps)?;
-        answered.set(answered.get() + twins.answered_by_cache);
-    });
-    let least = number_of_histories() as usize / 4;
-    assert!(answered.get() > least, "{}", answered.get());
 }
 
 /// What one of many callers does. Times are in microseconds.
@@ -260,7 +126,7 @@ fn cached_verdicts_are_the_stores_own_over_a_network() {
     let history = (
         prop::sample::select(Algorithm::ALL.to_vec()),
         prop::sample::select(vec![10 * MILLISECOND, Duration::MAX]),
-        quotas(1),
+        quotas(),
         prop::collection::vec(call(), 20..120),
     );
     let answered = std::cell::Cell::new(0);
@@ -275,7 +141,7 @@ fn cached_verdicts_are_the_stores_own_over_a_network() {
             let fleet = Fleet {
                 store: Resilient::bare(delayed.store.clone()).denial_cache(max_age),
                 delayed,
-                rule: rule_of(&quotas[0], algorithm),
+                rule: rule_of(&quotas, algorithm),
                 began: Instant::now(),
             };
             join_all(calls.iter().map(|call| fleet.run(call))).await
