@@ -104,3 +104,47 @@ async fn a_hasty_store_on_the_same_handle() {
     })
     .await;
 }
+
+/// A server is held up for a moment: whoever has the time to wait gets a decision.
+async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
+    let (_server, proxy, store) = far_within(Duration::ZERO, 40 * TIMEOUT).await;
+    let hasty = store.clone().timeout(millis(1));
+    let _clients = clients(hasty_callers, &hasty, |hasty, at| async move {
+        let _ = hasty.take(&take(&hasty_rule(), at)).await;
+        sleep(millis(1)).await;
+    });
+    let (mut errors, mut worst) = (Vec::new(), Duration::ZERO);
+    for silence in [110, 130, 160, 200, 300] {
+        sleep(millis(60)).await;
+        match all_connections {
+            true => proxy.all(Mode::Hold),
+            false => proxy.present(Mode::Hold),
+        }
+        let takes = (0..40).map(async |at| {
+            sleep(millis(at * 4)).await;
+            let asked = Instant::now();
+            let answer = store.take(&take(&rule("calm", 1_000_000, HOUR), at)).await;
+            (answer, asked.elapsed())
+        });
+        let ends = async {
+            sleep(millis(silence)).await;
+            proxy.all(Mode::Pass);
+        };
+        let (answers, ()) = tokio::join!(join_all(takes), ends);
+        for (answer, took) in answers {
+            worst = worst.max(took);
+            errors.extend(answer.err().map(|error| format!("{silence} ms: {error}")));
+        }
+    }
+    assert!(worst < millis(1_500), "{worst:?}");
+    errors.first().cloned().unwrap_or_default()
+}
+
+/// Of the server, which is all connections, and of the link, without and beside hasty callers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moments_of_silence() {
+    for (all_connections, hasty) in [(true, 0), (false, 0), (true, 4), (false, 4)] {
+        let lost = a_moment_of_silence(all_connections, hasty).await;
+        assert_eq!(lost, "", "law 13: all {all_connections}, {hasty} hasty");
+    }
+}
