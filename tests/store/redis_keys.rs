@@ -1,4 +1,4 @@
-//! What stands in Redis: names, expiry, size, and what becomes of values that are not ours.
+//! What stands in Redis: names, expiry and size.
 
 use kit::limiter_oracle::parse;
 

@@ -1,5 +1,5 @@
 //! Permits of several processes on one Redis: how many requests run at a time, what is left after a
-//! process was killed or Redis has hung, and what it costs to wait for one.
+//! process was killed, and what it costs to wait for one.
 
 mod at_a_time;
 mod back;

@@ -1,4 +1,4 @@
-//! Law 13: callers that never stop asking, and crowds of earlier generations.
+//! Law 13: callers that never stop asking.
 
 use crate::*;
 

@@ -1,4 +1,4 @@
-//! A client as the Java one, on the same limiter.
+//! What Redisson may have left of a limiter.
 
 use crate::*;
 

@@ -1,4 +1,4 @@
-//! Settings and numbers at their ends, and a clock that steps.
+//! Settings, numbers and a clock at their ends.
 
 use crate::*;
 

@@ -1,4 +1,4 @@
-//! Leases: hostile settings beside the watchdog, and many that are renewed at once.
+//! Leases: hostile settings beside the watchdog.
 
 use crate::*;
 

@@ -1,5 +1,4 @@
-//! Laws 6 and 13 under floods: twenty thousand keys, ten thousand callers of one key, and
-//! more questions than may wait.
+//! Law 13 under floods: twenty thousand keys, and ten thousand callers of one key.
 
 use kit::stalls::nothing_is_lost;
 

@@ -1,4 +1,4 @@
-//! Law 13: a key that the server refuses costs nobody else a decision.
+//! Law 13: a key that the server refuses costs nobody else a decision, alone or in their flight.
 
 use crate::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Law 13 in a cluster: one node that hangs, or a slot that moves, costs no other key anything.
+//! Law 13 in a cluster: a slot that moves costs no key anything.
 
 use crate::prelude::*;
 

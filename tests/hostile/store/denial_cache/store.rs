@@ -1,4 +1,4 @@
-//! The cache alone, around stores in memory: paused time, odd stores, callers that leave.
+//! The cache alone, around stores in memory: odd stores, settings and clocks.
 
 use crate::prelude::*;
 

@@ -1,5 +1,5 @@
 //! Law 10 over several counts: what is damaged under one of them heals or is a typed error, and in
-//! an error nothing is charged. Law 4: every key expires.
+//! an error nothing is charged.
 
 use super::*;
 

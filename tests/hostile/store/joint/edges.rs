@@ -1,5 +1,4 @@
-//! The edges: windows of a millisecond and of years, as many subjects and quotas as there may be, and
-//! one more.
+//! The edges: as many subjects and quotas as there may be, and one more.
 
 use super::*;
 

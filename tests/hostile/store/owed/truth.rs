@@ -1,4 +1,4 @@
-//! Retry-after is true after a settlement, to the microsecond, and all stores charge alike.
+//! Retry-after is true after a settlement, at the ends of numbers, too, and a charge ends once.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
+//! Law 1 with leases over a real server, beside takers that have none.
 
 use super::*;
 

@@ -1,5 +1,4 @@
-//! Calls of many keys, of which one is of another type, comes too late, or is evicted; and scripts
-//! that the server forgets meanwhile. Each key is charged what its callers were told.
+//! Calls of many keys, of which some come too late. Each key is charged what its callers were told.
 
 use super::*;
 
