@@ -23,6 +23,23 @@ async fn asked_first_and_polled_last() {
     }
 }
 
+/// An answer that is there waits for no question that somebody has asked since.
+#[tokio::test]
+async fn an_answer_beside_a_later_question() {
+    let (_server, _proxy, store) = far(millis(4)).await;
+    let of = |key: &str| store.take(&take(&rule("later", MAX, HOUR), key));
+    let mut first = Box::pin(of("first"));
+    // They travel together, and nobody has polled the first one.
+    assert_eq!(spent_by(of("second").await), 1);
+    let later = of("later");
+    let answer = poll_once(&mut first);
+    assert!(
+        answer.is_ready(),
+        "law 13: it drives another one's question"
+    );
+    assert_eq!(spent_by(later.await), 1);
+}
+
 /// A reset behind a lone take forgets it, polled or not; a peek behind it sees it.
 #[tokio::test]
 async fn a_reset_or_a_peek_behind_it() {
