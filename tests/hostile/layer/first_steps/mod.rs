@@ -1,14 +1,12 @@
-//! Attacks on what a new user meets first: warnings, the safe set-up, several layers, charges,
-//! gRPC answers, and jobs with a limiter that carries its rate.
+//! Attacks on what a new user meets first: warnings, the safe set-up, several layers, charges, and
+//! jobs with a limiter that carries its rate.
 
-mod answers;
 mod charges;
 mod jobs;
 mod layers;
 mod set_up;
 mod warnings;
 
-use axum::response::Response;
 use kit::Redis as Server;
 use kit::http::{send, text};
 

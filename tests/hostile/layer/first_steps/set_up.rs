@@ -143,25 +143,3 @@ async fn stores_that_are_dropped() {
     })
     .await;
 }
-
-/// A number of processes of 0 panics, as the docs say, and says what to do.
-#[tokio::test]
-async fn no_processes() {
-    let store = Resilient::new(MemoryStore::new());
-    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.processes(0)));
-    assert!(panics.is_err());
-}
-
-/// Layers take stores of one name for one server: different servers have different names.
-#[tokio::test]
-async fn names_of_servers() {
-    let addresses = words(
-        "redis://127.0.0.1:1 redis://127.0.0.1:2 redis://localhost:1 redis://[::1]:1
-        redis-cluster://127.0.0.1:1 redis-sentinel://127.0.0.1:1/one
-        redis-sentinel://127.0.0.1:1/two redis-sentinel://127.0.0.1:1,127.0.0.1:2/one
-        unix:///tmp/one.sock unix:///tmp/two.sock",
-    );
-    let name = |address: &&str| Resilient::redis(*address, "shop").expect(address).name();
-    let names: std::collections::BTreeSet<_> = addresses.iter().map(name).collect();
-    assert_eq!(names.len(), addresses.len(), "{names:?}");
-}
