@@ -51,7 +51,7 @@ fn a_bearer_token() {
     let token = |field: &str| Bearer.extract(&with_lines("authorization", &[field]));
     for field in [
         "Bearer t0ken",
-        "bearer t0ken",
+        "bearer\tt0ken",
         "BEARER \t t0ken  ",
         " Bearer t0ken",
     ] {

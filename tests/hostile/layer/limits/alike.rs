@@ -13,8 +13,6 @@ use super::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Decides,
-    /// After a while.
-    Dawdles,
     Fails(StoreErrorKind),
     Hangs,
     /// Only for rules that are not enforced.
@@ -139,10 +137,6 @@ struct Story {
     is_blind: bool,
     limits: Limits,
     mood: Arc<Mutex<Mood>>,
-    /// A clone for each take that the store has not answered.
-    under_way: Arc<()>,
-    /// Whether time passes only where the test waits.
-    is_paused: bool,
     /// Whether the store may fail more than once, or in parts. Of such changes the log is told at most once a
     /// second by the clock of the machine, so what it is told depends on how busy that is.
     is_wild: bool,
@@ -154,9 +148,8 @@ struct Story {
     log: Log,
 }
 
-fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>, under_way: &Arc<()>) -> Stub {
-    let (mood, behind) = (Arc::clone(mood), Arc::clone(&inner));
-    let under_way = Arc::clone(under_way);
+fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>) -> Stub {
+    let mood = Arc::clone(mood);
     Stub::answering(inner, move |take| {
         let failure = |kind| {
             let error = StoreError::new(kind, "the test's store is in a mood");
@@ -166,15 +159,6 @@ fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>, under_way: &Arc<()>) ->
         let is_shadow = take.rule().is_shadow();
         let mood = *mood.lock().expect("no panic");
         match mood {
-            Mood::Dawdles => {
-                let (answer, guard) = (behind.take(take), Arc::clone(&under_way));
-                Some(StoreFuture::boxed(async move {
-                    sleep(millis(3)).await;
-                    let answer = answer.await;
-                    drop(guard);
-                    answer
-                }))
-            }
             Mood::Fails(kind) => failure(kind),
             Mood::Hangs => hang(),
             Mood::FailsShadows if is_shadow => failure(StoreErrorKind::WrongType),
@@ -185,24 +169,16 @@ fn moody(inner: Arc<dyn Store>, mood: &Arc<Mutex<Mood>>, under_way: &Arc<()>) ->
 }
 
 impl Story {
-    fn begin(
-        (side, is_blind): (Side, bool),
-        seed: u64,
-        is_paused: bool,
-        inner: Arc<dyn Store>,
-        clock: ManualClock,
-    ) -> Self {
+    fn begin((side, is_blind): (Side, bool), seed: u64) -> Self {
+        let clock = ManualClock::default();
+        clock.set(1_800_000_000_000_777);
         let around = around(seed);
         let is_wild = seed.is_multiple_of(2) || !matches!(around, Around::Timeout);
-        let (first, timeout) = match is_paused {
-            true => (Mood::Decides, TIMEOUT),
-            false => (Mood::Dawdles, PATIENT),
-        };
-        let mood = Arc::new(Mutex::new(first));
-        let under_way = Arc::new(());
-        let moody = moody(inner, &mood, &under_way);
+        let mood = Arc::new(Mutex::new(Mood::Decides));
+        let inner = Arc::new(MemoryStore::new().clock(clock.clone()));
+        let moody = moody(inner, &mood);
         let local = MemoryStore::new().clock(clock.clone());
-        let bounded = |moody| Resilient::bare(moody).timeout(timeout);
+        let bounded = |moody| Resilient::bare(moody).timeout(TIMEOUT);
         let store: Arc<dyn Store> = match around {
             Around::Timeout => Arc::new(bounded(moody)),
             Around::Fallback => {
@@ -210,7 +186,7 @@ impl Story {
                 Arc::new(store.fallback_store(local))
             }
             Around::Resilient => {
-                let inner = Resilient::new(moody).timeout(timeout).failures(None);
+                let inner = Resilient::new(moody).timeout(TIMEOUT).failures(None);
                 let inner = inner.clock(clock.clone()).build();
                 let store = Resilient::bare(inner).fallback(Share::of_processes(2));
                 Arc::new(store.fallback_store(local))
@@ -225,8 +201,6 @@ impl Story {
             is_blind,
             limits,
             mood,
-            under_way,
-            is_paused,
             is_wild,
             has_failed: false,
             clock,
@@ -252,45 +226,25 @@ impl Story {
             94..97 => self.look(random).await,
             _ => format!("{:?}", self.limits.warnings()),
         };
-        self.settle().await;
+        // Candidates that nobody waits for are answered afterwards.
+        sleep(2 * TIMEOUT).await;
         let mut log = timeless(&self.log.lines());
         log.retain(|line| !self.is_wild || !line.trim_start().starts_with("WARN"));
-        if !self.is_paused {
-            // How often it is looked whether there is an answer, and which one is first.
-            log.retain(|line| !line.ends_with(": enter") && !line.ends_with(": exit"));
-            log.sort();
-        }
         format!("{event}\n{log:#?}\n{}", self.counters())
-    }
-
-    /// Candidates that nobody waits for are answered afterwards.
-    async fn settle(&self) {
-        if self.is_paused {
-            return sleep(2 * TIMEOUT).await;
-        }
-        let has_answered = async || Arc::strong_count(&self.under_way) <= 2;
-        eventually("the store answers", has_answered).await;
     }
 
     fn change_mood(&mut self, random: &mut Random) -> String {
         let moods = [
             Mood::Decides,
-            Mood::Dawdles,
             Mood::Fails(StoreErrorKind::Refused),
             Mood::Fails(StoreErrorKind::Unavailable),
             Mood::Hangs,
             Mood::FailsShadows,
             Mood::HangsShadows,
         ];
-        // Real servers need time of their own, so nothing hangs there.
-        let moods = if self.is_paused {
-            &moods[..]
-        } else {
-            &moods[1..4]
-        };
-        let fails = |mood| !matches!(mood, Mood::Decides | Mood::Dawdles);
+        let fails = |mood| mood != Mood::Decides;
         let mut mood = self.mood.lock().expect("no panic");
-        let next = any(random, moods);
+        let next = any(random, &moods);
         if !self.is_wild && self.has_failed && fails(next) {
             return String::new();
         }
@@ -486,25 +440,11 @@ fn around(seed: u64) -> Around {
     [Around::Timeout, Around::Fallback, Around::Resilient][seed as usize % 3]
 }
 
-fn check_story(
-    other: Side,
-    seed: u64,
-    steps: usize,
-    is_paused: bool,
-    store: &dyn Fn(ManualClock) -> Arc<dyn Store>,
-) -> Vec<String> {
+fn check_story(other: Side, seed: u64, steps: usize) -> Vec<String> {
     let is_blind = other == Side::Call;
     let [layer, other] = [Side::Layer, other].map(|side| {
-        let side = (side, is_blind);
-        let runtime = if is_paused {
-            paused_runtime()
-        } else {
-            still_runtime()
-        };
-        runtime.block_on(async {
-            let clock = ManualClock::default();
-            clock.set(1_800_000_000_000_777);
-            let mut story = Story::begin(side, seed, is_paused, store(clock.clone()), clock);
+        paused_runtime().block_on(async {
+            let mut story = Story::begin((side, is_blind), seed);
             let mut random = Random::new(seed);
             let mut told = Vec::with_capacity(steps);
             for _ in 0..steps {
@@ -521,16 +461,12 @@ fn check_story(
     other
 }
 
-fn in_memory_by(clock: ManualClock) -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new().clock(clock))
-}
-
 /// 10,000 requests, and all that can become of one.
 #[test]
 fn in_memory() {
     let mut told = Vec::new();
     for seed in 0..75 {
-        told.extend(check_story(Side::Check, seed, 200, true, &in_memory_by));
+        told.extend(check_story(Side::Check, seed, 200));
     }
     let of = |what: &str| told.iter().filter(|step| step.contains(what)).count();
     let asked = of(": admitted: ") + of(": refused: ");
@@ -556,21 +492,7 @@ fn calls_in_memory() {
     let histories = std::env::var("TIDEGATE_HISTORIES").map_or(Ok(75), |number| number.parse());
     for seed in 0..histories.expect("a number") {
         let steps = if seed < 75 { 200 } else { 20 };
-        check_story(Side::Call, seed, steps, true, &in_memory_by);
-        check_story(Side::Check, seed, steps.min(20), true, &in_memory_by);
-    }
-}
-
-/// The same on Redis, one side after the other.
-#[test]
-fn on_redis() {
-    let server = Redis::start();
-    for seed in 100..106 {
-        let other = if seed < 103 { Side::Check } else { Side::Call };
-        check_story(other, seed, 120, false, &|clock| {
-            kit::run(&server, "FLUSHALL");
-            let store = RedisStore::connect_lazy(&*server.url).expect("a runtime");
-            Arc::new(store.timeout(PATIENT).clock(clock))
-        });
+        check_story(Side::Call, seed, steps);
+        check_story(Side::Check, seed, steps.min(20));
     }
 }

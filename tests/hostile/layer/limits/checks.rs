@@ -1,40 +1,13 @@
 //! `Limits::check` under callers that leave, crowds, odd paths, reloads and odd runtimes.
 
 use std::fmt::Write as _;
-use std::future::IntoFuture;
 
 use kit::full_log::Log;
-use tidegate::metrics::DecisionOutcome::{Allowed, Denied};
 
 use super::*;
 
 fn status_now(service: &Wrapped) -> u16 {
     at_once(send(service, request(&[]))).status().as_u16()
-}
-
-/// A question that is never awaited, one whose future is never polled, and one that is dropped
-/// while the store hangs: nothing is charged that an answer did not say, and nobody waits.
-#[tokio::test(start_paused = true)]
-async fn dropped_at_every_point() {
-    let (_, memory) = clocked();
-    let limits = Limits::new([hourly("a", 9)]).store(memory);
-    drop(limits.check("a", "alice").cost(2));
-    drop(limits.check("a", "alice").into_future());
-    assert_eq!(left(&limits, "a", "alice").await, 9);
-
-    let hanging = Stub::hanging();
-    let asked = hanging.clone();
-    let rule = hourly("a", 9).with_shadow(hourly("a", 1));
-    let limits = Limits::new([rule]).store(Resilient::bare(hanging).timeout(PATIENT));
-    for _ in 0..50 {
-        let answer = timeout(millis(5), limits.check("a", "alice").into_future()).await;
-        assert!(answer.is_err(), "it hangs");
-    }
-    assert_eq!(asked.asked(|take| !take.rule().is_shadow()), 50);
-    let rule = counters(&limits, "a");
-    assert_eq!((rule.waiting, rule.units), (0, 0));
-    assert_eq!(rule.decisions(Allowed) + rule.decisions(Denied), 0);
-    assert_eq!(rule.store_errors(StoreErrorKind::Timeout), 0);
 }
 
 /// Paths that come from outside fill no memory, none that nobody has a rule for.
@@ -150,44 +123,6 @@ async fn a_rule_that_only_checks_use() {
     assert_eq!(limits.status().kept_rules, ["chat"]);
 }
 
-/// While Redis is gone, everything ends in time; what cannot be known is an error.
-#[tokio::test]
-async fn without_redis() {
-    let mut server = Redis::start();
-    let redis = RedisStore::connect(&*server.url).await.expect("a server");
-    let rules = [
-        hourly("a", 5),
-        hourly("goes on", 5).with_on_error(OnError::Proceed),
-    ];
-    let limits = Limits::new(rules).store(redis.timeout(millis(300)));
-    // The first decision may be slow on a busy machine.
-    while limits.check("a", "alice").await.is_err() {}
-    server.kill();
-    let ended = timeout(PATIENT, async {
-        for path in ["a", "goes on"] {
-            assert!(limits.peek(path, "alice").await.is_err());
-            for key in ["alice", "nobody"] {
-                assert!(limits.reset(path, key).await.is_err());
-            }
-        }
-        let failed = refused(&limits, "a", "alice").await;
-        assert!(failed.error().is_some() && failed.decision().is_none());
-        assert!(failed.retry_after().is_none());
-        let proceeds = admitted(&limits, "goes on", "alice").await;
-        assert!(proceeds.decision.is_none() && proceeds.charge.is_none());
-        // Nobody is asked about a path without a rule.
-        assert!(peek(&limits, "unknown", "x").await.is_none());
-        assert!(!reset(&limits, "unknown", "x").await);
-    });
-    ended.await.expect("nobody waits for ever");
-    assert_eq!(counters(&limits, "goes on").proceeded, 1);
-
-    server.restart();
-    let is_so = async || limits.check("a", "alice").await.is_ok();
-    eventually("it decides again", is_so).await;
-    assert!(!reset(&limits, "a", "nobody").await);
-}
-
 /// No runtime, and one without timers: the memory store needs neither, also with a candidate beside
 /// the rule.
 #[test]
@@ -223,4 +158,15 @@ async fn keys_of_a_check() {
     let long = "k".repeat(1 << 20);
     admitted(&limits, "a", &long).await;
     refused(&limits, "a", &long).await;
+}
+
+/// What cannot be known is an error; nobody is asked about a path without a rule.
+#[tokio::test]
+async fn without_its_store() {
+    let down = Stub::down().reset_fn(|_, _| StoreFuture::ready(Err(crate::refused())));
+    let limits = Limits::new([hourly("a", 5)]).store(down);
+    assert!(limits.peek("a", "alice").await.is_err());
+    assert!(limits.reset("a", "alice").await.is_err());
+    assert!(peek(&limits, "unknown", "x").await.is_none());
+    assert!(!reset(&limits, "unknown", "x").await);
 }

@@ -58,31 +58,6 @@ async fn the_nearest_key_counts() {
     }
 }
 
-/// A rule that comes with a key, and one that comes without, while the layer is there.
-#[tokio::test]
-async fn the_nearest_key_counts_after_a_reload() {
-    let text = |key: &str| format!("[rules.a]\nmax-count = 1\nwindow = \"1h\"\n{key}");
-    let file = LimitsFile::new("");
-    let limits = Limits::new(Rules::default()).key(Header::new("x-limits"));
-    let service = wrap(limits.layer("a"));
-    let fields = [("x-rule", "rule"), ("x-limits", "limits")];
-    for (key, expected) in [
-        ("", "limits"),
-        ("key = \"header:x-rule\"", "rule"),
-        ("key = \"everyone\"", "everyone"),
-        ("", "limits"),
-    ] {
-        file.reload(&limits, text(key));
-        assert_eq!(status(&service, &fields).await, 200, "{key}");
-        assert_eq!(counted_by(&limits, "a").await, [expected], "{key}");
-        let known = match expected {
-            "everyone" => Key::default(),
-            name => Key::from(name),
-        };
-        assert!(reset(&limits, "a", known).await);
-    }
-}
-
 /// Exemptions need a request: `check` has none.
 #[tokio::test]
 async fn a_check_is_never_exempt() {
@@ -177,18 +152,6 @@ fn too_late(limits: &Limits) -> Vec<String> {
         name.into_owned()
     });
     named.collect()
-}
-
-/// A default that is set in time is no mistake, in any order and on any clone.
-#[tokio::test]
-async fn defaults_in_time() {
-    let base = Limits::new(rules("a", 1));
-    let legacy = base.clone().headers(Headers::Legacy);
-    let one = legacy.key(Header::new("x-user"));
-    let other = base.clone().store(MemoryStore::new()).exempt(|_| false);
-    for limits in [one, other, base] {
-        assert_eq!(too_late(&limits), [""; 0]);
-    }
 }
 
 /// Clones share rules, counts, paths and warnings, and each has its own defaults: for layers and

@@ -93,39 +93,6 @@ fn of_code(extractor: Arc<dyn KeyExtractor>) -> Limits {
     Limits::new(Rules::from_iter([hourly("a", 2).with_key(extractor)])).store(clocked().1)
 }
 
-/// Each extractor alone, from code and from a file.
-#[tokio::test]
-async fn alone() {
-    for known in all() {
-        let case = format!("{:?} {:?}", known.name, known.key);
-        let of_code = of_code(known.extractor);
-        check_meeting(&case, of_code, known.key.clone()).await;
-        if let Some(name) = known.name {
-            check_meeting(&case, of_file(&format!("\"{name}\"")), known.key).await;
-        }
-    }
-}
-
-/// Each as an alternative, whatever stands before it, from code and from a file.
-#[tokio::test]
-async fn as_an_alternative() {
-    for known in all() {
-        let (name, extractor, key) = (known.name, known.extractor, known.key);
-        let case = format!("{name:?} {key:?}");
-        let marked = extractor.marked(key.clone());
-        let absent = || Header::new("x-absent").or(Cookie::new("absent"));
-        let either: Arc<dyn KeyExtractor> = Arc::new(absent().or(Arc::clone(&extractor)));
-        check_meeting(&case, of_code(either), marked.clone()).await;
-        if let Some(name) = name {
-            let key = format!("\"header:x-absent | cookie:absent|{name}\"");
-            check_meeting(&case, of_file(&key), marked.clone()).await;
-        }
-        // In front of others, where it is not one that is always there.
-        let first: Arc<dyn KeyExtractor> = Arc::new(Arc::clone(&extractor).or(Everyone));
-        check_meeting(&case, of_code(first), marked).await;
-    }
-}
-
 /// Each of two alternatives joined with each other one: the parts of both.
 #[tokio::test]
 async fn joined() {
