@@ -47,10 +47,6 @@ fn is_linear(what: &str, cost: impl Fn(usize) -> AllocationInfo) {
     let (few, many) = (cost(FEW), cost(MANY));
     let total = many.bytes_total as f64 / few.bytes_total as f64;
     let kept = many.bytes_max as f64 / few.bytes_max as f64;
-    println!(
-        "{what}: {} bytes, {} at most",
-        many.bytes_total, many.bytes_max
-    );
     let is_right = total <= 12.0 && kept <= 12.0;
     assert!(is_right, "{what}: {total:.1} times, {kept:.1} at most");
 }

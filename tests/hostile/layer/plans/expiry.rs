@@ -58,26 +58,3 @@ async fn a_key_lives_for_the_longest_window_of_the_plans() {
         );
     }
 }
-
-/// Quotas from a table: one customer has few in a day, and all others a lot in a second. No key
-/// lives longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
-#[tokio::test]
-async fn keys_of_a_table_live_for_the_longest_window() {
-    let (server, store) = kit::near().await;
-    for algorithm in ALGORITHMS {
-        kit::run(&server, "FLUSHALL");
-        let rule = Arc::new(of_own("table", &[(1, HOUR)]).with_algorithm(algorithm));
-        for (key, pair) in [("few", (1, DAY)), ("many", (1_000_000, SECOND))] {
-            let rule = rule.under(&Plan::from(quotas(&[pair]))).expect("it fits");
-            check_allowed(&store, &rule, key).await;
-        }
-        let hours = if algorithm == Algorithm::Gcra { 55 } else { 28 };
-        for (key, life) in lives(&server) {
-            let is_bounded = (0..hours * 3_600_000).contains(&life);
-            assert!(
-                is_bounded,
-                "law 4, {algorithm:?}: {key} lives for {life} ms"
-            );
-        }
-    }
-}

@@ -41,49 +41,6 @@ async fn ask_at_random(
     granted
 }
 
-fn check(algorithm: Algorithm, mut granted: Vec<Granted>) {
-    granted.sort_by_key(|(stamp, serial, ..)| (*stamp, *serial));
-    let rules = rules(algorithm);
-    let mut oracle = Oracle::new(algorithm);
-    for (stamp, _, which, cost, decision) in &granted {
-        oracle.charge(*stamp, *cost);
-        oracle.check_allowed(*stamp, rules[*which].quotas(), decision);
-    }
-    assert!(granted.len() > 40, "{algorithm:?}: {}", granted.len());
-}
-
-async fn attack(stores: &[RedisStore], keys: &[&str]) {
-    let end = Instant::now() + 2 * SECOND;
-    let all = ALGORITHMS.map(|algorithm| {
-        let tasks = (0..64).map(|at| {
-            // Rules of its own for each store, as in processes of their own.
-            let store = stores[at % stores.len()].clone();
-            let what = (store, rules(algorithm), keys[at % keys.len()].to_owned());
-            tokio::spawn(ask_at_random(what, end, at as u64))
-        });
-        (algorithm, tasks.collect::<Vec<_>>())
-    });
-    for (algorithm, tasks) in all {
-        let mut of_key = vec![Vec::new(); keys.len()];
-        for (at, granted) in done(tasks).await.into_iter().enumerate() {
-            of_key[at % keys.len()].extend(granted);
-        }
-        for granted in of_key {
-            check(algorithm, granted);
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_plans_in_turn_from_two_stores() {
-    let server = Redis::start();
-    let near = behind(&server, millis(1)).await;
-    let far = behind(&server, millis(15)).await;
-    let near_store = connect(&near.url, PATIENT).await;
-    let far_store = connect(&far.url, PATIENT).await;
-    attack(&[near_store, far_store], &["x"]).await;
-}
-
 const WORKER: &str = "plans::fleet::worker";
 
 /// The processes know the plans, each in its own order, and one names them otherwise.

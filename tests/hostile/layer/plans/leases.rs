@@ -67,11 +67,6 @@ async fn plans_in_turn() {
             }
         }
         let mut grants: Vec<_> = done(tasks).await.into_iter().flatten().collect();
-        let by_lease = grants.iter().filter(|(.., is_leased)| *is_leased).count();
-        println!(
-            "{algorithm:?}: {} grants, {by_lease} by leases",
-            grants.len()
-        );
         check(
             &mut grants,
             &of_process(),

@@ -2,10 +2,7 @@
 //! however plans take turns on a key; nothing that a client says of its plan costs anybody
 //! anything.
 
-mod answers;
-mod config;
 mod expiry;
-mod extremes;
 mod fleet;
 mod histories;
 mod leases;
@@ -14,12 +11,9 @@ mod names;
 mod oracle;
 mod order;
 mod panics;
-mod shadows;
 mod tables;
 mod waits;
 mod wrapped;
-
-use std::sync::RwLock;
 
 use kit::clocked::Stores;
 use metrics_exporter_prometheus::PrometheusBuilder;

@@ -66,26 +66,6 @@ impl Oracle {
         }
     }
 
-    /// Law 14: whether a quota that has to say no would. An algorithm may count a little longer.
-    pub(super) fn check_denied(&self, now: u64, quotas: &[Quota], cost: u64, decision: &Decision) {
-        let is_full = quotas.iter().any(|quota| {
-            let (window, max) = (micros(quota.window()), quota.max());
-            let longer = match self.algorithm {
-                Algorithm::SlidingLog => 1_000,
-                Algorithm::SlidingWindow => window / 64 + 2_000,
-                _ => 0,
-            };
-            let begin = i128::from(now) - i128::from(window + longer);
-            if self.algorithm != Algorithm::Gcra {
-                return self.sum(begin) + cost > max;
-            }
-            self.bucket(now, quota) + u128::from(cost) * u128::from(window)
-                > u128::from(quota.burst()) * u128::from(window)
-        });
-        let algorithm = self.algorithm;
-        assert!(is_full, "law 14, {algorithm:?}: {decision:?} at {now}");
-    }
-
     /// What is in the bucket, in units times the window in microseconds. What others than its own
     /// plan charge fills it, and does not flow over: a downgrade denies until the rate allows one.
     fn bucket(&self, now: u64, quota: &Quota) -> u128 {

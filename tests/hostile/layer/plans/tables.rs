@@ -1,78 +1,7 @@
-//! `RateLimitLayer::quotas`: quotas of thousands of customers, beside plans, other layers and
+//! `RateLimitLayer::plan_value`: quotas of thousands of customers, beside plans, other layers and
 //! checks.
 
 use super::*;
-
-/// Two thousand customers, more than are kept, asked in turn from many tasks: each gets what is its
-/// own, again and again, also after its quotas have changed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_customers() {
-    let server = Redis::start();
-    for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
-        let rule = hourly("table", 1, &[]).with_algorithm(algorithm);
-        let limits = Limits::new([rule]).store(connect(&server.url, PATIENT).await);
-        // So many for each customer, and up to three more.
-        let made = |least: u64| -> Vec<_> {
-            let pair = |at| (least + at % 4, HOUR + Duration::from_secs(at));
-            (0..2_000)
-                .map(|at| Plan::from(quotas(&[pair(at)])))
-                .collect()
-        };
-        let table = Arc::new(RwLock::new(made(1)));
-        let known = Arc::clone(&table);
-        let service = wrap(limits.layer("table").plan_value(move |head| {
-            let number: usize = field(head, "x-key")?.parse().ok()?;
-            known.read().ok()?.get(number).cloned()
-        }));
-        // How many of three each customer gets; `None` if one failed.
-        let round = async || {
-            let tasks = (0..16).map(|task| {
-                let service = service.clone();
-                async move {
-                    let mut allowed = Vec::new();
-                    for customer in (task..2_000).step_by(16) {
-                        let (mut number, mut failed) = (0, false);
-                        for _ in 0..3 {
-                            let status = status(&service, &customer.to_string(), None).await;
-                            number += u64::from(status == 200);
-                            failed |= !matches!(status, 200 | 429);
-                        }
-                        allowed.push((customer, (!failed).then_some(number)));
-                    }
-                    allowed
-                }
-            });
-            in_tasks(tasks)
-                .await
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-        };
-        // A machine that stands still loses a connection, and a few with it.
-        let mut failed = HashSet::new();
-        for (customer, allowed) in round().await {
-            let expected = (1 + customer % 4).min(3);
-            match allowed {
-                None => drop(failed.insert(customer)),
-                Some(allowed) => assert_eq!(allowed, expected, "{algorithm:?}: {customer}"),
-            }
-        }
-        // All get two more than they had.
-        *table.write().expect("no panic") = made(3);
-        for (customer, allowed) in round().await {
-            let expected = (3 + customer % 4 - (1 + customer % 4).min(3)).min(3);
-            match allowed {
-                None => drop(failed.insert(customer)),
-                _ if failed.contains(&customer) => {}
-                Some(allowed) => assert_eq!(allowed, expected, "{algorithm:?}: {customer}"),
-            }
-        }
-        assert!(failed.len() < 200, "{algorithm:?}: {} failed", failed.len());
-        let answer = see(&service, "9999", None).await;
-        assert!(answer.contains("q=1;w=3600"), "own quotas: {answer}");
-        assert_eq!(status(&service, "9999", None).await, 429);
-    }
-}
 
 /// The plan from the table, then the one with a name, then the rule's own quotas, also through a
 /// layer without a table, and through `check`. A window that is new to a key counts from then on, and
@@ -112,4 +41,33 @@ async fn the_table_then_the_plan_then_the_rule() {
             assert!(is_left, "{algorithm:?}, {name}: {answer}");
         }
     }
+}
+
+/// Thousands of quotas with names from a table: clients see the names, metrics have none of them.
+#[tokio::test]
+async fn names_from_a_table_are_no_labels() {
+    let limits = Limits::new([hourly("api", 3, &[("pro", 20)])]).store(clocked().1);
+    let layer = limits.layer("api").plan_value(|head| {
+        let policy = Policy::new(field(head, "x-key")?, Quota::per_hour(1));
+        Plan::of([policy]).ok()
+    });
+    let service = wrap(layer);
+    let before = published(&limits).lines().count();
+    for at in 0..1_500 {
+        let name = format!("tenant{at}");
+        let answer = see(&service, &name, Some("pro")).await;
+        let policy = format!(r#"\"{name}\";q=1;w=3600"#);
+        assert!(answer.contains(&policy), "{answer}");
+        let denied = see(&service, &name, None).await;
+        let problem = format!(r#"\"violated-policies\":[\"{name}\"]"#);
+        assert!(denied.contains(&problem), "{denied}");
+    }
+    let text = published(&limits);
+    assert!(!text.contains("tenant"), "{text}");
+    let lines = text.lines().count();
+    assert!(lines < before + 20, "{before} lines, then {text}");
+    let rule = counters(&limits, "api");
+    let decided = [DecisionOutcome::Allowed, DecisionOutcome::Denied];
+    assert_eq!(decided.map(|it| rule.decisions(it)), [1_500; 2]);
+    assert!(rule.denials.len() < 10, "{:?}", rule.denials);
 }

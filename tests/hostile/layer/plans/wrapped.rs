@@ -1,6 +1,5 @@
-//! Plans behind the wrappers of a store: the fallback's share, the cache of denials, the breaker.
+//! Plans behind the wrappers of a store: the fallback's share, and the cache of denials.
 
-use super::oracle::Oracle;
 use super::*;
 
 /// A store that always fails, and a fallback with a quarter that reads a clock of the test.
@@ -8,40 +7,6 @@ fn fallback() -> (Resilient<Stub>, ManualClock) {
     let (clock, local) = clocked();
     let store = Resilient::bare(Stub::down()).fallback(Share::of_processes(4));
     (store.fallback_store(local), clock)
-}
-
-/// A quarter of each plan, whichever is asked in turn: law 1 by an oracle for the shares.
-#[tokio::test]
-async fn the_fallback_has_the_share_of_the_plan() {
-    let mut random = Random::new(0xfa);
-    for algorithm in ALGORITHMS {
-        let (store, clock) = fallback();
-        let rule = of_own("share", &[(8, SECOND)]).with_algorithm(algorithm);
-        let large: (&str, Pairs<'_>) = ("large", &[(400, MINUTE), (40, 2 * SECOND)]);
-        let rules = all_of(with_plans(rule, &[large, ("pro", &[(33, 5 * SECOND)])]));
-        let shares: [Pairs<'_>; 3] = [
-            &[(2, SECOND)],
-            &[(100, MINUTE), (10, 2 * SECOND)],
-            &[(8, 5 * SECOND)],
-        ];
-        let shares = shares.map(|pairs| pairs.iter().copied().map(quota).collect::<Vec<_>>());
-        let mut oracle = Oracle::new(algorithm);
-        let mut allowed = 0;
-        for _ in 0..2_000 {
-            clock.set(clock.now() + 1_001 + random.below(400_000));
-            let which = random.below(3) as usize;
-            let decision = ask(&store, &rules[which], 1).await;
-            assert_eq!(decision.source(), Source::Fallback);
-            if decision.is_allowed() {
-                allowed += 1;
-                oracle.charge(clock.now(), 1);
-                oracle.check_allowed(clock.now(), &shares[which], &decision);
-            } else {
-                oracle.check_denied(clock.now(), &shares[which], 1, &decision);
-            }
-        }
-        assert!(allowed > 300, "{algorithm:?}: {allowed}");
-    }
 }
 
 /// A share of less than one request is one in a longer window, and what other plans charged counts
