@@ -2,47 +2,6 @@
 
 use super::*;
 
-/// Stores that panic or fail: each refund is asked once and counted lost, and answers
-/// are what they were.
-#[tokio::test]
-async fn stores_that_misbehave() {
-    type Refund = fn() -> StoreFuture<u64>;
-    let panics_later = || {
-        StoreFuture::boxed(async {
-            tokio::task::yield_now().await;
-            panic!("a store of a test, later")
-        })
-    };
-    let fails = || {
-        let error = StoreError::new(StoreErrorKind::Unavailable, "it is gone");
-        StoreFuture::ready(Err(error))
-    };
-    let refunds: [(&str, Refund); 3] = [
-        ("fails at once", fails),
-        ("panics later", panics_later),
-        ("panics at once", || panic!("a store of a test")),
-    ];
-    for (what, refund) in refunds {
-        let asked = Arc::<AtomicU64>::default();
-        let counter = Arc::clone(&asked);
-        let store = Stub::in_memory().refund_fn(move |_, _, _| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            refund()
-        });
-        let (limits, service) = world(of("a", 100, &["2xx"]), store);
-        for used in 1..=10 {
-            let answer = timeout(PATIENT, start(&service, ""))
-                .await
-                .expect("in time");
-            assert_eq!(answer.expect("no panic"), 200, "{what}");
-            assert_eq!(left(&limits, "a").await, 100 - used, "{what}");
-        }
-        flushed(&limits).await;
-        assert_eq!(asked.load(Ordering::Relaxed), 10, "{what}");
-        assert_eq!(counted(&limits, "a"), (0, 0, 10), "{what}");
-    }
-}
-
 /// Lost on the way there, and lost on the way back: each is asked once, whatever becomes of it.
 #[tokio::test(start_paused = true)]
 async fn refunds_that_are_lost() {

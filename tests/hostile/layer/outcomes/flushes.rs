@@ -2,19 +2,6 @@
 
 use super::*;
 
-/// With nothing to wait for it is true at once, with any bound, also for layers of their own.
-#[tokio::test]
-async fn nothing_to_wait_for() {
-    let limits = Limits::new([of("a", 5, &["2xx"])]);
-    let layer = RateLimitLayer::new("b", SECOND, 5);
-    for bound in [Duration::ZERO, millis(1), Duration::MAX] {
-        assert!(limits.flush(bound).await);
-        for layer in [&layer, &limits.layer("a"), &limits.layer("unknown")] {
-            assert!(layer.flush(bound).await);
-        }
-    }
-}
-
 /// A bound of nothing says what is; the longest one waits for the answer.
 #[tokio::test(start_paused = true)]
 async fn the_shortest_and_the_longest() {

@@ -3,52 +3,6 @@
 
 use super::*;
 
-/// After this time without an answer, a refund counts as lost.
-const MAX_WAIT: Duration = Duration::from_secs(10);
-
-/// 10,000 requests end at once, on a key each, behind a server that is far away: at most 4,096
-/// wait, the rest is lost and stays charged, and takes of a route beside them are answered.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_at_once() {
-    let (_server, proxy, store) = kit::far(millis(20)).await;
-    let limits = Limits::new([of("good", 100_000, &["2xx"]), of("other", 100_000, &[])]);
-    let limits = limits.store(store);
-    let (service, other) = (wrap(&limits.layer("good")), wrap(&limits.layer("other")));
-    let stalls = Stalls::watch(&[&proxy.url], millis(500)).await;
-    let began = Instant::now();
-    let fields = |at| format!("x-key: k{}, x-sleep: 400", at % 500);
-    let tasks: Vec<_> = (0..10_000).map(|at| start(&service, &fields(at))).collect();
-    let bystander = async {
-        for _ in 0..40 {
-            let began = Instant::now();
-            let status = send(&other, 200).await;
-            let lost = Lost::since(began, status);
-            let is_excused = status == 200 || stalls.excuse(&lost, SECOND);
-            assert!(is_excused, "law 13: {lost:?}");
-        }
-    };
-    let (answers, ()) = tokio::join!(done(tasks), bystander);
-    // A machine that stands still loses its connection, and with it takes that may be charged.
-    let failed = answers.iter().filter(|it| **it != 200).count() as u64;
-    assert!(failed == 0 || stalls.longest().is_some(), "{failed} failed");
-    flushed(&limits).await;
-    let took = began.elapsed();
-    let (refunds, units, lost) = counted(&limits, "good");
-    assert_eq!(refunds, units);
-    assert_eq!(refunds + lost + failed, 10_000);
-    let names: Vec<_> = (0..500).map(|at| key(&format!("k{at}"))).collect();
-    let left = names
-        .iter()
-        .map(|key| kit::left(&limits, "good", key.clone()));
-    let used = 500 * 100_000 - join_all(left).await.iter().sum::<u64>();
-    assert!(used <= lost + failed, "nothing else stays charged: {used}");
-    // On a busy machine, refunds may be given back after they were counted as lost.
-    if took < MAX_WAIT && failed == 0 {
-        assert_eq!(used, lost, "what is lost stays charged");
-    }
-    assert_eq!(counted(&limits, "other").2, 0);
-}
-
 /// Rules share the queue of a store: a rule whose refunds fill it takes the refunds of others with
 /// it, which are counted as lost under their own rule, and stay charged.
 #[tokio::test(start_paused = true)]

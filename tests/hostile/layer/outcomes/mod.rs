@@ -3,19 +3,14 @@
 //! refund.
 
 mod aborts;
-mod config;
 mod failures;
 mod flushes;
-mod holding;
-mod inner;
 mod many;
 mod neighbours;
 mod once;
 mod reloads;
 mod runtimes;
-mod shadows;
 mod statuses;
-mod wrapped;
 
 use std::io;
 
@@ -67,9 +62,9 @@ impl Gate {
         self.0.close();
     }
 
-    /// A request that it holds, in a task.
-    fn start(&self, service: &Wrapped) -> JoinHandle<u16> {
-        let (service, mut request) = (service.clone(), request(""));
+    /// A request that it holds, in a task, and that its handler gives this status.
+    fn start(&self, service: &Wrapped, status: u16) -> JoinHandle<u16> {
+        let (service, mut request) = (service.clone(), request(&format!("x-status: {status}")));
         request.extensions_mut().insert(self.clone());
         tokio::spawn(async move { call(&service, request).await })
     }

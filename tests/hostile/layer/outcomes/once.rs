@@ -42,15 +42,3 @@ async fn handlers_and_outcomes_race() {
         clocked.advance(3 * HOUR);
     }
 }
-
-/// A cost of 0 gives nobody's back.
-#[tokio::test]
-async fn a_request_that_costs_nothing_gives_nothing_back() {
-    let limits = Limits::new([of("a", 100, &["2xx", "5xx"]).with_cost(10)]);
-    ask(&wrap(&limits.layer("a")), "x-how: settle, x-used: 10").await;
-    let free = wrap(&limits.layer("a").cost(|_| 0));
-    for how in ["none", "refund", "settle"] {
-        assert_eq!(ask(&free, &format!("x-how: {how}")).await, 200);
-        assert_eq!(left(&limits, "a").await, 90);
-    }
-}
