@@ -1,9 +1,6 @@
 //! What was used beyond a reservation is charged: by a settlement, by a meter, by a body.
 
-use axum::body::Bytes;
 use axum::routing::get;
-use futures_util::stream;
-use http_body::Frame;
 
 use crate::*;
 
@@ -76,41 +73,6 @@ async fn only_a_rule_that_is_named_is_charged_beyond() {
         assert_eq!(settled, "(0, 49, 0) (0, 0, 0)");
         assert_eq!(left(&limits, "requests", everyone()).await, 8);
         assert_eq!(left(&limits, "tokens", everyone()).await, 40);
-    }
-}
-
-/// A body settles once: at its end, when it fails, when it is dropped; and not if it used nothing.
-#[tokio::test]
-async fn a_body_settles_when_it_ends() {
-    let frames = |fails: bool| {
-        let messages = ["one", "two", "three"].map(|it| Ok(Bytes::from(it)));
-        let failure = fails.then(|| Err(std::io::Error::other("the model is gone")));
-        Body::from_stream(stream::iter(messages.into_iter().chain(failure)))
-    };
-    for store in &Stores::start().await.all {
-        for (way, read, used) in [
-            ("whole", 9, 30),
-            ("fails", 9, 30),
-            ("left", 2, 20),
-            ("unread", 0, 4),
-        ] {
-            let rule = per_minute(way, 10).with_cost(4).with_owe_at_most(1_000);
-            let limits = limits([rule], Arc::clone(store));
-            let handler = get(async move |charges: Charges| {
-                let units = |frame: &Frame<Bytes>| frame.data_ref().map_or(0, |_| 10);
-                Body::new(charges.of(way).settle_on_end(frames(way == "fails"), units))
-            });
-            let app = Router::new().route("/", handler.layer(limits.layer(way)));
-            let mut body = send(&app, "/").await.into_body();
-            for _ in 0..read {
-                if !matches!(body.frame().await, Some(Ok(_))) {
-                    break;
-                }
-            }
-            drop(body);
-            assert!(limits.flush(PATIENT).await);
-            assert_eq!(4 + counted(&limits, way).owed_units, used, "{way}");
-        }
     }
 }
 

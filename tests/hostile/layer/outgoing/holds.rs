@@ -1,61 +1,6 @@
-//! Holds by every store: of plans and tables, of shadows, and what they do not deny. `tests/histories`
-//! plays random ones.
+//! Holds of plans and tables, of shadows, and without room. `tests/histories` plays random ones.
 
 use super::*;
-
-pub(super) const ALGORITHMS: [Algorithm; 4] = Algorithm::ALL;
-/// A store with a take of an outgoing rule, and how to say what is meant.
-struct Case<'a> {
-    clocked: &'a Clocked,
-    take: Take,
-    name: String,
-}
-
-impl Case<'_> {
-    async fn verdict(&self, take: &Take) -> Verdict {
-        self.clocked
-            .store
-            .take(take)
-            .await
-            .expect("a decision")
-            .verdict()
-    }
-
-    async fn check(&self, expected: Verdict) {
-        assert_eq!(self.verdict(&self.take).await, expected, "{}", self.name);
-    }
-
-    /// What is left of a hold.
-    async fn check_hold(&self, retry_after: Duration) {
-        self.check(Verdict::OnHold { retry_after }).await;
-    }
-
-    async fn hold(&self, time: Duration) {
-        let held = self.clocked.store.hold(&self.take, time).await;
-        assert_eq!(held.expect("an answer"), time, "{}", self.name);
-    }
-
-    async fn remaining(&self) -> u64 {
-        self.clocked.remaining(&self.take).await
-    }
-}
-
-/// Every store and algorithm, with a take of this cost of a rule of this max a minute.
-fn cases(stores: &Stores, max: u64, cost: u64) -> Vec<Case<'_>> {
-    let of_store = |clocked| {
-        ALGORITHMS.map(|algorithm| {
-            let rule = per_minute(&format!("{algorithm:?}"), max).with_algorithm(algorithm);
-            let rule = rule.with_outgoing().expect("one subject");
-            Case {
-                clocked,
-                take: take_of(&Arc::new(rule), &Key::from("us"), cost),
-                name: format!("{} {algorithm:?}", clocked.name),
-            }
-        })
-    };
-    stores.all.iter().flat_map(of_store).collect()
-}
-
 /// A hold is about the key: under each plan, and under quotas of a table.
 #[tokio::test]
 async fn plans_and_tables_are_held_alike() {
@@ -84,54 +29,6 @@ async fn plans_and_tables_are_held_alike() {
         hold(&limits, "us", MINUTE).await;
         store.advance(MINUTE);
         are_denied(false).await;
-    }
-}
-
-/// What is settled, given back, peeked at or free.
-#[tokio::test]
-async fn what_a_hold_does_not_deny() {
-    let stores = Stores::start().await;
-    for case in cases(&stores, 10, 4) {
-        let store = &case.clocked.store;
-        let decision = store.take(&case.take).await.expect("a decision");
-        let receipt = decision.receipt().expect("charged");
-        case.hold(2 * MINUTE).await;
-        let more = case.take.clone().with_cost(3);
-        let owed = store.owe(&more, &receipt).await.expect("an answer");
-        assert_eq!((owed, case.remaining().await), (3, 3), "{}", case.name);
-        let refunded = store.refund(&case.take, &receipt).await.expect("an answer");
-        assert_eq!((refunded, case.remaining().await), (4, 7), "{}", case.name);
-        case.check_hold(2 * MINUTE).await;
-    }
-}
-
-/// As with counts: a step back lasts until the clock has caught up, and a reset ends it.
-#[tokio::test]
-async fn a_clock_that_steps() {
-    let stores = Stores::start().await;
-    for mut case in cases(&stores, 10, 1).into_iter().step_by(4) {
-        let rule = Rule::clone(case.take.rule()).with_hold_at_most(MINUTE);
-        case.take = take_of(&Arc::new(rule), &Key::from("us"), 1);
-        case.hold(MINUTE).await;
-        case.clocked.advance(HOUR);
-        case.check(Verdict::Allowed).await;
-        case.hold(MINUTE).await;
-        let clock = &case.clocked.clock;
-        let now = clock.now();
-        clock.set(now - 24 * 3_600_000_000);
-        let found = case.verdict(&case.take).await;
-        let is_held = matches!(found, Verdict::OnHold { .. });
-        assert!(is_held, "back, {}: {found:?}", case.name);
-        assert!(
-            case.clocked
-                .store
-                .reset(&case.take)
-                .await
-                .expect("an answer")
-        );
-        case.check(Verdict::Allowed).await;
-        case.hold(millis(1)).await;
-        clock.set(now);
     }
 }
 

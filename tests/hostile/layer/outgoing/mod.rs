@@ -1,8 +1,6 @@
-//! Calls to a partner under attack: hostile answers, clients that misbehave, holds beside all other
-//! features, servers that lose them.
+//! Calls to a partner under attack: clients that misbehave, holds beside all other features, servers
+//! that lose them.
 
-mod answers;
-mod asked;
 mod clients;
 mod holds;
 mod operators;
@@ -12,8 +10,8 @@ mod servers;
 mod slots;
 mod waiting;
 
-use kit::clocked::{Clocked, Stores, take_of};
-use tidegate::limits::{Outgoing, Turn};
+use kit::clocked::Stores;
+use tidegate::limits::Turn;
 use tokio::time::Instant;
 
 use crate::*;
@@ -44,13 +42,6 @@ fn fields(text: &[u8]) -> HeaderMap {
         map.append(name, value);
     }
     map
-}
-
-/// One call that is answered so, and what it leads to.
-async fn hear(partner: &Outgoing, key: &str, status: u16, fields: &HeaderMap) {
-    let turn = partner.ready(key).await.expect("a turn");
-    turn.heard(StatusCode::from_u16(status).expect("a status"), fields);
-    settle().await;
 }
 
 /// Tells a turn that it is refused for so many seconds.

@@ -2,51 +2,6 @@
 
 use super::*;
 
-fn per_second(max: u64) -> Rule {
-    let rule = kit::owned_rule("partner", max, SECOND).with_outgoing();
-    rule.expect("one subject")
-}
-
-/// 300 calls of one token: each waits with the patience that it was given.
-#[tokio::test(start_paused = true)]
-async fn each_call_has_the_patience_that_it_was_given() {
-    let limits = limits(1_000);
-    hold(&limits, "us", SECOND).await;
-    let calls = (0..300).map(|_| {
-        let patient = limits.outgoing("partner").wait(MINUTE);
-        async move { patient.ready("us").await.is_ok() }
-    });
-    assert_eq!(in_tasks(calls).await, [true; 300]);
-}
-
-/// 10,000 of one process, in memory: no window holds more than max, and none is left behind. Who
-/// finds no place to wait comes again.
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_wait_for_the_end() {
-    let limits = Limits::new([per_second(500)]).store(MemoryStore::new().tokio_clock());
-    hold(&limits, "us", 7 * SECOND).await;
-    let begun = Instant::now();
-    let calls = (0..10_000).map(|_| {
-        let patient = limits.outgoing("partner").wait(100 * SECOND);
-        async move {
-            while let Err(refused) = patient.ready("us").await {
-                sleep(refused.retry_after().expect("it says when")).await;
-            }
-            begun.elapsed()
-        }
-    });
-    let mut turns = in_tasks(calls).await;
-    turns.sort();
-    assert!(turns[0] >= 7 * SECOND, "{:?}", turns[0]);
-    for (at, (first, last)) in turns.iter().zip(&turns[500..]).enumerate() {
-        // Timers of tokio have a millisecond.
-        let is_paced = *last + millis(1) >= *first + SECOND;
-        assert!(is_paced, "{at}: {first:?} {last:?}");
-    }
-    let last = turns[9_999];
-    assert!(last < 40 * SECOND, "the last after {last:?}");
-}
-
 /// A hold that comes, is lengthened and lifted while calls wait for room.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_changes_under_those_who_wait() {

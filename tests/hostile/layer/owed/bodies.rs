@@ -85,6 +85,8 @@ async fn every_end() {
         let mut body = counting(&one, parts);
         for _ in 0..reads {
             if !matches!(body.frame().await, Some(Ok(_))) {
+                let used = scene.used(case).await;
+                assert_eq!(used, expected, "{case}: before the drop");
                 break;
             }
         }
@@ -98,27 +100,6 @@ async fn every_end() {
         assert_eq!(charged, if expected == 10 { 890 } else { 0 }, "{case}");
     }
     assert_eq!(counted(&scene.limits, "p").2, 0);
-}
-
-/// It settles at its end, or when it fails, not only when it is dropped, and once if it is read on.
-#[tokio::test]
-async fn the_end_is_before_the_drop() {
-    let scene = scene();
-    for (key, parts) in [
-        ("ends", &[Data(12)][..]),
-        ("fails", &[Data(12), Fails, Data(500)]),
-    ] {
-        let before = scene.asked();
-        let mut body = counting(&scene.charge(key).await, parts);
-        while body.frame().await.is_some_and(|it| it.is_ok()) {}
-        assert_eq!(scene.used(key).await, 12, "it {key}");
-        for _ in 0..3 {
-            assert!(key == "fails" || body.frame().await.is_none());
-        }
-        drop(body);
-        assert_eq!(scene.used(key).await, 12);
-        assert_eq!(scene.asked(), (before.0 + 1, before.1));
-    }
 }
 
 /// The closure panics at a frame: those before it are charged, and the charge is not lost.

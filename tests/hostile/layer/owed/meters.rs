@@ -63,21 +63,6 @@ async fn what_was_added_is_settled_once() {
     assert_eq!(scene.used("dropped").await, 4);
 }
 
-/// Counters of what was forgiven only grow, also when more is forgiven than they can hold.
-#[tokio::test]
-async fn counters_do_not_go_back() {
-    let limits = limits([per_hour("p", 10)], MemoryStore::new());
-    let mut before = 0;
-    for key in ["a", "b", "c"] {
-        let one = charge(&limits, "p", key, 1).await;
-        let (_, charged, forgiven) = settle(&one, u64::MAX).await;
-        assert_eq!(charged + forgiven, u64::MAX - 1);
-        let (_, forgiven, _) = counted(&limits, "p");
-        assert!(forgiven >= before, "{forgiven} after {before}");
-        before = forgiven;
-    }
-}
-
 /// In a panic, and outside of any runtime: a memory store is charged at once; what needs a server
 /// is charged or counted as lost, and nothing panics, also not unseen: in a process that aborts on
 /// panics it would be the end of all requests.
@@ -122,53 +107,4 @@ fn dropped_in_a_panic_and_outside_of_a_runtime() {
         assert!(name == "redis" || units == 41, "{name} needs no runtime");
     }
     assert_eq!(PANICS.load(Ordering::Relaxed), 0);
-}
-
-/// The charges of all rules are never charged beyond; those of one path are, if it is one.
-#[tokio::test]
-async fn charges_of_several_rules() {
-    let limits = limits([per_hour("a", 10), per_hour("b", 100)], MemoryStore::new());
-    let charges = async |paths: [&str; 2], cost| {
-        let [one, two] = paths.map(|path| charge(&limits, path, "x", cost));
-        Charges::from_iter([one.await, two.await])
-    };
-    let both = async || charges(["a", "b"], 3).await;
-    let settle =
-        async |charges: &Charges, used| parts(charges.settle(used).await.expect("an answer"));
-    let settle_at_drop = async |charges: Charges| {
-        charges.meter().add(9);
-        flushed(&limits).await;
-    };
-    let units = async || {
-        let left = [
-            kit::left(&limits, "a", "x").await,
-            kit::left(&limits, "b", "x").await,
-        ];
-        (10 - left[0], 100 - left[1])
-    };
-    assert_eq!(settle(&both().await, 9).await, (0, 0, 0));
-    assert_eq!(units().await, (3, 3));
-    settle_at_drop(both().await).await;
-    assert_eq!(units().await, (6, 6));
-    let all = both().await;
-    assert_eq!(settle(&all.of("b"), 9).await, (0, 6, 0));
-    assert_eq!(units().await, (9, 15));
-    assert_eq!(settle(&all, 1).await, (2, 0, 0), "of a alone");
-    assert_eq!(units().await, (7, 15));
-    let all = both().await;
-    for path in ["c", ""] {
-        assert_eq!(settle(&all.of(path), 9).await, (0, 0, 0));
-        settle_at_drop(all.of(path)).await;
-    }
-    assert_eq!(units().await, (10, 18));
-    // Two layers of one path: nobody knows which one is meant.
-    let two = charges(["b", "b"], 1).await;
-    assert_eq!(settle(&two.of("b"), 9).await, (0, 0, 0));
-    settle_at_drop(two.of("b")).await;
-    assert_eq!(units().await, (10, 20));
-    // None at all.
-    let none = Charges::from_iter([]);
-    assert_eq!(settle(&none.of("a"), 9).await, (0, 0, 0));
-    assert_eq!(settle(&none, u64::MAX).await, (0, 0, 0));
-    none.meter().add(9);
 }

@@ -94,37 +94,6 @@ async fn plans_see_the_debt() {
     }
 }
 
-/// A candidate is charged along with its rule, as much as it may owe itself.
-#[tokio::test]
-async fn candidates_are_charged_along() {
-    for (case, clocked, algorithm) in Stores::start().await.cases_of(COUNTING) {
-        let [candidate, rule] = [20, 1_000].map(|max| per_hour("c", max).with_algorithm(algorithm));
-        let rule = rule.with_shadow(candidate);
-        let dry = Take::new(
-            Arc::clone(rule.shadow().expect("a candidate")),
-            Key::from("x"),
-        );
-        let limits = limits([rule], Arc::clone(&clocked.store));
-        // The candidate may owe its max once more, and the rule is charged all.
-        for (used, charged, left) in [(14, 12, 6), (302, 300, 0)] {
-            let one = charge(&limits, "c", "x", 2).await;
-            flushed(&limits).await;
-            assert_eq!(settle(&one, used).await, (0, charged, 0), "{case}");
-            flushed(&limits).await;
-            let found = clocked.remaining(&dry).await;
-            assert_eq!(found, left, "{case}: of the candidate");
-        }
-        let got = counted(&limits, "c");
-        assert_eq!(got, (312, 0, 0), "{case}: the rule's alone");
-        let before = counters(&limits, "c").shadow_denials;
-        charge(&limits, "c", "x", 1).await;
-        flushed(&limits).await;
-        let after = counters(&limits, "c").shadow_denials;
-        assert_ne!(before, after, "{case}: the candidate would deny it");
-        clocked.advance(20 * HOUR);
-    }
-}
-
 /// Permits: a settlement charges the quota and keeps the permit, which goes back as ever.
 #[tokio::test]
 async fn permits_stay() {
