@@ -91,25 +91,6 @@ async fn a_foreign_type_under_the_permits_of_a_key() {
     until_held(&server, 0).await;
 }
 
-/// Full memory: no take is decided, and yet what runs gives back its permits. Afterwards nothing
-/// is held.
-#[tokio::test]
-async fn a_server_without_memory() {
-    let server = Redis::start();
-    let limits = limits(with_quota(1_000, 4), store_at(&server.url, SECOND).await);
-    let all = hold(&limits, "k", 4).await;
-    run(&server, "CONFIG SET maxmemory 1");
-    for _ in 0..5 {
-        let refused = check(&limits, "other").await.expect_err("no memory");
-        assert!(refused.error().is_some(), "{refused:?}");
-    }
-    drop(all);
-    until_held(&server, 0).await;
-    run(&server, "CONFIG SET maxmemory 0");
-    until_free(&limits, "k", 4).await;
-    until_held(&server, 0).await;
-}
-
 /// A user who may not publish or subscribe: releases count all the same, and who waits looks once
 /// a second. A rule without permits needs neither.
 #[tokio::test]

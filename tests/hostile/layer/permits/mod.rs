@@ -40,11 +40,6 @@ fn with_quota(units: u64, max: u64) -> Rule {
     rule.expect("valid").with_permit_lease(DAY).expect("valid")
 }
 
-/// A rule whose quota no test uses up.
-fn without_a_number() -> Rule {
-    per_hour("p", 100_000)
-}
-
 async fn store_at(url: &str, timeout: Duration) -> RedisStore {
     let store = RedisStore::connect(url).await.expect("a running server");
     store.timeout(timeout)

@@ -49,65 +49,6 @@ async fn responses_of_all_kinds() {
     .await;
 }
 
-/// How a service goes wrong.
-#[derive(Clone, Copy, Debug)]
-enum Wrong {
-    Fails,
-    Panics,
-    PanicsLater,
-    NeverAnswers,
-    NeverReady,
-    NotReadyAnyMore,
-}
-
-impl Service<Request> for Wrong {
-    type Response = Response;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Response>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::NeverReady => Poll::Pending,
-            Self::NotReadyAnyMore => Poll::Ready(Err(io::Error::other("closed"))),
-            _ => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn call(&mut self, _: Request) -> Self::Future {
-        let wrong = *self;
-        assert!(!matches!(wrong, Self::Panics), "it panics");
-        Box::pin(async move {
-            tokio::task::yield_now().await;
-            assert!(!matches!(wrong, Self::PanicsLater), "it panics");
-            match wrong {
-                Self::NeverAnswers => std::future::pending().await,
-                _ => Err(io::Error::other("failed")),
-            }
-        })
-    }
-}
-
-#[tokio::test]
-async fn services_that_fail() {
-    use Wrong::{Fails, NeverAnswers, NeverReady, NotReadyAnyMore, Panics, PanicsLater};
-    const QUICK: [Wrong; 3] = [Fails, Panics, PanicsLater];
-    on_both(async |store| {
-        let limits = limits(at_a_time(1), store);
-        let others = [NeverAnswers, NeverReady, NotReadyAnyMore];
-        for wrong in QUICK.into_iter().chain(others) {
-            for wait in [Duration::ZERO, PATIENT] {
-                let service = limits.layer("p").wait(wait).layer(wrong);
-                let task = tokio::spawn(service.oneshot(kit::http::get("/")));
-                sleep(millis(30)).await;
-                task.abort();
-                println!("{wrong:?}: {:?}", task.await.map(|it| it.is_ok()));
-                until_free(&limits, "k", 1).await;
-            }
-        }
-    })
-    .await;
-}
-
 /// A denied request holds nothing, however long its callback takes, and whatever becomes of it.
 #[tokio::test]
 async fn callbacks_that_take_long() {

@@ -84,39 +84,6 @@ async fn a_degraded_answer_gives_the_outer_charge_back() {
     }
 }
 
-/// A plan, a candidate, a shadow rule.
-#[tokio::test(start_paused = true)]
-async fn plans_and_candidates() {
-    let plan = Quotas::new([quota(2, MINUTE)]).expect("valid");
-    for rule in [
-        logins(1),
-        logins(1).with_shadow(logins(0)),
-        logins(1).with_plan("pro", plan).expect("valid"),
-        logins(1).into_shadow(),
-    ] {
-        let (limits, app) = world(rule.clone(), paused(), 2 * SECOND);
-        let after = served(start_all(5, &app, 0, "x-hold: 300")).await;
-        assert!(!rule.is_shadow() || after == [300; 5], "{after:?}");
-        check_rest(&limits).await;
-        assert_eq!(left(&limits, "p", "k").await, 1);
-    }
-}
-
-/// Two limits over one store do not know of each other: those who wait ask once a second.
-#[tokio::test(start_paused = true)]
-async fn two_limits_over_one_store() {
-    let store = paused();
-    let all = [(), ()].map(|()| limits([logins(1)], Arc::clone(&store)));
-    let [one, two] = all.each_ref().map(|limits| waiting_app(limits, 2 * SECOND));
-    let held = start(&one, 0, "x-hold: 350");
-    let after = served([start(&two, 10, "")]).await[0];
-    assert!((340..=1_010).contains(&after), "{after} ms");
-    answer(held).await;
-    for limits in &all {
-        check_rest(limits).await;
-    }
-}
-
 /// Wrappers answer by themselves: a denial that is cached, units that are leased, a fallback.
 #[tokio::test(start_paused = true)]
 async fn wrapped_stores() {

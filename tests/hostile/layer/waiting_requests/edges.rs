@@ -2,46 +2,6 @@
 
 use super::*;
 
-/// Many costs at once, one by one given back by another process.
-#[tokio::test(start_paused = true)]
-async fn any_cost_gets_what_another_process_gives_back() {
-    let store = paused();
-    let limits = kit::limits([units(20)], Arc::clone(&store));
-    let other = kit::limits([units(20)], store);
-    let app = app([costly(limits.layer("p")).wait(20 * SECOND)]);
-    let mut charges = Vec::new();
-    for _ in 0..20 {
-        charges.push(charge(&other).await);
-    }
-    // The largest ones come first.
-    let asked: Vec<_> = (1..=10)
-        .map(|cost| start(&app, 10 - cost, &format!("x-cost: {cost}, x-used: {cost}")))
-        .collect();
-    sleep(SECOND).await;
-    assert_eq!(waiting(&limits), 10);
-    for units in [1, 2] {
-        for charge in charges.drain(..units) {
-            assert_eq!(refund(charge).await, 1);
-        }
-        sleep(millis(1_010)).await;
-        let is_right = asked[units - 1].is_finished();
-        assert!(is_right, "{units} are free, and wanted");
-        assert_eq!(waiting(&limits), 10 - units as u64);
-    }
-    for charge in charges {
-        refund(charge).await;
-    }
-    sleep(millis(1_500)).await;
-    // 17 were free for costs of 3 to 10: none that is free fits any that waits.
-    let free = left(&limits, "p", "k").await;
-    let smallest = asked.iter().position(|asked| !asked.is_finished());
-    let fits_none = smallest.is_some_and(|at| at as u64 + 1 > free);
-    assert!(fits_none, "{free} free, {smallest:?}");
-    asked.iter().for_each(JoinHandle::abort);
-    sleep(millis(200)).await;
-    check_rest(&limits).await;
-}
-
 /// The charge of a request that was admitted just now is as open as one that its handler has
 /// already: who waits behind it is not denied.
 #[tokio::test(start_paused = true)]
@@ -168,41 +128,4 @@ async fn charges_older_than_the_window() {
         answer(held).await;
         check_rest(&limits).await;
     }
-}
-
-/// Charges from before a reset make no room, either.
-#[tokio::test(start_paused = true)]
-async fn charges_before_a_reset() {
-    let limits = limits([logins(1)], paused());
-    let app = app([limits.layer("p")]);
-    let held = start(&app, 0, "x-hold: 10000");
-    sleep(millis(100)).await;
-    limits.reset("p", "k").await.expect("an answer");
-    sleep(millis(100)).await;
-    assert_eq!(ask(&app, "x-status: 401").await.status, BAD);
-    let told = told(&limits).await;
-    answer(held).await;
-    check_rest(&limits).await;
-    assert_eq!(left(&limits, "p", "k").await, 0);
-    assert_ne!(told, "1", "what is open was forgotten");
-}
-
-/// An operator lets a key through, of which requests wait.
-#[tokio::test(start_paused = true)]
-async fn let_through_meanwhile() {
-    let (limits, app) = world(logins(1), paused(), 20 * SECOND);
-    let page = limits.page().allow_changes().router();
-    let held = start(&app, 0, "x-hold: 60000");
-    let asked = start_all(20, &app, 10, "");
-    sleep(SECOND).await;
-    let let_through = r#"{"rule": "p", "key": "k", "seconds": 60}"#;
-    let (status, text) = kit::operate(&page, "/api/let-through", let_through).await;
-    assert_eq!(status, OK, "{text}");
-    let after = served(asked).await;
-    assert!(after.iter().all(|it| *it <= 2_020), "{after:?}");
-    let let_through = limits.snapshot().rules[0].let_through;
-    assert_eq!(let_through, 20, "each counts once");
-    held.abort();
-    let _ = held.await;
-    assert_eq!(waiting(&limits), 0);
 }

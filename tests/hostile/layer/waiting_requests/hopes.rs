@@ -51,34 +51,6 @@ async fn a_settlement_that_is_dropped() {
     check_rest(&limits).await;
 }
 
-/// A denial that a cache keeps: the fields, the law, and what this process itself gives back.
-#[tokio::test(start_paused = true)]
-async fn cached_denials() {
-    let stores: [Arc<dyn Store>; 2] = [
-        Resilient::new(paused()).build(),
-        Arc::new(Resilient::bare(paused()).denial_cache(MINUTE)),
-    ];
-    for store in stores {
-        let limits = limits([logins(5)], store);
-        let app = app([limits.layer("p")]);
-        let asked = start_all(5, &app, 0, "x-hold: 300");
-        sleep(millis(100)).await;
-        for _ in 0..5 {
-            let denied = ask(&app, "").await;
-            assert_eq!(denied.status, DENIED);
-            assert_eq!(denied.field("retry-after"), Some("1"));
-            let after = denied.decision().retry_after().expect("it will fit");
-            assert!(after > 59 * SECOND, "{after:?}");
-            sleep(millis(20)).await;
-        }
-        served(asked).await;
-        for _ in 0..10 {
-            assert_eq!(ask(&app, "").await.status, OK, "five are free");
-        }
-        check_rest(&limits).await;
-    }
-}
-
 /// Layers without a `Limits`: clones know of each other.
 #[tokio::test(start_paused = true)]
 async fn layers_of_their_own() {
@@ -100,20 +72,6 @@ async fn layers_of_their_own() {
     }
 }
 
-/// A refund condition that panics keeps the charge.
-#[tokio::test(start_paused = true)]
-async fn a_condition_that_panics() {
-    let limits = limits([units(1)], paused());
-    let layer = limits.layer("p").refund_if(|_| panic!("a mistake"));
-    let layered = app([layer]);
-    let held = start(&layered, 0, "x-hold: 300");
-    sleep(millis(100)).await;
-    assert_eq!(ask(&layered, "").await.field("retry-after"), Some("1"));
-    served([held]).await;
-    assert_eq!(ask(&layered, "").await.field("retry-after"), Some("60"));
-    check_rest(&limits).await;
-}
-
 /// Checks that are dropped while the store is asked hold nothing.
 #[tokio::test(start_paused = true)]
 async fn checks_that_are_dropped() {
@@ -124,5 +82,21 @@ async fn checks_that_are_dropped() {
     let denied = ask(&waiting_app(&limits, 2 * SECOND), "").await;
     assert_eq!(denied.status, DENIED);
     assert_ne!(denied.field("retry-after"), Some("1"), "nothing is open");
+    check_rest(&limits).await;
+}
+
+/// A store that panics when somebody who waits asks again: nobody waits any more.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_meanwhile() {
+    let store = Stub::answering(paused(), |take| {
+        take.is_repeat().then(|| panic!("a store of a test"))
+    });
+    let (limits, app) = world(units(1), store, 10 * SECOND);
+    let _held = charge(&limits).await;
+    let waits = start(&app, 0, "");
+    sleep(millis(100)).await;
+    assert_eq!(waiting(&limits), 1);
+    let answer = waits.await;
+    assert!(answer.is_err() || answer.is_ok_and(|it| it.status >= 500));
     check_rest(&limits).await;
 }
