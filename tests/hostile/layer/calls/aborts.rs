@@ -119,28 +119,3 @@ async fn a_call_that_is_not_awaited_does_nothing() {
     assert!(called.expect("no hang").is_ok(), "the permit is free");
     assert!(ran.load(Ordering::Relaxed));
 }
-
-/// Dropped while a callback answers: nothing is held meanwhile, nor afterwards.
-#[tokio::test(start_paused = true)]
-async fn callers_that_leave_in_a_callback() {
-    let limits = paused(both(100_000, 1));
-    let in_callback = AtomicUsize::new(0);
-    let hang = async || {
-        in_callback.fetch_add(1, Ordering::Relaxed);
-        std::future::pending::<()>().await;
-    };
-    let call = || {
-        let call = call(&limits).degrade(async |_| hang().await);
-        call.on_error(async |_| hang().await)
-    };
-    // Each of these is denied while the first one runs, and hangs.
-    let first = call().run(async || {
-        let many = (0..50).map(|_| timeout(SECOND, call().run(async || ())));
-        let hung = join_all(many).await.iter().filter(|it| it.is_err()).count();
-        assert_eq!(hung, 50);
-    });
-    first.await;
-    assert_eq!(in_callback.load(Ordering::Relaxed), 50);
-    assert_eq!((left(&limits).await, counted(&limits).waiting), (1, 0));
-    call().run(async || ()).await;
-}

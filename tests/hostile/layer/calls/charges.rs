@@ -134,48 +134,6 @@ async fn panics_leave_nothing() {
     assert_eq!(outer.await.expect("room"), (9, 3));
 }
 
-/// An error gives back what the function itself did not settle, once.
-#[tokio::test]
-async fn given_back_once() {
-    let (_server, _proxy, stores) = stores().await;
-    let plan = kit::hourly_quotas(100);
-    for store in stores {
-        for rule in [
-            hourly(9).with_plan("pro", plan.clone()).expect("valid"),
-            hourly(100).with_shadow(hourly(50)),
-            hourly(100).with_max_concurrent(200).expect("valid"),
-            hourly(100).with_owe_at_most(50),
-        ] {
-            for (how, used) in [0, 0, 4, 14, 4, 0, 0].into_iter().enumerate() {
-                let limits = limits(refunding(rule.clone()), Arc::clone(&store));
-                let kept = Mutex::new(None);
-                let work = call(&limits, 10).plan("pro").try_run(async || {
-                    let charges = Charges::current();
-                    match how {
-                        0 => assert_eq!(charges.refund().await.expect("an answer"), 10),
-                        1..=3 => drop(charges.settle(used).await.expect("an answer")),
-                        4 => charges.meter().add(4),
-                        5 => *kept.lock().expect("no panic") = Some(charges),
-                        _ => {}
-                    }
-                    Err::<(), _>(())
-                });
-                assert!(work.await.is_err());
-                if let Some(charges) = kept.into_inner().expect("no panic") {
-                    let late = charges.settle(4).await.expect("an answer");
-                    assert_eq!((late.given_back, late.charged), (0, 0));
-                }
-                assert!(limits.flush(PATIENT).await);
-                let look = limits.peek("p", "k").plan("pro").await;
-                let look = look.expect("an answer").expect("there is a rule");
-                let left = look.quotas()[0].remaining();
-                assert_eq!(left, 100 - used, "{how}: {rule:?}");
-                limits.reset("p", "k").await.expect("an answer");
-            }
-        }
-    }
-}
-
 /// A function that is no future yet runs as a function of the call, too.
 #[tokio::test(start_paused = true)]
 async fn the_part_that_is_no_future_yet() {

@@ -70,15 +70,6 @@ async fn stores() -> (Redis, Proxy, [Arc<dyn Store>; 2]) {
     )
 }
 
-/// A store that says of each take that it is away.
-fn fails() -> Stub {
-    let stub = Stub::in_memory().capabilities_fn(|inner| inner.capabilities());
-    stub.take_fn(|_, _| {
-        let error = StoreError::new(StoreErrorKind::Unavailable, "away");
-        StoreFuture::ready(Err(error))
-    })
-}
-
 async fn left(limits: &Limits) -> u64 {
     kit::left(limits, "p", "k").await
 }

@@ -48,29 +48,6 @@ async fn a_panic_charges_as_in_a_layer() {
     assert_eq!(of_call, left_at_last(&by_layer).await);
 }
 
-#[tokio::test(start_paused = true)]
-async fn callbacks_that_panic_poison_nothing() {
-    let limits = paused(both(30, 1));
-    let degrades = || {
-        let call = call(&limits).degrade(async |_| -> u8 { panic!("in degrade") });
-        call.on_error(async |_| 2)
-    };
-    let outer = degrades().run(async || {
-        for _ in 0..20 {
-            assert!(panics(degrades().run(async || 1)).await);
-        }
-        3
-    });
-    assert_eq!(outer.await, 3);
-    assert_eq!((left(&limits).await, counted(&limits).waiting), (1, 0));
-    let limits = self::limits(both(30, 1), fails());
-    let call = call(&limits).degrade(async |_| 1);
-    let call = call.on_error(async |_| -> u8 { panic!("in on_error") });
-    assert!(panics(call.run(async || 3)).await);
-    let errors = counted(&limits).store_errors(StoreErrorKind::Unavailable);
-    assert_eq!(errors, 1);
-}
-
 /// A panic in a chain is no answer, and no panic of the call: the error goes on, and is given back.
 #[tokio::test(start_paused = true)]
 async fn a_chain_that_panics_hides_no_error() {

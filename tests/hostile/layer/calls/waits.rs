@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn every(window: Duration, max: u64) -> Rule {
-    kit::owned_rule("p", max, window)
-}
-
 /// A rule gives nothing back: whoever waits behind a request, or a call, that waited, too, is
 /// denied at once. Nothing can settle the charge of a call, either.
 #[tokio::test(start_paused = true)]
@@ -41,16 +37,4 @@ async fn behind_what_runs_nothing_comes_back() {
             assert!(after < SECOND, "{case}: {after:?}");
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_time_at_all_asks_once() {
-    let store = Stub::listening(MemoryStore::new().tokio_clock());
-    let limits = limits(every(SECOND, 1), store.clone());
-    for _ in 0..2 {
-        drop(call(&limits).wait(Duration::ZERO).run(async || ()).await);
-    }
-    assert_eq!(store.takes().len(), 2);
-    let counted = counted(&limits);
-    assert_eq!((counted.waited, counted.waiting), (0, 0));
 }
