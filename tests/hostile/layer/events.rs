@@ -182,46 +182,6 @@ async fn nothing_forges_a_line() {
     expect_nothing_forged(&lines);
 }
 
-/// The span of a call ends, also if the request is dropped meanwhile.
-#[tokio::test(start_paused = true)]
-async fn spans_end_with_dropped_requests() {
-    let log = Log::start();
-    let limits = limits(limited("a", 9), Stub::hanging());
-    let app = app(limits.layer("a"));
-    for _ in 0..20 {
-        let answer = timeout(millis(10), status_of(&app, "")).await;
-        assert!(answer.is_err());
-    }
-    let lines = log.lines();
-    let of = |what: &str| {
-        let what = format!(": {what}");
-        let lines = lines.iter().filter(|line| line.contains("tidegate.take"));
-        lines.filter(|line| line.contains(&what)).count()
-    };
-    assert_eq!((of("new"), of("close")), (20, 20), "{lines:#?}");
-    assert_eq!(of("enter"), of("exit"));
-}
-
-/// What a watcher logs about a file that goes on being wrong: each content once.
-#[tokio::test(start_paused = true)]
-async fn a_wrong_file_is_told_once_for_each_content() {
-    let log = Log::start();
-    let good = "[rules.a]\nmax-count = 5\nwindow = \"1h\"\n";
-    let file = LimitsFile::new(good);
-    let limits = file.limits();
-    let _layer = limits.layer("a");
-    limits.watch(&file.path).expect("a runtime");
-    let forging = "[rules.a]\nmax-count = \"\u{1b}[31m\\nERROR forged\"";
-    for text in [forging, "", "\0", good] {
-        file.write(text);
-        sleep(Duration::from_secs(120)).await;
-        let lines = log.lines();
-        let loud = of_level(&lines, "WARN") + of_level(&lines, "ERROR");
-        assert_eq!(loud, usize::from(text != good), "{text:?}: {lines:#?}");
-        expect_nothing_forged(&lines);
-    }
-}
-
 /// A subscriber that reads everything at each event, as one does that publishes metrics: no event
 /// is told while something is locked.
 #[test]

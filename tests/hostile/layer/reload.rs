@@ -6,7 +6,6 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::time::SystemTime;
 
-use kit::random;
 use tidegate::live::ReloadStatus;
 
 use crate::*;
@@ -353,112 +352,6 @@ async fn times_of_writes_that_mean_nothing() {
     set(&service, SystemTime::UNIX_EPOCH - HOUR);
     service.settle("before 1970").await;
 }
-
-/// What the rules have to be after each step of a random story.
-struct Model {
-    /// The maximum of each rule, and whether it limits.
-    rules: BTreeMap<&'static str, (u64, bool)>,
-    is_enabled: bool,
-    version: u64,
-    applied: String,
-    kept: Vec<String>,
-}
-
-const PATHS: [&str; 5] = ["a", "b", "c", "unused", "other"];
-const USED: [&str; 3] = ["a", "b", "c"];
-
-impl Model {
-    /// The file has these rules.
-    fn apply(&mut self, text: String, rules: BTreeMap<&'static str, (u64, bool)>, enabled: bool) {
-        if text == self.applied {
-            return;
-        }
-        let is_kept = |path: &&'static str| USED.contains(path) && !rules.contains_key(path);
-        let kept: Vec<_> = self.rules.keys().copied().filter(is_kept).collect();
-        let old = kept.iter().map(|path| (*path, self.rules[path]));
-        let old: BTreeMap<_, _> = old.collect();
-        self.rules = rules.into_iter().chain(old).collect();
-        self.kept = kept.into_iter().map(str::to_owned).collect();
-        self.is_enabled = enabled;
-        self.version += 1;
-        self.applied = text;
-    }
-
-    fn check(&self, limits: &Limits, case: &str) {
-        for path in PATHS {
-            let rule = self.rules.get(path);
-            let wanted = rule.filter(|(_, limits)| *limits && self.is_enabled);
-            assert_eq!(max(limits, path), wanted.map(|it| it.0), "{path} {case}");
-        }
-        let status = limits.status();
-        assert_eq!(status.version, self.version, "{case}: {status:?}");
-        assert_eq!(status.kept_rules, self.kept, "{case}: {status:?}");
-    }
-}
-
-/// Rules come and go, are switched off and on, and the file is broken, empty or gone in between.
-async fn a_story(seed: u64) {
-    let mut random = fastrand::Rng::with_seed(random::seed(seed));
-    let start = PATHS.map(|path| table(path, 1)).concat();
-    let service = Service::watched(&start).await;
-    let _layers = USED.map(|path| service.limits.layer(path));
-    let mut model = Model {
-        rules: PATHS.iter().map(|path| (*path, (1, true))).collect(),
-        is_enabled: true,
-        version: 1,
-        applied: start.clone(),
-        kept: Vec::new(),
-    };
-    let mut texts: Vec<(String, BTreeMap<_, _>, bool)> = Vec::new();
-    for step in 0..60 {
-        let kind = random.u8(0..10);
-        let is_broken = kind < 4;
-        match kind {
-            0 => service.remove(),
-            1 => service.write(""),
-            2 => service.write("[rules.a]\nmax-count = -1\nwindow = \"1h\""),
-            3 => service.write("# nothing\nenabled = true\n"),
-            4 if !texts.is_empty() => {
-                // An edit is taken back, perhaps to what is in force.
-                let (text, rules, enabled) = texts[random.usize(..texts.len())].clone();
-                service.write(&text);
-                model.apply(text, rules, enabled);
-            }
-            _ => {
-                let enabled = random.u8(..) < 200;
-                let mut rules = BTreeMap::new();
-                let mut text = format!("enabled = {enabled}\n");
-                for path in PATHS {
-                    if random.bool() {
-                        let (max, limits) = (random.u64(0..100), random.u8(..) < 180);
-                        text += &format!("{}enabled = {limits}\n", table(path, max));
-                        rules.insert(path, (max, limits));
-                    }
-                }
-                if rules.is_empty() && enabled {
-                    continue;
-                }
-                service.rename_over(&text);
-                texts.push((text.clone(), rules.clone(), enabled));
-                model.apply(text, rules, enabled);
-            }
-        }
-        settle().await;
-        let case = format!("seed {seed}, step {step}, broken: {is_broken}");
-        model.check(&service.limits, &case);
-        assert_eq!(service.status().error.is_some(), is_broken, "{case}");
-    }
-    let status = service.status();
-    assert_eq!(status.reloads + 1, status.version);
-}
-
-#[tokio::test(start_paused = true)]
-async fn rules_come_and_go() {
-    for seed in 0..40 {
-        a_story(seed).await;
-    }
-}
-
 /// More layers than paths are remembered elsewhere: a rule in use stays, whichever it is.
 #[tokio::test]
 async fn every_one_of_many_rules_in_use_stays() {

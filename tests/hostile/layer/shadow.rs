@@ -329,45 +329,6 @@ async fn no_path_has_the_keys_of_a_shadow() {
     }
 }
 
-/// A rule is switched between shadow and enforced while requests run: enforced it never admits more
-/// than its max, as a shadow it denies nobody.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn switched_between_shadow_and_enforced() {
-    let (_server, _proxy, store) = kit::far(millis(4)).await;
-    let rule = of_one("a", 30);
-    let limits = limits(rule.clone(), store);
-    let app = app(limits.layer("a"));
-    let (mut limited, mut free) = (0_u64, 0_u64);
-    for round in 0..20 {
-        let is_shadow = round % 2 == 1;
-        let (enforced, shadow) = (rule.clone(), rule.clone().into_shadow());
-        let now = if is_shadow { shadow } else { enforced };
-        limits.rules().replace(Rules::from_iter([now]));
-        let responses = join_all((0..10).map(|_| send(&app, "/"))).await;
-        for response in responses {
-            let has_fields = response.headers().contains_key("ratelimit");
-            assert_eq!(has_fields, !is_shadow, "round {round}");
-            match (response.status().as_u16(), is_shadow) {
-                (200, true) => free += 1,
-                (200, false) => limited += 1,
-                (429, false) => {}
-                other => panic!("{other:?} in round {round}"),
-            }
-        }
-    }
-    assert_eq!((limited, free), (30, 100));
-    eventually("all is counted", async || {
-        let a = counted(&limits);
-        a.decisions(Allowed) + a.decisions(ShadowDenied) + a.decisions(DecisionOutcome::Denied)
-            == 200
-    })
-    .await;
-    let a = counted(&limits);
-    let outcomes = [Allowed, DecisionOutcome::Denied, Never, ShadowDenied];
-    assert_eq!(outcomes.map(|it| a.decisions(it)), [60, 70, 0, 70]);
-    assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (70, 70));
-}
-
 /// The candidate is asked with the rule's key and cost, not with its own, and not at all beside a
 /// rule that is a shadow itself.
 #[tokio::test]
@@ -441,50 +402,6 @@ fn without_a_runtime() {
             Poll::Pending => None,
         });
         assert_eq!(answer, Some(200), "late for the shadow: {is_shadow_late}");
-    }
-}
-
-/// While the store fails, a fallback counts a rule and its candidate apart, too, and each by its
-/// share.
-#[tokio::test]
-async fn a_fallback_counts_candidates_apart() {
-    for processes in [1, 2] {
-        let failing = Stub::failing(StoreErrorKind::Refused);
-        let store = Resilient::bare(failing).fallback(Share::of_processes(processes));
-        let limits = limits(tried(12, 4), store);
-        let app = app(limits.layer("a"));
-        let mut allowed = 0;
-        for _ in 0..20 {
-            allowed += u64::from(status(&app, "/").await == 200);
-        }
-        let share = u64::from(processes);
-        assert_eq!(allowed, 12 / share);
-        eventually("the candidate is counted", async || {
-            counted(&limits).decisions_by(ShadowDenied, Source::Fallback) == 20 - 4 / share
-        })
-        .await;
-    }
-}
-
-/// A shadow rule is one of its own keys whichever setter was called first.
-#[test]
-fn the_order_of_setters() {
-    for algorithm in Algorithm::ALL {
-        let plain = of_one("a", 1).with_algorithm(algorithm);
-        let early = of_one("a", 1).into_shadow().with_algorithm(algorithm);
-        let late = plain.clone().into_shadow();
-        assert_eq!(early.id(), late.id());
-        assert_eq!(early.id(), late.clone().into_shadow().id(), "twice is once");
-        assert!(early.is_shadow() && early.id() != plain.id());
-
-        let beside = of_one("b", 1).with_shadow(plain.clone());
-        let beside = beside.with_algorithm(Algorithm::Gcra);
-        let of_b = of_one("b", 1).with_algorithm(algorithm).into_shadow();
-        let shadow = beside.shadow().expect("a candidate");
-        assert_eq!((shadow.id(), shadow.path()), (of_b.id(), "b"));
-        let again = beside.with_shadow(of_one("c", 2));
-        let shadow = again.shadow().expect("the candidate set last");
-        assert_eq!((shadow.id(), shadow.quotas()[0].max()), ("b~shadow", 2));
     }
 }
 
