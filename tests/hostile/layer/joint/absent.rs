@@ -53,22 +53,3 @@ async fn all_combinations() {
     let error = Limits::from_toml(&file(7)).expect_err("all may be absent");
     assert!(error.to_string().contains("absent"), "{error}");
 }
-
-/// A missing key is no admission, whatever the rule says of failures, for shadow rules, and where
-/// the rule denies all anyway.
-#[tokio::test]
-async fn a_missing_key_is_a_400_whatever_else_is_set() {
-    for more in [
-        "",
-        "on-error = \"proceed\"",
-        "settles = true",
-        "algorithm = \"gcra\"",
-    ] {
-        let text = format!("{}{more}\n", file(0b110));
-        let limits = limits(&text, MemoryStore::new());
-        let status = ask(&app(limits.layer("api")), "x-address: 1, x-tenant: 2").await;
-        assert_eq!(status, 400, "{more}");
-        let keys = [("address", header("x-address", "1"))];
-        assert_eq!(left(&limits, keys).await, [9; 3], "{more}");
-    }
-}

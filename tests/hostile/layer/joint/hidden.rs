@@ -88,21 +88,3 @@ async fn no_answer_tells_of_a_hidden_quota() {
         }
     }
 }
-
-/// The same of layers within one another: the fields of the other are as before.
-#[tokio::test]
-async fn a_layer_around_another() {
-    for headers in HEADERS {
-        let outer = "[rules.outer]\nmax-count = 10\nwindow = \"1h\"\n";
-        let limits = limits(&format!("{}{outer}", file(3, 100)), MemoryStore::new());
-        let app = app(limits.layer("api").headers(headers));
-        let app = app.layer(limits.layer("outer").headers(headers));
-        for _ in 0..5 {
-            let answer = kit::http::ask(&app, "/", "x-user: u, x-address: a").await;
-            let [told, _] = told(&answer);
-            for secret in ["secret", "9973", "8461", "86423"] {
-                assert!(!told.contains(secret), "{headers:?}: {secret} in {told}");
-            }
-        }
-    }
-}

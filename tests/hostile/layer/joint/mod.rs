@@ -1,9 +1,8 @@
 //! Attacks on rules of several subjects behind layers and `Limits`: requests that lack keys, quotas
-//! that clients must not see, plans, and reloads.
+//! that clients must not see, and reloads.
 
 mod absent;
 mod hidden;
-mod plans;
 mod reload;
 
 use kit::redis_and_memory as stores;
@@ -25,15 +24,6 @@ fn limits(file: &str, store: impl Store) -> Limits {
 
 fn header(name: &str, value: &str) -> Key {
     Header::new(name).key(value)
-}
-
-/// The keys of a request of this user at this address, and of everyone.
-fn keys(user: &str, address: &str) -> [(&'static str, Key); 3] {
-    [
-        ("user", header("x-user", user)),
-        ("address", header("x-address", address)),
-        ("everyone", Key::default()),
-    ]
 }
 
 /// What each quota of the rule `api` has left, for these keys.
