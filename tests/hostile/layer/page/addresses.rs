@@ -49,41 +49,6 @@ async fn it_answers_with_and_without_a_slash_wherever_it_is() {
     }
 }
 
-/// A proxy has cut off `/admin`: the app sees `/limits` while the browser sees `/admin/limits`.
-/// Also where the app's own router is nested by stripping, and the page stands at its root.
-#[tokio::test(start_paused = true)]
-async fn links_are_relative_behind_a_proxy_that_cuts() {
-    let app = App::new(|page| page);
-    for (seen, cut) in [
-        ("/admin/limits", "/limits"),
-        ("/admin/limits/", "/limits/"),
-        ("/a/b/limits", "/limits"),
-    ] {
-        let answer = app.get(cut).await;
-        let api = resolved(seen, base(&answer.text), "./api/now");
-        let at = seen.trim_end_matches('/');
-        assert_eq!(api, format!("{at}/api/now"));
-        let absolute = answer.text.split(['"', '\'']).find(|it| {
-            let is_of_the_picture =
-                it.contains("w3.org") || it.starts_with("/%") || it.starts_with("/>");
-            (it.starts_with('/') || it.starts_with("http")) && !is_of_the_picture
-        });
-        assert_eq!(absolute, None, "nothing leads to the root");
-    }
-}
-
-/// The page alone, as a fallback or as the whole app.
-#[tokio::test(start_paused = true)]
-async fn it_may_be_the_whole_app() {
-    let page = Limits::new([hourly("search", 2)]).page().router();
-    for app in [page.clone(), Router::new().fallback_service(page)] {
-        let answer = send(&app, empty(Method::GET, "/")).await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(resolved("/", base(&answer.text), "./api/now"), "/api/now");
-        assert_eq!(send(&app, empty(Method::GET, "/api/now")).await.status, 200);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn methods_and_unknown_paths_are_answered_as_http_says() {
     let app = App::new(Page::allow_changes);
@@ -200,17 +165,5 @@ async fn after_may_be_anything() {
     }
     for query in ["?", "?x=y", "?after", "?&&&"] {
         app.view(&format!("now{query}")).await;
-    }
-}
-
-/// Views that are asked for before the first second is over.
-#[tokio::test(start_paused = true)]
-async fn a_page_that_has_just_begun_answers() {
-    let app = App::new(|page| page);
-    for view in GET_VIEWS {
-        let seen = app.view(view).await;
-        let process = seen["process"].as_str().map(str::len);
-        assert_eq!(process, Some(16), "{view}: {seen}");
-        assert!(seen["tick"].is_u64(), "{view}: {seen}");
     }
 }

@@ -1,76 +1,14 @@
 //! A key that is blocked: denied everywhere without a question, charged nothing, and over in time.
 
 use tidegate::callback::Denied;
-use tidegate::metrics::DecisionOutcome::Denied as IsDenied;
 
-use super::let_through::{OBEYS, counted, in_time, obeys, two};
+use super::let_through::{OBEYS, counted, obeys, two};
 use super::*;
 
 /// How many keys are let through, and blocked.
 async fn listed(app: &App) -> [usize; 2] {
     let seen = app.view("limited").await;
     ["let_through", "blocked"].map(|list| count(&seen[list]).expect("a list"))
-}
-
-async fn check(limits: &Limits, name: &str) -> Option<Decision> {
-    let checked = limits.check("search", user(name)).await;
-    checked.err()?.decision().cloned()
-}
-
-/// In layers and in `check`, also in a process that has no page.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_processes_obey_within_two_seconds_and_charge_nothing() {
-    let server = Redis::start();
-    let [here, there] = two(&server).await;
-    let joined = shop(&server);
-    joined.join_fleet();
-    assert_eq!(there.search("alice").await, 200);
-    let ends = here.block("alice", 600).await;
-    assert_eq!(ends, json!({"ends_in_s": 600.0}));
-    assert_eq!(here.search("alice").await, 429, "at once where it was done");
-    // Its limit may deny it before.
-    let took = in_time("blocked", async || {
-        there.search("alice").await;
-        counted(&there).blocked > 0
-    });
-    println!("obeyed after {:?}", took.await);
-    let by_operator = async || {
-        let denial = check(&joined, "alice").await;
-        denial.filter(|denial| denial.source() == Source::Operator)
-    };
-    in_time("no page", async || by_operator().await.is_some()).await;
-    let denial = by_operator().await.expect("it is blocked");
-    let Verdict::Denied { retry_after } = denial.verdict() else {
-        panic!("{denial:?}");
-    };
-    assert!((500..=600).contains(&retry_after.as_secs()), "{denial:?}");
-    assert_eq!((denial.remaining(), denial.receipt()), (0, None));
-
-    let used = there.used("alice").await;
-    let before = counted(&there);
-    for _ in 0..50 {
-        assert_eq!(there.search("alice").await, 429);
-    }
-    assert_eq!(there.used("alice").await, used, "nothing is charged");
-    let after = counted(&there);
-    assert_eq!(after.blocked - before.blocked, 50);
-    let denied = |it: &RuleSnapshot| it.decisions_by(IsDenied, Source::Operator);
-    assert_eq!(denied(&after) - denied(&before), 50);
-    assert_eq!(after.denials, before.denials, "no quota denied it");
-    for name in ["alic", "alice2", "Alice", "bob"] {
-        assert_eq!(there.search(name).await, 200, "{name}");
-    }
-    let left = there.look("alice").await;
-    let ends = left["blocked_in_s"].as_f64().expect("it is blocked");
-    assert!((500.0..=600.0).contains(&ends), "{left}");
-    let found = (&left["allowed"], &left["let_through_in_s"]);
-    assert_eq!(found, (&json!(false), &json!(null)));
-
-    // It ends early, everywhere.
-    there.block("alice", 0).await;
-    in_time("ended", async || by_operator().await.is_none()).await;
-    let none = |it: &Value| it["blocked"] == json!([]);
-    here.wait("limited", OBEYS + SLACK, none).await;
 }
 
 /// The client sees an ordinary denial until the block's end, and the callback who denied it.

@@ -89,32 +89,6 @@ async fn both(server: &Redis) -> [App; 2] {
     apps
 }
 
-/// A key has at most a bounded length, whatever is posted: what is longer than any key is refused.
-#[tokio::test]
-async fn a_key_of_a_megabyte_is_refused() {
-    let server = Redis::start();
-    for app in both(&server).await {
-        for length in [1_000_000, 64_000, 5_000_000, 20_000_000] {
-            let key = "k".repeat(length);
-            for body in [
-                about(&key, 60),
-                json!({"rule": key, "key": "alice", "seconds": 60}),
-                json!({"rule": "search", "row": key, "seconds": 60}),
-                json!({"rule": "search", "key": "alice", "plan": key, "seconds": 60}),
-                json!({"rule": "search", "key": "alice", "seconds": 60, "more": key}),
-            ] {
-                for what in ["let-through", "reset", "key"] {
-                    let answer = app.post(what, &body).await;
-                    let (status, echo) = (answer.status, answer.text.len());
-                    let is_refused = (400..500).contains(&status) && echo < 2_000;
-                    assert!(is_refused, "{what} {length}: {status} with {echo} bytes");
-                }
-            }
-        }
-        assert_eq!(app.view("limited").await["let_through"], json!([]));
-    }
-}
-
 /// What no key can be is no reason for harm: neither is it found, nor does it break the list.
 #[tokio::test]
 async fn odd_keys_are_refused_or_inert() {
@@ -139,73 +113,6 @@ async fn odd_keys_are_refused_or_inert() {
         app.let_through("alice", 60).await;
         assert_eq!(app.search("alice").await, 200);
     }
-}
-
-/// The empty key is that of rules that count all requests together.
-#[tokio::test(start_paused = true)]
-async fn the_empty_key_is_everyone() {
-    let limits = Limits::new([hourly("search", 2), hourly("all", 2)]);
-    let all = limits.layer("all").key(tidegate::key::Everyone);
-    let app = App::keyed(limits, |page| page.allow_changes().show_keys());
-    let router = app.router.clone().route("/all", get("all").layer(all));
-    let ask = async || send(&router, empty(Method::GET, "/all")).await.status;
-    sleep(millis(1_200)).await;
-    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
-    sleep(Duration::from_secs(2)).await;
-    let limited = app.view("limited").await;
-    assert_eq!(limited["rows"][0]["key"], "", "{limited}");
-    let body = |seconds: u64| json!({"rule": "all", "key": "", "seconds": seconds});
-    for (seconds, status) in [(60, 200), (0, 429)] {
-        app.done("let-through", body(seconds)).await;
-        assert_eq!(ask().await, status);
-    }
-    let found = app.done("reset", body(0)).await;
-    assert_eq!((found, ask().await), (json!({"found": true}), 200));
-}
-
-/// At most 1,000 at a time, and the refusal says so.
-async fn flood_of_let_throughs(app: &App, number: usize) {
-    let mut accepted = 0;
-    let mut said = String::new();
-    for at in 0..number {
-        let answer = app
-            .post("let-through", about(&format!("user{at}"), 3_600))
-            .await;
-        match answer.status {
-            200 => accepted += 1,
-            _ => said = answer.expect_refusal("one more"),
-        }
-    }
-    assert_eq!(accepted, OperatorKey::MAX);
-    assert!(said.contains("1000") || said.contains("1,000"), "{said}");
-    let full = |it: &Value| count(&it["let_through"]) == Some(1_000);
-    app.until("limited", full).await;
-    // One that is there may be prolonged; one that is ended makes room.
-    app.let_through("user7", 7_200).await;
-    app.let_through("user7", 0).await;
-    // Until the process has read the list again.
-    sleep(millis(2_500)).await;
-    app.let_through("another", 60).await;
-    app.refused("let-through", about("yet-another", 60)).await;
-    app.use_up("user7").await;
-    app.use_up("yet-another").await;
-    for _ in 0..5 {
-        assert_eq!(app.search("another").await, 200);
-        assert_eq!(app.search("user999").await, 200);
-    }
-}
-
-#[tokio::test]
-async fn ten_thousand_let_throughs_are_a_thousand() {
-    flood_of_let_throughs(&App::new(Page::allow_changes), 10_000).await;
-    let server = Redis::start();
-    let app = App::on(&server, Page::allow_changes);
-    app.in_fleet().await;
-    flood_of_let_throughs(&app, 10_000).await;
-    // Another process of the service is full, too.
-    let second = App::on(&server, Page::allow_changes);
-    second.in_fleet().await;
-    second.refused("let-through", about("third", 60)).await;
 }
 
 /// On a full list: what is ended makes room, and a refusal means that nothing was written.

@@ -2,7 +2,7 @@
 
 use kit::cluster::Plan;
 
-use super::let_through::{in_time, obeys};
+use super::let_through::obeys;
 use super::*;
 
 /// A child that is killed when a test ends or fails.
@@ -13,10 +13,6 @@ impl Drop for Killed {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn processes(fleet: &Value) -> usize {
-    fleet["processes"].as_array().expect("processes").len()
 }
 
 /// Calls of scripts that the server has seen so far.
@@ -55,30 +51,9 @@ async fn a_process_that_is_killed_is_gone_in_ten_seconds() {
         assert!(ago <= 2.5, "{process}");
     }
     other.0.kill().expect("our child");
-    expect_in(10, &here, 1).await;
-}
-
-/// Waits until so many processes are there, in the seconds that are promised.
-async fn expect_in(seconds: u64, app: &App, expected: usize) {
-    let began = Instant::now();
-    let are_there = |it: &Value| processes(it) == expected;
-    let most = Duration::from_secs(seconds) + SLACK;
-    app.wait("fleet", most, are_there).await;
-    println!("{expected} after {:?}", began.elapsed());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_appears_in_three_seconds_and_is_gone_when_it_is_dropped() {
-    let server = Redis::start();
-    let here = App::on(&server, |page| page);
-    here.in_fleet().await;
-    let second = App::on(&server, |page| page);
-    expect_in(3, &here, 2).await;
-    let joined = shop(&server);
-    joined.join_fleet();
-    expect_in(3, &here, 3).await;
-    drop((second, joined));
-    expect_in(10, &here, 1).await;
+    let is_alone = |it: &Value| count(&it["processes"]) == Some(1);
+    here.wait("fleet", Duration::from_secs(10) + SLACK, is_alone)
+        .await;
 }
 
 /// Law 4, after all that the page can do.
@@ -172,23 +147,6 @@ async fn nothing_is_left_of_limits_that_are_dropped() {
     let calls = scripts_in(&server, Duration::from_secs(4)).await;
     assert_eq!(calls, 0, "a task goes on");
     assert!(alive.upgrade().is_none(), "somebody holds the store");
-}
-
-/// A layer alone keeps the process in its fleet, and so does a page alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_layer_alone_obeys() {
-    let server = Redis::start();
-    let here = App::on(&server, Page::allow_changes);
-    here.in_fleet().await;
-    let layered = {
-        let limits = shop(&server).key(Header::new("x-user"));
-        limits.join_fleet();
-        Router::new().route("/search", get("found").layer(limits.layer("search")))
-    };
-    let ask = async || send(&layered, search("alice")).await.status;
-    while ask().await != 429 {}
-    here.let_through("alice", 60).await;
-    in_time("a layer alone", async || ask().await == 200).await;
 }
 
 #[test]

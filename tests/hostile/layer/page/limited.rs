@@ -40,14 +40,13 @@ fn rows(seen: &Value) -> (Vec<(String, u64)>, u64) {
 }
 
 fn check_most(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
-    let (rows, error) = rows(seen);
+    let (rows, _) = rows(seen);
     let mut order: Vec<_> = exact.iter().collect();
     order.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let least = order[most - 1].1;
     let most_denied = rows.iter().take(most);
     let is_right = |(key, _): &&(String, u64)| exact.get(key) >= Some(least);
     let right = most_denied.filter(is_right).count();
-    println!("{right} of {most} right, error at most {error}");
     assert!(right >= most - 2, "{right}: {rows:?} {order:.20?}");
     assert!(rows.len() <= 100);
     assert!(rows.is_sorted_by(|a, b| a.1 >= b.1), "most denied first");
@@ -213,10 +212,6 @@ fn kept_after(app: &App, keys: impl Iterator<Item = tidegate::Key>) -> i64 {
             assert!(at_once(app.limits.check("search", key)).is_err());
         }
     });
-    println!(
-        "{} bytes are left of {}",
-        used.bytes_current, used.bytes_total
-    );
     used.bytes_current
 }
 
@@ -237,23 +232,6 @@ async fn a_flood_of_a_million_keys_takes_bounded_memory() {
     let seen = app.view("limited").await;
     assert!(count(&seen["rows"]) <= Some(100));
     assert!(seen.to_string().len() < 100_000);
-}
-
-/// Keys of the greatest length, a thousand of them at once.
-#[tokio::test]
-async fn long_keys_take_bounded_memory() {
-    let _quiet = without_log();
-    let app = App::keyed(Limits::new([hourly("search", 0)]), Page::show_keys);
-    sleep(millis(1_200)).await;
-    let keys = (0..20_000_u64).map(|number| {
-        let parts = (0..64).map(|part| format!("{part}{number:060}"));
-        parts.fold(tidegate::Key::default(), |key, part| key.with(part))
-    });
-    let kept = kept_after(&app, keys);
-    assert!(kept < 16_000_000, "{kept} bytes");
-    sleep(millis(1_500)).await;
-    let limited = app.get_view("limited").await;
-    assert!(limited.text.len() < 1_000_000, "{}", limited.text.len());
 }
 
 /// The busiest rules of many, however late they became busy.

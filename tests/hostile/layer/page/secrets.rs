@@ -220,22 +220,3 @@ async fn a_row_belongs_to_its_rule() {
     }
     assert_eq!(app.search("alice").await, 429);
 }
-
-/// Who has no name is nobody's business: `show_keys` is off for logs of nothing here, but the
-/// store's name is kept from the views as well.
-#[tokio::test]
-async fn the_store_is_named_by_kind() {
-    let server = Redis::start();
-    let hiding = App::on(&server, |page| page);
-    let now = hiding.view("now").await;
-    assert_eq!(now["store"], "redis");
-    for hidden in ["store_name", "file", "reload_error"] {
-        assert!(now[hidden].is_null(), "{hidden}: {now}");
-    }
-    let address = server.url.trim_start_matches("redis://");
-    assert!(!now.to_string().contains(address));
-    let showing = App::on(&server, Page::show_keys);
-    let now = showing.view("now").await;
-    let name = now["store_name"].as_str();
-    assert!(name.is_some_and(|it| it.contains(address)), "{now}");
-}

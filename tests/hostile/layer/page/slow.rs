@@ -130,30 +130,6 @@ async fn a_change_that_may_have_been_made_is_logged() {
     }
 }
 
-/// "Whether a request would pass": what lets it pass is not only what is left.
-#[tokio::test(start_paused = true)]
-async fn the_verdict_is_that_of_a_request() {
-    let file = "[rules]
-        search = { max-count = 1, window = '1h' }
-        shady = { max-count = 1, window = '1h', shadow = true }
-        off = { max-count = 0, window = '1h', enabled = false }";
-    let limits = Limits::from_toml(file).expect("valid");
-    let app = App::keyed(limits, Page::allow_changes);
-    let verdict = async |rule: &str| {
-        let body = json!({"rule": rule, "key": "alice"});
-        app.done("key", body).await["allowed"].clone()
-    };
-    assert_eq!(verdict("search").await, true);
-    for rule in ["search", "shady"] {
-        let _ = app.limits.check(rule, user("alice")).await;
-    }
-    assert_eq!(verdict("search").await, false);
-    assert_eq!(verdict("shady").await, true);
-    assert_eq!(verdict("off").await, true);
-    app.let_through("alice", 60).await;
-    assert_eq!(verdict("search").await, true);
-}
-
 /// A client chooses the parts of a key: together they may look like an address, which stands for
 /// another key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
