@@ -294,21 +294,6 @@ fn paths_without_a_rule_are_listed() {
     assert_eq!(found, without, "disabled rules are rules");
 }
 
-proptest::proptest! {
-    #![proptest_config(kit::random::config(256))]
-
-    /// A valid file with one character changed never panics, and never loads in half.
-    #[test]
-    fn a_slip_of_the_pen(at in 0..EXAMPLE.len(), char in "[ -~\n]") {
-        let mut text = EXAMPLE.to_owned();
-        text.replace_range(at..=at, &char);
-        match Rules::from_toml(&text) {
-            Ok(rules) => proptest::prop_assert!(rules.iter().count() >= 2),
-            Err(error) => proptest::prop_assert!(!error.to_string().contains('\n')),
-        }
-    }
-}
-
 /// A test that pauses time moves the limits of layers that were given no store, too.
 #[tokio::test(start_paused = true)]
 async fn paused_time_moves_the_default_store() {

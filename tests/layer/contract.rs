@@ -128,17 +128,6 @@ async fn a_layers_own_store_is_shared_by_its_services() {
     }
 }
 
-/// It is made when it is needed: that takes a while, and most layers get another store.
-#[test]
-fn a_layers_own_store_is_made_when_something_is_wrapped() {
-    let layer = RateLimitLayer::new("own", WINDOW, 3);
-    assert!(format!("{layer:?}").contains("store: None"));
-    let clone = layer.clone();
-    let service = layer.layer(Strict::default());
-    assert!(format!("{service:?}").contains("store: Some(MemoryStore"));
-    assert!(format!("{clone:?}").contains("store: Some(MemoryStore"));
-}
-
 /// An error callback takes its time, too.
 #[tokio::test]
 async fn a_slow_error_callback_holds_nothing() {

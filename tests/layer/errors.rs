@@ -82,12 +82,3 @@ async fn a_refusal_is_printed_as_its_message_and_the_stores_error() {
     assert!(failed.starts_with(expected), "{failed}");
     assert!(failed.ends_with(" (Full)"), "{failed}");
 }
-
-#[tokio::test]
-async fn the_error_of_a_limiter_is_printed_alike() {
-    let limiter = RateLimiter::new(MemoryLimiters::default(), "partner");
-    assert_eq!(
-        printed(limiter.acquire(0).await),
-        "Error: no permits were asked for, expected at least 1 (NoPermits)"
-    );
-}

@@ -28,52 +28,6 @@ async fn is_exempt(limits: &Limits, request: Request<Body>) -> bool {
     }
 }
 
-#[tokio::test]
-async fn a_path_is_exempt_whole_and_as_it_was_sent() {
-    // Below `/internal`, the layer of the nested router sees `/status`.
-    let both = "[\"/status\", \"/internal/status\"]";
-    for (paths, path, expected) in [
-        (both, "/status", true),
-        (both, "/status?verbose=1", true),
-        (both, "/internal/status", true),
-        (both, "/", false),
-        ("[\"/status\"]", "/status", true),
-        ("[\"/status\"]", "/internal/status", false),
-    ] {
-        let limits = of_toml(&format!("{RULE}exempt = {{ paths = {paths} }}"));
-        let found = is_exempt(&limits, get(path)).await;
-        assert_eq!(found, expected, "{paths} {path}");
-    }
-}
-
-/// Without settings for proxies, the client is the socket's peer, unless a proxy shows.
-#[tokio::test]
-async fn a_network_is_exempt_by_the_peer() {
-    let networks = "exempt = { networks = [\"10.0.0.0/8\", \"2001:db8::7\"] }";
-    let limits = of_toml(&format!("{RULE}{networks}"));
-    for (peer, expected) in [
-        ("10.1.2.3", true),
-        ("::ffff:10.1.2.3", true),
-        ("2001:db8::7", true),
-        ("2001:db8::8", false),
-        ("203.0.113.9", false),
-    ] {
-        let request = from(peer, "/", &[]);
-        assert_eq!(is_exempt(&limits, request).await, expected, "{peer}");
-    }
-    assert!(!is_exempt(&limits, get("/")).await, "no address");
-    assert_eq!(limits.warnings(), []);
-
-    let behind = from("10.1.2.3", "/", &[("x-forwarded-for", "203.0.113.9")]);
-    assert!(!is_exempt(&limits, behind).await);
-    let warning = &limits.warnings()[0];
-    assert_eq!(warning.kind, WarningKind::ExemptBehindProxy);
-    let of = (warning.path.as_deref(), warning.name.as_deref());
-    assert_eq!(of, (Some("p"), Some("x-forwarded-for")));
-    let text = warning.to_string();
-    assert!(text.contains("add a table [client-ip]"), "{text}");
-}
-
 /// With them, the client is the one that they find: those of the rule before those of the file.
 #[tokio::test]
 async fn a_network_is_exempt_by_the_clients_address() {

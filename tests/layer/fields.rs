@@ -68,48 +68,6 @@ async fn draft_11() {
     "#);
 }
 
-/// The effective window of a quota that is whole is its window, also while another one denies.
-#[tokio::test]
-async fn a_whole_quota_has_its_window() {
-    let policies = [
-        Policy::new("burst", quota(2, 100)),
-        Policy::new("daily", quota(1, 86_400_000)),
-    ];
-    let rule = Rule::with_policies("login", policies).expect("valid");
-    let shown = after(rule, Headers::Draft11, 2, 1).await;
-    insta::assert_snapshot!(shown.lines().nth(3).expect("a field"), @r#"ratelimit: "burst";r=2;t=1,"daily";r=0;t=86400"#);
-}
-
-/// 4 in 60 s: `RateLimit` after so many requests, 250 ms apart, and one more that costs so much.
-#[tokio::test]
-async fn effective_windows() {
-    use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
-    let mut cases = vec![
-        // One every 15 s. What remains lasts for so long.
-        (Gcra, 0, 1, "r=3;t=45"),
-        (Gcra, 1, 1, "r=2;t=30"),
-        (Gcra, 3, 1, "r=0;t=15"),
-        (FixedWindow, 3, 1, "r=0;t=60"),
-        (FixedWindow, 3, 2, "r=1;t=60"),
-    ];
-    for algorithm in Algorithm::ALL {
-        // Untouched, 4 last for the window. A cost of 5 never fits.
-        cases.extend([0, 5].map(|cost| (algorithm, 0, cost, "r=4;t=60")));
-    }
-    for algorithm in [SlidingLog, SlidingWindow] {
-        cases.push((algorithm, 0, 1, "r=3;t=60"));
-        cases.push((algorithm, 3, 1, "r=0;t=60"));
-        // Denied: the first two have left after 59.25 s.
-        cases.push((algorithm, 3, 3, "r=1;t=60"));
-    }
-    for (algorithm, requests, cost, expected) in cases {
-        let rule = owned_rule("p", 4, WINDOW).with_algorithm(algorithm);
-        let shown = after(rule, Headers::Draft11, requests + 1, cost).await;
-        let expected = format!("ratelimit: \"p\";{expected}\n");
-        assert!(shown.contains(&expected), "{algorithm:?}: {shown}");
-    }
-}
-
 /// Other generations say when all units are back: at once, if they are.
 #[tokio::test]
 async fn a_whole_quota_has_no_reset() {

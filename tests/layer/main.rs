@@ -4,7 +4,6 @@ mod allocations;
 mod calls;
 mod charges;
 mod client_ip;
-mod closures;
 mod config;
 mod config_permits;
 mod config_subjects;

@@ -30,16 +30,6 @@ async fn rates_are_shown_by_the_second() {
     assert_eq!(later["first"], 3);
 }
 
-/// All requests since the page is there are shown, also those before its task ran.
-#[tokio::test(start_paused = true)]
-async fn the_first_requests_are_shown() {
-    let app = App::new(|page| page);
-    app.search("alice").await;
-    sleep(millis(2_500)).await;
-    let now = app.view("now").await;
-    assert_eq!(now["rules"][0]["allowed"], json!([1, 0]), "{now}");
-}
-
 /// The task that watches ends with its runtime. The next one goes on with the seconds.
 #[test]
 fn a_page_in_a_second_runtime_goes_on() {

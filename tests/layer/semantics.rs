@@ -1,12 +1,8 @@
 //! What the annotation promises, as a layer.
 
 use axum::body::Bytes;
-use axum::extract::Request as AxumRequest;
-use axum::response::Response;
 use axum::routing::post as on_post;
 use axum::routing::{MethodRouter, get};
-use tidegate::DegradeCallback;
-use tidegate::callback::BoxFuture;
 
 use crate::*;
 
@@ -115,49 +111,6 @@ async fn the_layers_word_comes_before_the_rules() {
     assert_eq!(told(&app, "/own").await, "9 left");
     assert_eq!(call(&app, post("/own", "")).await.status(), DENIED);
     assert_eq!(told(&app, "/own").await, "8 left");
-}
-
-/// One callback for many routes, as a trait object.
-#[tokio::test]
-async fn callbacks_can_be_shared() {
-    #[derive(Default)]
-    struct Counting(AtomicUsize);
-
-    impl DegradeCallback for Counting {
-        fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-            Box::pin(async move {
-                let number = self.0.fetch_add(1, Ordering::Relaxed);
-                Response::new(Body::from(format!("{number} {}", denied.rule.path())))
-            })
-        }
-    }
-
-    let shared: Arc<dyn DegradeCallback> = Arc::new(Counting::default());
-    for (number, path) in ["a", "b"].into_iter().enumerate() {
-        let layer = RateLimitLayer::new(path, WINDOW, 0).degrade(shared.clone());
-        assert_eq!(told(&app(layer), "/").await, format!("{number} {path}"));
-    }
-}
-
-/// Every method, the query and the body reach the handler unchanged.
-#[tokio::test]
-async fn requests_arrive_whole() {
-    for store in &Stores::start().await.all {
-        let echo = |request: AxumRequest| async move {
-            let (head, body) = request.into_parts();
-            let body = axum::body::to_bytes(body, 1_000).await;
-            format!(
-                "{} {} {:?}",
-                head.method,
-                head.uri,
-                body.expect("a small body")
-            )
-        };
-        let app = Router::new().route("/e", on_post(echo).layer(layer("e", 9, store)));
-        let request = Request::post("/e?x=1").body(Body::from("hello"));
-        let response = call(&app, request.expect("valid")).await;
-        assert_eq!(text(response).await, "POST /e?x=1 b\"hello\"");
-    }
 }
 
 #[test]

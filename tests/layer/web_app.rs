@@ -73,47 +73,6 @@ fn failures_count() {
     assert_eq!(app.status("/answer?status=200"), 429);
 }
 
-/// The field `x-plan` chooses the plan. What was used stays used.
-#[test]
-fn plans() {
-    let own = "[rules.orders]\nmax-count = 1\nwindow = \"1m\"\n";
-    let pro = "[rules.orders.plans.pro]\nmax-count = 3\nwindow = \"1m\"\n";
-    let file = LimitsFile::new(format!("{own}{pro}"));
-    let app = App::start(&[("LIMITS", file.name())]);
-    for (fields, expected) in [
-        ("", "200"),
-        ("", "429"),
-        ("x-plan: pro\r\n", "200"),
-        ("x-plan: pro\r\n", "200"),
-        ("x-plan: pro\r\n", "429"),
-        ("x-plan: gold\r\n", "429"),
-    ] {
-        let answer = app.get_with("/orders", fields);
-        assert_eq!(answer.get(9..12), Some(expected), "{fields}");
-    }
-    let metrics = app.get("/metrics");
-    for line in [
-        "tidegate_plan_decisions_total{rule=\"orders\",plan=\"pro\",outcome=\"allowed\"} 2",
-        "tidegate_plan_decisions_total{rule=\"orders\",plan=\"pro\",outcome=\"denied\"} 1",
-        "tidegate_unknown_plans_total{rule=\"orders\"} 1",
-    ] {
-        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
-    }
-}
-
-/// Each user, each address and all together. What one of them denies is charged to none.
-#[test]
-fn several_keys() {
-    let app = App::start(&[]);
-    let ask = |fields: &str| app.get_with("/api", fields)[9..12].to_owned();
-    let of_alice = [(); 8].map(|()| ask("x-user: alice\r\n"));
-    let expected = ["200", "200", "200", "429", "429", "429", "429", "429"];
-    assert_eq!(of_alice, expected);
-    let of_the_address = (0..9).map(|_| ask("")).collect::<Vec<_>>();
-    assert_eq!(of_the_address[..7], vec!["200"; 7]);
-    assert_eq!(of_the_address[7..], ["429"; 2]);
-}
-
 #[test]
 fn two_processes_share_one_limit() {
     let server = Redis::start();

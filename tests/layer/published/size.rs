@@ -27,7 +27,6 @@ async fn a_hundred_used_rules_of_ten_thousand_are_less_than_a_megabyte() {
         assert_eq!(send_many(&app, 1).await, 1);
     }
     let text = published(&limits);
-    println!("{} bytes", text.text.len());
     // The numbers of docs/metrics.md: of each rule, of its two quotas, of the histogram.
     assert_eq!(text.series_with("rule", &path(0)), 69 + 2 + 16);
     assert!(text.text.len() < MAX_BYTES, "{} bytes", text.text.len());

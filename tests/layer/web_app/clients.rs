@@ -71,26 +71,6 @@ fn counters_as_json_and_for_prometheus() {
     }
 }
 
-/// A store that is asked over the network takes a time that is shown.
-#[test]
-fn how_long_redis_takes() {
-    let server = Redis::start();
-    let app = App::start(&[("REDIS_URL", &server.url)]);
-    (0..3).for_each(|_| drop(app.get("/getId")));
-    let rule = rule_with(&app, "getId", |rule| sum(&rule["allowed"]) == 3);
-    let (mean, p99) = (sum(&rule["mean_us"]), sum(&rule["p99_us"]));
-    assert!(0 < mean && mean <= p99, "{rule:#}");
-    let text = body(&app, "/metrics");
-    let name = "tidegate_store_duration_seconds";
-    for line in [
-        format!("{name}_bucket{{rule=\"getId\",le=\"+Inf\"}} 3"),
-        format!("{name}_count{{rule=\"getId\"}} 3"),
-        "tidegate_units_total{rule=\"getId\"} 3".to_owned(),
-    ] {
-        assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
-    }
-}
-
 /// `tests/observe.sh` runs it.
 #[test]
 #[ignore = "needs promtool: tests/observe.sh"]
