@@ -32,17 +32,6 @@ async fn each_key_has_its_own_count() {
 }
 
 #[tokio::test]
-async fn everyone_is_one_key() {
-    #[limited("export", key = Everyone, limits = limits)]
-    async fn export(limits: &Limits) -> Result<(), Error> {
-        Ok(())
-    }
-    let limits = once();
-    assert_eq!(export(&limits).await, Ok(()));
-    assert_eq!(export(&limits).await, Err(Error::Refused));
-}
-
-#[tokio::test]
 async fn the_key_is_borrowed_and_the_body_owns_its_arguments() {
     /// Its own docs stay, and so do other attributes.
     #[limited("export", key = user.id, limits = limits)]
@@ -177,39 +166,6 @@ async fn arguments_may_be_patterns_mutable_generic_and_borrowed() {
     assert_eq!(found, Ok(("ccc", "d".into())));
     let mut text = "now".to_owned();
     assert_eq!(elided(&limits, &mut text).await.as_deref(), Ok("now!"));
-}
-
-#[tokio::test]
-async fn methods_use_themselves() {
-    struct Reports {
-        limits: Limits,
-        last: String,
-    }
-    impl Reports {
-        #[limited("export", key = Everyone, limits = self.limits)]
-        async fn last(&self) -> Result<&str, Error> {
-            Ok(&self.last)
-        }
-        #[limited("report", key = self.last, limits = self.limits)]
-        async fn set(&mut self, last: &str) -> Result<&mut String, Error> {
-            self.last.clear();
-            self.push(last);
-            Ok(&mut self.last)
-        }
-        #[limited("report", key = self.last, limits = self.limits)]
-        async fn into_last(self) -> Result<String, Error> {
-            Ok(self.last)
-        }
-        fn push(&mut self, text: &str) {
-            self.last.push_str(text);
-        }
-    }
-    let (limits, last) = (once(), "today".to_owned());
-    let mut reports = Reports { limits, last };
-    assert_eq!(reports.last().await, Ok("today"));
-    assert_eq!(reports.last().await, Err(Error::Refused));
-    assert_eq!(reports.set("now").await.map(|it| it.len()), Ok(3));
-    assert_eq!(reports.into_last().await, Ok("now".into()));
 }
 
 #[tokio::test]

@@ -251,31 +251,3 @@ async fn traits() {
     let task = tokio::spawn(async move { (jobs.run("abc").await, jobs.run("abc").await) });
     assert_eq!(task.await.expect("no panic"), (Ok(3), Err(Error::Refused)));
 }
-
-/// A body that never returns, and one that panics.
-#[tokio::test]
-async fn bodies_that_do_not_return() {
-    #[limited("export", key = Everyone, limits = limits)]
-    async fn panics(limits: &Limits) -> Result<u8, Error> {
-        panic!("in the body")
-    }
-    #[limited("report", key = Everyone, limits = limits)]
-    async fn forever(limits: &Limits) -> Result<std::convert::Infallible, Error> {
-        loop {
-            tokio::task::yield_now().await;
-        }
-    }
-    let limits = once();
-    let task = tokio::spawn({
-        let limits = limits.clone();
-        async move { panics(&limits).await }
-    });
-    assert!(task.await.expect_err("it panics").is_panic());
-    assert_eq!(panics(&limits).await, Err(Error::Refused));
-    tokio::select! {
-        biased;
-        _ = forever(&limits) => unreachable!(),
-        () = tokio::task::yield_now() => {}
-    }
-    assert_eq!(forever(&limits).await.err(), Some(Error::Refused));
-}
