@@ -449,12 +449,14 @@ impl Redis {
     }
 
     /// The connection, for the stores, limiters and locks of this handle.
+    #[doc(hidden)]
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// The value of type `T` that all clones share. `make` makes it at the first call. It is
     /// dropped with the last clone of the handle, so it must not contain a handle itself.
+    #[doc(hidden)]
     pub fn keep<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Connection) -> T) -> Arc<T> {
         let mut kept = lock(&self.process.kept);
         if kept.get::<Arc<T>>().is_none() {
