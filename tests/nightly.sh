@@ -132,6 +132,11 @@ builds() {
   once "bench beside peers" cargo check --ignore-rust-version --manifest-path benches/peers/Cargo.toml
   once "bench of versions" cargo check --manifest-path benches/versions/Cargo.toml
   once "the guide's diffs build" bash tests/guide.sh --compile
+  if cargo +nightly --version >/dev/null 2>&1; then
+    once "public API" bash tests/public_api.sh
+  else
+    skipped "public API" "no nightly Rust"
+  fi
   if cargo +nightly miri --version >/dev/null 2>&1; then
     once "Miri" bash tests/miri.sh
   else
