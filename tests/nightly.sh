@@ -22,6 +22,7 @@ parts=(
   "7 programs: Redisson, Chromium, Prometheus; the model of threads"
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
   "9 servers: Redis 6.2 and Valkey, where they can be had"
+  "10 versions: the last release beside this tree, rolled up and back"
 )
 usage() {
   echo "usage: bash tests/nightly.sh --part N | --list | --table" >&2
@@ -31,7 +32,7 @@ folder=target/nightly
 case "${1:-}" in
   --list) printf '%s\n' "${parts[@]}"; exit ;;
   --table) cat "$folder/table.md"; exit ;;
-  --part) part=${2:-}; [[ $part =~ ^[1-9]$ ]] || usage ;;
+  --part) part=${2:-}; [[ $part =~ ^([1-9]|10)$ ]] || usage ;;
   *) usage ;;
 esac
 
@@ -185,6 +186,14 @@ servers() {
   done
 }
 
+versions() {
+  if bash tests/versions.sh --has-old; then
+    once "versions" bash tests/versions.sh --seconds 1800
+  else
+    skipped "versions" "the older version is not in this clone"
+  fi
+}
+
 case $part in
   1) histories ;;
   2) fleets ;;
@@ -195,6 +204,7 @@ case $part in
   7) programs ;;
   8) builds ;;
   9) servers ;;
+  10) versions ;;
 esac
 
 # A step that was skipped proves nothing, and the row says so.

@@ -12,6 +12,7 @@ mod saturated;
 mod shared_limit;
 mod soak;
 mod starved;
+mod versions;
 mod waiting;
 
 use kit::prelude::*;
