@@ -9,7 +9,8 @@ use crate::rule::Factor;
 
 /// What the processes of a service share through a [`Store`](crate::Store), which gives it by
 /// [`Store::fleet`](crate::Store::fleet). `Limits` with a page ask it once a second; no request
-/// waits for it.
+/// waits for it. This crate implements it, and a store around another one passes it on: it may gain
+/// methods in any version.
 ///
 /// ```
 /// use tidegate::{MemoryStore, Store};
