@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use kit::lock_oracle::overlaps;
 use kit::windows::{Spent, too_fast, too_full};
+use tokio::task::spawn_blocking;
 
 use super::player::take;
 use super::*;
@@ -142,7 +143,8 @@ async fn stage(url: &str, versions: [Version; 2], rules: &str) -> Vec<(Version, 
         writeln!(input, "{rules}\n{STAGE}").expect("it listens");
         child
     });
-    let outputs = kit::workers::outputs_of(children.into()).await;
+    let outputs = spawn_blocking(|| kit::workers::outputs(children.into())).await;
+    let outputs = outputs.expect("no panic");
     let outputs: Vec<_> = versions.into_iter().zip(outputs).collect();
     assert_eq!(lines(&outputs, "error"), [], "{versions:?}");
     outputs
