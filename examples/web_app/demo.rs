@@ -26,11 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the limits are counted, and what of it this app may stop.
 pub(crate) struct Demo {
+    /// Dropped before its Redis.
+    second: Mutex<Option<Second>>,
     redis_url: Option<String>,
     own_redis: Option<OwnRedis>,
-    share: Option<Share>,
+    processes: Option<u32>,
     limits: String,
-    second: Mutex<Option<Second>>,
 }
 
 struct Second {
@@ -49,15 +50,13 @@ impl Demo {
                 (own.as_ref().map(OwnRedis::url), own)
             }
         };
-        let of_demo = own_redis
-            .as_ref()
-            .and_then(|_| Share::checked(1, PROCESSES));
+        let of_demo = own_redis.as_ref().map(|_| PROCESSES);
         Self {
+            second: Mutex::default(),
             redis_url,
             own_redis,
-            share: settings.share.or(of_demo),
+            processes: settings.processes.or(of_demo),
             limits: settings.limits.clone(),
-            second: Mutex::default(),
         }
     }
 
@@ -71,7 +70,7 @@ impl Demo {
 
     /// What this process admits of each quota while Redis is away.
     pub(crate) fn share(&self) -> Option<Share> {
-        self.share
+        Share::checked(1, self.processes?)
     }
 
     pub(crate) fn routes(self: Arc<Self>) -> Router {
@@ -94,8 +93,15 @@ impl Demo {
             (None, Some(_)) => "given",
             (None, None) => "none",
         };
-        let second = self.second.lock().await;
-        json!({ "redis": redis, "second": second.as_ref().map(|it| &it.address) })
+        let second = match self.second.try_lock() {
+            Ok(second) => second.as_ref().map(|it| it.address.clone()),
+            Err(_) => None, // it is being started
+        };
+        let second = match second {
+            Some(address) if TcpStream::connect(&address).await.is_ok() => Some(address),
+            _ => None,
+        };
+        json!({ "redis": redis, "second": second })
     }
 
     async fn stop_redis(State(demo): State<Arc<Self>>, fields: HeaderMap) -> Answer {
@@ -120,8 +126,8 @@ impl Demo {
             None => false,
         };
         if !is_there {
-            let limits = demo.limits.clone();
-            let started = spawn_blocking(move || start(&url, &limits));
+            let (limits, processes) = (demo.limits.clone(), demo.processes);
+            let started = spawn_blocking(move || start(&url, &limits, processes));
             let started = tokio::time::timeout(PATIENCE, started).await;
             let started =
                 started.map_err(|_| failed("the second process does not listen".into()))?;
@@ -148,8 +154,8 @@ fn not_ours() -> (StatusCode, String) {
     (StatusCode::CONFLICT, text.to_owned())
 }
 
-/// Other pages in the same browser change nothing: they cannot send this field without asking
-/// first, and a name of theirs that leads here is none of this machine.
+/// Pages of other origins cannot send this field: the browser asks first, and nobody answers. A
+/// foreign name that points to this machine (DNS rebinding) is not in the list.
 fn check(fields: &HeaderMap) -> Result<(), (StatusCode, String)> {
     let host = fields.get(header::HOST).and_then(|it| it.to_str().ok());
     let name = host.map(|it| it.rsplit_once(':').map_or(it, |(name, _)| name));
@@ -164,12 +170,13 @@ fn check(fields: &HeaderMap) -> Result<(), (StatusCode, String)> {
 }
 
 /// This program again, on a port of its own.
-fn start(redis_url: &str, limits: &str) -> Result<Second, String> {
+fn start(redis_url: &str, limits: &str, processes: Option<u32>) -> Result<Second, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = program
         .to_str()
         .ok_or("the path of this program is not UTF-8")?;
-    let processes = PROCESSES.to_string();
+    // An empty variable counts as not set.
+    let processes = processes.map(|it| it.to_string()).unwrap_or_default();
     let variables = [
         ("PORT", "0"),
         ("REDIS_URL", redis_url),

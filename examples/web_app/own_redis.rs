@@ -93,8 +93,11 @@ impl OwnRedis {
 
     /// Ends it. What it counted is lost.
     pub(crate) async fn stop(&self) {
-        let server = Arc::clone(&self.server);
-        let stop = move || drop(server.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let _ = spawn_blocking(stop).await;
+        let taken = {
+            let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.take()
+        };
+        // Without the lock, since that waits for its end.
+        let _ = spawn_blocking(move || drop(taken)).await;
     }
 }

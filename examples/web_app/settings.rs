@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) redis: Redis,
     /// `PROCESSES`: at most so many share the limits. While Redis cannot decide, each admits its
     /// share by itself. Without this setting, requests get a 503 then.
-    pub(crate) share: Option<Share>,
+    pub(crate) processes: Option<u32>,
     /// `LIMITS`, the file with the rules.
     pub(crate) limits: String,
 }
@@ -39,8 +39,8 @@ impl Settings {
                 Some(url) if url == "memory" => Redis::Memory,
                 Some(url) => Redis::At(url),
             },
-            share: variable("PROCESSES")?
-                .map(|text| share(&text))
+            processes: variable("PROCESSES")?
+                .map(|text| processes(&text))
                 .transpose()?,
             limits: variable("LIMITS")?.unwrap_or_else(limits),
         })
@@ -68,8 +68,8 @@ fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(wrong)
 }
 
-fn share(text: &str) -> Result<Share, String> {
+fn processes(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
-    let share = number.and_then(|number| Share::checked(1, number));
-    share.ok_or_else(|| format!("PROCESSES is {text:?}, expected a number of at least 1"))
+    let number = number.filter(|number| Share::checked(1, *number).is_some());
+    number.ok_or_else(|| format!("PROCESSES is {text:?}, expected a number of at least 1"))
 }

@@ -42,8 +42,8 @@ export class Try {
     this.redis.disabled = !isOwn;
     say(this.redis, redis === "stopped" ? "Start Redis" : "Stop Redis");
     say(byId("try-redis-now"), {
-      running: "Redis runs: it counts for all processes. Without it, each of two goes on with half of "
-        + "each limit.",
+      running: "Redis runs: it counts for all processes. Without it, each of two admits half of each "
+        + "limit.",
       stopped: "Redis is stopped: this process counts alone, up to half of each limit. "
         + "Started again, Redis counts from zero.",
       given: "This app has not started Redis: stop it where you started it.",
@@ -86,6 +86,9 @@ export class Try {
   }
 
   hear(kind, response) {
+    const heard = Object.values(this.counts).reduce((sum, count) => sum + count);
+    // Those that the card's own buttons send are not of these.
+    if (heard === REQUESTS) return;
     this.counts[kind] += 1;
     const shown = Object.entries(this.counts).filter(([, count]) => count > 0);
     const texts = shown.map(([kind, count]) => (
