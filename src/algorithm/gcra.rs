@@ -28,8 +28,9 @@ use crate::quota::Quota;
 /// Should the clock go back, buckets stay as full as they were. They drain again once the clock is
 /// where it was, or from the next charge on.
 ///
-/// A refund of a take after which more than 2^52 units (4.5·10^15) were charged to the key may give
-/// back units of later takes: only with plans of 100 GB a second beside days, counted in bytes.
+/// If more than 2^52 units (4.5·10^15) were charged to the key since a take, its refund may give
+/// back units of later takes. Only plans that count bytes, at 100 GB a second beside a window of
+/// days, get there.
 ///
 /// ```
 /// use std::time::Duration;

@@ -27,6 +27,12 @@
 //!
 //! `docs/page.md` says what each view shows, and what an operator can do.
 //!
+//! # In Redis
+//!
+//! Under `{shop:CurrentLimiter:~fleet}:`, for the service `shop`, stand `process:<id>`, `secret`
+//! (with which hashes of keys are made), and the lists `let-through`, `blocked` and `raised`. All
+//! of them expire.
+//!
 //! # The JSON
 //!
 //! Views have an `ETag`. Times are seconds: `.._ago_s` are ages, `.._in_s` are still to come.
