@@ -34,7 +34,11 @@ server_of_debian() {
     rm -rf "$root"
     mkdir -p target/servers
     mv "$folder/root" "$root"
-    loader=$(find "$root" -name 'ld-linux-*.so.*' -path '*lib64*' | head -1)
+    loader=$(find "$root" -name 'ld-linux-*.so.*' | head -1)
+    if [ -z "$loader" ] || [ ! -e "$root/usr/bin/$program" ]; then
+      rm -r "$root" "$folder"
+      return
+    fi
     # The program looks at its own name to know what it is.
     printf '#!/bin/sh\nexec "%s" --argv0 redis-server --library-path "%s" "%s" "$@"\n' \
       "$loader" "$(dirname "$(find "$root" -name 'libc.so.6' | head -1)")" "$root/usr/bin/$program" \

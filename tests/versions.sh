@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# A fleet of two versions on one Redis, rolled up and back: processes of an older version, of both, of
-# this tree, of both, of the older one. Histories at random by a clock of the test, whose answers
+# A fleet of two versions on one Redis, rolled up and back: processes of an older version, of both,
+# of this tree, of both, of the older one. Histories at random by a clock of the test, whose answers
 # have to be those of memory, and load by the server's clock. Prints what was asked; a failure says
 # its seed, and the lines of the history.
 #
 #   bash tests/versions.sh [--old REVISION] [--seconds N]    # default: 60 seconds
 #   bash tests/versions.sh --has-old                         # fails if the older version is not there
 #
-# The older version is the last tag before this commit, or the commit below as long as there is none.
-# A shallow clone fetches it; where that is not possible either, nothing can be compared, and this
-# fails.
+# The older version is the last tag before this commit, or the commit below as long as there is
+# none. A shallow clone fetches it; where that is not possible either, nothing can be compared, and
+# this fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if ! git rev-parse -q --verify HEAD^ >/dev/null; then
+  git fetch -q --unshallow --tags origin 2>/dev/null || true
+fi
 old=$(git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo 6fd9f87488ed82e33e8b8d185218536eaba2e0ed)
 seconds=60
 only_looks=
@@ -38,8 +41,10 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 folder=$target/versions/process
 older=$folder/${old::12}
 if [ ! -e "$older/Cargo.toml" ]; then
-  mkdir -p "$older"
-  git archive "$old" | tar -x -C "$older"
+  rm -rf "$older" "$older.part"
+  mkdir -p "$older.part"
+  git archive "$old" | tar -x -C "$older.part"
+  mv "$older.part" "$older"
 fi
 
 # The same program for both, each with the versions of other crates that its tree was tested with.

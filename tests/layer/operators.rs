@@ -238,6 +238,8 @@ async fn the_strongest_holds_and_a_raise_waits() {
         "{}",
         shown().await
     );
+    // A reset ends none of them.
+    limits.reset("api", "alice").await.expect("an answer");
     let listed = limits.operator_keys();
     let [raised, blocked] = &listed[..] else {
         panic!("{listed:?}");

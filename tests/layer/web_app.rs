@@ -214,31 +214,59 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
     let second = change("/demo/process")["second"].take();
     let second = second.as_str().expect("an address").to_owned();
     assert_eq!(change("/demo/process")["second"], second, "only one");
-    assert_eq!(statuses(&app.address, 4), ["200"; 4]);
-    assert_eq!(statuses(&second, 2), ["200", "429"]);
+    // Together five; more, if a slow moment of this machine makes one of them count by itself.
+    let admitted = |address: &str, times| {
+        let statuses = statuses(address, times);
+        statuses.iter().filter(|it| *it == "200").count()
+    };
+    let both = admitted(&app.address, 4) + admitted(&second, 4);
+    assert!((5..8).contains(&both), "{both} of 8");
 
     assert_eq!(change("/demo/redis/stop")["redis"], "stopped");
     // What is known of denials is over at last, and half of five is two.
-    let mut admitted = 0;
-    while admitted < 2 {
-        admitted += statuses(&app.address, 1)
-            .iter()
-            .filter(|it| *it == "200")
-            .count();
+    let (started, mut alone) = (Instant::now(), 0);
+    while alone < 2 {
+        alone += admitted(&app.address, 1);
+        assert!(started.elapsed() < PATIENT, "the fallback admits half");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(statuses(&app.address, 2), ["429"; 2]);
+    assert_eq!(admitted(&app.address, 2), 0);
     assert_eq!(change("/demo/redis/start")["redis"], "running");
     let started = Instant::now();
-    while !app.get("/getId").contains("r=4;") {
+    // The fallback has two at most.
+    while !["r=4;", "r=3;", "r=2;"]
+        .iter()
+        .any(|left| app.get("/getId").contains(left))
+    {
         assert!(started.elapsed() < PATIENT, "Redis counts from zero");
     }
-    drop(app);
+    let redis = own.rsplit_once("redis at ").expect("its address").1;
+    let redis = redis.split(',').next().unwrap_or_default().to_owned();
+    // A closed terminal tells all of its processes.
+    let pid = app.id().to_string();
+    let hang_up = Command::new("kill").args(["-HUP", &pid]).status();
+    assert!(hang_up.expect("kill runs").success());
     let started = Instant::now();
-    while TcpStream::connect(&second).is_ok() {
-        assert!(
-            started.elapsed() < PATIENT,
-            "the second process ends with the first"
-        );
+    while [&second, &redis]
+        .iter()
+        .any(|it| TcpStream::connect(it.as_str()).is_ok())
+    {
+        assert!(started.elapsed() < PATIENT, "all end with the app");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A second process that does not start says so, and the app ends as always.
+#[test]
+fn a_second_process_that_does_not_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    std::fs::write(&file, "[rules.a]\nmax-count = 5\nwindow = \"1s\"\n").expect("is written");
+    let path = file.to_str().expect("a path of text");
+    let app = App::start(&[("REDIS_URL", ""), ("LIMITS", path)]);
+    std::fs::write(&file, "no rules").expect("is written");
+    let answer = app.ask("POST", "/demo/process", "host: localhost\r\nx-demo: 1\r\n");
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(answer.ends_with("the second process has ended"), "{answer}");
+    assert_eq!(app.stop("-TERM").0, Some(0));
 }

@@ -183,6 +183,26 @@ fn each_threat_has_its_tests() {
     assert!(wrong.is_empty(), "docs/security.md: {wrong:#?}");
 }
 
+/// The items of the guarantees that begin with bold words, and the rows of the map.
+#[test]
+fn each_promise_has_its_tests() {
+    let page = fs::read_to_string(kit::root().join("docs/guarantees.md")).expect("a file");
+    let items = page.lines().filter_map(|line| line.strip_prefix("- **"));
+    let items: Vec<_> = items
+        .filter_map(|item| Some(item.split_once("**")?.0.trim_end_matches('.')))
+        .collect();
+    let promises = Map::read().promises;
+    let rows: Vec<_> = promises.iter().map(|it| it.says.as_str()).collect();
+    assert_eq!(rows, items, "tests/map.toml and docs/guarantees.md");
+    let tests = promises.iter().flat_map(|it| &it.tests);
+    let wrong = tests.flat_map(|test| match test.split_once(' ') {
+        Some((binary, name)) => lost_by(&format!("--test {binary} -- {name}")),
+        None => vec![test.clone()],
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "tests/map.toml: {wrong:#?}");
+}
+
 #[test]
 fn each_of_the_eighteen_laws_has_its_tests() {
     let laws = Map::read().laws;
@@ -218,6 +238,11 @@ fn tables(map: &Map) -> String {
             code(&row.paths),
             runs.join(", ")
         );
+    }
+    text += "\n## Which promise is tested where\n\n`bash tests/run.sh --test BINARY -- NAME` runs one.\n\n";
+    text += "| docs/guarantees.md | tests |\n| --- | --- |\n";
+    for promise in &map.promises {
+        text += &format!("| {} | {} |\n", promise.says, code(&promise.tests));
     }
     text += "\n## Which law is tested where\n\nPaths are relative to this folder.\n\n";
     text += "| | law | tests |\n| ---: | --- | --- |\n";

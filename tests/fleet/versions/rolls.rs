@@ -181,6 +181,10 @@ async fn a_fleet_is_rolled_up_and_back() {
         let [_, locks] = check_locks(&all);
         let new = grants.len() - old;
         println!("| {round} | {old} | {new} | {units} | {locks} |");
+        assert!(
+            old > 0 && new > 0 && units > 0,
+            "a version was granted nothing"
+        );
     }
     println!("handed over, of all holds: {handed:?} in fleets of one version, and of two");
     // A waiter that is not woken asks once a second, and the other has the lock again before.

@@ -22,8 +22,16 @@ pub struct Law {
     pub tests: Vec<String>,
 }
 
+/// What docs/guarantees.md promises, and its tests: a binary and a filter.
+#[derive(Debug)]
+pub struct Promise {
+    pub says: String,
+    pub tests: Vec<String>,
+}
+
 #[derive(Debug)]
 pub struct Map {
+    pub promises: Vec<Promise>,
     pub changed: Vec<Changed>,
     pub laws: Vec<Law>,
 }
@@ -47,7 +55,12 @@ impl Map {
             says: string(&row["says"]),
             tests: strings(&row["tests"]),
         });
+        let promises = rows("promise").into_iter().map(|row| Promise {
+            says: string(&row["says"]),
+            tests: strings(&row["tests"]),
+        });
         Self {
+            promises: promises.collect(),
             changed: changed.collect(),
             laws: laws.collect(),
         }

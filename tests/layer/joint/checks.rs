@@ -149,7 +149,6 @@ async fn one_subject_of_two_costs_takes_its_key_alone() {
     }
 }
 
-/// A request that leaves out all subjects of a plan would be limited by nothing.
 /// A rule without a key counts the key of each check, as one without costs of its own does.
 #[tokio::test]
 async fn without_a_key_of_the_rule_each_check_has_its_own() {
@@ -166,6 +165,7 @@ async fn without_a_key_of_the_rule_each_check_has_its_own() {
     }
 }
 
+/// A request that leaves out all subjects of a plan would be limited by nothing.
 #[test]
 fn a_plan_has_a_subject_that_is_in_every_request() {
     let of = |name: &str| Policy::from(Quota::per_hour(5)).of_subject(name);

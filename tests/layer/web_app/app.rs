@@ -89,6 +89,10 @@ impl App {
             .unwrap_or_else(|_| panic!("no status in {answer:?}"))
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it as an operator does; how it ended, and how long that took.
     pub(super) fn stop(mut self, signal: &str) -> (Option<i32>, Duration) {
         let started = Instant::now();

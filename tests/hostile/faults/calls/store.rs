@@ -128,7 +128,7 @@ pub(crate) async fn denied(client: &Client) -> Vec<Case> {
     cases
 }
 
-/// A take over several counts, one of which is of a key that others use as well.
+/// A take over several counts, one of which has the fault.
 pub(crate) async fn joint(client: &Client) -> Vec<Case> {
     let subject = |name, policy: Policy| Subject::new(name, Everyone).limit(policy);
     let mut cases = Vec::new();
@@ -140,21 +140,18 @@ pub(crate) async fn joint(client: &Client) -> Vec<Case> {
         ];
         let rule = Rule::joint(&path("joint", algorithm), subjects).expect("a valid rule");
         let rule = Arc::new(rule.with_algorithm(algorithm));
-        for user in ["victim", "new-victim"] {
-            let keys = [("user", user), ("address", "beside"), ("everyone", "")];
-            let keys = keys.map(|(subject, key)| (subject, Key::from(key)));
+        // Which of its counts has the fault, and whether all of them are new.
+        for (at, is_new) in [(0, false), (1, false), (2, false), (1, true)] {
+            let key = format!("victim-{at}-{is_new}");
+            let keys = ["user", "address", "everyone"].map(|name| (name, Key::from(&*key)));
             let take = Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects");
-            if user == "victim" {
+            if !is_new {
                 charge(&client.store, &take).await;
             }
-            let name = format!("{algorithm:?}, {user}");
-            // The other counts are those of both.
+            let name = format!("{algorithm:?}, {key}");
             let mut case = charging(client, name, [2, 1, 1], take.clone());
-            case.keys = Box::new(move |_| vec![take.counts()[0].name(PREFIX)]);
+            case.keys = Box::new(move |_| vec![take.counts()[at].name(PREFIX)]);
             cases.push(case);
-            if user == "victim" {
-                break;
-            }
         }
     }
     cases
