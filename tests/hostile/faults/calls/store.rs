@@ -140,14 +140,12 @@ pub(crate) async fn joint(client: &Client) -> Vec<Case> {
         ];
         let rule = Rule::joint(&path("joint", algorithm), subjects).expect("a valid rule");
         let rule = Arc::new(rule.with_algorithm(algorithm));
-        // Which of its counts has the fault, and whether all of them are new.
-        for (at, is_new) in [(0, false), (1, false), (2, false), (1, true)] {
-            let key = format!("victim-{at}-{is_new}");
+        // Which of its counts has the fault.
+        for at in 0..3 {
+            let key = format!("victim-{at}");
             let keys = ["user", "address", "everyone"].map(|name| (name, Key::from(&*key)));
             let take = Take::of_subjects(Arc::clone(&rule), keys).expect("its subjects");
-            if !is_new {
-                charge(&client.store, &take).await;
-            }
+            charge(&client.store, &take).await;
             let name = format!("{algorithm:?}, {key}");
             let mut case = charging(client, name, [2, 1, 1], take.clone());
             case.keys = Box::new(move |_| vec![take.counts()[at].name(PREFIX)]);

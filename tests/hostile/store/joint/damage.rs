@@ -47,3 +47,22 @@ async fn damaged_values_under_one_count() {
         }
     }
 }
+
+/// A value of another type under one of several new counts: an error that says so, and none of the
+/// others is created.
+#[tokio::test]
+async fn another_type_under_a_new_count() {
+    let server = Redis::start();
+    let store = connect(&server.url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let take = tuple(&three(algorithm, algorithm.name(), [9; 3]), "u", "a");
+        for place in 0..3 {
+            run(&server, "FLUSHDB");
+            let name = take.counts()[place].name("CurrentLimiter:");
+            run(&server, &format!("RPUSH {name} foreign"));
+            let refused = store.take(&take).await.expect_err("another type");
+            assert_eq!(refused.kind(), StoreErrorKind::WrongType, "{name}");
+            assert_eq!(server.names(), [name]);
+        }
+    }
+}
