@@ -17,8 +17,6 @@ mod failures;
 mod fields;
 mod grpc;
 mod joint;
-mod joint_requests;
-mod joint_waiting;
 mod keys;
 mod llm_gateway;
 mod mistakes;

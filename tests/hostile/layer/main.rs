@@ -8,7 +8,6 @@ mod first_steps;
 mod joint;
 mod keys;
 mod limits;
-mod many_plans;
 mod outcomes;
 mod outgoing;
 mod owed;
@@ -19,7 +18,6 @@ mod published;
 mod reload;
 mod shadow;
 mod threats;
-mod waiting;
 mod waiting_requests;
 
 use kit::prelude::*;

@@ -3,6 +3,8 @@
 mod answers;
 mod checks;
 mod page;
+mod requests;
+mod waiting;
 
 use kit::http as with;
 

@@ -11,6 +11,7 @@ mod names;
 mod oracle;
 mod order;
 mod panics;
+mod proportion;
 mod tables;
 mod waits;
 mod wrapped;

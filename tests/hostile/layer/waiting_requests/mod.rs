@@ -8,6 +8,7 @@ mod fields;
 mod hopes;
 mod outages;
 mod runtimes;
+mod servers;
 mod wakes;
 
 use axum::extract::Request;
