@@ -108,9 +108,9 @@ fn the_dependencies_in_the_readme_are_counted() {
             .to_owned()
     };
     let all = [
-        found(&readme, "A service compiles ", " packages"),
+        found(&readme, "a service compiles ", " packages"),
         found(&readme, "packages for tidegate, ", " without"),
-        found(&readme, "tower_governor takes ", " and limitador"),
+        found(&readme, "tower_governor 0.8 takes ", " and limitador"),
         found(&readme, "and limitador ", " "),
     ];
     let wanted = [
