@@ -108,10 +108,10 @@ fn the_dependencies_in_the_readme_are_counted() {
             .to_owned()
     };
     let all = [
-        found(&readme, "a service compiles ", " packages"),
-        found(&readme, "packages for tidegate, ", " without"),
-        found(&readme, "tower_governor 0.8 takes ", " and limitador"),
-        found(&readme, "and limitador ", " "),
+        found(&readme, "axum and tidegate compiles ", " packages"),
+        found(&readme, "packages in all, or ", " without"),
+        found(&readme, "with tower_governor 0.8 it is ", ", with"),
+        found(&readme, "with limitador ", " "),
     ];
     let wanted = [
         found(&counted, "A service compiles ", " packages"),
