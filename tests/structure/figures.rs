@@ -109,9 +109,9 @@ fn the_dependencies_in_the_readme_are_counted() {
     };
     let all = [
         found(&readme, "axum and tidegate compiles ", " packages"),
-        found(&readme, "packages in all, or ", " without"),
-        found(&readme, "with tower_governor 0.8 it is ", ", with"),
-        found(&readme, "with limitador ", " "),
+        found(&readme, "default features and axum: ", " ("),
+        found(&readme, "with tower_governor 0.8: ", "; limitador"),
+        found(&readme, "limitador: ", ")"),
     ];
     let wanted = [
         found(&counted, "A service compiles ", " packages"),
