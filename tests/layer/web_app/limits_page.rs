@@ -500,7 +500,7 @@ fn an_address_may_have_credentials() {
         let browser = Browser::open(&format!("http://operator:secret@{address}{path}"));
         browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
         (0..5).for_each(|_| drop(search(&address)));
-        browser.click("#limited-rows tr:first-child button:nth-of-type(3)");
+        browser.click("#limited-rows tr:first-child button[aria-label^=reset]");
         confirm(&browser, "Reset");
         browser.click("nav a[href=\"#now\"]");
         browser.check_log();
@@ -602,7 +602,7 @@ fn what_is_said_covers_nothing() {
         browser.wait_for("#said", 3 * SOON, str::is_empty);
         let before = browser.run(height);
         browser.run("scrollTo(0, 0)");
-        browser.click("#limited-rows tr:first-child button:nth-of-type(3)");
+        browser.click("#limited-rows tr:first-child button[aria-label^=reset]");
         browser.click("#confirm-do");
         browser.wait_for("#said", SOON, |text| !text.is_empty());
         assert_eq!(browser.run(height), before, "{width}");
@@ -704,7 +704,13 @@ fn it_fits_the_screen() {
         browser.click(&button("#limited-rows", "let through", ACME));
         browser.click("#confirm-do");
         browser.sees("#let-through-rows", "acme");
-        for (width, height) in [(360, 740), (400, 800), (768, 1024), (910, 900), (1280, 900)] {
+        for (width, height) in [
+            (360, 740),
+            (400, 800),
+            (768, 1024),
+            (1010, 900),
+            (1280, 900),
+        ] {
             browser.resize(width, height);
             let overflow = browser.run(
                 "const limit = document.documentElement.clientWidth; \
