@@ -29,9 +29,9 @@
 //!
 //! # In Redis
 //!
-//! Under `{shop:CurrentLimiter:~fleet}:`, for the service `shop`, stand `process:<id>`, `secret`
-//! (with which hashes of keys are made), and the lists `let-through`, `blocked` and `raised`. All
-//! of them expire.
+//! Under `{shop:CurrentLimiter:~fleet}:`, for the service `shop`, stand `processes`, the report
+//! `process:<id>` of each, `secret` (with which hashes of keys are made), the lists `let-through`,
+//! `blocked` and `raised`, and their `version`. All of them expire.
 //!
 //! # The JSON
 //!
@@ -51,7 +51,8 @@
 //!
 //! ```json
 //! {"process":"a3f19c0012ab34cd","process_name":"web-1","tick":532,"first":531,"step_s":1,
-//!  "store":"redis","enabled":true,"keys_shown":false,"changes_allowed":true,"version":1,"content_hash":"87862520c60d58a8",
+//!  "store":"redis","enabled":true,"keys_shown":false,"changes_allowed":true,
+//!  "version":1,"content_hash":"87862520c60d58a8",
 //!  "reload_failing":false,"more_rules":0,"rules":[{"rule":"login","enabled":true,"is_shadow":false,
 //!    "quotas":[{"name":"login","subject":null,"cost":null,"hidden":false,"max":5,"window_s":60.0,
 //!      "concurrent":false}],
@@ -76,7 +77,8 @@
 //! ```json
 //! {"process":"a3f19c0012ab34cd","tick":532,"shared":true,"complete":true,"redis_answers":true,
 //!  "processes":[{"process":"a3f19c0012ab34cd","name":"web-1","this":true,"seen_ago_s":0.0,
-//!    "started_ago_s":532.0,"version":1,"content_hash":null,"reload_failing":false,"rules":5,"breaker":"closed",
+//!    "started_ago_s":532.0,"version":1,"content_hash":null,"reload_failing":false,
+//!    "rules":5,"breaker":"closed",
 //!    "fallback":false,"allowed_per_s":12,"denied_per_s":3,
 //!    "last_error":{"kind":"timeout","ago_s":3.0},"warnings":[]}]}
 //! ```
