@@ -6,7 +6,8 @@
 #   bash tests/public_api.sh             # prints what differs, and fails
 #   bash tests/public_api.sh --update    # writes the files
 #
-# Needs nightly Rust, for rustdoc's JSON, and installs cargo-public-api into target/tools.
+# Needs GNU sed and grep, and nightly Rust for rustdoc's JSON; installs cargo-public-api into
+# target/tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -52,6 +52,8 @@ build() {
   local name=$1 checkout=$2 package=$folder/$1
   mkdir -p "$package"
   cp -r tests/versions/src "$checkout/Cargo.lock" "$package"
+  # As the replacement of `sed` has it.
+  checkout=$(printf '%s' "$checkout" | sed 's/[&|\\]/\\&/g')
   sed "s|path = \"../..\"|path = \"$checkout\"|" tests/versions/Cargo.toml >"$package/Cargo.toml"
   cargo build --quiet --manifest-path "$package/Cargo.toml" --target-dir "$folder/target" >&2
   cp "$folder/target/debug/tidegate-process" "$folder/$name.program"
