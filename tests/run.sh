@@ -78,6 +78,8 @@ case "${1:-}" in
     finish
     ;;
   --hostile)
+    brew_packages=nginx
+    need nginx=nginx-light
     # `mutants`: that each mistake of the list can still be made; the nightly makes them.
     binaries=(hostile_faults hostile_store hostile_layer hostile_limiter hostile_lock hostile_topologies)
     alone=(faults fleet mutants)

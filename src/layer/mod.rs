@@ -66,6 +66,7 @@
 //     outage.rs                 a store that failed an outer layer is not asked again
 //     shadow_take.rs            takes whose answers deny nothing
 //     waiting.rs                how long a denied request waits
+//     upload.rs                 reads on what the client of a denied request still sends
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, for a handler that shows it
@@ -97,6 +98,7 @@ mod responder;
 mod response_future;
 mod shadow_take;
 mod subject_keys;
+mod upload;
 mod waiting;
 
 pub use admitted::Admitted;

@@ -30,6 +30,8 @@ pub(crate) struct Options {
     /// Gives back by the response, beside what the rule says.
     pub(super) refund_if: Option<Arc<RefundIf>>,
     pub(crate) headers: Headers,
+    /// Whether nothing reads on what the client of a denied upload still sends.
+    pub(crate) closes_uploads: bool,
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(super) traces_keys: bool,

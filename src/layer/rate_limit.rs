@@ -15,7 +15,8 @@ use super::response_future::ResponseFuture;
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
 ///
 /// Its error type is the inner service's. Its responses have axum's body, whatever the inner
-/// service's body is.
+/// service's body is. The body of a request is any that may be read in a task of its own: of an
+/// upload that is [denied](RateLimitLayer::close_denied_uploads) the rest is read there.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -43,6 +44,7 @@ impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     S::Error: Send + Sync + 'static,
+    ReqBody: HttpBody + Send + 'static,
     ResBody: HttpBody<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {

@@ -348,6 +348,19 @@ impl RateLimitLayer {
         self.with_option(|it| it.headers = headers)
     }
 
+    /// Closes the connection of an HTTP/1 client that still sends the body of a request which this
+    /// layer answers itself. For layers around a client, whose body nobody sends.
+    ///
+    /// Default: the answer leaves at once, and a task reads on what the client still sends, for at
+    /// most 2 seconds and 16 MiB, of at most 1,024 requests of the process at a time: a client that
+    /// sends all before it reads gets its answer, and a [proxy](crate::guide::proxies) does not take
+    /// the server for dead. Uploads that are longer, slower or too many are
+    /// [counted](RuleSnapshot::closed_uploads), and closed. Nothing is read from a client that awaits
+    /// a `100 Continue`.
+    pub fn close_denied_uploads(self) -> Self {
+        self.with_option(|it| it.closes_uploads = true)
+    }
+
     /// Lets a request that does not fit yet wait for up to this long, instead of denying it.
     /// `Duration::MAX` means as long as it takes. Default: a request does not wait.
     ///
@@ -376,6 +389,11 @@ impl RateLimitLayer {
     /// in an outer one.
     ///
     /// Around a client that calls others, this paces its calls.
+    ///
+    /// What waits holds its connection: of a gateway's HTTP/2 connection that is one of 200 streams
+    /// (hyper's default), which the gateway's other requests lack. There let at most 100
+    /// [wait](Self::max_waiting). Over HTTP/1 nobody sees a client leave behind a body that was not
+    /// read: in its turn the request is charged, and its handler runs.
     ///
     /// ```
     /// use std::time::Duration;

@@ -14,9 +14,10 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::action::{Action, Admission};
+use super::action::{Action, Admission, LayerAnswer};
 use super::decide::Permits;
 use super::gate::Gate;
+use super::upload::Upload;
 use super::waiting::WaitingSince;
 use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
@@ -109,6 +110,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     where
         S: Clone,
         S::Error: 'static,
+        B: HttpBody + Send + 'static,
     {
         let state = match action {
             Action::Pass => ResponseState::call(service, request, None),
@@ -117,8 +119,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
             // a permit of a `ConcurrencyLimit`.
             Action::Answer(answer) => {
                 *service = service.clone();
-                let response = Some(gate.response(answer, &request));
-                ResponseState::Responding { response }
+                ResponseState::respond(answer, request, gate)
             }
             action => {
                 let fresh = service.clone();
@@ -139,6 +140,7 @@ impl<S, B> ResponseState<S, B, S::Future, S::Error>
 where
     S: Service<Request<B>>,
     S::Error: 'static,
+    B: HttpBody + Send + 'static,
 {
     fn after(action: Action, mut held: HeldRequest<S, B>) -> Self
     where
@@ -147,16 +149,20 @@ where
         let admitted = match action {
             Action::Pass => None,
             Action::Admit(admitted) => Some(admitted),
-            Action::Answer(answer) => {
-                let response = Some(held.gate.response(answer, &held.request));
-                return Self::Responding { response };
-            }
+            Action::Answer(answer) => return Self::respond(answer, held.request, &held.gate),
             Action::Degrade(degrade) => {
                 let (callback, take, decision) = *degrade;
-                let (head, _) = held.request.into_parts();
+                let head = head(&held.request);
+                let upload = Upload::of(held.request, &held.gate);
                 let response = held.gate.degrade(callback, take, decision, head);
                 return Self::Answering {
-                    response: Box::pin(async { Ok(response.await) }),
+                    response: Box::pin(async {
+                        let response = response.await;
+                        if let Some(upload) = upload {
+                            upload.read_on();
+                        }
+                        Ok(response)
+                    }),
                 };
             }
             Action::Recover(callback, outcome) => {
@@ -187,6 +193,14 @@ where
                 held: Some(held),
             },
         }
+    }
+
+    fn respond(answer: LayerAnswer, request: Request<B>, gate: &Gate) -> Self {
+        let response = Some(gate.response(answer, &request));
+        if let Some(upload) = Upload::of(request, gate) {
+            upload.read_on();
+        }
+        Self::Responding { response }
     }
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
@@ -233,6 +247,7 @@ impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     S::Error: Send + Sync + 'static,
+    ReqBody: HttpBody + Send + 'static,
     ResBody: HttpBody<Data = Bytes> + Send + 'static,
     ResBody::Error: Into<BoxError>,
 {

@@ -197,6 +197,12 @@ impl Limits {
         self.with("headers", |it| it.headers = headers)
     }
 
+    /// Closes the connections of denied uploads, as [`RateLimitLayer::close_denied_uploads`].
+    /// Default: a task reads on what their clients still send.
+    pub fn close_denied_uploads(self) -> Self {
+        self.with("close_denied_uploads", |it| it.closes_uploads = true)
+    }
+
     /// Requests that pass without being limited, as [`RateLimitLayer::exempt`]. Exemptions add up:
     /// those of a second call, those of a layer, and those of the file.
     ///

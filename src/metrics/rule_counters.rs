@@ -54,6 +54,8 @@ pub(crate) struct RuleCounters {
     pub(crate) waiting: Counter,
     /// Requests that waited for units, or still do.
     pub(crate) waited: Counter,
+    /// Uploads that were answered and not read to their end.
+    pub(crate) closed_uploads: Counter,
     /// Requests of a path without a rule.
     pub(crate) unmatched: Counter,
     /// How long the store took to answer.
@@ -257,6 +259,7 @@ impl RuleCounters {
             unknown_plans: self.unknown_plans.get(),
             waiting: self.waiting.get(),
             waited: self.waited.get(),
+            closed_uploads: self.closed_uploads.get(),
             latency: self.latency.snapshot(),
         }
     }

@@ -73,6 +73,10 @@ pub struct RuleSnapshot {
     pub waiting: u64,
     /// Requests that waited for units, or still do.
     pub waited: u64,
+    /// Uploads over HTTP/1 that a layer answered and that were not
+    /// [read to their end](crate::RateLimitLayer::close_denied_uploads): too long, too slow, or too
+    /// many at a time. Their connections were closed.
+    pub closed_uploads: u64,
     /// How long the store took to answer.
     pub latency: LatencySnapshot,
 }
@@ -130,7 +134,7 @@ const fn counter(name: &'static str, help: &'static str, samples: Samples) -> (M
 
 /// The metrics of a rule.
 #[cfg(feature = "metrics")]
-pub(super) const METRICS: [(Metric, Samples); 20] = [
+pub(super) const METRICS: [(Metric, Samples); 21] = [
     counter(
         "tidegate_decisions_total",
         "Requests by rule, by what became of them, and by who decided.",
@@ -254,6 +258,11 @@ pub(super) const METRICS: [(Metric, Samples); 20] = [
         "tidegate_waited_requests_total",
         "Requests that waited for units, or still do.",
         |rule, publish| publish(Vec::new(), rule.waited),
+    ),
+    counter(
+        "tidegate_closed_uploads_total",
+        "Uploads that were answered and not read to their end: too long, too slow or too many.",
+        |rule, publish| publish(Vec::new(), rule.closed_uploads),
     ),
     (
         Metric::gauge(

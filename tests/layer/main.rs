@@ -36,6 +36,7 @@ mod semantics;
 mod several;
 mod shadow;
 mod tasks;
+mod uploads;
 mod usage;
 mod waiting;
 mod waiting_histories;

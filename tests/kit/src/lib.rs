@@ -15,6 +15,7 @@ pub mod log;
 mod looks;
 pub mod map;
 mod near;
+pub mod nginx;
 pub mod oracle;
 pub mod page;
 pub mod prelude;

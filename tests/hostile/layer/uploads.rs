@@ -1,0 +1,184 @@
+//! Uploads over HTTP/1 that a layer answers before it has read them: behind a real nginx with its
+//! defaults, whose upstream counts as dead after one connection that was reset.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{any, post};
+use kit::load::until;
+use kit::nginx::Nginx;
+
+use crate::*;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// `/denied` denies all that comes, and `/` reads what it gets.
+fn app(limits: &Limits) -> Router {
+    let read = async |body: axum::body::Bytes| body.len().to_string();
+    Router::new()
+        .route("/denied", post(read).layer(limits.layer("denied")))
+        .route("/", any(read))
+        .layer(DefaultBodyLimit::disable())
+}
+
+fn denying() -> Limits {
+    Limits::new([Rule::new("denied", [Quota::per_hour(0)]).expect("a rule")])
+}
+
+/// Serves an app, and says where.
+async fn serve(app: Router) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("is bound");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// The status of a request with a body of so many bytes over a connection of its own, as a client
+/// gets it that sends all before it reads; an error if the connection breaks before.
+fn upload(to: SocketAddr, path: &str, bytes: usize) -> std::io::Result<u16> {
+    let mut connection = TcpStream::connect(to)?;
+    connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {bytes}\r\n\r\n");
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(&vec![b'x'; bytes])?;
+    let mut answer = [0; 12];
+    connection.read_exact(&mut answer)?;
+    let status = std::str::from_utf8(&answer[9..]).map(str::parse);
+    Ok(status.expect("text").expect("a status"))
+}
+
+/// How many of so many uploads got this status.
+async fn count(
+    times: usize,
+    status: u16,
+    upload: impl Fn() -> std::io::Result<u16> + Send + 'static,
+) -> usize {
+    let all = move || {
+        (0..times)
+            .filter(|_| upload().is_ok_and(|it| it == status))
+            .count()
+    };
+    tokio::task::spawn_blocking(all).await.expect("no panic")
+}
+
+/// A client that sends all before it reads hears that it is denied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_uploads_reads_the_denial() {
+    let server = serve(app(&denying())).await;
+    let nginx = Nginx::before(&[server.to_string()]);
+    let straight = [64 * KIB, MIB, 15 * MIB].map(|bytes| (server, bytes));
+    // What is longer than a server reads is ended by nginx, which has the answer.
+    let behind = [64 * KIB, MIB, 20 * MIB, 64 * MIB].map(|bytes| (nginx.address, bytes));
+    for (to, bytes) in straight.into_iter().chain(behind) {
+        let denied = count(20, 429, move || upload(to, "/denied", bytes)).await;
+        assert_eq!(denied, 20, "{bytes} bytes to {to}");
+    }
+}
+
+/// Nobody else gets an error of nginx, which takes a server for dead that resets connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_behind_a_proxy_are_served() {
+    let limits = denying();
+    let servers = [serve(app(&limits)).await, serve(app(&limits)).await];
+    let nginx = Nginx::before(&servers.map(|it| it.to_string()));
+    let to = nginx.address;
+    for bytes in [MIB, 64 * MIB] {
+        let uploads = thread::spawn(move || {
+            (0..20).for_each(|_| drop(upload(to, "/denied", bytes)));
+        });
+        let served = count(100, 200, move || upload(to, "/", 0)).await;
+        uploads.join().expect("no panic");
+        assert_eq!(served, 100, "beside uploads of {bytes} bytes");
+    }
+}
+
+/// All answers of the layer's own are alike: those of callbacks, without a key, without a decision.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_is_read() {
+    let layer = || RateLimitLayer::new("denied", Duration::from_secs(3_600), 0);
+    let late_too = |_: Failed| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        StatusCode::IM_A_TEAPOT
+    };
+    let late = |_: Denied| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        StatusCode::IM_A_TEAPOT
+    };
+    let waiting = RateLimitLayer::new("denied", Duration::from_millis(100), 1)
+        .cost(|_| 2)
+        .wait(Duration::from_millis(50));
+    let cases = [
+        (418, layer().degrade_fn(late)),
+        (
+            418,
+            layer().key(Header::new("x-user")).on_error_fn(late_too),
+        ),
+        (400, layer().key(Header::new("x-user"))),
+        (503, layer().store(Stub::down())),
+        (429, waiting),
+    ];
+    for (status, layer) in cases {
+        let read = async |body: axum::body::Bytes| body.len().to_string();
+        let to = serve(Router::new().route("/", post(read).layer(layer))).await;
+        let answered = count(10, status, move || upload(to, "/", 15 * MIB)).await;
+        assert_eq!(answered, 10, "{status}");
+    }
+}
+
+/// The head of an upload that never ends.
+const ENDLESS: &str = "POST /denied HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000000\r\n\r\n";
+
+fn begin_upload(to: SocketAddr) -> TcpStream {
+    let mut connection = TcpStream::connect(to).expect("connects");
+    connection.write_all(ENDLESS.as_bytes()).expect("is sent");
+    connection
+}
+
+/// 1,000 uploads that send nothing more, 100 that are half closed, and eight that send as fast as
+/// they can, until the server has ended all of them. Returns how many were answered.
+fn attack(to: SocketAddr) -> usize {
+    let half_closed = (0..100).map(|_| {
+        let connection = begin_upload(to);
+        connection.shutdown(Shutdown::Write).expect("is open");
+        connection
+    });
+    let slow: Vec<_> = half_closed
+        .chain((0..1_000).map(|_| begin_upload(to)))
+        .collect();
+    let fast = || {
+        let mut connection = begin_upload(to);
+        while connection.write_all(&[b'x'; 64 * KIB]).is_ok() {}
+    };
+    let answered = |mut connection: TcpStream| {
+        let mut answer = Vec::new();
+        // A reset may end it, where bytes are left that nobody reads.
+        let _ = connection.read_to_end(&mut answer);
+        answer.starts_with(b"HTTP/1.1 429")
+    };
+    thread::scope(|scope| {
+        (0..8).for_each(|_| drop(scope.spawn(fast)));
+        slow.into_iter().map(answered).filter(|it| *it).count()
+    })
+}
+
+/// What attackers hold ends, and what they took is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_and_endless_uploads_end() {
+    let limits = denying();
+    let to = serve(app(&limits)).await;
+    // The first request starts a task that looks at the set-up later.
+    assert_eq!(count(1, 429, move || upload(to, "/denied", 0)).await, 1);
+    let runtime = tokio::runtime::Handle::current();
+    let tasks = || runtime.metrics().num_alive_tasks();
+    let before = tasks();
+    let attack = tokio::task::spawn_blocking(move || attack(to));
+    assert_eq!(attack.await.expect("no panic"), 1_100);
+    until("no task is left", || tasks() <= before).await;
+    let closed = limits.snapshot().rules[0].closed_uploads;
+    assert!((1_000..=1_008).contains(&closed), "{closed}");
+}

@@ -1,0 +1,94 @@
+//! A real nginx in front of servers of a test, with its defaults.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis_test::utils::get_random_available_port;
+use tempfile::TempDir;
+
+/// A running nginx; it and its folder are gone when this is dropped.
+pub struct Nginx {
+    child: Child,
+    _folder: TempDir,
+    pub address: SocketAddr,
+}
+
+impl Nginx {
+    /// Passes all requests on to these servers, such as `127.0.0.1:3000` and `unix:/tmp/socket`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start: the Debian package is `nginx-light`.
+    pub fn before(servers: &[String]) -> Self {
+        loop {
+            // Another process may take the free port first; then this nginx is gone at once.
+            if let Some(nginx) = Self::try_start(get_random_available_port(), servers) {
+                return nginx;
+            }
+        }
+    }
+
+    fn try_start(port: u16, servers: &[String]) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().display();
+        let servers: String = servers.iter().map(|it| format!("server {it};")).collect();
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+        let temporary = temporary.map(|it| format!("{it}_temp_path {path}/{it};"));
+        let settings = format!(
+            "pid {path}/pid; daemon off; events {{}}
+            http {{
+                access_log off; client_max_body_size 0; {}
+                upstream servers {{ {servers} }}
+                server {{
+                    listen 127.0.0.1:{port};
+                    location / {{
+                        proxy_pass http://servers;
+                        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+                    }}
+                }}
+            }}",
+            temporary.concat()
+        );
+        let [file, log] = ["nginx.conf", "log"].map(|name| folder.path().join(name));
+        std::fs::write(&file, settings).expect("is written");
+        let nginx = Command::new("nginx")
+            .arg("-c")
+            .arg(file)
+            .arg("-e")
+            .arg(log)
+            .stderr(Stdio::null())
+            .spawn();
+        let mut nginx = Self {
+            child: nginx.expect("nginx starts: the Debian package is nginx-light"),
+            _folder: folder,
+            address: ([127, 0, 0, 1], port).into(),
+        };
+        nginx.listens().then_some(nginx)
+    }
+
+    fn listens(&mut self) -> bool {
+        let started = Instant::now();
+        while self.child.try_wait().expect("our child").is_none() {
+            if TcpStream::connect(self.address).is_ok() {
+                return true;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(30),
+                "nginx is silent"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // The master process ends its workers, unless it is killed.
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        let _ = self.child.wait();
+    }
+}
