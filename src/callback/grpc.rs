@@ -2,12 +2,18 @@
 
 use axum_core::body::Body;
 use axum_core::response::Response;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use super::grpc_details::encoded;
+use super::problem_document::told;
+use crate::decision::Decision;
+use crate::rule::Rule;
+
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// Whether the request with this head is a gRPC request: a POST with the content type
 /// `application/grpc`, `application/grpc-web` or `application/grpc-web-text`, alone or followed by
@@ -77,6 +83,39 @@ pub(super) fn trailers_only(content_type: &HeaderValue, code: Code, message: &[u
     let message = HeaderValue::from_bytes(message).expect("printable characters");
     headers.insert(GRPC_MESSAGE, message);
     response
+}
+
+/// Adds the details of a denial to the head of its answer, if that is a gRPC status 8 without any:
+/// when to come again, as `Retry-After` says, and which quotas denied it.
+pub(crate) fn add_details(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let code = Code::RESOURCE_EXHAUSTED.0;
+    if headers.get(GRPC_STATUS).is_none_or(|status| status != code)
+        || headers.contains_key(GRPC_DETAILS)
+    {
+        return;
+    }
+    let text = |name| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
+    let retry_after = std::str::from_utf8(text(RETRY_AFTER)).ok();
+    let retry_after = retry_after.and_then(|seconds| seconds.parse().ok());
+    let message = decoded(text(GRPC_MESSAGE));
+    let quotas = told(rule, decision).map(|policy| policy.name());
+    if let Some(details) = encoded(&message, retry_after, quotas) {
+        let details = HeaderValue::try_from(details).expect("base64");
+        headers.insert(GRPC_DETAILS, details);
+    }
+}
+
+/// A message as it was before it was percent-encoded.
+fn decoded(mut message: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(message.len());
+    while let [first, rest @ ..] = message {
+        let digits = rest.get(..2).filter(|_| *first == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        text.push(byte.unwrap_or(*first));
+        message = if byte.is_some() { &rest[2..] } else { rest };
+    }
+    text
 }
 
 /// Adds a text to a message. Whatever is not printable ASCII is percent-encoded, and so is `%`.

@@ -38,13 +38,15 @@
 //! ```
 //!
 //! Without callbacks, [`Problem`] answers: HTTP requests with a problem document, gRPC requests
-//! with a gRPC status. What a custom callback returns is sent as it is; [`is_grpc`] tells it
-//! what the request expects. Callbacks may be shared by many routes as an `Arc`. A panic in a
-//! callback is logged and answered with a 500, or for gRPC with the status 13.
+//! with a gRPC status. [`is_grpc`] tells a custom callback what the request expects. What it
+//! returns gets the fields of a denial, and the details if it is a gRPC status 8. Callbacks may be
+//! shared by many routes as an `Arc`. A panic in a callback is logged and answered with a 500, or
+//! for gRPC with the status 13.
 
 mod degrade_callback;
 mod error_callback;
 pub(crate) mod grpc;
+mod grpc_details;
 mod problem_document;
 
 pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};

@@ -55,7 +55,7 @@ pub(crate) fn quota_exceeded(
 }
 
 /// The quotas that denied the take, without those of which clients are not told.
-fn told<'a>(rule: &'a Rule, decision: &'a Decision) -> impl Iterator<Item = &'a Policy> {
+pub(super) fn told<'a>(rule: &'a Rule, decision: &'a Decision) -> impl Iterator<Item = &'a Policy> {
     let denied_by = decision.denied_by(rule.policies());
     denied_by.filter(|policy| !policy.is_hidden())
 }
@@ -216,7 +216,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
 /// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them
-/// in the metadata of the status.
+/// in the metadata of the status. The details of a denial, `google.rpc.RetryInfo` and
+/// `QuotaFailure`, say the same.
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.

@@ -153,7 +153,7 @@ impl Refused {
 
 impl Refused {
     /// The fields of a gRPC answer: `grpc-status`, `grpc-message`, and those that say when to come
-    /// again. tonic makes a status of them.
+    /// again, also as details. tonic makes a status of them.
     ///
     /// ```
     /// use http::HeaderMap;

@@ -343,6 +343,7 @@ impl Gate {
         let told = told.as_ref().unwrap_or(&decision);
         let headers = self.options.headers;
         headers.write(rule, told, response.headers_mut());
+        grpc::add_details(rule, told, response.headers_mut());
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);

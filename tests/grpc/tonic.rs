@@ -11,9 +11,15 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tidegate::{Denied, FailOpen, Header, Limits, MemoryStore, PeerIp, RateLimitLayer};
+use prost::Message;
+use tidegate::callback::Problem;
+use tidegate::rule::Policy;
+use tidegate::{
+    Denied, FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::{Request, Response as HttpResponse, StatusCode};
@@ -25,13 +31,17 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_types::{QuotaViolation, StatusExt};
 use tonic_web::{GrpcWebClientLayer, GrpcWebLayer};
 use tower::{Layer, ServiceBuilder};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Answers a check, unless the name of the service is "full", and sends three messages to a
-/// watcher.
+/// A check of "slow" has begun.
+static SLOW: Notify = Notify::const_new();
+
+/// Answers a check, unless the name of the service is "full" or "slow", and sends three messages to
+/// a watcher.
 struct Service;
 
 #[tonic::async_trait]
@@ -42,6 +52,10 @@ impl Health for Service {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         match &*request.into_inner().service {
             "full" => Err(Status::resource_exhausted("the disk is full")),
+            "slow" => {
+                SLOW.notify_one();
+                std::future::pending().await
+            }
             _ => Ok(Response::new(serving())),
         }
     }
@@ -151,7 +165,97 @@ async fn unary() {
     let ratelimit = format!("\"health\";r=0;t={retry_after}");
     assert_eq!(field(&denied, "ratelimit"), ratelimit);
     assert_eq!(field(&denied, "ratelimit-policy"), "\"health\";q=1;w=60");
-    assert!(denied.details().is_empty());
+    assert_eq!(retry_info(&denied), Some(Duration::from_secs(retry_after)));
+}
+
+/// What the details of a status say of when to come again, as OpenTelemetry's exporters read it.
+fn retry_info(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
+}
+
+/// The quotas that the details name, and nobody's key.
+fn quotas(status: &Status) -> Vec<String> {
+    let details = status.check_error_details().expect("they can be read");
+    let violations = details.quota_failure().map(|it| it.violations.clone());
+    let names = violations.into_iter().flatten().map(|violation| {
+        let named = QuotaViolation {
+            subject: String::new(),
+            ..violation.clone()
+        };
+        assert_eq!(
+            format!("{named:?}"),
+            format!("{violation:?}"),
+            "nobody's key"
+        );
+        assert_eq!(violation.quota_id, violation.description);
+        violation.quota_id
+    });
+    names.collect()
+}
+
+/// In all ways to be denied the details agree with the fields.
+#[tokio::test]
+async fn the_details_say_when_to_come_again() {
+    let names = ["a", "b"].map(|name| Policy::new(name, Quota::per_hour(1)));
+    let [shown, hidden] = names;
+    let rule = Rule::with_policies("health", [shown, hidden.hidden()]).expect("valid");
+    let exhausted =
+        async |_: Denied| Status::resource_exhausted("caf\u{e9}, 5 %").into_http::<AxumBody>();
+    for (layer, names) in [
+        (one(), "health"),
+        (one().degrade(Problem), "health"),
+        (one().degrade(exhausted), "health"),
+        (RateLimitLayer::from_rule(rule), "a"),
+    ] {
+        let mut client = client_of(layer).await;
+        answered(&mut client).await;
+        let denied = failed(&mut client).await;
+        let seconds = field(&denied, "retry-after").parse().expect("seconds");
+        assert_eq!(retry_info(&denied), Some(Duration::from_secs(seconds)));
+        assert_eq!(quotas(&denied), [names]);
+        let status = tonic_types::Status::decode(denied.details()).expect("a status");
+        assert_eq!(status.message, denied.message());
+        assert_eq!(status.code, Code::ResourceExhausted as i32);
+    }
+    // No time helps, and other codes are no denials.
+    let later = async |_: Denied| Status::unavailable("later").into_http::<AxumBody>();
+    let never = failed(&mut client_of(none()).await).await;
+    assert_eq!(
+        (retry_info(&never), quotas(&never)),
+        (None, vec!["health".to_owned()])
+    );
+    let unavailable = failed(&mut client_of(none().degrade(later)).await).await;
+    assert!(unavailable.details().is_empty());
+}
+
+/// While a charge may come back, the fields say one second, and so do the details.
+#[tokio::test]
+async fn details_while_a_charge_may_come_back() {
+    let refunded = || one().refund_if(|response| response.status.is_server_error());
+    for layer in [refunded(), refunded().degrade(Problem)] {
+        let address = start(layer).await;
+        let mut slow = connect(address).await;
+        let slow = tokio::spawn(async move { slow.check(request("slow")).await });
+        SLOW.notified().await;
+        let denied = failed(&mut connect(address).await).await;
+        assert_eq!(field(&denied, "retry-after"), "1");
+        assert_eq!(retry_info(&denied), Some(Duration::from_secs(1)));
+        slow.abort();
+    }
+}
+
+/// A method that is limited by code answers as a layer does.
+#[tokio::test]
+async fn details_of_a_refused_call() {
+    let limits = Limits::new([Rule::new("orders", [Quota::per_minute(1)]).expect("valid")]);
+    limits
+        .check("orders", "anna")
+        .await
+        .expect("one is allowed");
+    let refused = limits.check("orders", "anna").await.expect_err("used up");
+    let status = Status::from_header_map(&refused.into_grpc_fields()).expect("a status");
+    assert_eq!(retry_info(&status), Some(WINDOW));
+    assert_eq!(quotas(&status), ["orders"]);
 }
 
 /// A stream that is denied never begins.
@@ -325,6 +429,10 @@ async fn a_channel_that_paces_its_own_calls() {
     }
 }
 
+/// The details of a denial for good: its message and its quota, and no time.
+const DETAILS: &str = "grpc-status-details-bin: CAgSFnF1b3RhIGV4Y2VlZGVkOiBoZWFsdGgaQQ\
+     ordHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlF1b3RhRmFpbHVyZRISChASBmhlYWx0aCoGaGVhbHRo";
+
 /// The bytes of a denial over HTTP/1, as a proxy in front of browsers sees them.
 #[tokio::test]
 async fn bytes_of_grpc_web() {
@@ -341,14 +449,17 @@ async fn bytes_of_grpc_web() {
     let (answer, date) = answer.split_once("date: ").expect("a date");
     assert_eq!(
         answer,
-        "HTTP/1.1 200 OK\r\n\
+        format!(
+            "HTTP/1.1 200 OK\r\n\
          content-type: application/grpc-web-text+proto\r\n\
          grpc-status: 8\r\n\
          grpc-message: quota exceeded: health\r\n\
          ratelimit-policy: \"health\";q=0;w=60\r\n\
          ratelimit: \"health\";r=0;t=60\r\n\
+         {DETAILS}\r\n\
          connection: close\r\n\
          content-length: 0\r\n"
+        )
     );
     assert!(date.ends_with("GMT\r\n\r\n"), "no body: {date:?}");
 }
@@ -372,6 +483,7 @@ async fn head_over_http_2() {
             "grpc-message: quota exceeded: health",
             "ratelimit-policy: \"health\";q=0;w=60",
             "ratelimit: \"health\";r=0;t=60",
+            DETAILS,
         ]
     );
     let body = response.into_body();

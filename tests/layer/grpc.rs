@@ -51,6 +51,7 @@ async fn a_denial() {
         ratelimit-policy: "p";q=1;w=60
         ratelimit: "p";r=0;t=60
         retry-after: 60
+        grpc-status-details-bin: CAgSEXF1b3RhIGV4Y2VlZGVkOiBwGjAKKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5SZXRyeUluZm8SBAoCCDwaNwordHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlF1b3RhRmFpbHVyZRIICgYSAXAqAXA
         "#));
     }
 }

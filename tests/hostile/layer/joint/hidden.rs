@@ -5,6 +5,8 @@ use kit::http::Answer;
 
 use super::*;
 
+const DETAILS: &str = "grpc-status-details-bin";
+
 const HEADERS: [Headers; 4] = [
     Headers::Draft11,
     Headers::Draft7,
@@ -28,12 +30,11 @@ fn file(hidden_max: u64, visible_max: u64) -> String {
 
 /// All that a client sees but `Retry-After`; and what is coded in base 64.
 fn told(answer: &Answer) -> [String; 2] {
-    let fields = answer
-        .fields
-        .iter()
-        .filter(|(name, _)| *name != RETRY_AFTER);
+    let fields = answer.fields.iter();
+    let fields =
+        fields.filter(|(name, _)| ![RETRY_AFTER.as_str(), DETAILS].contains(&name.as_str()));
     let fields = fields.map(|(name, it)| format!("{name}: {}\n", it.to_str().expect("printable")));
-    let details = decoded(answer.field("grpc-status-details-bin").unwrap_or_default());
+    let details = decoded(answer.field(DETAILS).unwrap_or_default());
     let details = String::from_utf8_lossy(&details).into_owned();
     [fields.collect::<String>() + &answer.body, details]
 }
