@@ -67,6 +67,9 @@ pub enum WarningKind {
     /// [`Limits::outgoing`](crate::Limits::outgoing) has a rule that is not
     /// [outgoing](crate::Rule::with_outgoing): a partner's answers hold nothing.
     NotOutgoing,
+    /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and the field
+    /// that says for how long is not understood: its key is held for a second.
+    RefusalNotUnderstood,
     /// A rule has a [lease](crate::Rule::with_lease), and no [`Resilient`](crate::Resilient) is
     /// around the store: the limit is stricter for nothing.
     UnusedLease,
@@ -207,6 +210,11 @@ impl fmt::Display for Warning {
                 f,
                 "limits.outgoing uses {path:?}, whose rule is not for outgoing calls, so what the \
                  partner answers holds nothing: write `outgoing = true` into the rule"
+            ),
+            WarningKind::RefusalNotUnderstood => write!(
+                f,
+                "the partner of {path:?} refuses calls with a field {name} that is not understood, so \
+                 each holds its key for a second: call limits.hold with what the partner means"
             ),
             WarningKind::UnusedLease => write!(
                 f,

@@ -11,7 +11,7 @@ use super::problem_document::told;
 use crate::decision::Decision;
 use crate::rule::Rule;
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
@@ -88,18 +88,19 @@ pub(super) fn trailers_only(content_type: &HeaderValue, code: Code, message: &[u
 /// Adds the details of a denial to the head of its answer, if that is a gRPC status 8 without any:
 /// when to come again, as `Retry-After` says, and which quotas denied it.
 pub(crate) fn add_details(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
-    let code = Code::RESOURCE_EXHAUSTED.0;
-    if headers.get(GRPC_STATUS).is_none_or(|status| status != code)
-        || headers.contains_key(GRPC_DETAILS)
-    {
+    let is_denial = headers
+        .get(GRPC_STATUS)
+        .is_some_and(|it| it == Code::RESOURCE_EXHAUSTED.0);
+    if !is_denial || headers.contains_key(GRPC_DETAILS) {
         return;
     }
-    let text = |name| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
-    let retry_after = std::str::from_utf8(text(RETRY_AFTER)).ok();
-    let retry_after = retry_after.and_then(|seconds| seconds.parse().ok());
-    let message = decoded(text(GRPC_MESSAGE));
+    let retry_after = headers.get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+    let message = headers
+        .get(GRPC_MESSAGE)
+        .map_or(&[][..], HeaderValue::as_bytes);
     let quotas = told(rule, decision).map(|policy| policy.name());
-    if let Some(details) = encoded(&message, retry_after, quotas) {
+    if let Some(details) = encoded(&decoded(message), retry_after, quotas) {
         let details = HeaderValue::try_from(details).expect("base64");
         headers.insert(GRPC_DETAILS, details);
     }

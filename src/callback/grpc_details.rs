@@ -1,9 +1,14 @@
 //! The details of a gRPC status: a `google.rpc.Status` in the encoding of protobuf, as base64 in the
-//! field `grpc-status-details-bin`. Denials get them.
+//! field `grpc-status-details-bin`. Denials get them, and those of partners are read.
+
+use std::time::Duration;
 
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 const QUOTA_FAILURE: &[u8] = b"type.googleapis.com/google.rpc.QuotaFailure";
 const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// So much of the details is read.
+const MAX_LENGTH: usize = 8_192;
 
 /// The details of a status 8 with this text: in how many seconds to come again, and the names of the
 /// quotas that are used up. `None` if there is nothing to say.
@@ -27,6 +32,22 @@ pub(super) fn encoded<'a>(
     (!details.is_empty()).then(|| base64(&[status, details].concat()))
 }
 
+/// When to come again, as these details say; `None` if they do not, or cannot be read.
+pub(crate) fn retry_delay(details: &[u8]) -> Option<Duration> {
+    let status = from_base64(details.get(..MAX_LENGTH).unwrap_or(details))?;
+    let mut details = fields(&status).filter(|(field, ..)| *field == 3);
+    details.find_map(|(_, _, detail)| {
+        let (_, kind) = last(detail, 1)?;
+        let (_, value) = last(detail, 2).filter(|_| kind == RETRY_INFO)?;
+        let (_, delay) = last(value, 1)?;
+        let part = |field| last(delay, field).map_or(0, |(number, _)| number);
+        // A negative number has 64 bits.
+        let seconds = i64::try_from(part(1)).ok()?.unsigned_abs();
+        let nanos = u32::try_from(part(2)).ok()?.min(999_999_999);
+        Some(Duration::new(seconds, nanos))
+    })
+}
+
 /// A field of a message that is a message, a text or bytes.
 fn message(field: u8, value: &[u8]) -> Vec<u8> {
     let length = number(field, 2, value.len() as u64);
@@ -44,13 +65,59 @@ fn number(field: u8, kind: u8, mut value: u64) -> Vec<u8> {
     bytes
 }
 
+/// The fields of a message: the number of each, and its value as a number or as bytes. They end
+/// where there is neither.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, u64, &[u8])> {
+    std::iter::from_fn(move || {
+        let (tag, number) = (varint(&mut message)?, varint(&mut message)?);
+        let length = if tag & 7 == 2 {
+            usize::try_from(number).ok()?
+        } else {
+            0
+        };
+        let (bytes, rest) = message.split_at_checked(length)?;
+        message = rest;
+        [0, 2]
+            .contains(&(tag & 7))
+            .then_some((tag >> 3, number, bytes))
+    })
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let end = message.iter().take(10).position(|byte| *byte < 0x80)?;
+    let (bytes, rest) = message.split_at(end + 1);
+    *message = rest;
+    let bits = bytes.iter().rev().map(|byte| u64::from(byte & 0x7f));
+    Some(bits.fold(0, |number, bits| number << 7 | bits))
+}
+
+/// The last value of a field, which is the one that counts.
+fn last(message: &[u8], field: u64) -> Option<(u64, &[u8])> {
+    let values = fields(message).filter(|(known, ..)| *known == field);
+    values.last().map(|(_, number, bytes)| (number, bytes))
+}
+
 /// Without padding, as gRPC wants it.
 fn base64(bytes: &[u8]) -> Vec<u8> {
     let chunks = bytes.chunks(3).flat_map(|chunk| {
-        let mut bits = [0; 4];
-        bits[1..=chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes(bits);
-        (0..=chunk.len()).map(move |at| DIGITS[(bits >> (18 - 6 * at)) as usize & 63])
+        let bits = chunk
+            .iter()
+            .fold(0, |bits, byte| bits << 8 | usize::from(*byte));
+        let bits = bits << (24 - 8 * chunk.len());
+        (0..=chunk.len()).map(move |at| DIGITS[bits >> (18 - 6 * at) & 63])
     });
     chunks.collect()
+}
+
+/// With or without padding.
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let value = |digit: &u8| DIGITS.iter().position(|known| known == digit);
+    let mut bytes = Vec::new();
+    for chunk in text.split(|digit| *digit == b'=').next()?.chunks(4) {
+        let mut digits = chunk.iter();
+        let bits = digits.try_fold(0, |bits, digit| Some(bits << 6 | value(digit)?))?;
+        let bits = (bits << (24 - 6 * chunk.len())) as u32;
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..chunk.len()]);
+    }
+    Some(bytes)
 }

@@ -46,7 +46,7 @@
 mod degrade_callback;
 mod error_callback;
 pub(crate) mod grpc;
-mod grpc_details;
+pub(crate) mod grpc_details;
 mod problem_document;
 
 pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};

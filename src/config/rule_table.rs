@@ -23,7 +23,7 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str = "enabled key client-ip exempt cost on-error lease refund-on settles owe-at-most shadow plans \
-     outgoing hold-at-most";
+     outgoing hold-at-most hold-on";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
@@ -144,11 +144,18 @@ fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
         }
         Ok(rule)
     })?;
+    if !rule.is_outgoing() {
+        let message = "no key is held, expected outgoing = true beside it";
+        table.without("hold-at-most hold-on", message)?;
+    }
+    let rule = table.set("hold-on", rule, |rule, hold_on| {
+        let statuses = hold_on.texts("a list of statuses", Outcomes::STATUSES, |status| {
+            Outcomes::statuses([status]).ok().map(|_| status)
+        })?;
+        hold_on.check(rule.with_hold_on(statuses))
+    })?;
     table.set("hold-at-most", rule, |rule, at_most| {
         match duration(at_most)? {
-            _ if !rule.is_outgoing() => {
-                Err(at_most.mistake("no key is held, expected outgoing = true beside it"))
-            }
             time if time < Duration::from_millis(1) => {
                 Err(at_most.mistake("no answer would hold a key, expected 1 ms or more"))
             }

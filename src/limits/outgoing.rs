@@ -77,8 +77,18 @@ impl Limits {
     }
 
     /// Paces the calls of all processes to a partner by an [outgoing](Rule::with_outgoing) rule,
-    /// and obeys what the partner answers: its 429, `Retry-After`, `RateLimit` fields with nothing
-    /// left, or gRPC status 8 with a pushback [hold](Self::hold) the key.
+    /// and obeys what the partner answers. These [hold](Self::hold) the key for as long as they say:
+    ///
+    /// - a 429, a 503, and statuses that the rule [holds on](Rule::with_hold_on); for a second where
+    ///   no field is understood, which is a [warning](WarningKind::RefusalNotUnderstood);
+    /// - a 403, if a field says when to come again, or that nothing is left;
+    /// - the gRPC statuses 8 and 14 with a pushback, a `google.rpc.RetryInfo` or one of the fields;
+    /// - every other answer with `RateLimit` fields, of any draft, or `X-RateLimit-Remaining: 0`.
+    ///
+    /// The first field that is understood decides: `Retry-After`, `Retry-After-Ms`, `RateLimit`,
+    /// `X-RateLimit-Reset-After`, `X-RateLimit-Reset`, and for refusals others with such names. They
+    /// have seconds, dates, instants or durations such as `6m0s`. Dates and instants count from the
+    /// answer's own `Date`, and hold for a second where it has none.
     ///
     /// It is a tower layer for any client that is a service of HTTP requests, such as hyper-util's
     /// or tonic's `Channel`, and has [two calls](Outgoing::ready) for every other one. It never
@@ -118,7 +128,6 @@ impl Limits {
             path: path.into(),
             key: Arc::new(|_| Key::default()),
             wait: Duration::ZERO,
-            also_unavailable: false,
         }
     }
 }
@@ -131,7 +140,7 @@ impl Limits {
 /// use tidegate::limits::Outgoing;
 ///
 /// fn partner(limits: &Limits) -> Outgoing {
-///     limits.outgoing("partner").wait(Duration::from_secs(10)).also_unavailable()
+///     limits.outgoing("partner").wait(Duration::from_secs(10))
 /// }
 /// # let _ = partner(&Limits::new([]));
 /// ```
@@ -142,7 +151,6 @@ pub struct Outgoing {
     path: Arc<str>,
     key: Arc<dyn Fn(&Parts) -> Key + Send + Sync>,
     wait: Duration,
-    also_unavailable: bool,
 }
 
 impl Outgoing {
@@ -173,11 +181,34 @@ impl Outgoing {
         self
     }
 
-    /// A 503 and the gRPC status 14 hold the key as well. Default: only answers that say that too
-    /// many calls came.
-    pub fn also_unavailable(mut self) -> Self {
-        self.also_unavailable = true;
-        self
+    /// Holds the key in a task, if this answer says so.
+    fn hear(self, key: Key, status: StatusCode, headers: &HeaderMap) {
+        let Self { limits, path, .. } = self;
+        let rule = limits.rules().load().get(&path).cloned();
+        let Some(rule) = rule.filter(|rule| rule.is_outgoing()) else {
+            return;
+        };
+        let wanted = wanted_pause(status, headers, rule.refusals());
+        let (Some((pause, unread)), Ok(runtime)) = (wanted, Handle::try_current()) else {
+            return;
+        };
+        if let Some(field) = unread {
+            let warning = Warning::named(WarningKind::RefusalNotUnderstood, field);
+            limits.warnings.add(warning.about(&path));
+        }
+        runtime.spawn(async move {
+            let (held, path) = (limits.hold(&path, key, pause).await, &*path);
+            match held {
+                Ok(_) if FAILED.worked() => {
+                    trace::event!(warn: path, "holds are answered again");
+                }
+                Err(error) if FAILED.failed() => {
+                    let error = error.to_string();
+                    trace::event!(warn: path, error, "other processes do not know of a hold");
+                }
+                Ok(_) | Err(_) => {}
+            }
+        });
     }
 
     /// Waits for the turn of a call with this key. The call follows, and then
@@ -224,37 +255,10 @@ pub struct Turn {
 impl Turn {
     /// What the partner has answered. If it wants no calls for a while, the key is
     /// [held](Limits::hold), by a task of the current tokio runtime, which ends within the store's
-    /// time-out. A turn that is dropped in place of that holds nothing.
+    /// time-out. A turn that is dropped in place of that holds nothing. Of a gRPC answer whose status
+    /// is in the trailers, these are the `headers`.
     pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
-        let Outgoing { limits, path, .. } = self.outgoing;
-        let wanted = wanted_pause(status, headers, self.outgoing.also_unavailable);
-        let is_outgoing = || {
-            limits
-                .rules()
-                .load()
-                .get(&path)
-                .is_some_and(|it| it.is_outgoing())
-        };
-        let Some(pause) = wanted.filter(|_| is_outgoing()) else {
-            return;
-        };
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        let key = self.key;
-        runtime.spawn(async move {
-            let (held, path) = (limits.hold(&path, key, pause).await, &*path);
-            match held {
-                Ok(_) if FAILED.worked() => {
-                    trace::event!(warn: path, "holds are answered again");
-                }
-                Err(error) if FAILED.failed() => {
-                    let error = error.to_string();
-                    trace::event!(warn: path, error, "other processes do not know of a hold");
-                }
-                Ok(_) | Err(_) => {}
-            }
-        });
+        self.outgoing.hear(self.key, status, headers);
     }
 }
 
@@ -305,7 +309,7 @@ where
 {
     type Response = Response<R>;
     type Error = CallError<S::Error>;
-    type Future = BoxFuture<'static, Result<Response<R>, CallError<S::Error>>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))

@@ -7,6 +7,12 @@ use http::StatusCode;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 
+macro_rules! statuses {
+    () => {
+        "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\""
+    };
+}
+
 impl Rule {
     /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
     /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
@@ -84,7 +90,9 @@ pub(crate) struct Outcomes(Vec<Box<str>>);
 
 impl Outcomes {
     /// What an outcome may be, for messages.
-    pub(crate) const EXPECTED: &str = "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\", \"error\", or \"denied\"";
+    pub(crate) const EXPECTED: &str = concat!(statuses!(), ", \"error\", or \"denied\"");
+    /// What the status of an answer may be.
+    pub(crate) const STATUSES: &str = statuses!();
 
     /// An inner layer has denied the request. It is always among them.
     const DENIED: &str = "denied";
@@ -104,6 +112,18 @@ impl Outcomes {
         outcomes.sort_by_cached_key(|text| (text.len(), !text.ends_with("xx"), text.clone()));
         outcomes.dedup();
         Ok(Self(outcomes))
+    }
+
+    /// Those of a list with at least one, all of which are statuses.
+    pub(crate) fn statuses<'a>(list: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
+        let list: Vec<_> = list.into_iter().collect();
+        let others = [Self::DENIED, Self::ERROR];
+        let is_status = |text: &str| is_outcome(text.as_bytes()) && !others.contains(&text);
+        match list.iter().find(|text| !is_status(text)) {
+            Some(text) => Err(RuleError::NoStatus(format!("{text:?}"))),
+            None if list.is_empty() => Err(RuleError::NoStatus("an empty list".to_owned())),
+            None => Self::parse(list),
+        }
     }
 
     /// Whether the status of a response to an HTTP request is among them.

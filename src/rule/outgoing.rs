@@ -1,5 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::outcomes::Outcomes;
 use super::rule::Rule;
 use super::rule_error::RuleError;
 use crate::quota::Quota;
@@ -40,6 +42,41 @@ impl Rule {
     pub fn with_hold_at_most(self, time: Duration) -> Self {
         let time = time.min(Quota::MAX_WINDOW);
         self.with(|it| it.hold_at_most = it.hold_at_most.map(|_| time))
+    }
+
+    /// With which other statuses than 429 and 503 the partner refuses calls: a class such as
+    /// `"5xx"`, a status such as `"403"`, or a gRPC status such as `"grpc-8"`. An answer with one
+    /// holds its key for as long as its fields say, and for a second if they say nothing. It is about
+    /// later answers to calls under an [outgoing](Self::with_outgoing) rule. Default: none.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let rule = Rule::new("claude", [Quota::per_minute(50)])?.with_outgoing()?;
+    /// let rule = rule.with_hold_on(["529"])?;
+    /// assert!(rule.hold_on().eq(["529"]));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if one of them is no status, or if there is none.
+    pub fn with_hold_on<'a>(
+        self,
+        statuses: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        let statuses = Arc::new(Outcomes::statuses(statuses)?);
+        Ok(self.with(|it| it.hold_on = Some(statuses)))
+    }
+
+    /// The statuses that [`with_hold_on`](Self::with_hold_on) was told.
+    pub fn hold_on(&self) -> impl Iterator<Item = String> {
+        self.refusals().into_iter().flat_map(Outcomes::texts)
+    }
+
+    /// Those statuses, to be compared with.
+    pub(crate) fn refusals(&self) -> Option<&Outcomes> {
+        self.settings.hold_on.as_deref()
     }
 
     /// Whether a partner's answers may hold its keys.

@@ -83,6 +83,8 @@ pub(super) struct RuleSettings {
     pub(super) permits: PermitSettings,
     /// How long a partner's answer may hold a key; `None` if none may.
     pub(super) hold_at_most: Option<Duration>,
+    /// With which other statuses a partner refuses calls.
+    pub(super) hold_on: Option<Arc<Outcomes>>,
 }
 
 impl RuleSettings {

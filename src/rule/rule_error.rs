@@ -97,6 +97,9 @@ pub enum RuleError {
     /// An empty list of outcomes.
     #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
     NoOutcomes,
+    /// What [`Rule::with_hold_on`](crate::Rule::with_hold_on) was told is no status of an answer.
+    #[error("{0} is no status of an answer, expected {expected}", expected = Outcomes::STATUSES)]
+    NoStatus(String),
     /// [`Limits::usage`](crate::Limits::usage) is told no path.
     #[error("no path to show the usage of, expected those of one rule at least")]
     NoPath,

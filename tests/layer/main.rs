@@ -25,6 +25,7 @@ mod open_charges;
 mod operators;
 mod outcomes;
 mod outgoing;
+mod outgoing_answers;
 mod owed;
 mod page;
 mod permits;
