@@ -22,6 +22,7 @@ mod installed;
 #[allow(clippy::module_inception)]
 mod limits;
 mod outgoing;
+mod outgoing_body;
 mod partner;
 mod paths;
 #[cfg(feature = "metrics")]
@@ -32,3 +33,4 @@ mod usage;
 
 pub use limits::Limits;
 pub use outgoing::{Outgoing, OutgoingService, Turn};
+pub use outgoing_body::OutgoingBody;

@@ -13,8 +13,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::limits::Limits;
+use super::outgoing_body::OutgoingBody;
 use super::partner::wanted_pause;
 use crate::callback::BoxFuture;
+use crate::callback::grpc::GRPC_STATUS;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::{Admitted, CallError, Refused};
@@ -82,7 +84,8 @@ impl Limits {
     /// - a 429, a 503, and statuses that the rule [holds on](Rule::with_hold_on); for a second where
     ///   no field is understood, which is a [warning](WarningKind::RefusalNotUnderstood);
     /// - a 403, if a field says when to come again, or that nothing is left;
-    /// - the gRPC statuses 8 and 14 with a pushback, a `google.rpc.RetryInfo` or one of the fields;
+    /// - the gRPC statuses 8 and 14 with a pushback, a `google.rpc.RetryInfo` or one of the fields, in
+    ///   the head or in the trailers;
     /// - every other answer with `RateLimit` fields, of any draft, or `X-RateLimit-Remaining: 0`.
     ///
     /// The first field that is understood decides: `Retry-After`, `Retry-After-Ms`, `RateLimit`,
@@ -182,7 +185,7 @@ impl Outgoing {
     }
 
     /// Holds the key in a task, if this answer says so.
-    fn hear(self, key: Key, status: StatusCode, headers: &HeaderMap) {
+    pub(super) fn hear(self, key: Key, status: StatusCode, headers: &HeaderMap) {
         let Self { limits, path, .. } = self;
         let rule = limits.rules().load().get(&path).cloned();
         let Some(rule) = rule.filter(|rule| rule.is_outgoing()) else {
@@ -275,6 +278,8 @@ impl<S> Layer<S> for Outgoing {
 
 /// A client whose calls wait for their turns: see [`Limits::outgoing`].
 ///
+/// The body of an answer is an [`OutgoingBody`], which hears the trailers of gRPC.
+///
 /// It is always ready: a call that waits keeps no connection of the client ready. A call that gets
 /// no turn fails with [`CallError::Denied`] or [`CallError::Failed`], and what the client itself
 /// fails with is a [`CallError::Inner`].
@@ -290,7 +295,8 @@ impl<S> Layer<S> for Outgoing {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello")));
 /// let client: OutgoingService<_> = Limits::new([]).outgoing("partner").layer(client);
-/// assert_eq!(client.oneshot(Request::new(())).await?.into_body(), "hello");
+/// let body = client.oneshot(Request::new(())).await?.into_body();
+/// assert_eq!(body.into_inner(), "hello");
 /// # Ok(())
 /// # }
 /// ```
@@ -307,7 +313,7 @@ where
     B: Send + 'static,
     R: Send,
 {
-    type Response = Response<R>;
+    type Response = Response<OutgoingBody<R>>;
     type Error = CallError<S::Error>;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -325,8 +331,11 @@ where
             let is_ready = poll_fn(|cx| client.poll_ready(cx)).await;
             is_ready.map_err(CallError::Inner)?;
             let answer = client.call(request).await.map_err(CallError::Inner)?;
+            // A status of gRPC that is not in the head comes in the trailers.
+            let is_open = !answer.headers().contains_key(GRPC_STATUS);
+            let listener = is_open.then(|| (outgoing, turn.key.clone()));
             turn.heard(answer.status(), answer.headers());
-            Ok(answer)
+            Ok(answer.map(|body| OutgoingBody { body, listener }))
         })
     }
 }

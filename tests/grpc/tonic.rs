@@ -1,5 +1,7 @@
 //! What tonic's own client shows of this crate's answers, on tonic's server and on axum's.
 
+mod outgoing;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

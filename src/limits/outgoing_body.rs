@@ -1,0 +1,68 @@
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::StatusCode;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::outgoing::Outgoing;
+use crate::key::Key;
+
+pin_project! {
+    /// The body of a partner's answer, as an [`OutgoingService`](super::OutgoingService) returns it:
+    /// if a gRPC status is in its trailers, they hold the key as the head of an answer does.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use http::Response;
+    /// use tidegate::limits::OutgoingBody;
+    ///
+    /// // For code that names the client's own body.
+    /// fn plain(answer: Response<OutgoingBody<Body>>) -> Response<Body> {
+    ///     answer.map(OutgoingBody::into_inner)
+    /// }
+    /// # let _ = plain;
+    /// ```
+    #[derive(Debug)]
+    pub struct OutgoingBody<B> {
+        #[pin]
+        pub(super) body: B,
+        // Who hears the trailers, and for which key.
+        pub(super) listener: Option<(Outgoing, Key)>,
+    }
+}
+
+impl<B> OutgoingBody<B> {
+    /// The client's body, whose trailers nobody hears any more.
+    pub fn into_inner(self) -> B {
+        self.body
+    }
+}
+
+impl<B: Body> Body for OutgoingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.body.poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(trailers) = frame.trailers_ref()
+            && let Some((outgoing, key)) = this.listener.take()
+        {
+            outgoing.hear(key, StatusCode::OK, trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
