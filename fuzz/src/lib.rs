@@ -7,6 +7,7 @@ pub mod count;
 pub mod fields;
 pub mod input;
 pub mod key_names;
+pub mod partner;
 pub mod primitives;
 pub mod replies;
 pub mod server;

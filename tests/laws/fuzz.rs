@@ -160,6 +160,11 @@ fn key_names() {
 }
 
 #[test]
+fn partner() {
+    check("partner", 10_000, targets::partner::run);
+}
+
+#[test]
 fn primitives() {
     check("primitives", 3_000, targets::primitives::run);
 }
