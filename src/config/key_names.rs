@@ -10,9 +10,9 @@ use crate::key::header::Header;
 use crate::key::ip::{ClientIp, PeerIp, unmapped};
 #[cfg(feature = "axum")]
 use crate::key::matched_path::MatchedPath;
-use crate::key::{Bearer, Cookie, Everyone, Forwarding, Joined, KeyExtractor, Method};
+use crate::key::{Bearer, Cookie, Everyone, Forwarding, Host, Joined, KeyExtractor, Method};
 
-const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"header:<name>\", \
+const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"host\", \"header:<name>\", \
      \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
      or alternatives such as \"bearer | client-ip\"";
 
@@ -25,6 +25,9 @@ const MAX_ALTERNATIVES: usize = 16;
 const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], expected one \
      that says which proxies are trusted: trusted = [\"10.0.0.0/8\"] or hops = 1; trusted = [] if \
      clients connect directly";
+
+/// HTTP/2 has the host in the URI.
+const FIELD_HOST: &str = "found \"header:host\", expected \"host\": HTTP/2 has no such field";
 
 /// A key of a file: its text in one form, and its extractor. Two keys are the same if their texts
 /// are.
@@ -81,7 +84,7 @@ pub(super) fn is_key(text: &str) -> bool {
     let mut names = text.split(['|', ',']).map(str::trim);
     names.all(|name| {
         is_never_absent(name)
-            || name == "bearer"
+            || ["bearer", "host"].contains(&name)
             || ["header:", "cookie:"]
                 .iter()
                 .any(|begin| name.starts_with(begin))
@@ -110,10 +113,14 @@ fn extractor(
             Arc::new(client_ip.clone())
         }
         "bearer" => Arc::new(Bearer),
+        "host" => Arc::new(Host),
         "method" => Arc::new(Method),
         #[cfg(feature = "axum")]
         "matched-path" => Arc::new(MatchedPath),
         _ => match name.split_once(':').ok_or_else(unknown)? {
+            ("header", name) if name.eq_ignore_ascii_case("host") => {
+                return Err(value.mistake(FIELD_HOST));
+            }
             ("header", name) => Arc::new(Header::new(header_name(name).ok_or_else(unknown)?)),
             ("cookie", name) => Arc::new(Cookie::try_from(name).map_err(|_| unknown())?),
             _ => return Err(unknown()),

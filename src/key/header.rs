@@ -2,8 +2,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use http::HeaderName;
+use http::header::HOST;
 use http::request::Parts;
 
+use super::host::host;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
@@ -30,6 +32,8 @@ const CREDENTIALS: [&str; 8] = [
 /// has an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400. Where all requests
 /// without it are to share one key, say `.or(Everyone)`. A field that is there twice is
 /// [malformed](super::KeyErrorKind::Malformed): the caller that checked it may have read either.
+///
+/// `Host` is read as [`Host`](super::Host) reads it, since HTTP/2 has no such field.
 ///
 /// The values of `Api-Key`, `Authorization`, `Cookie`, `Proxy-Authorization`, `X-Access-Token`,
 /// `X-Api-Key`, `X-Auth-Token` and `X-Csrf-Token` are stored as a hash. Use [`Header::secret`] for
@@ -96,6 +100,9 @@ impl KeyExtractor for Header {
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        if self.name == HOST {
+            return Ok(host(head)?.map(|host| self.key(host)));
+        }
         let mut lines = head.headers.get_all(&self.name).iter();
         match (lines.next(), lines.next()) {
             (Some(_), Some(_)) => {

@@ -29,6 +29,7 @@
 //! | the client's address behind proxies | [`ClientIp`], with its [`Forwarding`] field |
 //! | the value of a header field | [`Header`] |
 //! | a bearer token, a cookie | [`Bearer`], [`Cookie`] |
+//! | the host that it is for, such as a tenant's | [`Host`] |
 //! | the user, or what else a layer outside has put into the extensions | [`Extension`] |
 //! | the method | [`Method`] |
 //! | the route that axum matched | `MatchedPath` (feature `axum`) |
@@ -73,6 +74,7 @@ mod cookie;
 mod extension;
 mod forwarding;
 pub(crate) mod header;
+mod host;
 pub(crate) mod ip;
 mod joined;
 pub(crate) mod key;
@@ -88,6 +90,7 @@ pub use cookie::Cookie;
 pub use extension::Extension;
 pub use forwarding::Forwarding;
 pub use header::Header;
+pub use host::Host;
 pub use ip::{ClientIp, PeerAddr, PeerIp};
 pub use joined::Joined;
 pub use key::Key;

@@ -114,8 +114,8 @@ impl RateLimitLayer {
     ///
     /// let tenants = ["acme", "globex"];
     /// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100).key_by(move |head| {
-    ///     let host = head.uri.host().ok_or_else(|| KeyError::absent("the request has no host"))?;
-    ///     let tenant = host.split('.').next().filter(|name| tenants.contains(name));
+    ///     // As in `/acme/orders`. A host is a key of its own: `key::Host`.
+    ///     let tenant = head.uri.path().split('/').nth(1).filter(|name| tenants.contains(name));
     ///     tenant.map(Key::from).ok_or_else(|| KeyError::malformed("an unknown tenant"))
     /// });
     /// # let _ = layer;

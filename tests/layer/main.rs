@@ -16,6 +16,7 @@ mod exempt;
 mod failures;
 mod fields;
 mod grpc;
+mod host;
 mod joint;
 mod keys;
 mod llm_gateway;

@@ -4,14 +4,15 @@
 use std::net::IpAddr;
 
 use tidegate::MatchedPath;
-use tidegate::key::{Extension, Joined, Method};
+use tidegate::key::{Extension, Host, Joined, Method};
 
 use super::*;
 
 #[derive(Debug, Clone)]
 struct User(u64);
 
-const FIELDS: [(&str, &str); 5] = [
+const FIELDS: [(&str, &str); 6] = [
+    ("host", "Acme.example:80"),
     ("x-user", "alice: 7"),
     ("x-api-key", "s3cret"),
     ("authorization", "Bearer t0ken"),
@@ -48,6 +49,7 @@ fn all() -> Vec<Known> {
         known("header:x-user", user.clone(), user.key("alice: 7")),
         known("header:X-API-Key", api_key.clone(), api_key.key("s3cret")),
         known("bearer", Bearer, Bearer.key("t0ken")),
+        known("host", Host, Host.key("acme.example")),
         known("cookie:sid", sid.clone(), sid.key("5e55i0n")),
         known("method", Method, Method.key(&http::Method::GET)),
         known("peer-ip", PeerIp, PeerIp.key(ip(PEER))),
