@@ -13,8 +13,9 @@ use crate::store::Take;
 ///
 /// Asynchronous closures are callbacks, too; the types of one are inferred by
 /// [`degrade_fn`](crate::RateLimitLayer::degrade_fn). An `Arc` of a callback may serve many routes.
-/// The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is.
-/// A panic is answered with a 500.
+/// The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is,
+/// and `Cache-Control: no-store`, so that no cache gives it to another client. What the callback has
+/// set of the latter two stays. A panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;

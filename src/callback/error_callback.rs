@@ -21,7 +21,8 @@ use crate::rule::Rule;
 /// [`on_error_fn`](crate::RateLimitLayer::on_error_fn) infers their types. One that uses what it
 /// has captured clones it, and returns an `async move` block. An `Arc` of
 /// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
-/// callback for each type of error. A panic is answered with a 500.
+/// callback for each type of error. A panic is answered with a 500. The layer adds `Cache-Control:
+/// no-store` to the response, and to a 503 `Retry-After`, unless the callback has set them.
 ///
 /// Where a [fallback](crate::Resilient::fallback) has decided in place of the store, its decision
 /// applies and the callback is not called, unless it says that it

@@ -208,7 +208,7 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
 /// | can [never](crate::decision::Verdict::Never) fit | 429, with `"never": true`, a `detail` that says so, and no `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
 /// | found no [permit](crate::Rule::with_max_concurrent) | 429, [busy](#busy) | the same |
-/// | got no decision of the store | 503 | 14, `UNAVAILABLE` |
+/// | got no decision of the store | 503, with `Retry-After` | 14, `UNAVAILABLE` |
 /// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
 /// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
 /// | was allowed, and its handler failed | none: the handler's error is returned | the same |
@@ -218,6 +218,9 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them
 /// in the metadata of the status. The details of a denial, `google.rpc.RetryInfo` and
 /// `QuotaFailure`, say the same.
+///
+/// Caches keep no answer over HTTP: all have `Cache-Control: no-store`. `Retry-After` of a 503 is the
+/// [pause](crate::Resilient::probe_every) before the store is asked again, at least 1 s.
 ///
 /// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
 /// the document, or behind a colon in the message of the status.

@@ -4,6 +4,7 @@ use axum_core::BoxError;
 use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
@@ -142,9 +143,19 @@ impl Admission {
 
 /// A response that a layer made in place of the inner service, as outer layers know it.
 pub(super) fn marked(mut response: Response) -> Response {
+    forbid_storing(response.headers_mut());
     let extensions = response.extensions_mut();
     if extensions.get::<LayerResponse>().is_none() {
         extensions.insert(LayerResponse(None));
     }
     response
+}
+
+/// A cache would give one client's answer to others. A callback may have said what caches may do;
+/// what gRPC answers they never keep.
+pub(super) fn forbid_storing(headers: &mut HeaderMap) {
+    if !headers.contains_key("grpc-status") {
+        let no_store = HeaderValue::from_static("no-store");
+        headers.entry(CACHE_CONTROL).or_insert(no_store);
+    }
 }

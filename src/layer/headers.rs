@@ -248,14 +248,14 @@ pub(crate) fn reset(state: &QuotaState, decision: &Decision) -> u64 {
 }
 
 /// Rounded up, never 0.
-fn whole_seconds(duration: Duration) -> u64 {
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
     let begun = u64::from(duration.subsec_nanos() > 0);
     (duration.as_secs() + begun).max(1)
 }
 
 /// Small numbers need no allocation. For others, the `From` of field values would leave room behind
 /// the digits, and a second allocation for it.
-fn number(number: u64) -> HeaderValue {
+pub(super) fn number(number: u64) -> HeaderValue {
     const DIGITS: &str = "0123456789";
     const PAIRS: &str = "10111213141516171819202122232425262728293031323334353637383940414243444546\
         474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091\

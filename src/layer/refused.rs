@@ -140,7 +140,7 @@ impl Refused {
             }
             (Refusal::Failed(cause), _, Some(callback)) => {
                 match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
-                    Ok(Recovery::Respond(response)) => return marked(response),
+                    Ok(Recovery::Respond(response)) => return gate.failed(response),
                     Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
                     Err(panicked) => return marked(internal_error(&panicked, grpc.as_ref())),
                 }

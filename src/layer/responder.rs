@@ -3,12 +3,14 @@ use std::time::Duration;
 
 use axum_core::response::Response;
 use futures_util::FutureExt;
+use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, StatusCode};
 
-use super::action::{Action, Admission, LayerAnswer, Refusal, marked};
+use super::action::{Action, Admission, LayerAnswer, Refusal, forbid_storing, marked};
 use super::decide::{Deciding, Outcome, WaitingTake};
 use super::gate::Gate;
+use super::headers::{number, whole_seconds};
 use super::outage::Outage;
 use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
@@ -255,7 +257,7 @@ impl Gate {
         };
         match outcome.recovered(cause, recovery) {
             Ok(outcome) => self.carry_out(outcome),
-            Err(response) => Action::Answer(LayerAnswer::Response(marked(response))),
+            Err(response) => Action::Answer(LayerAnswer::Response(self.failed(response))),
         }
     }
 
@@ -278,8 +280,18 @@ impl Gate {
                 self.denied(take.rule(), decision, told, response)
             }
             Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
-            Refusal::Failed(_) => marked(reduced_capacity(grpc)),
+            Refusal::Failed(_) => self.failed(reduced_capacity(grpc)),
         }
+    }
+
+    /// The answer to a request without a decision. A 503 says when the store is asked again.
+    pub(super) fn failed(&self, mut response: Response) -> Response {
+        if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+            let pause = self.capabilities().probe_every.unwrap_or_default();
+            let seconds = number(whole_seconds(pause));
+            response.headers_mut().entry(RETRY_AFTER).or_insert(seconds);
+        }
+        marked(response)
     }
 
     /// The degrade callback's answer to a denied request with this head.
@@ -341,6 +353,7 @@ impl Gate {
         mut response: Response,
     ) -> Response {
         let told = told.as_ref().unwrap_or(&decision);
+        forbid_storing(response.headers_mut());
         let headers = self.options.headers;
         headers.write(rule, told, response.headers_mut());
         grpc::add_details(rule, told, response.headers_mut());

@@ -24,6 +24,9 @@ pub struct Capabilities {
     /// The time-out of the store's answers, if one was set. After a time-out, later layers of the
     /// same request leave the store alone for this long. Default: `None`, not known.
     pub timeout: Option<Duration>,
+    /// The pause before a store that fails is asked [again](crate::Resilient::probe_every): the
+    /// `Retry-After` of a layer's 503, which is at least 1 s. Default: `None`, not known.
+    pub probe_every: Option<Duration>,
     /// Whether a [fallback](crate::Resilient::fallback) decides while the store fails.
     pub has_fallback: bool,
     /// Whether the store hands out units ahead to rules with a [lease](crate::Rule::with_lease).

@@ -316,7 +316,8 @@ impl<S: Store> Resilient<S> {
     }
 
     /// The pause between two probes of a store that is no longer asked: 1 ms to a day, and up to a
-    /// fifth more, at random. A probe takes at most a second. Default: 100 ms.
+    /// fifth more, at random. A probe takes at most a second. Layers say the pause in the
+    /// `Retry-After` of their 503. Default: 100 ms.
     pub fn probe_every(mut self, pause: Duration) -> Self {
         self.change().probe_every = pause;
         self
@@ -596,6 +597,7 @@ impl<S: Store> Store for Resilient<S> {
         let (guarded, inner) = (&self.parts().guarded, self.inner.capabilities());
         Capabilities {
             timeout: guarded.timeout.into_iter().chain(inner.timeout).min(),
+            probe_every: guarded.breaker.as_ref().map(|_| self.options.probe_every),
             has_fallback: guarded.fallback.is_some() || inner.has_fallback,
             has_leases: true,
             ..inner

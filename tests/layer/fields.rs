@@ -53,6 +53,7 @@ async fn draft_11() {
     insta::assert_snapshot!(after(one(), Headers::Draft11, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: "getId";q=2;w=10
     ratelimit: "getId";r=0;t=10
     retry-after: 10
@@ -61,6 +62,7 @@ async fn draft_11() {
     insta::assert_snapshot!(after(two(), Headers::Draft11, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: "burst";q=2;w=10,"daily";q=1000;w=86400
     ratelimit: "burst";r=0;t=10,"daily";r=998
     retry-after: 10
@@ -89,6 +91,7 @@ async fn never_has_no_retry_after() {
     insta::assert_snapshot!(after(one(), Headers::Draft11, 2, 3).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: "getId";q=2;w=10
     ratelimit: "getId";r=1;t=10
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"],"detail":"The request costs more than a quota ever admits, so it is denied at any time","never":true}
@@ -102,6 +105,7 @@ async fn short_windows() {
     insta::assert_snapshot!(after(rule, Headers::Draft11, 2, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: "fast";q=1
     ratelimit: "fast";r=0;t=1
     retry-after: 1
@@ -133,6 +137,7 @@ async fn draft_7() {
     insta::assert_snapshot!(after(one(), Headers::Draft7, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: 2;w=10
     ratelimit: limit=2, remaining=0, reset=10
     retry-after: 10
@@ -153,6 +158,7 @@ async fn legacy() {
     insta::assert_snapshot!(after(one(), Headers::Legacy, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     x-ratelimit-limit: 2
     x-ratelimit-remaining: 0
     x-ratelimit-reset: 10
@@ -166,6 +172,7 @@ async fn none() {
     insta::assert_snapshot!(after(one(), Headers::None, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     retry-after: 10
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
     "#);
@@ -184,6 +191,7 @@ async fn layers_within_layers() {
     insta::assert_snapshot!(show(response).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    cache-control: no-store
     ratelimit-policy: "route";q=1;w=60
     ratelimit-policy: "router";q=9;w=60
     ratelimit: "route";r=0;t=60

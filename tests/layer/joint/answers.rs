@@ -121,8 +121,13 @@ async fn a_rule_of_hidden_quotas_shows_nothing() {
             assert_eq!(allowed, "200 OK\nhandled");
             let told = show(call(&app, "alice", "here").await).await;
             let fields: Vec<_> = told.lines().collect();
-            assert_eq!(fields[..2], ["429 Too Many Requests", "retry-after: 3600"]);
-            assert!(fields.len() == 3 && fields[2].ends_with("[]}"), "{told}");
+            let head = [
+                "429 Too Many Requests",
+                "cache-control: no-store",
+                "retry-after: 3600",
+            ];
+            assert_eq!(fields[..3], head);
+            assert!(fields.len() == 4 && fields[3].ends_with("[]}"), "{told}");
         }
     }
 }

@@ -47,6 +47,7 @@ async fn draft_11_has_a_unit_and_no_window() {
     "#);
     insta::assert_snapshot!(second, @r#"
     429 Too Many Requests
+    cache-control: no-store
     ratelimit-policy: "export";q=60;w=60,"export-concurrent";q=1;qu="concurrent-requests"
     ratelimit: "export";r=59,"export-concurrent";r=0
     retry-after: 3
@@ -68,6 +69,7 @@ async fn older_fields_do_not_show_it() {
     ratelimit: limit=60, remaining=59, reset=60
     1
     429 Too Many Requests
+    cache-control: no-store
     ratelimit-policy: 60;w=60
     ratelimit: limit=60, remaining=59, reset=3
     retry-after: 3
@@ -79,6 +81,7 @@ async fn older_fields_do_not_show_it() {
     x-ratelimit-reset: 60
     1
     429 Too Many Requests
+    cache-control: no-store
     x-ratelimit-limit: 60
     x-ratelimit-remaining: 59
     x-ratelimit-reset: 3
@@ -111,6 +114,7 @@ async fn a_used_up_quota_is_told_as_one() {
     let [_, second] = two(one_at_a_time(1), Headers::Draft11, "text/plain").await;
     insta::assert_snapshot!(second, @r#"
     429 Too Many Requests
+    cache-control: no-store
     ratelimit-policy: "export";q=1;w=60,"export-concurrent";q=1;qu="concurrent-requests"
     ratelimit: "export";r=0;t=60,"export-concurrent";r=0
     retry-after: 60
@@ -125,6 +129,7 @@ async fn none_at_a_time_is_no_busy_rule() {
     let app = app_of(rule, Headers::Draft11);
     insta::assert_snapshot!(show(ask(&app, "text/plain").await).await, @r#"
     429 Too Many Requests
+    cache-control: no-store
     ratelimit-policy: "export";q=0;qu="concurrent-requests"
     ratelimit: "export";r=0
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["export"]}
@@ -162,6 +167,7 @@ async fn each_busy_policy_has_its_number() {
     "#);
     insta::assert_snapshot!(second, @r#"
     429 Too Many Requests
+    cache-control: no-store
     ratelimit-policy: "export-user";q=1;qu="concurrent-requests","export-all";q=2;qu="concurrent-requests"
     ratelimit: "export-user";r=0,"export-all";r=1
     retry-after: 1
