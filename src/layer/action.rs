@@ -134,8 +134,8 @@ impl Admission {
         if let Some(mut answer) = self.answer {
             answer.release();
             let headers = self.gate.options.headers;
-            headers.write(&self.rule, answer.decision(), response.headers_mut());
-            Answers::add_outer(response.extensions_mut(), answer);
+            let fields = headers.show(&self.rule, answer.decision(), &mut response);
+            Answers::add_outer(response.extensions_mut(), answer, fields);
         }
         response
     }

@@ -1,24 +1,32 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
+use crate::store::Answers;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+static RATELIMITS: [HeaderName; 2] = [RATELIMIT, RATELIMIT_POLICY];
+static X_RATELIMITS: [HeaderName; 3] = [X_LIMIT, X_REMAINING, X_RESET];
 
 /// Which header fields tell a client about its limits.
 ///
 /// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
 /// more than a quota's max. Of a [busy](crate::decision::Verdict::Busy) rule it is a hint. The
 /// other fields are left out where the store's decision tells nothing about the quotas.
+///
+/// They replace those of the same names that a handler has written, such as an upstream's that a
+/// gateway passes on: these are about the limit of the gateway. A handler's own refusal (429, 503,
+/// or `grpc-status` 8 and 14) and the answer of a callback keep such fields, and get no others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,6 +76,35 @@ pub enum Headers {
 }
 
 impl Headers {
+    /// Writes these fields into a response, in place of those that no inner layer has written, such
+    /// as an upstream's. A handler's own refusal and a callback's answer keep theirs. Returns which
+    /// generations layers have written: a bit for each.
+    pub(super) fn show(self, rule: &Rule, decision: &Decision, response: &mut Response) -> u8 {
+        let (inner, own) = (Answers::fields(response.extensions()), 1 << self as u8);
+        let (status, headers) = (response.status().as_u16(), response.headers_mut());
+        if inner & own == 0 && self.names().iter().any(|name| headers.contains_key(name)) {
+            let grpc = headers.get("grpc-status").map(HeaderValue::as_bytes);
+            let is_refusal = matches!((status, grpc), (429 | 503, _) | (_, Some(b"8" | b"14")));
+            if is_refusal || !decision.is_allowed() {
+                Self::None.write(rule, decision, headers);
+                return inner;
+            }
+            self.names()
+                .iter()
+                .for_each(|name| _ = headers.remove(name));
+        }
+        self.write(rule, decision, headers);
+        inner | own
+    }
+
+    fn names(self) -> &'static [HeaderName] {
+        match self {
+            Self::Draft11 | Self::Draft7 => &RATELIMITS,
+            Self::Legacy => &X_RATELIMITS,
+            Self::None => &[],
+        }
+    }
+
     /// Writes these fields into a response, unless the store's decision tells nothing about the
     /// quotas, and `Retry-After`, unless it is set already.
     pub(crate) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {

@@ -354,8 +354,7 @@ impl Gate {
     ) -> Response {
         let told = told.as_ref().unwrap_or(&decision);
         forbid_storing(response.headers_mut());
-        let headers = self.options.headers;
-        headers.write(rule, told, response.headers_mut());
+        self.options.headers.show(rule, told, &mut response);
         grpc::add_details(rule, told, response.headers_mut());
         let refunds = self.refunds.clone();
         let denial = LayerResponse(Some(Denial { decision, refunds }));

@@ -4,7 +4,7 @@ use std::future::ready;
 use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::Extensions;
 use http::request::Parts;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::charge::Charge;
 use super::charges::Charges;
@@ -15,8 +15,12 @@ use crate::decision::Decision;
 /// extensions of its request and of its response.
 ///
 /// One value for decisions and charges, because an extension costs an allocation.
-#[derive(Debug, Clone)]
-pub(crate) struct Answers(SmallVec<[Charge; 1]>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers {
+    charges: SmallVec<[Charge; 1]>,
+    /// The generations of fields that these layers have written into the response: a bit for each.
+    fields: u8,
+}
 
 /// Marks a response that a layer of this crate made in place of the inner service, in its
 /// extensions.
@@ -37,18 +41,24 @@ impl Answers {
     pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) {
         let mut answer = answer.clone();
         answer.release();
-        match request.get_mut::<Self>() {
-            Some(Self(outer)) => outer.push(answer),
-            None => _ = request.insert(Self(smallvec![answer])),
-        }
+        let outer: &mut Self = request.get_or_insert_default();
+        outer.charges.push(answer);
     }
 
-    /// Adds the answer of a layer to a response that goes outwards.
+    /// Adds the answer of a layer to a response that goes outwards, with these fields in it.
     #[inline]
-    pub(crate) fn add_outer(response: &mut Extensions, answer: Charge) {
-        match response.get_mut::<Self>() {
-            Some(Self(inner)) => inner.insert(0, answer),
-            None => _ = response.insert(Self(smallvec![answer])),
+    pub(crate) fn add_outer(response: &mut Extensions, answer: Charge, fields: u8) {
+        let inner: &mut Self = response.get_or_insert_default();
+        inner.charges.insert(0, answer);
+        inner.fields |= fields;
+    }
+
+    /// The generations of fields in a response that layers have written. Of one that a layer has
+    /// made, all.
+    pub(crate) fn fields(response: &Extensions) -> u8 {
+        match response.get::<LayerResponse>() {
+            Some(_) => u8::MAX,
+            None => response.get::<Self>().map_or(0, |it| it.fields),
         }
     }
 }
@@ -81,8 +91,8 @@ impl Decision {
         if let Some(LayerResponse(Some(denial))) = extensions.get() {
             return Some(&denial.decision);
         }
-        let Answers(answers) = extensions.get()?;
-        answers.last().map(Charge::decision)
+        let answers = extensions.get::<Answers>()?;
+        answers.charges.last().map(Charge::decision)
     }
 }
 
@@ -116,7 +126,7 @@ impl Charges {
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Self {
         let answers = extensions.get::<Answers>();
-        let answers = answers.into_iter().flat_map(|Answers(answers)| answers);
+        let answers = answers.into_iter().flat_map(|it| &it.charges);
         answers.filter_map(Charge::hand_out).collect()
     }
 }

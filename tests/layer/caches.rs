@@ -3,7 +3,6 @@
 use std::future::ready;
 
 use axum::middleware::{Next, from_fn};
-use hyper_util::rt::TokioIo;
 use kit::stub::always;
 use tidegate::callback::Problem;
 
@@ -22,19 +21,8 @@ async fn cached(request: Request<Body>, next: Next) -> Response<Body> {
 /// What the client of a server on a socket gets for a request with these lines: the status, and what
 /// the fields say of caches and of another time.
 async fn ask(app: Router, lines: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let server = listener.local_addr().expect("an address");
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    let stream = TcpStream::connect(server).await.expect("a server");
-    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .expect("a server");
-    tokio::spawn(connection);
-    let mut request = request("/", lines);
-    request
-        .headers_mut()
-        .insert("host", HeaderValue::from_static("a"));
-    let answer = client.send_request(request).await.expect("an answer");
+    let request = request("/", &format!("host: a{lines}"));
+    let answer = over_tcp(serve(app).await, request).await;
     let field = |name| {
         answer
             .headers()

@@ -241,22 +241,176 @@ async fn one_field_for_layers_within_layers() {
     }
 }
 
-/// What a handler has written by itself and cannot be read stays.
+/// The names that a generation writes.
+const GENERATIONS: [(&[Headers], &[&str]); 2] = [
+    (
+        &[Headers::Draft11, Headers::Draft7],
+        &["ratelimit", "ratelimit-policy"],
+    ),
+    (
+        &[Headers::Legacy],
+        &[
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ],
+    ),
+];
+
+/// What an upstream says of its own limits, which a gateway's handler passes on.
+const UPSTREAM: [&[(&str, &str)]; 6] = [
+    &[
+        ("x-ratelimit-limit", "5000"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "1771404540"),
+    ],
+    &[
+        ("x-ratelimit-remaining", "unlimited"),
+        ("x-ratelimit-reset", "6m0s"),
+    ],
+    &[
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-remaining", "0"),
+    ],
+    &[
+        ("ratelimit", "limit=5000, remaining=0, reset=1"),
+        ("ratelimit-policy", "5000;w=3600"),
+    ],
+    &[
+        ("ratelimit", "\"upstream\";r=0;t=7"),
+        ("ratelimit", "\"other\";r=1"),
+    ],
+    &[
+        ("ratelimit-policy", "\"upstream\";q=9"),
+        ("x-ratelimit-limit", "7"),
+    ],
+];
+
+/// An app that answers with this status, of HTTP or of gRPC, and these fields, behind layers of these
+/// generations, the innermost first.
+fn behind(layers: &[Headers], status: u16, fields: &'static [(&str, &str)]) -> Router {
+    let handler = any(async move || {
+        let mut response = Response::new(Body::empty());
+        match StatusCode::from_u16(status) {
+            Ok(status) => *response.status_mut() = status,
+            Err(_) => _ = response.headers_mut().insert("grpc-status", status.into()),
+        }
+        for (name, value) in fields {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().append(*name, value);
+        }
+        response
+    });
+    let app = Router::new().route("/", handler);
+    layers
+        .iter()
+        .zip([("a", 7), ("b", 9), ("c", 5)])
+        .fold(app, |app, (headers, (path, max))| {
+            app.layer(RateLimitLayer::new(path, WINDOW, max).headers(*headers))
+        })
+}
+
+/// The values of the fields of these names.
+async fn values(app: &Router, names: &[&str]) -> Vec<String> {
+    let response = send(app, "/").await;
+    let fields = names
+        .iter()
+        .flat_map(|name| response.headers().get_all(*name));
+    let values = fields.map(|value| value.to_str().expect("text").to_owned());
+    values.collect()
+}
+
+/// Of all stacks of one to three layers: what stood in a response before the innermost of them has
+/// no effect on what the layers write. Where none of them writes such fields, it stays.
 #[tokio::test]
-async fn fields_of_others_stay() {
-    for (headers, name, value) in [
-        (Headers::Draft7, "ratelimit", "\"upstream\";r=5;t=7"),
-        (Headers::Draft7, "ratelimit", "remaining=many, reset=1"),
-        (Headers::Legacy, "x-ratelimit-remaining", "unlimited"),
-        (Headers::Legacy, "x-ratelimit-remaining", "5"),
-    ] {
-        let layer = RateLimitLayer::new("p", WINDOW, 1).headers(headers);
-        let handler = get(move || async move { [(name, value)] });
-        let app = Router::new().route("/", handler.layer(layer));
-        let response = send(&app, "/").await;
-        let fields: Vec<_> = response.headers().get_all(name).iter().collect();
-        assert_eq!(fields, [value]);
+async fn fields_of_an_upstream_are_replaced() {
+    let all = [
+        Headers::Draft11,
+        Headers::Draft7,
+        Headers::Legacy,
+        Headers::None,
+    ];
+    let stacks = all.iter().flat_map(|a| {
+        let pairs = all.iter().map(move |b| vec![*a, *b]);
+        let triples = all
+            .iter()
+            .flat_map(move |b| all.map(move |c| vec![*a, *b, c]));
+        std::iter::once(vec![*a]).chain(pairs).chain(triples)
+    });
+    for (stack, fields) in stacks.flat_map(|it| UPSTREAM.map(move |fields| (it.clone(), fields))) {
+        for (generations, names) in GENERATIONS {
+            let found = values(&behind(&stack, 200, fields), names).await;
+            let is_written = stack.iter().any(|it| generations.contains(it));
+            let layers = if is_written { &stack[..] } else { &[] };
+            let own = if is_written { &[][..] } else { fields };
+            let expected = values(&behind(layers, 200, own), names).await;
+            assert_eq!(found, expected, "{stack:?} {fields:?}");
+            // A refusal of the handler's own is about what it says.
+            for status in [429, 503, 8, 14] {
+                let has_own = fields.iter().any(|(name, _)| names.contains(name));
+                let layers = if has_own { &[] } else { &stack[..] };
+                let found = values(&behind(&stack, status, fields), names).await;
+                let expected = values(&behind(layers, status, fields), names).await;
+                assert_eq!(found, expected, "{status} {stack:?} {fields:?}");
+            }
+        }
     }
+}
+
+/// The fields of a callback stay as it has set them.
+#[tokio::test]
+async fn fields_of_a_callback_stay() {
+    for headers in [Headers::Draft11, Headers::Draft7, Headers::Legacy] {
+        for fields in UPSTREAM {
+            for (generations, names) in GENERATIONS {
+                let layer = RateLimitLayer::new("p", WINDOW, 0).headers(headers);
+                let layer = layer.degrade_fn(move |_| async move {
+                    let app = behind(&[], 429, fields);
+                    send(&app, "/").await
+                });
+                let has_own = fields.iter().any(|(name, _)| names.contains(name));
+                let found = values(&app(layer), names).await;
+                let own = values(&behind(&[], 429, fields), names).await;
+                if has_own || !generations.contains(&headers) {
+                    assert_eq!(found, own, "{headers:?} {fields:?}");
+                } else {
+                    assert_eq!(found.len(), names.len(), "{headers:?} {fields:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A gateway over sockets, whose upstream tells of another limit and denies the second request.
+#[tokio::test]
+async fn a_gateway_tells_of_its_own_limit() {
+    let upstream = RateLimitLayer::new("upstream", WINDOW, 1).headers(Headers::Legacy);
+    let upstream = serve(app(upstream)).await;
+    let handler = get(move || async move { over_tcp(upstream, request("/", "host: a")).await });
+    let layer = RateLimitLayer::new("p", WINDOW, 10).headers(Headers::Legacy);
+    let gateway = serve(Router::new().route("/", handler.layer(layer))).await;
+    let [first, second] = [
+        over_tcp(gateway, request("/", "host: a")).await,
+        over_tcp(gateway, request("/", "host: a")).await,
+    ];
+    let shown = |response: &Response<Body>| {
+        let names = ["x-ratelimit-limit", "x-ratelimit-remaining", "retry-after"];
+        names.map(|name| {
+            response
+                .headers()
+                .get(name)
+                .map(|it| it.to_str().expect("text").to_owned())
+        })
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        (first.status(), shown(&first)),
+        (OK, [some("10"), some("9"), None])
+    );
+    assert_eq!(
+        (second.status(), shown(&second)),
+        (DENIED, [some("1"), some("0"), some("60")])
+    );
 }
 
 /// A store of one's own may say nothing about the quotas: then there is nothing to tell.

@@ -1,19 +1,10 @@
 //! Who is counted by the host that a request is for, over HTTP/1.1 and over HTTP/2.
 
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
 use tidegate::key::Host;
 
 use crate::*;
-
-/// A server on a socket, which speaks both versions.
-async fn serve(layer: RateLimitLayer) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let server = listener.local_addr().expect("an address");
-    let app = app(layer);
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    server
-}
 
 /// The status of a request for this target: in HTTP/2 its authority is `:authority`, in HTTP/1.1 the
 /// target is sent as it stands.
@@ -73,7 +64,7 @@ async fn a_host_is_one_key() {
         (2, "/", "shop.example"),
     ];
     for (case, layer) in layers(spellings.len() as u64) {
-        let server = serve(layer).await;
+        let server = serve(app(layer)).await;
         for (version, target, host) in spellings {
             let hosts = if host.is_empty() { &[][..] } else { &[host] };
             let status = ask(server, version, target, hosts).await;
@@ -98,7 +89,7 @@ async fn a_host_is_one_key() {
 #[tokio::test]
 async fn two_hosts_are_malformed() {
     for (case, layer) in layers(9) {
-        let server = serve(layer).await;
+        let server = serve(app(layer)).await;
         for (version, target, hosts) in [
             (1, "/", &["a.example", "b.example"][..]),
             (1, "/", &["a.example", "a.example"]),

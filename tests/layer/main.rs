@@ -51,6 +51,8 @@ use std::fs;
 use std::net::SocketAddr;
 
 use http::request::Builder;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use kit::counters as counted;
 use kit::http::{Answer, ask, call, get, request, send, start, status, statuses, text};
 use kit::log::Log;
@@ -135,6 +137,23 @@ fn from(peer: &str, path: &str, fields: &[(&str, &str)]) -> Request<Body> {
     let add = |request: Builder, (name, value): &(&str, &str)| request.header(*name, *value);
     let request = fields.iter().fold(request, add);
     request.body(Body::empty()).expect("a valid request")
+}
+
+/// A server on a socket, which speaks HTTP/1.1 and HTTP/2.
+async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let server = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    server
+}
+
+/// The answer of a server on a socket over HTTP/1.1.
+async fn over_tcp(server: SocketAddr, request: Request<Body>) -> Response<Body> {
+    let io = TokioIo::new(TcpStream::connect(server).await.expect("a server"));
+    let (mut client, connection) = http1::handshake(io).await.expect("a server");
+    tokio::spawn(connection);
+    let answer = client.send_request(request).await;
+    answer.expect("an answer").map(Body::new)
 }
 
 /// A request in a task of its own.
