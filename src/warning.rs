@@ -54,6 +54,10 @@ pub enum WarningKind {
     /// A request came through fewer proxies than
     /// [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) says.
     FewerHops,
+    /// Where [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) finds the client, a request has
+    /// an address of a private network, and before it one of the Internet: there is one proxy more
+    /// than that number, and all clients share its limit.
+    MoreHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), by responses
@@ -188,6 +192,13 @@ impl fmt::Display for Warning {
                 "a request for {path:?} has fewer addresses in the field {name} than \
                  ClientIp::behind_hops says: it did not come through all proxies, and is counted by \
                  the address that sent it; correct the number, or close the way around the proxies"
+            ),
+            WarningKind::MoreHops => write!(
+                f,
+                "a request for {path:?} has a private address in the field {name} where \
+                 ClientIp::behind_hops finds the client, and a public one before it: if that is the \
+                 client's, there is another proxy, whose clients share one limit; make the number \
+                 larger by one"
             ),
             WarningKind::LargeLog => write!(
                 f,

@@ -2,6 +2,7 @@
 # Builds the first two programs of the README from its own text and asks them as clients do: five
 # logins are allowed and the sixth is denied, another address is allowed; the second program runs
 # twice behind a real nginx and shares one Redis, and a spoofed X-Forwarded-For gives no fresh limit.
+# A third one, on a Unix socket behind two proxies, tells clients apart by the number of these.
 # Installs nginx and redis-server where they are missing and it may do so, else it says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,20 @@ if cmp -s "$folder/src/bin/program_1.rs" "$folder/src/bin/program_1.rs.text"; th
   echo "tests/first_programs.sh: the first program of the README has another port than 3000" >&2
   exit 1
 fi
+# Not of the README: an app on a Unix socket, which knows the number of its proxies.
+cat >"$folder/src/bin/program_3.rs" <<'EOF2'
+use axum::{Router, routing::post};
+use tidegate::{ClientIp, Limits, Quota, Rule};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let rule = Rule::new("login", [Quota::per_minute(5)])?;
+    let limits = Limits::new([rule]).key(ClientIp::behind_hops(2));
+    let app = Router::new().route("/login", post("welcome").layer(limits.layer("login")));
+    let socket = std::env::args().nth(1).ok_or("no path of a socket")?;
+    Ok(axum::serve(tokio::net::UnixListener::bind(socket)?, app).await?)
+}
+EOF2
 cat >"$folder/Cargo.toml" <<EOF2
 [package]
 name = "first-programs"
@@ -111,6 +126,7 @@ two=$(free_port)
 PORT=$two start "$programs/program_2"
 until_listening "$two"
 proxy=$(free_port)
+front=$(free_port)
 cat >"$folder/nginx.conf" <<EOF2
 pid $folder/nginx.pid;
 error_log $folder/nginx.log;
@@ -131,16 +147,46 @@ http {
       proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;
     }
   }
+  # The second one sees \`unix:\` in place of an address.
+  server {
+    listen 127.0.0.1:$front;
+    location / {
+      proxy_pass http://unix:$folder/inner.sock;
+      proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;
+    }
+  }
+  server {
+    listen unix:$folder/inner.sock;
+    location / {
+      proxy_pass http://unix:$folder/app.sock;
+      proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;
+    }
+  }
 }
 EOF2
 start nginx -c "$folder/nginx.conf" -e "$folder/nginx.log" -p "$folder"
 until_listening "$proxy"
 # The programs connect to Redis in the background.
 sleep 1
+spoof() {
+  for lie in "198.51.100.1" "198.51.100.2, 198.51.100.3" "127.0.0.1" "unix:" "garbage"; do
+    expect "X-Forwarded-For: $lie" "$(login 127.0.0.2 "$1" --header "X-Forwarded-For: $lie")" 429
+  done
+}
 check "$proxy"
-for lie in "198.51.100.1" "198.51.100.2, 198.51.100.3" "127.0.0.1" "garbage"; do
-  expect "X-Forwarded-For: $lie" "$(login 127.0.0.2 "$proxy" --header "X-Forwarded-For: $lie")" 429
-done
+spoof "$proxy"
 keys=$(redis-cli -p "$redis" --scan | sort | paste -sd' ')
 expect "keys" "$keys" "shop:CurrentLimiter:login:127.0.0.2 shop:CurrentLimiter:login:127.0.0.3"
+
+echo "== on a Unix socket, behind nginx behind nginx"
+start "$programs/program_3" "$folder/app.sock"
+for _ in $(seq 100); do
+  if [ -S "$folder/app.sock" ]; then break; fi
+  sleep 0.1
+done
+# The workers of an nginx that root has started are another user.
+chmod 711 "$folder"
+chmod 666 "$folder/app.sock"
+check "$front"
+spoof "$front"
 echo "the README's first programs do what it says"

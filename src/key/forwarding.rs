@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
 
@@ -152,12 +152,20 @@ fn unquoted(value: &str) -> Option<Cow<'_, str>> {
     Some(text.into())
 }
 
-/// An address, with or without port and brackets.
+/// An address, with or without port and brackets. Some proxies write IPv6 and port without brackets:
+/// of up to eight groups all are the address. nginx writes `unix:` for a peer on its own machine.
 fn node(text: &str) -> Option<IpAddr> {
+    if text == "unix:" {
+        return Some(Ipv4Addr::LOCALHOST.into());
+    }
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     let with_port = || text.parse().ok().map(|addr: SocketAddr| addr.ip());
-    let ip = text.parse().ok().or_else(with_port).or_else(bracketed)?;
-    Some(ip.to_canonical())
+    let unbracketed = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        port.parse::<u16>().ok().and(ip.parse().ok())
+    };
+    let ip = text.parse().ok().or_else(with_port).or_else(bracketed);
+    Some(ip.or_else(unbracketed)?.to_canonical())
 }
 
 #[cfg(test)]

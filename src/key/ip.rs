@@ -69,7 +69,8 @@ fn peer(head: &Parts, hook: Option<&PeerHook>) -> Result<IpAddr, KeyError> {
         KeyError::server(
             "the request has no peer address: serve with \
              into_make_service_with_connect_info::<SocketAddr>(), insert a PeerAddr extension, or \
-             say where it is with peer(|extensions| ..)",
+             say where it is with peer(|extensions| ..); on a Unix socket there is none: count by \
+             ClientIp::behind_hops",
         )
     })?;
     // A dual-stack socket shows `10.0.0.7` as `::ffff:10.0.0.7`.
@@ -189,11 +190,12 @@ impl KeyExtractor for PeerIp {
 /// - with [trusted networks](ClientIp::behind), the first address outside of them is the client's.
 ///   If the peer itself is outside of them, the field is not read;
 /// - with a [number of proxies](ClientIp::behind_hops), the address that many places from the right
-///   is the client's. A request with fewer addresses did not come through all proxies, and its key
-///   is its peer.
+///   is the client's, whatever the peer is, also on a Unix socket. A request with fewer addresses did
+///   not come through all proxies, and its key is its peer.
 ///
-/// An element that is no address ends the reading: the last address before it is the client's. At
-/// most 64 elements and 8 KiB are read.
+/// An element that is no address ends the reading: the last address before it is the client's.
+/// `unix:`, by which nginx tells that its own peer was on a Unix socket, is `127.0.0.1`. At most 64
+/// elements and 8 KiB are read.
 ///
 /// # One client
 ///
@@ -214,8 +216,9 @@ impl KeyExtractor for PeerIp {
 /// in a network of IPv4. For a proxy behind a NAT64 name its IPv6 network,
 /// `64:ff9b::10.0.0.0/104` for `10.0.0.0/8`.
 ///
-/// The reading begins with the socket's peer, so the server has to provide it, as for
-/// [`PeerIp`]: `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
+/// Among trusted networks the reading begins with the socket's peer, so the server has to provide
+/// it, as for [`PeerIp`]:
+/// `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
 ///
 /// ```
 /// use tidegate::ClientIp;
@@ -317,18 +320,19 @@ impl ClientIp {
     /// # Errors
     ///
     /// [`KeyError`] of the kind [`Server`](super::KeyErrorKind::Server) if the server does not
-    /// provide the address of the socket's peer.
+    /// provide the address of the socket's peer, unless the [number of proxies](Self::behind_hops)
+    /// is known and the field has as many addresses.
     pub fn address(&self, head: &Parts) -> Result<IpAddr, KeyError> {
-        let peer = peer(head, self.peer.as_ref())?;
+        let peer = || peer(head, self.peer.as_ref());
         let hops = self.field.hops(&head.headers);
-        Ok(match &self.trust {
+        match &self.trust {
             Trust::Networks(networks) => {
                 let trusted = |ip| networks.iter().any(|network| network.contains(&ip));
-                first_untrusted(peer, hops, trusted)
+                Ok(first_untrusted(peer()?, hops, trusted))
             }
-            Trust::Hops(proxies) => nth_from_the_right(peer, hops, *proxies),
-            Trust::Nobody => peer,
-        })
+            Trust::Hops(proxies) => nth_hop(hops, *proxies).map_or_else(peer, Ok),
+            Trust::Nobody => peer(),
+        }
     }
 
     /// The key of a client with this address, with the [prefix](Self::ipv6_prefix) of these
@@ -364,21 +368,16 @@ fn first_untrusted(
     client
 }
 
-fn nth_from_the_right(
-    peer: IpAddr,
-    hops: impl Iterator<Item = Option<IpAddr>>,
-    proxies: usize,
-) -> IpAddr {
-    let mut client = peer;
-    let mut seen = 0;
-    for hop in hops.take(proxies) {
-        match hop {
-            Some(hop) => client = hop,
-            None => return client,
+/// `None` is the peer, of which a server on a Unix socket knows no address.
+fn nth_hop(hops: impl Iterator<Item = Option<IpAddr>>, proxies: usize) -> Option<IpAddr> {
+    let mut client = None;
+    for (number, hop) in (1..=proxies).zip(hops) {
+        if number == proxies || hop.is_none() {
+            return hop.or(client);
         }
-        seen += 1;
+        client = hop;
     }
-    if seen < proxies { peer } else { client }
+    None
 }
 
 impl KeyExtractor for ClientIp {
@@ -399,17 +398,33 @@ impl KeyExtractor for ClientIp {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let proxies = match self.trust {
-            Trust::Hops(proxies) => proxies,
+        let before = match self.trust {
+            Trust::Hops(proxies) => proxies.checked_sub(1)?,
             Trust::Networks(_) => return None,
             Trust::Nobody => return PeerIp.warning(fields),
         };
-        let addresses = self.field.hops(fields).take_while(Option::is_some);
-        let is_short = addresses.take(proxies).count() < proxies;
-        is_short.then(|| Warning {
+        let addresses = self.field.hops(fields).map_while(|hop| hop);
+        let mut are_public = addresses.skip(before).map(is_public);
+        let kind = match (are_public.next(), are_public.next()) {
+            (None, _) => WarningKind::FewerHops,
+            (Some(false), Some(true)) => WarningKind::MoreHops,
+            _ => return None,
+        };
+        Some(Warning {
             name: Some(self.field.name().as_str().to_owned().into()),
-            ..Warning::new(WarningKind::FewerHops)
+            ..Warning::new(kind)
         })
+    }
+}
+
+/// Whether an address is none of a private network, of a provider, of a link or of this machine.
+fn is_public(ip: IpAddr) -> bool {
+    !match ip {
+        IpAddr::V4(ip) => {
+            let is_shared = matches!(ip.octets(), [100, 64..128, ..]);
+            is_shared || ip.is_private() || ip.is_loopback() || ip.is_link_local()
+        }
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local(),
     }
 }
 

@@ -1,8 +1,11 @@
 //! Who is asking, as forwarding fields and attackers have it.
 
 use axum::extract::ConnectInfo;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tidegate::MatchedPath;
 use tidegate::key::Forwarding;
+use tokio::net::UnixStream;
 
 use crate::*;
 
@@ -69,6 +72,72 @@ fn hops_are_counted_from_the_right() {
     assert_eq!(of(2, &["garbage, 2.2.2.2"]), "2.2.2.2");
 }
 
+/// A server on a Unix socket knows no address of its peer. The number of proxies is enough.
+#[tokio::test]
+async fn over_a_unix_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let statuses = async |hops: usize, fields: &[&str]| {
+        let path = folder.path().join(hops.to_string());
+        let layer = RateLimitLayer::new("p", WINDOW, 1).key(ClientIp::behind_hops(hops));
+        let listener = tokio::net::UnixListener::bind(&path).expect("a socket");
+        tokio::spawn(async move { axum::serve(listener, app(layer)).await });
+        let mut statuses = Vec::new();
+        for value in fields {
+            let io = TokioIo::new(UnixStream::connect(&path).await.expect("a server"));
+            let (mut client, connection) = http1::handshake(io).await.expect("a server");
+            tokio::spawn(connection);
+            let mut request = request("/", "host: a");
+            if !value.is_empty() {
+                let value = value.parse().expect("a value");
+                request.headers_mut().insert("x-forwarded-for", value);
+            }
+            let answer = client.send_request(request).await.expect("an answer");
+            statuses.push(answer.status().as_u16());
+        }
+        statuses
+    };
+    let one = [
+        "1.1.1.1",
+        "6.6.6.6, 1.1.1.1",
+        "1.1.1.2",
+        "",
+        "garbage",
+        "1.1.1.3, garbage",
+    ];
+    assert_eq!(statuses(1, &one).await, [200, 429, 200, 500, 500, 500]);
+    // As nginx writes it where its own peer is a Unix socket.
+    let two = [
+        "1.1.1.1, unix:",
+        "6.6.6.6, 1.1.1.1, unix:",
+        "1.1.1.2, unix:",
+        "unix:",
+    ];
+    assert_eq!(statuses(2, &two).await, [200, 429, 200, 500]);
+}
+
+/// Whoever writes `unix:` is at `127.0.0.1`, and is trusted no more than that.
+#[test]
+fn a_unix_socket_is_this_machine() {
+    let of = |client: &ClientIp, lines: &[&str]| xff(client, "10.0.0.1", lines);
+    let here = behind(&["10.0.0.0/8", "127.0.0.0/8"]);
+    assert_eq!(of(&here, &["1.1.1.1, unix:"]), "1.1.1.1");
+    assert_eq!(of(&here, &["6.6.6.6, unix:, 1.1.1.1"]), "1.1.1.1");
+    assert_eq!(
+        of(&behind(&["10.0.0.0/8"]), &["1.1.1.1, unix:"]),
+        "127.0.0.1"
+    );
+    assert_eq!(
+        of(&ClientIp::behind_hops(1), &["1.1.1.1, unix:"]),
+        "127.0.0.1"
+    );
+    for other in ["unix:/run/app.sock", "unix", "UNIX:"] {
+        assert_eq!(of(&here, &["1.1.1.1", other]), "10.0.0.1", "{other}");
+    }
+    let forwarded = here.field(Forwarding::Forwarded);
+    let lines = ["for=1.1.1.1, for=\"unix:\""];
+    assert_eq!(key(&forwarded, "10.0.0.1", "forwarded", &lines), "1.1.1.1");
+}
+
 #[test]
 fn only_the_one_field_is_believed() {
     let trusting = behind(&["10.0.0.0/8"]);
@@ -96,6 +165,20 @@ fn ports_brackets_and_mapped_addresses() {
     assert_eq!(of("[2001:db8:1:2:3::4]"), "2001:db8:1:2::/64");
     assert_eq!(of("2001:db8:1:2:3::4"), "2001:db8:1:2::/64");
     assert_eq!(of("::ffff:1.1.1.1"), "1.1.1.1");
+    // Without brackets: nine groups are an address and a port, and so are digits that no group has.
+    let network = "2001:db8:1:2::/64";
+    assert_eq!(of("2001:db8:1:2:3:4:5:6:443"), network);
+    assert_eq!(of("2001:DB8:1:2:3:4:5:6:65535"), network);
+    assert_eq!(of("2001:db8:1:2::4:50000"), network);
+    assert_eq!(of("2001:db8:1:2:3:4:5:443"), network, "an address");
+    for none in [
+        "2001:db8:1:2:3:4:5:6:7:443",
+        "2001:db8:1:2:3:4:5:6:65536",
+        "1:2:3",
+        "::1:x",
+    ] {
+        assert_eq!(of(none), "10.0.0.1", "{none}");
+    }
     let mapped = behind(&["::ffff:10.0.0.0/104"]);
     assert_eq!(xff(&mapped, "10.0.0.1", &["1.1.1.1"]), "1.1.1.1");
 }

@@ -158,6 +158,47 @@ async fn a_request_came_around_a_proxy() {
     }
 }
 
+/// With one proxy more than the number says, its address is taken for that of all clients.
+#[tokio::test]
+async fn a_request_came_through_another_proxy() {
+    let public = "203.0.113.9";
+    for (hops, value, is_found) in [
+        (1, "203.0.113.9, 10.0.0.7", true),
+        (1, "198.51.100.1, 203.0.113.9, 172.16.0.1", true),
+        (1, "203.0.113.9:4711, 192.168.1.1:80", true),
+        (1, "203.0.113.9, 100.64.0.1", true),
+        (1, "203.0.113.9, 169.254.1.1", true),
+        (1, "203.0.113.9, unix:", true),
+        (1, "2a00::9, fd00::7", true),
+        (1, "2a00::9, [fe80::7]:80", true),
+        (2, "203.0.113.9, 10.0.0.7, 10.0.0.8", true),
+        (1, "10.0.0.7", false),
+        (1, "203.0.113.9", false),
+        (1, "10.0.0.9, 10.0.0.7", false),
+        (1, "10.0.0.9, 203.0.113.9", false),
+        (1, "198.51.100.1, 203.0.113.9", false),
+        (1, "garbage, 10.0.0.7", false),
+        (2, "203.0.113.9, 10.0.0.7", false),
+        (0, "203.0.113.9, 10.0.0.7", false),
+    ] {
+        let (limits, app) = of(roomy("login").with_key(ClientIp::behind_hops(hops)));
+        for _ in 0..3 {
+            ask(&app, "/login", &[("x-forwarded-for", value)]).await;
+        }
+        let expected = if is_found { &[Kind::MoreHops][..] } else { &[] };
+        assert_eq!(kinds(&limits), expected, "{hops} {value}");
+        for warning in limits.warnings() {
+            assert_eq!(warning.name.as_deref(), Some("x-forwarded-for"));
+            let text = format!("{warning} {warning:?}");
+            assert!(
+                text.contains("behind_hops") && !text.contains(public),
+                "{text}"
+            );
+            assert!(!text.contains("10.0.0"), "{text}");
+        }
+    }
+}
+
 /// Of a service of its own, whose keys have its name.
 fn service(url: &str) -> Resilient<tidegate::RedisStore> {
     let service = Resilient::redis(url, "shop").expect("an address");
