@@ -180,14 +180,15 @@ impl StoreError {
 /// use tidegate::key::{KeyError, KeyErrorKind};
 ///
 /// fn tenant(head: &http::request::Parts) -> Result<Key, KeyError> {
-///     let host = head.uri.host().ok_or_else(|| KeyError::absent("the request has no host"))?;
-///     match host.split_once('.') {
-///         Some((tenant, _)) => Ok(Key::from(tenant)),
-///         None => Err(KeyError::malformed("the host has no tenant in front")),
+///     let tenant = head.headers.get("x-tenant");
+///     let tenant = tenant.ok_or_else(|| KeyError::absent("the request has no tenant"))?;
+///     match tenant.to_str() {
+///         Ok(tenant) => Ok(Key::from(tenant)),
+///         Err(_) => Err(KeyError::malformed("the tenant is no text")),
 ///     }
 /// }
 ///
-/// let (head, ()) = http::Request::get("https://localhost/").body(())?.into_parts();
+/// let (head, ()) = http::Request::get("/").header("x-tenant", "\u{e9}").body(())?.into_parts();
 /// assert_eq!(tenant(&head).unwrap_err().kind(), KeyErrorKind::Malformed);
 /// # Ok::<(), http::Error>(())
 /// ```
