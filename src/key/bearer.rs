@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+use super::header::value;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
@@ -16,9 +17,10 @@ use crate::error::KeyError;
 /// the blanks around it. One key is one token, byte by byte; where what verifies tokens accepts
 /// several spellings of one, count by what it found, with an [`Extension`](super::Extension).
 ///
-/// The token is stored as a hash. Another scheme, or no such field, is an
-/// [absent](super::KeyErrorKind::Absent) key. A second field, an empty token, and one with blanks
-/// or other characters than visible ASCII are [malformed](super::KeyErrorKind::Malformed).
+/// The token is stored as a hash. Another scheme, an empty token, or no such field, is an
+/// [absent](super::KeyErrorKind::Absent) key. A second field that differs, and a token with blanks or
+/// other characters than visible ASCII are [malformed](super::KeyErrorKind::Malformed): junk beside a
+/// valid token must not escape its limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,22 +57,16 @@ impl KeyExtractor for Bearer {
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
-        let mut fields = head.headers.get_all(AUTHORIZATION).iter();
-        let Some(field) = fields.next() else {
+        let Some(field) = value(head, &AUTHORIZATION)? else {
             return Ok(None);
         };
-        if fields.next().is_some() {
-            let message = "the request has two authorization header fields";
-            return Err(KeyError::malformed(message));
-        }
-        let field = field.as_bytes().trim_ascii();
         let end = field.iter().position(|byte| b" \t".contains(byte));
         let (scheme, token) = field.split_at(end.unwrap_or(field.len()));
         if !scheme.eq_ignore_ascii_case(SCHEME) {
             return Ok(None);
         }
         match token.trim_ascii() {
-            [] => Err(KeyError::malformed("the bearer token is empty")),
+            [] => Ok(None),
             // A handler that verifies it may read only up to a blank.
             token if !token.iter().all(u8::is_ascii_graphic) => Err(KeyError::malformed(
                 "the bearer token has blanks or other characters than visible ASCII",

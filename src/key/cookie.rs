@@ -19,9 +19,9 @@ use crate::error::KeyError;
 /// accepts still more spellings of it, such as a UUID in capitals, let it put what it found into
 /// the extensions, and count by an [`Extension`](super::Extension).
 ///
-/// The value is stored as a hash. A request without the cookie has an
-/// [absent](super::KeyErrorKind::Absent) key; a cookie that is empty, that is no UTF-8, or that is
-/// named twice, is [malformed](super::KeyErrorKind::Malformed).
+/// The value is stored as a hash. A request without the cookie, or with an empty one, has an
+/// [absent](super::KeyErrorKind::Absent) key; a cookie that is no UTF-8, or that is named twice with
+/// different values, is [malformed](super::KeyErrorKind::Malformed).
 ///
 /// ```
 /// use http::Request;
@@ -112,14 +112,12 @@ impl KeyExtractor for Cookie {
             let is_it = decoded(&pair[..at])? == own_name;
             is_it.then(|| decoded(&pair[at + 1..]))
         });
-        match (values.next(), values.next()) {
-            (None, _) => Ok(None),
-            (Some(_), Some(_)) => Err(self.malformed("is named twice")),
-            (Some(value), None) => match value.as_deref() {
-                None => Err(self.malformed("is no UTF-8")),
-                Some("" | "\"\"") => Err(self.malformed("is empty")),
-                Some(value) => Ok(Some(self.key(value))),
-            },
+        match values.next() {
+            Some(value) if values.any(|it| it != value) => Err(self.malformed("has two values")),
+            Some(None) => Err(self.malformed("is no UTF-8")),
+            None => Ok(None),
+            Some(Some(value)) if ["", "\"\""].contains(&&*value) => Ok(None),
+            Some(Some(value)) => Ok(Some(self.key(&*value))),
         }
     }
 

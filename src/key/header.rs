@@ -29,8 +29,9 @@ const CREDENTIALS: [&str; 8] = [
 /// [join](crate::key) it with an address.
 ///
 /// One key is one value, byte by byte, without the blanks around it. A request without the field
-/// has an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400. Where all requests
-/// without it are to share one key, say `.or(Everyone)`. A field that is there twice is
+/// has an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400; so has one with an
+/// empty value that would be stored as a hash. Where all requests without it are to share one key,
+/// say `.or(Everyone)`. A field that is there twice, with different values, is
 /// [malformed](super::KeyErrorKind::Malformed): the caller that checked it may have read either.
 ///
 /// `Host` is read as [`Host`](super::Host) reads it, since HTTP/2 has no such field.
@@ -103,15 +104,9 @@ impl KeyExtractor for Header {
         if self.name == HOST {
             return Ok(host(head)?.map(|host| self.key(host)));
         }
-        let mut lines = head.headers.get_all(&self.name).iter();
-        match (lines.next(), lines.next()) {
-            (Some(_), Some(_)) => {
-                let message = format!("the request has two {} header fields", self.name);
-                Err(KeyError::malformed(message))
-            }
-            // HTTP/2 may leave blanks around it.
-            (line, _) => Ok(line.map(|line| self.key(line.as_bytes().trim_ascii()))),
-        }
+        // An empty credential says as little of who asks as none.
+        let value = value(head, &self.name)?.filter(|it| !(self.secret && it.is_empty()));
+        Ok(value.map(|value| self.key(value)))
     }
 
     fn mark(&self) -> Cow<'static, str> {
@@ -123,5 +118,18 @@ impl KeyExtractor for Header {
             true => Key::of_text(text),
             false => Key::of_hash(text).or_else(|| Some(self.key(text))),
         }
+    }
+}
+
+/// The value of a field, without the blanks around it, which HTTP/2 may leave. Equal lines are one.
+pub(super) fn value<'a>(head: &'a Parts, name: &HeaderName) -> Result<Option<&'a [u8]>, KeyError> {
+    let lines = head.headers.get_all(name).iter();
+    let mut lines = lines.map(|line| line.as_bytes().trim_ascii());
+    let value = lines.next();
+    match lines.all(|line| Some(line) == value) {
+        true => Ok(value),
+        false => Err(KeyError::malformed(format!(
+            "the request has two {name} header fields"
+        ))),
     }
 }

@@ -61,13 +61,20 @@ fn a_bearer_token() {
     assert_eq!(Bearer.key("t0ken"), Key::default().with_secret("t0ken"));
 
     let kind_of = |field| token(field).expect_err("no key").kind();
-    for field in ["Basic t0ken", "Bearert0ken", "", "Bearer,t0ken", "Bear"] {
-        assert_eq!(kind_of(field), Absent, "{field}");
-    }
+    // Clients that have no token yet send the scheme alone.
     for field in [
+        "Basic t0ken",
+        "Bearert0ken",
+        "",
+        "Bearer,t0ken",
+        "Bear",
         "Bearer",
         "bearer ",
         "Bearer \t ",
+    ] {
+        assert_eq!(kind_of(field), Absent, "{field}");
+    }
+    for field in [
         // Who verifies may read up to the blank.
         "Bearer t0ken junk",
         "Bearer t0ken\tjunk",
@@ -78,10 +85,17 @@ fn a_bearer_token() {
         assert_eq!(kind_of(field), Malformed, "{field}");
     }
     assert_eq!(kind(&Bearer, &[]), Absent);
-    for other in ["Bearer t0ken", "Basic t0ken"] {
-        let two = [("authorization", "Bearer t0ken"), ("authorization", other)];
-        assert_eq!(kind(&Bearer, &two), Malformed);
+    // A valid token beside junk would pass authentication, and escape the limit of its user.
+    for other in ["Bearer t1ken", "Basic t0ken", "Bearer", ""] {
+        for lines in [["Bearer t0ken", other], [other, "Bearer t0ken"]] {
+            let two = lines.map(|line| ("authorization", line));
+            assert_eq!(kind(&Bearer, &two), Malformed, "{lines:?}");
+        }
     }
+    let equal = with_lines("authorization", &["Bearer t0ken", " Bearer t0ken"]);
+    assert_eq!(Bearer.extract(&equal).expect("a key"), Bearer.key("t0ken"));
+    let empty = with_lines("authorization", &["Bearer", "Bearer "]);
+    assert_eq!(Bearer.extract(&empty).expect_err("no key").kind(), Absent);
 }
 
 #[test]
@@ -96,6 +110,7 @@ fn a_cookie() {
         &["theme=dark; sid=5e55i0n;"],
         &["theme=dark;sid=5e55i0n ; other=1"],
         &["theme=dark", "sid=5e55i0n"],
+        &["sid=5e55i0n; sid=5e55i0n", "sid=5e55i0n"],
         &["SID=other; sid=5e55i0n; sid2=1; sid; =sid"],
     ];
     for fields in found {
@@ -105,13 +120,15 @@ fn a_cookie() {
     for field in ["theme=dark", "sid", "xsid=1; SID=1", ""] {
         assert_eq!(of(&[field]), Err(Absent), "{field}");
     }
-    assert_eq!(of(&[]), Err(Absent));
+    // As it is left where a session has ended.
+    for fields in [&[][..], &["sid="], &["sid= ; theme=dark"], &["sid=; sid="]] {
+        assert_eq!(of(fields), Err(Absent), "{fields:?}");
+    }
     let malformed = [
-        &["sid="][..],
-        &["sid= ; theme=dark"],
-        &["sid=1; sid=2"],
-        &["sid=1", "sid=1"],
+        &["sid=1; sid=2"][..],
+        &["sid=1", "sid=2"],
         &["sid=; sid=1"],
+        &["sid=1; sid=1; sid="],
     ];
     for fields in malformed {
         assert_eq!(of(fields), Err(Malformed), "{fields:?}");
@@ -181,14 +198,16 @@ fn spellings_of_a_cookie() {
         assert_eq!(of(&[line]), Ok(sid.key(value)), "{line}");
     }
 
+    for lines in [&["sid=\"\""], &["sid=%22%22"]] {
+        assert_eq!(of(lines), Err(Absent), "{lines:?}");
+    }
+    assert_eq!(of(&["sid=1; %73id=%31"]), Ok(sid.key("1")));
     // The jars choose one of two, and have none that is not UTF-8.
     for lines in [
         &["sid=%ff"][..],
         &["sid=%c3%28"],
-        &["sid=\"\""],
-        &["sid=%22%22"],
+        &["sid=%ff; sid=%ff"],
         &["sid=1; s%69d=2"],
-        &["sid=1; %73id=1"],
         &["sid=%ff; sid=1"],
         &["sid=1", "s%69d=%ff"],
     ] {
@@ -224,12 +243,26 @@ fn a_field_is_one_line_without_the_blanks_around_it() {
         let key = key(&own, &[("x-api-key", value)]);
         assert_eq!(key, own.key("s3cret").as_str());
     }
-    for other in ["s3cret", "", "junk"] {
+    for other in ["", "junk"] {
         for lines in [["s3cret", other], [other, "s3cret"]] {
             let fields = lines.map(|line| ("x-api-key", line));
             assert_eq!(kind(&own, &fields), Malformed, "{lines:?}");
         }
     }
+    let equal = ["s3cret", " s3cret", "s3cret "].map(|line| ("x-api-key", line));
+    assert_eq!(key(&own, &equal), own.key("s3cret").as_str());
+    // As gateways send it of somebody whom they do not know.
+    for lines in [&[""][..], &[" \t "], &["", " "]] {
+        let fields: Vec<_> = lines.iter().map(|line| ("x-api-key", *line)).collect();
+        assert_eq!(kind(&own, &fields), Absent, "{lines:?}");
+        assert_eq!(key(&own.clone().or(PeerIp), &fields), PEER, "{lines:?}");
+    }
+    // What is no credential may be empty: `x-tenant: ` is a value.
+    assert_eq!(key(&Header::new("x-tenant"), &[("x-tenant", " ")]), "%");
+    assert_eq!(
+        kind(&Header::new("x-tenant").secret(), &[("x-tenant", " ")]),
+        Absent
+    );
     assert_ne!(own.key("s3 cret"), own.key("s3cret"));
 }
 
@@ -308,12 +341,17 @@ fn alternatives_are_tried_where_a_part_is_absent() {
         ),
         (&[("x-api-key", "t0ken")], &of_header),
         (&[("authorization", "Basic t0ken")], PEER),
+        (&[("authorization", "Bearer "), ("x-api-key", "")], PEER),
+        (
+            &[("authorization", "Bearer"), ("x-api-key", "t0ken")],
+            &of_header,
+        ),
         (&[], PEER),
     ] {
         assert_eq!(key(&caller, fields), expected);
     }
 
-    let malformed = [("authorization", "Bearer"), ("x-api-key", "other")];
+    let malformed = [("authorization", "Bearer a b"), ("x-api-key", "other")];
     assert_eq!(kind(&caller, &malformed), Malformed);
     let mistake = |_: &Parts| Err::<Key, _>(KeyError::server("nobody set this up"));
     assert_eq!(kind(&mistake.or(PeerIp), &[]), Server);
@@ -375,7 +413,7 @@ fn a_joined_key_as_an_alternative() {
     for extractor in [joined().or(PeerIp), list.or(PeerIp)] {
         assert_eq!(key(&extractor, &[("x-a", "1")]), PEER);
         assert_eq!(key(&extractor, &[("authorization", "Bearer 1")]), PEER);
-        let malformed = kind(&extractor, &[("authorization", "Bearer")]);
+        let malformed = kind(&extractor, &[("authorization", "Bearer a b")]);
         assert_eq!(malformed, Malformed);
     }
     assert_eq!(kind(&joined(), &[]), Absent);

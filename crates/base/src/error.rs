@@ -207,11 +207,12 @@ pub type KeyError = KindError<KeyErrorKind>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorKind {
-    /// The client left out what the key is made of, such as a header field. Another request of the
-    /// same client may succeed. Alternatives (`KeyExtractor::or`) try the next one.
+    /// The client left out what the key is made of, such as a header field, or sent nothing in it.
+    /// Another request of the same client may succeed. Alternatives (`KeyExtractor::or`) try the
+    /// next one.
     Absent,
-    /// The client sent what the key is made of in a form that says nothing, such as an empty token,
-    /// or sent it twice. Another request of the same client may succeed.
+    /// The client sent what the key is made of in a form that says nothing, such as a token with
+    /// blanks, or sent two that differ. Another request of the same client may succeed.
     Malformed,
     /// The server was set up without what the key is made of, such as the peer's address. No
     /// request can succeed until the setup is changed.
@@ -240,9 +241,9 @@ impl KeyError {
         Self::of(KeyErrorKind::Absent, message)
     }
 
-    /// The client sent what the key is made of in a form that says nothing, or sent it twice. The
-    /// message is for callbacks and their log: what is wrong with it. It should not repeat what the
-    /// client sent.
+    /// The client sent what the key is made of in a form that says nothing, or sent two. The message
+    /// is for callbacks and their log: what is wrong with it. It should not repeat what the client
+    /// sent.
     pub fn malformed(message: impl Into<Arc<str>>) -> Self {
         Self::of(KeyErrorKind::Malformed, message)
     }

@@ -46,6 +46,14 @@ async fn the_api_key_else_the_address() {
         }
         assert_eq!(client.from("127.0.0.2").status("GET /", &[]).await, 200);
         assert_eq!(counted(&limits, "api"), (5, 4));
+        // Empty ones are those of the address, and two equal ones are one.
+        for caller in [
+            [("authorization", "Bearer "), ("x-api-key", "")],
+            [("authorization", "Bearer a"), ("authorization", "Bearer a")],
+        ] {
+            assert_eq!(client.status("GET /", &caller).await, 429, "{caller:?}");
+        }
+        assert_eq!(counted(&limits, "api"), (5, 6));
     }
 }
 
