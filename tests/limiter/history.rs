@@ -408,26 +408,17 @@ async fn answer(limiter: &RateLimiter, call: &Call) -> Result<u64, LimiterError>
     })
 }
 
-/// Plays random histories of one kind. A history that was late is played again.
-fn check(kind: Kind) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+/// What plays histories of one kind: steps behind a rate that is set first. A history that was late
+/// is played again.
+fn player(kind: Kind) -> impl Fn(NewRate, Vec<Step>) -> Result<(), TestCaseError> {
+    let runtime = still_runtime();
     let server = kit::Redis::start();
     let clients = (0..CLIENTS).map(|_| runtime.block_on(crate::connect(&server)));
     let server = Server {
         clients: clients.collect(),
         server,
     };
-    let histories = std::env::var("TIDEGATE_HISTORIES");
-    let histories = histories.map_or(DEFAULT_HISTORIES, |number| {
-        number.parse().expect("a number")
-    });
-    let config = kit::random::config(histories);
-    let types = prop::sample::select(vec![RateType::Overall, RateType::PerClient]);
-    let steps = types.prop_flat_map(move |of_most| (new_rate(kind, of_most), steps(kind, of_most)));
-    let played = TestRunner::new(config).run(&steps, |(rate, mut steps)| {
+    move |rate, mut steps| {
         steps.insert(0, Step::Call(0, Call::TrySet(rate)));
         loop {
             let mut both = Both::new(&server, kind);
@@ -436,7 +427,20 @@ fn check(kind: Kind) {
                 return played;
             }
         }
+    }
+}
+
+/// Plays random histories of one kind.
+fn check(kind: Kind) {
+    let play = player(kind);
+    let histories = std::env::var("TIDEGATE_HISTORIES");
+    let histories = histories.map_or(DEFAULT_HISTORIES, |number| {
+        number.parse().expect("a number")
     });
+    let config = kit::random::config(histories);
+    let types = prop::sample::select(vec![RateType::Overall, RateType::PerClient]);
+    let steps = types.prop_flat_map(move |of_most| (new_rate(kind, of_most), steps(kind, of_most)));
+    let played = TestRunner::new(config).run(&steps, |(rate, steps)| play(rate, steps));
     if let Err(error) = played {
         panic!("{error}");
     }
@@ -445,6 +449,31 @@ fn check(kind: Kind) {
 #[test]
 fn memory_and_redis_decide_alike() {
     check(Kind::Fine);
+}
+
+/// Law 2: a denial after the clock went back forgets no grant that has expired. When the clock goes
+/// back once more, it counts again.
+#[test]
+fn a_denial_forgets_nothing() {
+    let rate = Rate::overall(9, millis(1)).expect("valid");
+    let rate = NewRate {
+        rate,
+        is_shared: false,
+    };
+    let call = |call| Step::Call(0, call);
+    let steps = vec![
+        call(Call::Acquire(2)),
+        call(Call::Acquire(2)),
+        Step::Back(51_000),
+        call(Call::Reserve(4)),
+        Step::Wait(50_000),
+        // The first two count as granted now.
+        call(Call::Acquire(6)),
+        Step::Back(50_000),
+        call(Call::Release(1)),
+    ];
+    let played = player(Kind::Fine)(rate, steps);
+    played.expect("equal answers");
 }
 
 #[test]

@@ -35,7 +35,8 @@ end
 local function wait_for(permits)
   local future = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf')
   for _, member in ipairs(future) do call('ZADD', permits_key, text(ms_up), member) end
-  if needs_write or #future > 0 then store() end
+  -- Otherwise what has expired stays: it counts again if the clock goes back once more.
+  if needs_write then store() end
   local at = expire_at(permits, redisson_average)
   if redisson and redisson_average > 0 then
     permits = permits - held + held_for(redisson, 0)
