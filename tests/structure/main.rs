@@ -26,6 +26,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("deadline", "error sync", ""),
     ("decision", "error", ""),
     ("log_on_change", "", ""),
+    ("unawaited", "deadline event trace", ""),
     ("quota", "error", ""),
     ("warning", "error trace", ""),
     // What is decided: no input and no output.
@@ -35,12 +36,12 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
-        "clock deadline error in_flight_counter includes jitter scripts sync trace",
+        "clock deadline error in_flight_counter includes jitter scripts sync trace unawaited",
         "",
     ),
     (
         "limiter",
-        "clock connection error jitter log_on_change swept_map sync tagged trace",
+        "clock connection deadline error jitter log_on_change swept_map sync tagged trace",
         "",
     ),
     ("lock", "connection error jitter swept_map sync tagged", ""),
@@ -49,7 +50,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     (
         "store",
         "algorithm clock connection deadline decision error in_flight_counter jitter key \
-         log_on_change quota rule swept_map sync trace warning",
+         log_on_change quota rule swept_map sync trace unawaited warning",
         "metrics test_util",
     ),
     ("callback", "decision error key rule store trace", ""),

@@ -27,6 +27,8 @@ pub mod swept_map;
 /// that ends with its owner.
 pub mod sync;
 pub mod trace;
+/// [`UnawaitedCalls`](unawaited::UnawaitedCalls): calls that no caller waits for.
+pub mod unawaited;
 
 /// What [`event!`] expands to.
 #[cfg(feature = "tracing")]

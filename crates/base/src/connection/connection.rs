@@ -1,9 +1,14 @@
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -23,6 +28,7 @@ use super::sentinel::Sentinels;
 use crate::deadline::{Deadline, Lag};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
+use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
 
 /// How often a caller looks whether there is a connection.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -66,6 +72,9 @@ struct ConnectionInner {
     label: Arc<Label>,
     /// The runtime of the background tasks.
     runtime: Handle,
+    unawaited: UnawaitedCalls,
+    /// The task that makes these calls, once there was one.
+    background: OnceLock<UnboundedSender<BoxFuture<'static, ()>>>,
 }
 
 /// The nodes behind an address.
@@ -178,6 +187,8 @@ impl Connection {
             preload,
             label,
             runtime,
+            unawaited: UnawaitedCalls::default(),
+            background: OnceLock::new(),
         };
         let inner = Arc::new(inner);
         Ok(Self { inner, timeout })
@@ -227,6 +238,25 @@ impl Connection {
     /// The runtime of the connection's background tasks. Once it ends, no question is answered.
     pub fn runtime(&self) -> &Handle {
         &self.inner.runtime
+    }
+
+    /// Makes a call that no caller waits for, in one task for all of them.
+    pub fn run_unawaited<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        call: impl FnOnce(UnawaitedCall) -> F,
+    ) {
+        let task = self.inner.background.get_or_init(|| {
+            let (task, calls) = unbounded_channel();
+            self.runtime().spawn(run_all(calls));
+            task
+        });
+        // It is dropped if the runtime has ended.
+        _ = task.send(call(self.inner.unawaited.add()).boxed());
+    }
+
+    /// Waits until no such call is left. Returns whether that came in time.
+    pub async fn flush(&self, until: Deadline) -> bool {
+        self.inner.unawaited.flush(until).await
     }
 
     /// The timeout of each question.
@@ -330,6 +360,20 @@ impl Connection {
             Nodes::One(node) => node.link(),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.link(),
+        }
+    }
+}
+
+/// Makes calls that no caller waits for, until nobody can have another one.
+async fn run_all(mut calls: UnboundedReceiver<BoxFuture<'static, ()>>) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(_) = under_way.next() => {}
+            call = calls.recv() => match call {
+                Some(call) => under_way.push(AssertUnwindSafe(call).catch_unwind()),
+                None => return,
+            },
         }
     }
 }
@@ -440,6 +484,30 @@ impl Redis {
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.connection = self.connection.with_timeout(timeout);
         self
+    }
+
+    /// Waits until what locks and limiters of this handle and its clones give back in the
+    /// background is released, for at most `bound`: locks whose guards were dropped, and what may
+    /// have been granted to callers that left. Returns whether nothing waits any more.
+    ///
+    /// Call it at the end of `main`, when the last guard is gone. What is not released by then stays
+    /// held until its lease or interval ends.
+    ///
+    /// ```
+    /// # async fn run(redis: &tidegate::Redis) -> Result<(), tidegate::lock::LockError> {
+    /// use std::time::Duration;
+    /// use tidegate::lock::Lock;
+    ///
+    /// let guard = Lock::new(redis, "report").lock().await?;
+    /// drop(guard);
+    /// if !redis.flush(Duration::from_secs(1)).await {
+    ///     eprintln!("a lock may be held for its lease");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn flush(&self, bound: Duration) -> bool {
+        self.connection.flush(Deadline::after(bound)).await
     }
 
     /// The identity of this process in Redis, a random UUID. Locks and permits in Redis carry it.

@@ -79,8 +79,9 @@
 //!                                         -> Queue
 //! ```
 //!
-//! There are few other tasks: the watcher of a cluster, short ones that send a redirected question
-//! after a pause or close a replaced link, and the client's own, one for each TCP connection.
+//! There are few other tasks: one that makes the calls that no caller waits for, the watcher of a
+//! cluster, short ones that send a redirected question after a pause or close a replaced link, and
+//! the client's own, one for each TCP connection.
 //! Dropping the last clone of a [`Connection`] drops its nodes, a node aborts its tasks, and a task
 //! that ends closes what it owned: the reconnector its link, the dispatcher its queue. Questions
 //! that waited or travelled then get the error that the runtime has ended.
@@ -98,6 +99,8 @@
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
+//! - A caller that leaves can know whether its question may have been sent
+//!   ([`ReplyFuture::watched`]): what was not sent then is never sent, and nothing has to be undone.
 //! - A question is sent again only when the server has said that it executed nothing of it.
 //! - Whether a link is dead is judged by the link alone. Callers that leave or time out are no
 //!   evidence.

@@ -135,7 +135,7 @@ impl NodeCore {
         let queue = &self.endpoint.queue;
         // Until it is written: no flight of later questions may be written before.
         let _departing = queue.departing();
-        let (question, (link, permit)) = queue.take_unnoticed(ticket, || {
+        let (mut question, (link, permit)) = queue.take_unnoticed(ticket, || {
             let link = match &*self.state.borrow() {
                 LinkState::Up(link) if !link.is_closed() => link.clone(),
                 _ => return None,
@@ -143,6 +143,7 @@ impl NodeCore {
             let permit = link.inner.flights.try_acquire(1)?;
             Some((link, permit))
         })?;
+        question.departs();
         let carrier = Carrier::new(link, self.endpoint.clone());
         let flight = flight_of(Questions::from_iter([question]), carrier)?;
         let flight = DirectFlight::new(flight, permit, queue);
@@ -282,8 +283,9 @@ impl Dispatcher {
         let departing = self.endpoint.queue.departing();
         // Before the queue is empty: no question may be sent directly and overtake these.
         let in_progress = link.inner.flights.try_acquire(usize::MAX);
-        let questions = self.endpoint.queue.take(MAX_QUESTIONS);
+        let mut questions = self.endpoint.queue.take(MAX_QUESTIONS);
         drop(departing);
+        questions.retain(Question::departs);
         let flight = flight_of(questions, Carrier::new(link, self.endpoint.clone()))?;
         // A panic in one flight must not end this task. The flight's callers get an error, since
         // their questions are dropped.

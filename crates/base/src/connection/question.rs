@@ -1,7 +1,9 @@
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use redis::{Cmd, Value};
@@ -31,8 +33,8 @@ pub struct Question {
     pub slot: u16,
     /// From this instant on it is sent even if all regular flights are in progress.
     ///
-    /// A quarter of the timeout after it was asked. Where a round trip is long, the regular flights
-    /// would otherwise make a question wait for two of them.
+    /// A quarter of the timeout after it was asked, or [`MAX_PATIENCE`]. Where a round trip is long,
+    /// the regular flights would otherwise make a question wait for two of them.
     pub(super) overdue_at: Instant,
     /// Until when its caller waits.
     pub deadline: Deadline,
@@ -40,9 +42,13 @@ pub struct Question {
     ///
     /// Both late replies and redirections count here, each against a maximum of its own.
     pub(super) resends: u8,
+    has_departed: bool,
     /// How it has to be sent.
     pub options: SendOptions,
 }
+
+/// A question that may take long, because no caller waits for it, is not sent later than others.
+const MAX_PATIENCE: Duration = Duration::from_millis(50);
 
 /// How errors name a server, and whether this process was late with its answers.
 #[derive(Debug)]
@@ -111,15 +117,17 @@ impl Question {
     ) -> (Self, ReplyFuture<T>) {
         let exchange = Arc::new(Exchange {
             reply: ReplySlot(Mutex::new(SlotState::Empty(None))),
+            is_claimed: AtomicBool::new(false),
             content,
         });
         let question = Self {
             exchange: Arc::clone(&exchange) as Arc<dyn AnyExchange>,
             source,
             slot,
-            overdue_at: deadline.at - 3 * (deadline.timeout / 4),
+            overdue_at: deadline.at - deadline.timeout + (deadline.timeout / 4).min(MAX_PATIENCE),
             deadline,
             resends: 0,
+            has_departed: false,
             options: SendOptions::default(),
         };
         let reply = ReplyFuture {
@@ -144,6 +152,14 @@ impl Question {
         // The other one is that of the `ReplyFuture`. A full queue asks this of all its questions,
         // so it takes no lock.
         Arc::strong_count(&self.exchange) > 1
+    }
+
+    /// Whether it may be sent: its caller has not [withdrawn](ReplyFuture::watched) it. From then on
+    /// the caller cannot.
+    pub(super) fn departs(&mut self) -> bool {
+        let is_claimed = self.exchange.is_claimed();
+        self.has_departed = self.has_departed || !is_claimed.swap(true, Ordering::Relaxed);
+        self.has_departed
     }
 
     /// Whether a reply to it would come in time. If this process was too slow to send it, or to
@@ -178,6 +194,8 @@ impl Drop for Question {
 /// future of its reply.
 struct Exchange<T, Q: ?Sized> {
     reply: ReplySlot<T>,
+    /// Whether the question was sent, or its caller has withdrawn it: whichever came first.
+    is_claimed: AtomicBool,
     content: Q,
 }
 
@@ -187,6 +205,9 @@ trait AnyExchange: Send + Sync {
 
     /// A [`ReplySlot`].
     fn reply(&self) -> &dyn Any;
+
+    /// Whether the question was sent, or withdrawn.
+    fn is_claimed(&self) -> &AtomicBool;
 
     /// No other reply will come: it is this error, or without one the question was lost.
     fn end(&self, error: Option<StoreError>);
@@ -199,6 +220,10 @@ impl<T: Send + 'static, Q: Send + Sync + 'static> AnyExchange for Exchange<T, Q>
 
     fn reply(&self) -> &dyn Any {
         &self.reply
+    }
+
+    fn is_claimed(&self) -> &AtomicBool {
+        &self.is_claimed
     }
 
     fn end(&self, error: Option<StoreError>) {
@@ -279,6 +304,19 @@ impl<T> ReplyFuture<T> {
     pub(super) fn on(mut self, path: SendPath) -> Self {
         self.path = path;
         self
+    }
+
+    /// This reply. When the future ends, or is dropped, the question cannot be sent any more, or
+    /// `may_be_sent` becomes true.
+    pub async fn watched(self, may_be_sent: &mut bool) -> Result<T, StoreError> {
+        struct Withdraw<'a, T>(Arc<Exchange<T, dyn Send + Sync>>, &'a mut bool);
+        impl<T> Drop for Withdraw<'_, T> {
+            fn drop(&mut self) {
+                *self.1 |= self.0.is_claimed.swap(true, Ordering::Relaxed);
+            }
+        }
+        let _withdraw = Withdraw(Arc::clone(&self.exchange), may_be_sent);
+        self.await
     }
 }
 
