@@ -8,6 +8,7 @@ mod leases;
 mod outages;
 mod owners;
 mod runtimes;
+mod slow;
 mod soak;
 mod waiters;
 

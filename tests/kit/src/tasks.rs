@@ -1,7 +1,11 @@
 //! Tasks of a test, runtimes of their own, and what they all came to.
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::{JoinHandle, yield_now};
 
 /// What these tasks return, in their order. All of them are started before the first is awaited.
 ///
@@ -54,6 +58,54 @@ pub fn runtime() -> Runtime {
 pub fn still_runtime() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime")
+}
+
+/// How long the turns of a slow runtime are, and the time-outs beside them.
+pub const SLOW: [(Duration, Duration); 3] = [
+    (Duration::from_millis(25), Duration::from_millis(10)),
+    (Duration::from_millis(120), Duration::from_millis(50)),
+    (Duration::from_millis(450), Duration::from_millis(200)),
+];
+
+/// In a runtime of one thread, blocks it for a turn, lets each task run once that is ready, blocks
+/// it again, lets all of them run and the runtime look for replies, and so on, until something
+/// holds. Returns how many turns had passed; before the first one it is asked, too, with 0.
+///
+/// # Panics
+///
+/// If it takes more than 40 turns.
+pub async fn turns_until(
+    turn: Duration,
+    mut holds: impl FnMut(u64) -> bool + Send + 'static,
+) -> u64 {
+    let blocks = async move {
+        for passed in 0..=40 {
+            if passed > 0 && passed % 2 == 0 {
+                yield_now().await;
+            } else if passed > 0 {
+                let mut is_behind = false;
+                poll_fn(|cx| {
+                    if std::mem::replace(&mut is_behind, true) {
+                        return Poll::Ready(());
+                    }
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                })
+                .await;
+            }
+            if holds(passed) {
+                return passed;
+            }
+            std::thread::sleep(turn);
+        }
+        panic!("still not after 40 turns of {turn:?}");
+    };
+    tokio::spawn(blocks).await.expect("no panic")
+}
+
+/// How many tasks of this runtime are alive.
+pub fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
 }
 
 /// Tests of one line each: their name, and what they call in a runtime of two threads.

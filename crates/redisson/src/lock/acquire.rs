@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::channel::QueuedWaiter;
-use super::held_lease::BackgroundTasks;
+use super::held_lease::{BackgroundTasks, Release};
 use super::lease_request::{LeaseReply, LeaseRequest};
 use super::lock::{LockGuard, is_transient};
 use super::wait_queue::{WaitQueue, WaiterInfo};
@@ -96,9 +96,9 @@ impl<'a> Attempt<'a> {
         let Some(request) = &self.request else {
             return Err(too_late());
         };
-        let may_have_been = std::mem::replace(&mut self.may_be_granted, true);
+        let may_have_been = self.may_be_granted;
         let sent = Instant::now();
-        let reply = request.acquire().await;
+        let reply = request.acquire(&mut self.may_be_granted).await;
         if reply.as_ref().is_err_and(is_refusal) {
             self.may_be_granted = may_have_been;
         }
@@ -126,15 +126,21 @@ impl<'a> Attempt<'a> {
         if let Some(request) = self.request.take_if(|_| self.may_be_granted) {
             self.request = Some(request.new_request());
             self.may_be_granted = false;
-            self.tasks.give_up(request);
+            self.give_up(request);
         }
+    }
+
+    fn give_up(&self, request: LeaseRequest) {
+        // Its lease begins when Redis receives it.
+        let until = Instant::now() + request.lease;
+        self.tasks.release(Release::MayBeGranted(request), until);
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take().filter(|_| self.may_be_granted) {
-            self.tasks.give_up(request);
+            self.give_up(request);
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::channel::LockChannel;
 use super::lease_request::LeaseRequest;
 use super::scripts::OF_LOCKS;
-use crate::connection::{Redis, ReplyFuture, Subscriber};
+use crate::connection::{Connection, Redis, ReplyFuture, Subscriber};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::swept_map::SweptMap;
 use crate::sync::{OwnedTask, lock};
@@ -111,7 +111,7 @@ impl HeldLease {
             return None;
         };
         let sent = Instant::now();
-        match timeout_at(until, self.request.renew(self.token)).await {
+        match timeout_at(until, self.request.renew(self.token, until)).await {
             Ok(Ok(true)) => {
                 self.set_state(LeaseState::Until(sent + self.request.lease));
                 self.next_renewal()
@@ -128,10 +128,11 @@ impl HeldLease {
     }
 
     /// Sends the release before its reply is awaited, and wakes the next caller of this process:
-    /// its call follows the release on the same connection. [`read`](Self::read) reads the reply.
-    pub(super) fn release(&self) -> ReplyFuture<Value> {
-        let until = self.end();
-        let reply = self.request.release(self.token, until);
+    /// its call follows the release on the same connection. [`read`](Self::read) reads the reply,
+    /// which is awaited until the lease ends, or this instant.
+    pub(super) fn release(&self, until: Instant) -> ReplyFuture<Value> {
+        let until = self.end().min(until);
+        let reply = self.request.release(Some(self.token), until);
         match self.request.is_nested() {
             true => self.channel.wake_one(),
             false => self.channel.release_sent(),
@@ -173,7 +174,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The tasks that serve all locks of one `Redis` handle and its clones. They run in the runtime of
 /// the connection.
 pub(super) struct BackgroundTasks {
-    runtime: Handle,
+    connection: Connection,
     channels: Mutex<SweptMap<Box<str>, Arc<LockChannel>>>,
     subscriber: Arc<Subscriber>,
     /// Permits for [`MAX_CALLS`] calls.
@@ -188,7 +189,7 @@ impl BackgroundTasks {
         redis.keep(|connection| {
             connection.preload(OF_LOCKS);
             Self {
-                runtime: connection.runtime().clone(),
+                connection: connection.clone(),
                 channels: Mutex::default(),
                 subscriber: Arc::new(Subscriber::new(connection)),
                 calls: Arc::new(Semaphore::new(MAX_CALLS)),
@@ -220,66 +221,57 @@ impl BackgroundTasks {
                 due = held.renew().await;
             }
         };
-        OwnedTask(self.runtime.spawn(renewals).abort_handle())
+        OwnedTask(self.connection.runtime().spawn(renewals).abort_handle())
     }
 
-    /// Releases the lease, with repeated attempts until it runs out. The first call is sent at
-    /// once, before all later calls of this process.
-    pub(super) fn release(&self, held: Arc<HeldLease>, until: Instant) {
-        let sent = self.send(&held);
-        self.run(Release::Held(held, sent), until);
+    /// Releases this, with repeated attempts until the lease runs out at `until`. The first call is
+    /// sent at once, before all later calls of this process.
+    pub(super) fn release(&self, release: Release, until: Instant) {
+        let (sent, calls) = (self.send(&release, until), Arc::clone(&self.calls));
+        let release = release.repeat(sent, until, calls);
+        self.connection.run_unawaited(|call| call.until(release));
     }
 
     /// Returns `None` if the thread ends, or if too many releases have been sent.
-    fn send(&self, held: &HeldLease) -> Option<(ReplyFuture<Value>, OwnedSemaphorePermit)> {
+    fn send(&self, release: &Release, until: Instant) -> Option<SentRelease> {
         let current = Handle::try_current();
         if current.is_err_and(|error| error.is_thread_local_destroyed()) {
             return None;
         }
         let permit = Arc::clone(&self.may_send).try_acquire_owned().ok()?;
-        let _runtime = self.runtime.enter();
-        Some((held.release(), permit))
-    }
-
-    /// Gives up a request that may have been granted.
-    pub(super) fn give_up(&self, request: LeaseRequest) {
-        // The request may still arrive. Its lease begins when Redis receives it.
-        let until = Instant::now() + request.lease;
-        self.run(Release::MayBeGranted(request), until);
-    }
-
-    fn run(&self, release: Release, until: Instant) {
-        let calls = Arc::clone(&self.calls);
-        self.runtime.spawn(release.repeat(until, calls));
+        let _runtime = self.connection.runtime().enter();
+        Some((release.send(until), permit))
     }
 }
 
+/// A release under way, and its permit.
+type SentRelease = (ReplyFuture<Value>, OwnedSemaphorePermit);
+
 /// A release that no caller waits for.
-enum Release {
-    /// Releases a lease. The first call may be under way already, and has its permit with it.
-    Held(
-        Arc<HeldLease>,
-        Option<(ReplyFuture<Value>, OwnedSemaphorePermit)>,
-    ),
-    /// Gives up a request that may have been granted without a reply.
+pub(super) enum Release {
+    Held(Arc<HeldLease>),
+    /// A request that may have been granted without a reply. It may still arrive.
     MayBeGranted(LeaseRequest),
 }
 
 impl Release {
     /// Calls until Redis has answered, or until the lease runs out by itself.
-    async fn repeat(mut self, until: Instant, calls: Arc<Semaphore>) {
+    async fn repeat(self, mut sent: Option<SentRelease>, until: Instant, calls: Arc<Semaphore>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let permit = match &self {
-                Self::Held(_, Some(_)) => None,
-                Self::Held(..) | Self::MayBeGranted(_) => Some(calls.acquire().await),
+            let (reply, permit) = match sent.take() {
+                Some((reply, permit)) => (reply, Ok(permit)),
+                None => {
+                    let permit = Arc::clone(&calls).acquire_owned().await;
+                    (self.send(until), permit)
+                }
             };
             // A late call is still made: the lease in Redis ends a bit later than here.
             let give_up_at = until.max(Instant::now() + MAX_PAUSE);
-            let done = timeout_at(give_up_at, self.call()).await;
+            let reply = timeout_at(give_up_at, reply).await;
             drop(permit);
             let next_attempt = Instant::now() + pause;
-            let is_done = done.is_ok_and(|done| match done {
+            let is_done = reply.is_ok_and(|reply| match reply.and_then(|it| self.read(&it)) {
                 Ok(_) => true,
                 // The key holds something else by now.
                 Err(error) => error.kind() == StoreErrorKind::WrongType,
@@ -292,19 +284,17 @@ impl Release {
         }
     }
 
-    async fn call(&mut self) -> Result<bool, StoreError> {
+    fn send(&self, until: Instant) -> ReplyFuture<Value> {
         match self {
-            Self::Held(held, sent) => {
-                let reply = match sent.take() {
-                    Some((reply, _permit)) => reply.await?,
-                    None => held.release().await?,
-                };
-                held.read(&reply)
-            }
-            Self::MayBeGranted(request) => {
-                let reply = request.give_up().await?;
-                request.read_release(&reply).map(|reply| reply.was_held)
-            }
+            Self::Held(held) => held.release(until),
+            Self::MayBeGranted(request) => request.release(None, until),
+        }
+    }
+
+    fn read(&self, reply: &Value) -> Result<bool, StoreError> {
+        match self {
+            Self::Held(held) => held.read(reply),
+            Self::MayBeGranted(request) => Ok(request.read_release(reply)?.was_held),
         }
     }
 }

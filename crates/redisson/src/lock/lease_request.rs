@@ -71,19 +71,31 @@ impl LeaseRequest {
         }
     }
 
-    pub(super) async fn acquire(&self) -> Result<LeaseReply, StoreError> {
+    /// Makes one call. `may_be_sent` becomes true, also if the future is dropped, unless it is
+    /// certain that the call was not sent and will not be.
+    pub(super) async fn acquire(&self, may_be_sent: &mut bool) -> Result<LeaseReply, StoreError> {
         let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let keys = [&*keys.name, &*keys.token, &*self.latch];
         let reply = connection.call(&LOCK_ACQUIRE, &keys, |cmd: &mut Cmd| {
             cmd.arg(&self.holder).arg(millis(self.lease));
             cmd.arg(u8::from(self.hold.is_some()));
         });
-        self.resource.read(&reply.await?, LeaseReply::read)
+        self.resource
+            .read(&reply.watched(may_be_sent).await?, LeaseReply::read)
     }
 
-    /// Renews the lease. Returns whether it was still held.
-    pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
-        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
+    /// The connection for a call about a lease that ends at this instant: until then it is sent,
+    /// however late this process is.
+    fn connection_until(&self, until: Instant) -> Connection {
+        let (connection, left) = (&self.resource.connection, until - Instant::now());
+        connection
+            .clone()
+            .with_timeout(left.max(connection.timeout()))
+    }
+
+    /// Renews the lease, which ends at `until`. Returns whether it was still held.
+    pub(super) async fn renew(&self, token: u64, until: Instant) -> Result<bool, StoreError> {
+        let (connection, keys) = (self.connection_until(until), &self.resource.keys);
         let keys = [&*keys.name, &*keys.token, &*self.latch];
         let reply = self.with_other_holds(Some(token), |others| {
             connection.call(&LOCK_RENEW, &keys, |cmd: &mut Cmd| {
@@ -95,23 +107,12 @@ impl LeaseRequest {
         self.resource.read(&reply.await?, read_bool)
     }
 
-    /// Releases the lease, which ends at `until`. The call is sent before its reply is awaited.
-    pub(super) fn release(&self, token: u64, until: Instant) -> ReplyFuture<Value> {
-        self.send_release(Some(token), until <= Instant::now())
-    }
+    /// Releases the lease, which ends at `until`, or gives the request up if it has no token: Redis
+    /// may have granted it, or may still grant it. The call is sent before its reply is awaited.
+    pub(super) fn release(&self, token: Option<u64>, until: Instant) -> ReplyFuture<Value> {
+        let (connection, keys) = (self.connection_until(until), &self.resource.keys);
+        let is_lease_over = until <= Instant::now();
 
-    /// Gives up a request that Redis may have granted, or may still grant.
-    pub(super) fn give_up(&self) -> ReplyFuture<Value> {
-        self.send_release(None, false)
-    }
-
-    /// Reads the reply to a release.
-    pub(super) fn read_release(&self, reply: &Value) -> Result<ReleaseReply, StoreError> {
-        self.resource.read(reply, ReleaseReply::read)
-    }
-
-    fn send_release(&self, token: Option<u64>, is_lease_over: bool) -> ReplyFuture<Value> {
-        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let is_first = self.hold.as_ref().is_some_and(Hold::end);
         self.with_other_holds(token, |others| {
             let needed_for = others.needed_for.map(|need| millis(need).to_string());
@@ -128,6 +129,11 @@ impl LeaseRequest {
             let keys = [&*keys.name, &*keys.token, &*self.latch];
             connection.call(&LOCK_RELEASE, &keys, arguments)
         })
+    }
+
+    /// Reads the reply to a release.
+    pub(super) fn read_release(&self, reply: &Value) -> Result<ReleaseReply, StoreError> {
+        self.resource.read(reply, ReleaseReply::read)
     }
 
     fn with_other_holds<T>(&self, token: Option<u64>, send: impl FnOnce(OtherHolds) -> T) -> T {

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep};
 
 use super::acquire::acquire;
-use super::held_lease::{BackgroundTasks, HeldLease};
+use super::held_lease::{BackgroundTasks, HeldLease, Release};
 use super::lease_request::{LeaseRequest, LockStatus, Resource, read_bool};
 use super::owner::Owner;
 use super::scripts::{LOCK_FORCE, LOCK_LOOK};
@@ -226,10 +226,14 @@ impl fmt::Debug for Lock {
 
 /// A held lock, which is freed when this guard is [released](LockGuard::release) or dropped.
 ///
-/// Dropping the guard sends the release immediately, before any later call of this process. A
-/// background task repeats the release if it is not answered. If more than a thousand guards are
-/// dropped at the same time, the last ones are released a moment later. Dropping never blocks and
-/// never panics. After the runtime has ended, nothing is released, and the lease runs out.
+/// Dropping the guard queues the release immediately, before any later call of this process. A
+/// background task sends it, and repeats it if it is not answered. If more than a thousand guards
+/// are dropped at the same time, the last ones are released a moment later. Dropping never blocks
+/// and never panics.
+///
+/// The task ends with its runtime, as at the end of `main`: what it has not released then stays
+/// locked until the lease runs out, and a warning counts it. So the last guard is
+/// [released](LockGuard::release), or `main` awaits [`Redis::flush`] behind its drop.
 ///
 /// ```
 /// use tidegate::Redis;
@@ -296,7 +300,7 @@ impl LockGuard {
         let until = until.min(Instant::now() + LeaseRequest::MAX_RELEASE);
         let name = &self.held.request.resource.keys.name;
         loop {
-            let reply = self.held.release().await;
+            let reply = self.held.release(until).await;
             let was_held = reply.and_then(|reply| self.held.read(&reply));
             match was_held {
                 Err(error) if is_transient(&error) && Instant::now() + PAUSE < until => {
@@ -367,7 +371,8 @@ impl Drop for LockGuard {
         self.renewals = None;
         if !self.is_released {
             let until = self.held.end();
-            self.tasks.release(Arc::clone(&self.held), until);
+            let release = Release::Held(Arc::clone(&self.held));
+            self.tasks.release(release, until);
         }
     }
 }
