@@ -21,7 +21,7 @@ pub mod lock;
 #[cfg(feature = "redis")]
 use tidegate_base::connection;
 #[cfg(feature = "limiter")]
-use tidegate_base::{clock, log_on_change, trace};
+use tidegate_base::{clock, deadline, log_on_change, trace};
 #[cfg(any(feature = "limiter", feature = "lock"))]
 use tidegate_base::{error, swept_map, sync};
 

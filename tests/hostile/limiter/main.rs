@@ -14,6 +14,7 @@ mod releases;
 mod runtimes;
 mod setters;
 mod settings;
+mod slow;
 
 use kit::Redis as Server;
 use kit::prelude::*;

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, GrantId, Limiters,
 };
+use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
 use crate::trace;
@@ -261,13 +263,8 @@ impl Batcher {
         if has_task {
             return;
         }
-        let task = Arc::clone(self).give_back_all();
-        match self.limiters.runtime() {
-            // A runtime that has ended drops the task.
-            Some(runtime) => drop(runtime.spawn(task)),
-            // Limiters without a runtime answer immediately.
-            None => drop(task.now_or_never()),
-        }
+        let give_back = Arc::clone(self).give_back_all();
+        self.limiters.run_unawaited(give_back.boxed());
     }
 
     async fn give_back_all(self: Arc<Self>) {
@@ -357,15 +354,42 @@ impl Drop for Task {
 /// The grant may also be one that the caller has not heard of, or its place in the fair queue.
 pub(super) struct GrantGuard {
     batcher: Arc<Batcher>,
-    grant: Grant,
+    pub(super) grant: Grant,
     is_armed: bool,
 }
 
 impl GrantGuard {
     /// The grant is used, or was never made: dropping the guard does nothing.
-    pub(super) fn disarm(&mut self) -> Grant {
+    pub(super) fn disarm(mut self) -> Self {
         self.is_armed = false;
-        self.grant
+        self
+    }
+
+    /// Gives the grant back, and returns how many permits came back. Without an answer, and if the
+    /// future is dropped, it is given back in the background.
+    pub(super) async fn release(mut self) -> Result<u64, LimiterError> {
+        let batcher = Arc::clone(&self.batcher);
+        let (limiters, request) = (&batcher.limiters, &batcher.request);
+        self.is_armed = request.generation == Generation::Third;
+        let deadline = Deadline::after(limiters.timeout());
+        let released = limiters.give_back(Arc::clone(&request.name), vec![self.grant]);
+        let released = deadline.wait_for(released).await;
+        let released = released.unwrap_or_else(|| Err(deadline.missed(&request.name).into()));
+        self.is_armed &= matches!(&released, Err(error) if error.kind().is_of_store());
+        if !matches!(released, Ok(0)) {
+            batcher.state.notify_waiters();
+        }
+        match released {
+            // The limiter was deleted, so none of its grants count.
+            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
+            released => released,
+        }
+    }
+}
+
+impl fmt::Debug for GrantGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.grant.fmt(f)
     }
 }
 

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
@@ -169,8 +170,14 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     ) -> LimiterFuture<'static, AcquireReply>;
 
     /// Gives back the grants that still count, and removes callers without a grant from the fair
-    /// queue. Returns the number of permits given back.
+    /// queue. Returns the number of permits given back. The answer may take longer than
+    /// [`timeout`](Self::timeout): a slow process is only late.
     fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64>;
+
+    /// Makes calls that no caller waits for. By default they are answered immediately.
+    fn run_unawaited(&self, calls: BoxFuture<'static, ()>) {
+        _ = calls.now_or_never();
+    }
 
     /// Gives back at most `permits` that this client was granted. Returns the number given back.
     fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64>;

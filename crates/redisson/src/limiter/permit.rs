@@ -1,7 +1,7 @@
-use std::sync::Arc;
-
-use super::error::{LimiterError, LimiterErrorKind};
-use super::limiter_backend::{Grant, LimiterBackend};
+use super::batcher::GrantGuard;
+use super::error::LimiterError;
+#[cfg(doc)]
+use super::error::LimiterErrorKind;
 
 /// Permits that were granted, and that can be given back once.
 ///
@@ -24,25 +24,18 @@ use super::limiter_backend::{Grant, LimiterBackend};
 /// ```
 #[derive(Debug)]
 #[must_use = "the permits count as used unless they are released"]
-pub struct Permit {
-    backend: LimiterBackend,
-    name: Arc<str>,
-    grant: Grant,
-}
+pub struct Permit(GrantGuard);
 
 impl Permit {
-    pub(super) fn new(backend: &LimiterBackend, name: &Arc<str>, grant: Grant) -> Self {
-        Self {
-            backend: backend.clone(),
-            name: Arc::clone(name),
-            grant,
-        }
+    /// The guard is disarmed.
+    pub(super) const fn new(grant: GrantGuard) -> Self {
+        Self(grant)
     }
 
     /// The number of permits.
     #[must_use]
     pub const fn permits(&self) -> u64 {
-        self.grant.permits
+        self.0.grant.permits
     }
 
     /// Gives the permits back because they were not used, and returns how many came back.
@@ -50,6 +43,9 @@ impl Permit {
     /// It returns 0 if the permits no longer count, because the interval is over or because a new
     /// rate was set. It also returns 0 with an earlier [`Generation`](super::Generation), which
     /// cannot tell grants apart.
+    ///
+    /// If the future is dropped, or ends without an answer of Redis, the permits are given back in
+    /// the background, for which [`Redis::flush`](crate::connection::Redis::flush) waits.
     ///
     /// # Errors
     ///
@@ -69,16 +65,6 @@ impl Permit {
     /// # }
     /// ```
     pub async fn release(self) -> Result<u64, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let released = limiters.give_back(Arc::clone(&self.name), vec![self.grant]);
-        let released = released.await;
-        if !matches!(released, Ok(0)) {
-            client.notify_waiters(&self.name);
-        }
-        match released {
-            // The limiter was deleted, so none of its grants count.
-            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
-            released => released,
-        }
+        self.0.release().await
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
-use super::batcher::Batcher;
+use super::batcher::{Batcher, GrantGuard};
 use super::error::{LimiterError, LimiterErrorKind, above_rate};
 use super::limiter_backend::{
-    AcquireRequest, Generation, Grant, GrantId, LimiterBackend, LimiterFuture, SetMode, Sharing,
+    AcquireRequest, Generation, GrantId, LimiterBackend, LimiterFuture, SetMode, Sharing,
     StoredRate,
 };
 #[cfg(doc)]
@@ -426,7 +426,7 @@ impl RateLimiter {
         let LimiterBackend { limiters, client } = &self.backend;
         let batcher = client.batcher(&request, limiters, self.own_rate.as_ref());
         let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
-        Ok(acquired.map(|grant| Permit::new(&self.backend, &self.name, grant)))
+        Ok(acquired.map(Permit::new))
     }
 
     fn request(&self, permits: u64) -> Result<AcquireRequest, LimiterError> {
@@ -457,9 +457,9 @@ pub(super) async fn acquire(
     batcher: &Arc<Batcher>,
     id: GrantId,
     until: Option<Instant>,
-) -> Result<Result<Grant, Duration>, LimiterError> {
+) -> Result<Result<GrantGuard, Duration>, LimiterError> {
     // The permits may be granted while the reply gets lost, or while this future is dropped.
-    let mut guard = batcher.guard(id, 0);
+    let guard = batcher.guard(id, 0);
     let answer = acquire_until(batcher, id, until).await;
     let is_fair = batcher.request.is_fair;
     let may_be_granted = match &answer {
@@ -471,7 +471,7 @@ pub(super) async fn acquire(
         guard.disarm();
     }
     match answer? {
-        AcquireAnswer::Granted(mut granted) => Ok(Ok(granted.disarm())),
+        AcquireAnswer::Granted(granted) => Ok(Ok(granted.disarm())),
         AcquireAnswer::Denied { wait, .. } => Ok(Err(wait)),
     }
 }

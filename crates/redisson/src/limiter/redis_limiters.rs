@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
@@ -20,6 +21,9 @@ use super::scripts::{
 use crate::clock::Clock;
 use crate::connection::{Connection, Redis, Script};
 use crate::tagged;
+
+/// How long a call may take that gives grants back.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rate limiters on Redis, under the keys of Redisson.
 #[derive(Clone)]
@@ -206,7 +210,8 @@ impl Limiters for RedisLimiters {
     }
 
     fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {
-        let limiters = self.clone();
+        let mut limiters = self.clone();
+        limiters.redis = limiters.redis.timeout(GIVE_BACK_TIMEOUT);
         Box::pin(async move {
             let arguments = |command: &mut Cmd| {
                 for grant in &grants {
@@ -216,6 +221,10 @@ impl Limiters for RedisLimiters {
             let given_back = limiters.call_for_number(&LIMITER_GIVE_BACK, &name, arguments);
             given_back.await
         })
+    }
+
+    fn run_unawaited(&self, calls: BoxFuture<'static, ()>) {
+        self.connection().run_unawaited(|call| call.until(calls));
     }
 
     fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64> {
