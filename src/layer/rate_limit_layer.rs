@@ -241,15 +241,14 @@ impl RateLimitLayer {
         self.with_option(|it| it.refund_if = Some(Arc::new(condition)))
     }
 
-    /// Waits until nothing waits to be given back [by its outcome](Rule::with_refund_on), for at
-    /// most `bound`. Returns whether none waits any more: see
-    /// [`Limits::flush`](crate::Limits::flush).
+    /// Waits until nothing waits to be given back, for at most `bound`. Returns whether nothing
+    /// waits any more: see [`Limits::flush`](crate::Limits::flush).
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime with its timer enabled.
     pub async fn flush(&self, bound: Duration) -> bool {
-        self.gate.refunds.flush(bound).await
+        self.gate.refunds.flush(&**self.gate.store(), bound).await
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use tokio::runtime::Handle;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -23,6 +22,7 @@ use crate::layer::{Admitted, CallError, Refused};
 use crate::log_on_change::LogOnChange;
 #[cfg(doc)]
 use crate::rule::Rule;
+use crate::store::{Take, spawn};
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 
@@ -68,14 +68,18 @@ impl Limits {
             let message = format!("{path:?} has no rule with outgoing = true, which a hold needs");
             return Err(StoreError::new(StoreErrorKind::Configuration, message));
         };
+        self.hold_key_of(&Take::new(rule, key.into()), time).await
+    }
+
+    async fn hold_key_of(&self, take: &Take, time: Duration) -> Result<Duration, StoreError> {
+        let (rule, path) = (take.rule(), take.rule().path());
         let at_most = rule.hold_at_most();
         if time > at_most && CUT.failed() {
             let (asked, held) = (time.as_secs(), at_most.as_secs());
             trace::event!(warn: path, asked, held, "a hold was cut to hold-at-most");
         }
         let store = self.shared_store();
-        let take = crate::store::Take::new(rule, key.into());
-        store.hold(&take, time.min(at_most)).await
+        store.hold(take, time.min(at_most)).await
     }
 
     /// Paces the calls of all processes to a partner by an [outgoing](Rule::with_outgoing) rule,
@@ -191,16 +195,17 @@ impl Outgoing {
         let Some(rule) = rule.filter(|rule| rule.is_outgoing()) else {
             return;
         };
-        let wanted = wanted_pause(status, headers, rule.refusals());
-        let (Some((pause, unread)), Ok(runtime)) = (wanted, Handle::try_current()) else {
+        let Some((pause, unread)) = wanted_pause(status, headers, rule.refusals()) else {
             return;
         };
         if let Some(field) = unread {
             let warning = Warning::named(WarningKind::RefusalNotUnderstood, field);
             limits.warnings.add(warning.about(&path));
         }
-        runtime.spawn(async move {
-            let (held, path) = (limits.hold(&path, key, pause).await, &*path);
+        let take = Take::new(rule, key).unawaited(Take::PATIENCE);
+        let place = limits.refunds.waiting();
+        spawn(place.until(async move {
+            let (held, path) = (limits.hold_key_of(&take, pause).await, &*path);
             match held {
                 Ok(_) if FAILED.worked() => {
                     trace::event!(warn: path, "holds are answered again");
@@ -211,7 +216,7 @@ impl Outgoing {
                 }
                 Ok(_) | Err(_) => {}
             }
-        });
+        }));
     }
 
     /// Waits for the turn of a call with this key. The call follows, and then
@@ -257,8 +262,8 @@ pub struct Turn {
 
 impl Turn {
     /// What the partner has answered. If it wants no calls for a while, the key is
-    /// [held](Limits::hold), by a task of the current tokio runtime, which ends within the store's
-    /// time-out. A turn that is dropped in place of that holds nothing. Of a gRPC answer whose status
+    /// [held](Limits::hold), by a task of the current tokio runtime, for which [`Limits::flush`]
+    /// waits. A turn that is dropped in place of that holds nothing. Of a gRPC answer whose status
     /// is in the trailers, these are the `headers`.
     pub fn heard(self, status: StatusCode, headers: &HeaderMap) {
         self.outgoing.hear(self.key, status, headers);

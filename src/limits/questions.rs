@@ -185,12 +185,15 @@ impl Limits {
         both.0
     }
 
-    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),
-    /// for at most `bound`. Call it at the end of a graceful shutdown, when the last request has
-    /// ended: what is not given back by then stays charged.
+    /// Waits until the store has answered what no request waits for, for at most `bound`: refunds
+    /// [by outcome](crate::Rule::with_refund_on), settlements, the release of
+    /// [permits](crate::Rule::with_max_concurrent), and holds of [outgoing](Self::outgoing) calls.
+    /// Call it at the end of a graceful shutdown, when the last request has ended and the last
+    /// permit of a check is dropped: what is not given back by then stays charged, or held for its
+    /// lease.
     ///
-    /// Returns whether none waits any more. A refund that the store has not answered within its
-    /// time-out is lost, since it may have been done: it waits no more, and is
+    /// Returns whether nothing waits any more. A refund that the store has not answered within 10 s
+    /// is lost, since it may have been done: it waits no more, and is
     /// [counted](crate::metrics::RuleSnapshot::refunds_lost).
     ///
     /// It is about all layers of these limits and their clones.
@@ -212,7 +215,7 @@ impl Limits {
     /// # }
     /// ```
     pub async fn flush(&self, bound: Duration) -> bool {
-        self.refunds.flush(bound).await
+        self.refunds.flush(&**self.shared_store(), bound).await
     }
 }
 

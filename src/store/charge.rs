@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::charges::Charges;
 use super::meter::Meter;
-use super::refund_queue::{LateCharge, QueuePlace, RefundQueue};
+use super::refund_queue::{LateCharge, RefundQueue};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
@@ -316,7 +316,6 @@ impl Charge {
             owed,
             is_awaited: true,
             is_answered: false,
-            place: None,
         })
     }
 }
@@ -414,20 +413,13 @@ pub(super) struct Refund {
     /// charge beyond the reservation does in any case.
     is_awaited: bool,
     is_answered: bool,
-    /// Its place in a queue, which is given up last.
-    place: Option<QueuePlace>,
 }
 
 impl Refund {
-    /// Nobody waits for the answer. A refund without a place is not asked for.
-    pub(super) fn for_refund(mut self, place: Option<QueuePlace>) -> Self {
+    /// Nobody waits for the answer.
+    pub(super) fn unawaited(mut self) -> Self {
         self.is_awaited = false;
-        self.place = place;
         self
-    }
-
-    pub(super) fn has_place(&self) -> bool {
-        self.place.is_some()
     }
 
     pub(super) fn ask(&self) -> StoreFuture<u64> {

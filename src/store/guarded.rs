@@ -77,9 +77,8 @@ impl<S: Store> Guarded<S> {
         {
             return fallback.store.renew(take, &holder);
         }
-        let take = take.for_refund(1);
         let renew = |inner: &S, take: &Take| inner.renew(take, holder);
-        self.call(&take, QuestionKind::Change, renew, |_, answer| answer)
+        self.call(take, QuestionKind::Change, renew, |_, answer| answer)
     }
 
     /// The fallback holds the key, too, also while the store fails.
@@ -112,11 +111,12 @@ impl<S: Store> Guarded<S> {
             return StoreFuture::ready(answer);
         }
         let timeout = self.timeout.or_else(|| self.inner.capabilities().timeout);
-        let Some(timeout) = timeout else {
-            return StoreFuture::ready(answer);
+        let take = match timeout {
+            _ if take.is_unawaited() => take.clone(),
+            Some(timeout) => take.clone().within(Deadline::after(timeout)),
+            None => return StoreFuture::ready(answer),
         };
         let guarded = Arc::clone(self);
-        let take = take.clone().within(Deadline::after(timeout));
         StoreFuture::boxed(async move {
             while is_overloaded(&answer) {
                 let next = Instant::now() + MIN_PAUSE + jitter::up_to(MAX_JITTER);
@@ -174,8 +174,10 @@ impl<S: Store> Guarded<S> {
             }
             after(take, answer)
         };
-        let deadline = self.timeout.map(Deadline::after);
-        let deadline = deadline.map(|it| it.or_earlier(take.deadline()));
+        let deadline = self.timeout.map(|timeout| match take.deadline() {
+            Some(deadline) if take.is_unawaited() => deadline,
+            deadline => Deadline::after(timeout).or_earlier(deadline),
+        });
         let take = deadline.map_or(Cow::Borrowed(take), |deadline| {
             Cow::Owned(take.clone().within(deadline))
         });

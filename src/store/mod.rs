@@ -72,5 +72,5 @@ pub use crate::error::{StoreError, StoreErrorKind};
 
 pub(crate) use answers::{Answers, Denial, LayerResponse};
 pub(crate) use charges::in_call;
-pub(crate) use refund_queue::{LateCharge, RefundQueue};
+pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
 pub(crate) use store::{default_store, shared};

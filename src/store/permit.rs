@@ -10,27 +10,28 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::refund_queue::{QueuePlace, RefundQueue};
+use super::refund_queue::{RefundQueue, spawn};
 use super::{Store, StoreFuture, Take};
+use crate::deadline::Deadline;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::sync::lock;
 use crate::trace;
+use crate::unawaited::UnawaitedCall;
 
 /// How often a permit is renewed before it would end: whenever a third of its lease has passed.
 const RENEWALS_PER_LEASE: u32 = 3;
 /// After a renewal that failed, the store is asked again when this part of a lease has passed.
 const ATTEMPTS_PER_LEASE: u32 = 12;
-/// A store without a time-out of its own may never answer.
-const MAX_WAIT: Duration = Duration::from_secs(10);
 /// From a release that failed to the next one, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// The right to run now, of at most as many as a rule lets run [at a
-/// time](crate::Rule::with_max_concurrent). It goes back when all clones are dropped.
+/// time](crate::Rule::with_max_concurrent). It goes back when all clones are dropped, in the
+/// background: at the end of a process [`Limits::flush`](crate::Limits::flush) waits for that.
 ///
 /// The store keeps it for a [lease](crate::Rule::with_permit_lease). One task renews the permits of
 /// a store or of `Limits`, in the runtime of the first request: when that runtime ends, the next
@@ -252,16 +253,16 @@ impl HeldPermits {
     }
 
     async fn renew(self, renewing: Renewing, taken: TakenPermits) {
-        let sent = Instant::now();
+        let (sent, bound) = (Instant::now(), taken.time / RENEWALS_PER_LEASE);
         let asked = taken.counts.iter().map(|(take, holder)| {
-            let ask = || taken.store.renew(take, holder);
+            let take = take.first_question(1).unawaited(bound);
+            let ask = || taken.store.renew(&take, holder);
             catch_unwind(AssertUnwindSafe(ask)).ok()
         });
-        let mut is_renewed = true;
+        let (mut is_renewed, deadline) = (true, Deadline::after(bound));
         for asked in asked.collect::<Vec<_>>() {
-            let bound = taken.time / RENEWALS_PER_LEASE;
             is_renewed &= match asked {
-                Some(answer) => matches!(timeout(bound, answer).await, Ok(Ok(()))),
+                Some(answer) => matches!(deadline.wait_for(answer).await, Some(Ok(()))),
                 None => false,
             };
         }
@@ -273,8 +274,15 @@ impl HeldPermits {
             return;
         }
         // It was released meanwhile, and the renewal may have come behind the release.
-        for (take, holder) in &taken.counts {
-            taken.ask(take, holder).await.ok();
+        loop {
+            for (take, holder) in &taken.counts {
+                taken.ask(take, holder).await.ok();
+            }
+            if replace(&mut is_renewed, true) {
+                return;
+            }
+            // Without an answer it may still come, until its deadline, which was extended once.
+            sleep_until(sent + 2 * bound).await;
         }
     }
 }
@@ -302,8 +310,9 @@ impl TakenPermits {
                 (Some(place), _) => self.give_back(take, holder, place),
                 (None, Ok(runtime)) => {
                     let (taken, refunds) = (self.clone(), refunds.clone());
-                    let (take, holder) = (take.clone(), holder.clone());
-                    runtime.spawn(taken.give_back_later(take, holder, refunds));
+                    let (take, holder, waiting) = (take.clone(), holder.clone(), refunds.waiting());
+                    let later = taken.give_back_later(take, holder, refunds);
+                    runtime.spawn(waiting.until(later));
                 }
                 (None, Err(_)) => self.counters.refunds_lost.add(1),
             }
@@ -316,17 +325,15 @@ impl TakenPermits {
         }
     }
 
-    fn give_back(&self, take: &Take, holder: &Receipt, place: QueuePlace) {
+    fn give_back(&self, take: &Take, holder: &Receipt, place: UnawaitedCall) {
         let mut answer = self.ask(take, holder);
         let answer = match answer.poll_now() {
             Some(Ok(_)) => return,
             Some(error) => StoreFuture::ready(error),
             None => answer,
         };
-        if let Ok(runtime) = Handle::try_current() {
-            let (take, holder) = (take.clone(), holder.clone());
-            runtime.spawn(self.clone().given_back(take, holder, answer, place));
-        }
+        let (take, holder) = (take.clone(), holder.clone());
+        spawn(place.until(self.clone().given_back(take, holder, answer)));
     }
 
     /// As many as may ask at a time do: this one waits for its place.
@@ -335,22 +342,17 @@ impl TakenPermits {
         while Instant::now() < self.until {
             if let Some(place) = refunds.place() {
                 let answer = self.ask(&take, &holder);
-                return self.given_back(take, holder, answer, place).await;
+                return place.until(self.given_back(take, holder, answer)).await;
             }
             sleep(pause / 2 + jitter::up_to(pause / 2)).await;
         }
     }
 
     /// Asks until the store has answered, or does not keep the permit any more.
-    async fn given_back(
-        self,
-        take: Take,
-        holder: Receipt,
-        mut answer: StoreFuture<u64>,
-        _place: QueuePlace,
-    ) {
+    async fn given_back(self, take: Take, holder: Receipt, mut answer: StoreFuture<u64>) {
         let [mut pause, max_pause] = PAUSES;
-        while !matches!(timeout(MAX_WAIT, answer).await, Ok(Ok(_))) {
+        let wait = || Deadline::after(Take::PATIENCE);
+        while !matches!(wait().wait_for(answer).await, Some(Ok(_))) {
             if Instant::now() + pause >= self.until {
                 return;
             }

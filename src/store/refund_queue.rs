@@ -1,26 +1,24 @@
 //! Refunds, and settlements, that nobody waits for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
+use super::{Store, Take};
+use crate::deadline::Deadline;
 use crate::sync::lock;
 use crate::trace;
+use crate::unawaited::{UnawaitedCall, UnawaitedCalls};
 
 /// The most refunds of a store that wait for its answers. Further ones are lost.
 ///
 /// A quarter of what may wait for a server, so that takes find room in any case.
 const MAX_PENDING: usize = 4_096;
-
-/// After this time a refund is lost: a store without a time-out of its own may never answer.
-const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Gives charges back after their requests have ended, for all layers of a store. Clones are the
 /// same queue.
@@ -31,15 +29,16 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// runtime.
 ///
 /// What is lost stays charged, and is counted: beyond [`MAX_PENDING`], after an error, a panic or
-/// [`MAX_WAIT`], and with the runtime.
+/// [`Take::PATIENCE`], since a store without a time-out of its own may never answer, and with the
+/// runtime.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefundQueue(Arc<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
-    number: AtomicUsize,
-    /// Notified when the number is 0.
-    emptied: Notify,
+    asked: UnawaitedCalls,
+    /// Releases that wait for room.
+    waiting: UnawaitedCalls,
     /// The permits that requests in progress hold.
     permits: HeldPermits,
     /// That of the first request with a charge that was handed out: such a charge may be settled by
@@ -47,20 +46,18 @@ struct Pending {
     runtime: OnceLock<Handle>,
 }
 
-/// The place of a refund in a queue, until this is dropped.
-#[derive(Debug)]
-pub(super) struct QueuePlace(Arc<Pending>);
-
 impl RefundQueue {
     /// Gives this back of a charge, unless somebody else gives something back.
     pub(crate) fn give_back(&self, charge: &Charge, what: GiveBack) {
         let Some(refund) = charge.claim(what) else {
             return;
         };
-        let refund = refund.for_refund(self.place());
-        if !refund.has_place() {
+        // It is given up behind the refund.
+        let place = self.place();
+        let refund = refund.unawaited();
+        let Some(place) = place else {
             return;
-        }
+        };
         let runtime = self.0.runtime.get();
         let runtime = runtime.filter(|_| Handle::try_current().is_err());
         let _entered = runtime.map(Handle::enter);
@@ -72,15 +69,12 @@ impl RefundQueue {
         match answer.poll_now() {
             Some(Ok(units)) => _ = refund.answered(units),
             Some(Err(_)) => {}
-            None => {
-                if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(async move {
-                        if let Ok(Ok(units)) = timeout(MAX_WAIT, answer).await {
-                            refund.answered(units);
-                        }
-                    });
+            None => spawn(place.until(async move {
+                let deadline = Deadline::after(Take::PATIENCE);
+                if let Some(Ok(units)) = deadline.wait_for(answer).await {
+                    refund.answered(units);
                 }
-            }
+            })),
         }
     }
 
@@ -102,33 +96,32 @@ impl RefundQueue {
         &self.0.permits
     }
 
-    pub(super) fn place(&self) -> Option<QueuePlace> {
-        let relaxed = Ordering::Relaxed;
-        let add = |number| (number < MAX_PENDING).then_some(number + 1);
-        let added = self.0.number.fetch_update(relaxed, relaxed, add);
-        added.is_ok().then(|| QueuePlace(Arc::clone(&self.0)))
+    /// The place of a call that is asked now, if there is one.
+    pub(crate) fn place(&self) -> Option<UnawaitedCall> {
+        let has_room = self.0.asked.number() < MAX_PENDING;
+        has_room.then(|| self.0.asked.add())
     }
 
-    /// Waits until no refund waits for an answer, for at most this long. Returns whether none does.
-    pub(crate) async fn flush(&self, bound: Duration) -> bool {
-        let emptied = async {
-            loop {
-                let emptied = self.0.emptied.notified();
-                if self.0.number.load(Ordering::Acquire) == 0 {
-                    return;
-                }
-                emptied.await;
-            }
-        };
-        timeout(bound, emptied).await.is_ok()
+    /// The place of a call that waits for a place.
+    pub(crate) fn waiting(&self) -> UnawaitedCall {
+        self.0.waiting.add()
+    }
+
+    /// Waits until no call waits for an answer of this store, for at most `bound`. Returns whether
+    /// none does.
+    pub(crate) async fn flush(&self, store: &dyn Store, bound: Duration) -> bool {
+        let until = Deadline::after(bound);
+        // What waits for room has a place then.
+        let is_empty = self.0.waiting.flush(until).await && self.0.asked.flush(until).await;
+        let left = until.at.saturating_duration_since(Instant::now());
+        is_empty && matches!(store.flush(left).await, Ok(true))
     }
 }
 
-impl Drop for QueuePlace {
-    fn drop(&mut self) {
-        if self.0.number.fetch_sub(1, Ordering::Release) == 1 {
-            self.0.emptied.notify_waiters();
-        }
+/// Goes on in this runtime. Outside of one it is lost.
+pub(crate) fn spawn(call: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(call);
     }
 }
 
@@ -148,7 +141,7 @@ enum LateState {
     Unwanted {
         what: GiveBack,
         /// So that a flush waits for it.
-        _place: Option<QueuePlace>,
+        _place: Option<UnawaitedCall>,
     },
     /// With a charge, or without one.
     Answered(Option<Charge>),

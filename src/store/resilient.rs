@@ -589,6 +589,10 @@ impl<S: Store> Store for Resilient<S> {
         self.inner.ready(bound)
     }
 
+    fn flush(&self, bound: Duration) -> StoreFuture<bool> {
+        self.inner.flush(bound)
+    }
+
     fn name(&self) -> String {
         self.inner.name()
     }

@@ -235,6 +235,15 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
+    /// Waits until what takes may have been granted whose callers have left is given back, for at
+    /// most `bound`: see [`Limits::flush`](crate::Limits::flush). A store around another one passes
+    /// the question on. Default: nothing has to be given back.
+    ///
+    /// Returns whether nothing is left.
+    fn flush(&self, _bound: Duration) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(true))
+    }
+
     /// The store's name for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
 
@@ -290,6 +299,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
         S::ready(self, bound)
+    }
+
+    fn flush(&self, bound: Duration) -> StoreFuture<bool> {
+        S::flush(self, bound)
     }
 
     fn name(&self) -> String {

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -33,7 +34,7 @@ pub struct Take {
     is_repeat: bool,
     /// Whether its caller asks again later where the store is overloaded.
     pub(crate) is_patient: bool,
-    /// Whether it is a refund for which nobody waits.
+    /// Whether nobody waits for the answer: that to a refund, a release, a renewal, a hold.
     is_unawaited: bool,
     /// What [`OpenCharges::refunds`](crate::metrics::OpenCharges) said before it was asked.
     pub(crate) refunds: u32,
@@ -44,6 +45,10 @@ pub struct Take {
 }
 
 impl Take {
+    /// How long an answer is awaited that no caller waits for. However late this process is, such a
+    /// question is sent.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
     /// A take at the rule's cost. Under a [joint](Rule::joint) rule each subject has this key.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
@@ -419,9 +424,20 @@ impl Take {
 
     /// This take for a refund of so many units, for which nobody waits.
     pub(crate) fn for_refund(&self, units: u64) -> Self {
-        let mut take = self.first_question(units);
-        take.is_unawaited = true;
-        take
+        self.first_question(units).unawaited(Self::PATIENCE)
+    }
+
+    /// This take, whose answer no caller waits for: no time-out of a store ends it, but this bound.
+    pub(crate) fn unawaited(mut self, bound: Duration) -> Self {
+        (self.is_unawaited, self.deadline) = (true, Some(Deadline::after(bound)));
+        self
+    }
+
+    /// This take of one count, whose answer is awaited as long as that to the whole.
+    #[cfg(feature = "redis")]
+    pub(crate) fn part_of(mut self, whole: &Self) -> Self {
+        (self.is_unawaited, self.deadline) = (whole.is_unawaited, whole.deadline);
+        self
     }
 
     pub(crate) const fn is_unawaited(&self) -> bool {

@@ -122,7 +122,7 @@ impl Leases {
         runtime.spawn(async move {
             let answer = answer.await;
             if let Some(unused) = asking.hold(answer, timer).await {
-                let take = take.with_cost(unused.units());
+                let take = take.for_refund(unused.units());
                 // Where this fails, the units count until their window has passed.
                 store.refund(&take, &unused).await.ok();
             }

@@ -162,7 +162,7 @@ impl RedisStore {
 
     fn over(connection: Connection) -> Self {
         Self {
-            connection: connection.with_timeout(Duration::MAX),
+            connection,
             timeout: None,
             subscriber: Arc::default(),
             is_slot_told: Arc::default(),
@@ -217,7 +217,6 @@ impl RedisStore {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
-        self.connection = self.connection.with_timeout(timeout);
         self
     }
 
@@ -239,11 +238,12 @@ impl RedisStore {
         None
     }
 
-    /// Until when the caller waits, if that is not the connection's time-out.
-    fn deadline(&self, take: &Take) -> Option<Deadline> {
+    /// Until when the caller waits, or until when the answer is awaited that no caller waits for.
+    fn deadline(&self, take: &Take) -> Deadline {
+        let own = || Deadline::after(self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT));
         match (self.timeout, take.deadline()) {
-            (None, None) => Some(Deadline::after(Self::DEFAULT_TIMEOUT)),
-            (_, deadline) => deadline,
+            (Some(_), deadline) if !take.is_unawaited() => own().or_earlier(deadline),
+            (_, deadline) => deadline.unwrap_or_else(own),
         }
     }
 
@@ -288,7 +288,7 @@ impl RedisStore {
         let asked = counts.map(|(take, receipt)| match take.cost().min(receipt.units()) {
             0 => StoreFuture::ready(Ok(0)),
             _ if take.rule().is_permits() => StoreFuture::ready(Ok(0)),
-            _ => self.refund(&part_of(whole, take), receipt),
+            _ => self.refund(&take.clone().part_of(whole), receipt),
         });
         let asked = asked.collect::<Vec<_>>();
         let (whole, receipt) = (whole.clone(), receipt.clone());
@@ -303,7 +303,7 @@ impl RedisStore {
     fn reset_each(&self, take: &Take) -> StoreFuture<bool> {
         let counts = take.counts().iter();
         let counts = counts.filter(|count| !count.rule().is_permits());
-        let asked = counts.map(|count| self.reset(&part_of(take, count)));
+        let asked = counts.map(|count| self.reset(&count.clone().part_of(take)));
         let asked = asked.collect::<Vec<_>>();
         StoreFuture::boxed(async move {
             let found = join_all(asked).await;
@@ -321,14 +321,6 @@ impl RedisStore {
         let key = |question: &CountQuestion| question.counts()[0].joined();
         let deadline = self.deadline(take);
         self.connection.ask(flight, question, key, deadline, driver)
-    }
-}
-
-/// The take of one count of a take, for as long as that is waited for.
-fn part_of(take: &Take, count: &Take) -> Take {
-    match take.deadline() {
-        Some(deadline) => count.clone().within(deadline),
-        None => count.clone(),
     }
 }
 
@@ -354,7 +346,7 @@ impl Store for RedisStore {
         let asked = take.counts_owed().into_iter().map(|count| {
             let units = count.cost();
             let question = Change::Owe { units };
-            self.ask(&part_of(take, &count), question, Driver::Dispatcher)
+            self.ask(&count.part_of(take), question, Driver::Dispatcher)
         });
         let mut asked = asked.collect::<Vec<ReplyFuture<u64>>>();
         match asked.len() {
@@ -443,6 +435,11 @@ impl Store for RedisStore {
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
         let connection = self.connection.clone();
         StoreFuture::boxed(async move { connection.connected(Wanted::All, bound).await })
+    }
+
+    fn flush(&self, bound: Duration) -> StoreFuture<bool> {
+        let (connection, until) = (self.connection.clone(), Deadline::after(bound));
+        StoreFuture::boxed(async move { Ok(connection.flush(until).await) })
     }
 
     fn name(&self) -> String {

@@ -1,8 +1,8 @@
 //! Permits that a server keeps for requests in progress, and whose takes have no answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::RedisStore;
@@ -10,6 +10,7 @@ use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::store::{Store, Take};
+use crate::unawaited::UnawaitedCall;
 
 /// A take of permits that is not answered. Dropped without an answer, it gives back what it may
 /// have been granted.
@@ -17,7 +18,8 @@ pub(super) struct AskedPermits {
     store: RedisStore,
     take: Take,
     holder: Receipt,
-    is_answered: bool,
+    /// Until its future is polled, nobody knows.
+    may_be_held: bool,
 }
 
 impl AskedPermits {
@@ -26,7 +28,7 @@ impl AskedPermits {
             store,
             take,
             holder,
-            is_answered: false,
+            may_be_held: true,
         }
     }
 
@@ -34,8 +36,9 @@ impl AskedPermits {
         mut self,
         reply: ReplyFuture<Decision>,
     ) -> Result<Decision, StoreError> {
-        let decision = reply.await;
-        self.is_answered = decision.is_ok();
+        self.may_be_held = false;
+        let decision = reply.watched(&mut self.may_be_held).await;
+        self.may_be_held &= decision.is_err();
         decision
     }
 }
@@ -44,22 +47,13 @@ impl Drop for AskedPermits {
     /// Releases behind the take on its connection, and again once the server refuses the take,
     /// which may be held up on a connection that was replaced.
     fn drop(&mut self) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        if self.is_answered {
+        if !self.may_be_held {
             return;
         }
         // A time-out may have no end. Beyond a lease the server has forgotten the permit.
-        let bound = match self.store.deadline(&self.take) {
-            Some(deadline) => {
-                let left = deadline.at.saturating_duration_since(Instant::now());
-                left.saturating_add(deadline.timeout)
-            }
-            None => self.store.connection.timeout(),
-        };
-        let bound = bound.min(self.take.rule().permit_lease());
-        let refused_at = Instant::now() + bound + LATE;
+        let (deadline, now) = (self.store.deadline(&self.take), Instant::now());
+        let bound = deadline.at.saturating_duration_since(now) + deadline.timeout;
+        let refused_at = now + bound.min(self.take.rule().permit_lease()) + LATE;
         let counts = self.take.counts().iter();
         for count in counts.filter(|count| count.rule().is_permits()) {
             let (store, count, holder) = (
@@ -67,7 +61,8 @@ impl Drop for AskedPermits {
                 count.first_question(1),
                 self.holder.clone(),
             );
-            runtime.spawn(release(store, count, holder, refused_at));
+            let release = |call| release(store, count, holder, refused_at, call);
+            self.store.connection.run_unawaited(release);
         }
     }
 }
@@ -76,19 +71,30 @@ impl Drop for AskedPermits {
 const LATE: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Asks until the permit is released, or the server says that it has none and refuses the take; and
-/// no longer than it would keep the permit.
-async fn release(store: RedisStore, count: Take, holder: Receipt, refused_at: Instant) {
-    let until = refused_at + count.rule().permit_lease();
-    loop {
-        let asked_at = Instant::now();
-        let released = store.refund(&count.for_refund(1), &holder).await;
-        match released {
-            Ok(1..) => return,
-            Ok(0) if asked_at >= refused_at => return,
-            Ok(0) => sleep_until(refused_at).await,
-            Err(_) if asked_at >= until => return,
-            Err(_) => sleep(PAUSE).await,
+/// Asks until there is an answer, behind the take, and once more when the server refuses the take, if
+/// it had none before.
+async fn release(
+    store: RedisStore,
+    count: Take,
+    holder: Receipt,
+    refused_at: Instant,
+    call: UnawaitedCall,
+) {
+    let was_held = AtomicBool::new(false);
+    let ask = async || {
+        // It does not keep the permit for longer.
+        let until = refused_at + count.rule().permit_lease();
+        loop {
+            match store.refund(&count.for_refund(1), &holder).await {
+                Ok(released) => return was_held.store(released > 0, Ordering::Relaxed),
+                Err(_) if Instant::now() >= until => return,
+                Err(_) => sleep(PAUSE).await,
+            }
         }
+    };
+    call.until(ask()).await;
+    if !was_held.load(Ordering::Relaxed) {
+        sleep_until(refused_at).await;
+        ask().await;
     }
 }

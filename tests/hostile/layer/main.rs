@@ -18,6 +18,7 @@ mod published;
 mod reload;
 mod shadow;
 mod threats;
+mod unawaited;
 mod uploads;
 mod waiting_requests;
 

@@ -264,15 +264,14 @@ impl Connection {
         self.timeout
     }
 
-    /// Asks a question of a source. `key` is one of its keys. `sooner`: the caller's deadline,
-    /// where it has one. With [`Driver::Caller`] it is sent when the future is polled first, or
-    /// with the next flight.
+    /// Asks a question of a source. `key` is one of its keys. With [`Driver::Caller`] it is sent
+    /// when the future is polled first, or with the next flight.
     pub fn ask<T, Q, K>(
         &self,
         source: FlightMaker,
         question: Q,
         key: impl FnOnce(&Q) -> K,
-        sooner: Option<Deadline>,
+        deadline: Deadline,
         driver: Driver,
     ) -> ReplyFuture<T>
     where
@@ -281,7 +280,7 @@ impl Connection {
         K: AsRef<[u8]>,
     {
         let slot = self.slot(|| key(&question));
-        self.enqueue(Some(source), question, slot, sooner, driver)
+        self.enqueue(Some(source), question, slot, deadline, driver)
     }
 
     /// Calls a script on keys of one slot.
@@ -307,8 +306,8 @@ impl Connection {
     }
 
     fn enqueue_call(&self, call: CallQuestion, key: &str) -> ReplyFuture<Value> {
-        let slot = self.slot(|| key);
-        self.enqueue(None, call, slot, None, Driver::Dispatcher)
+        let (slot, deadline) = (self.slot(|| key), Deadline::after(self.timeout));
+        self.enqueue(None, call, slot, deadline, Driver::Dispatcher)
     }
 
     /// Queues a question for the node that serves its slot, and returns the future of its reply.
@@ -317,10 +316,9 @@ impl Connection {
         source: Option<FlightMaker>,
         question: Q,
         slot: u16,
-        sooner: Option<Deadline>,
+        deadline: Deadline,
         driver: Driver,
     ) -> ReplyFuture<T> {
-        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
         let label = &self.inner.label;
         let (question, reply) = Question::new(question, source, slot, deadline, label);
         reply.on(match &self.inner.nodes {
