@@ -1,8 +1,10 @@
-//! What the examples of plans, of several subjects and of charging by outcome print.
+//! What the examples of plans, of several subjects, of charging by outcome and of the end of a process
+//! print.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
 
 use super::web_app::example;
+use crate::*;
 
 /// What an example printed of its answers: what was asked, the status, and what remains.
 fn answers(name: &str) -> Vec<String> {
@@ -81,4 +83,33 @@ fn login_failures() {
             "login?swordfish 429 r=0",
         ]
     );
+}
+
+/// It holds a lock and a permit, and asks a limiter all the time, when it is asked to stop.
+#[test]
+fn shutdown() {
+    let server = Redis::start();
+    let mut calls = 0;
+    for round in 0..from_env("TIDEGATE_ROUNDS", 3) {
+        let mut worker = Command::new(example("shutdown"));
+        let worker = worker.env("REDIS_URL", &server.url).stdout(Stdio::piped());
+        let mut worker = worker.spawn().expect("the example starts");
+        let said = BufReader::new(worker.stdout.take().expect("is piped"));
+        let mut said = said.lines().map(|line| line.expect("text"));
+        assert_eq!(said.next().as_deref(), Some("working"));
+        std::thread::sleep(millis(20 + 3 * round));
+        let kill = Command::new("kill").arg(worker.id().to_string()).status();
+        assert!(kill.expect("kill runs").success());
+        let last = said.next().expect("what it has done");
+        assert!(worker.wait().expect("our child").success(), "{last}");
+        let (made, rest) = last.split_once(' ').expect("a number");
+        assert_eq!(rest, "calls; all is given back: true");
+        calls += made.parse::<u64>().expect("a number");
+        let is_locked: bool = server.run("EXISTS report");
+        assert!(!is_locked, "round {round}");
+        assert_eq!(permits_held(&server), 0, "round {round}");
+        let left: u64 = server.run("GET {partner}:value");
+        assert_eq!(1_000_000 - left, calls, "round {round}");
+    }
+    assert!(calls > 0);
 }

@@ -135,6 +135,42 @@ fn it_stops_when_it_is_told_to() {
     }
 }
 
+/// It is stopped while requests run and others leave: none of their permits stays held.
+#[test]
+fn nothing_is_held_when_it_has_stopped() {
+    let server = Redis::start();
+    let file = LimitsFile::new(
+        "[rules.answer]\nmax-concurrent = 100\npermit-lease = \"1h\"\nkey = \"everyone\"\n",
+    );
+    for round in 0..from_env("TIDEGATE_ROUNDS", 2) {
+        let app = App::start(&[("REDIS_URL", &server.url), ("LIMITS", file.name())]);
+        let address = app.address.clone();
+        let ask = move |at: u64| {
+            let mut served = 0;
+            for number in at.. {
+                let asked = TcpStream::connect(&address).and_then(|mut stream| {
+                    stream.write_all(b"GET /answer HTTP/1.1\r\nhost: test\r\n\r\n")?;
+                    stream.read_exact(&mut [0; 12][..12 * (number % 3).min(1) as usize])
+                });
+                match asked {
+                    Ok(()) => served += 1,
+                    Err(_) => return served,
+                }
+            }
+            served
+        };
+        let clients: [_; 4] = std::array::from_fn(|at| {
+            let ask = ask.clone();
+            std::thread::spawn(move || ask(at as u64))
+        });
+        std::thread::sleep(millis(100 + 7 * round));
+        let (code, _) = app.stop("-TERM");
+        let served = clients.map(|client| client.join().expect("no panic"));
+        assert_eq!((code, permits_held(&server)), (Some(0), 0));
+        assert!(served.iter().sum::<u32>() > 10, "{served:?}");
+    }
+}
+
 /// The app does not start in this environment, and says why in one line, which it returns.
 fn failure(environment: &[(&str, &str)]) -> String {
     let output = command(environment).output().expect("the example starts");
