@@ -45,7 +45,7 @@ impl Permit {
     /// cannot tell grants apart.
     ///
     /// If the future is dropped, or ends without an answer of Redis, the permits are given back in
-    /// the background, for which [`Redis::flush`](crate::connection::Redis::flush) waits.
+    /// the background, for which `Redis::flush` waits.
     ///
     /// # Errors
     ///

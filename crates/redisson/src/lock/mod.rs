@@ -49,8 +49,8 @@
 //!   already.
 //! - An owner that holds the lock never waits behind callers that wait for its release.
 //! - When a guard is dropped, its release is queued before any later call of the process, and sent
-//!   however slow the process is. At the end of `main`, [`Redis::flush`](crate::connection::Redis)
-//!   waits for that.
+//!   however slow the process is. At the end of `main`,
+//!   [`Redis::flush`](crate::connection::Redis::flush) waits for that.
 //!
 //! # What no lock with a lease can promise
 //!
