@@ -1,7 +1,10 @@
 //! A cluster of real servers.
 
+use std::time::Duration;
+
 use redis_test::utils::get_random_available_port;
 
+use super::load::until;
 use super::process::{Process, wait_until};
 
 /// How a cluster is.
@@ -108,6 +111,32 @@ impl Cluster {
             && !replication.contains("master_link_status:down")
     }
 
+    /// Whether a node is a master by now.
+    pub fn is_master(&self, at: usize) -> bool {
+        let info: String = self.nodes[at].run("INFO replication");
+        info.contains("role:master")
+    }
+
+    /// Makes a replica the master of its slots, once it has all of its data. The others may not
+    /// vote for it at once, if they have voted there a moment ago.
+    pub async fn promote(&self, at: usize) {
+        let replication = || self.nodes[at].run::<String>("INFO replication");
+        let follows = || replication().contains("master_link_status:up");
+        until("it follows its master", follows).await;
+        while !self.is_master(at) {
+            self.nodes[at].run::<()>("CLUSTER FAILOVER");
+            let promoted = async { until("it is a master", || self.is_master(at)).await };
+            let _ = tokio::time::timeout(Duration::from_secs(1), promoted).await;
+        }
+        let id = self.id(at);
+        let knows = |node: &Process| {
+            let known: String = node.run("CLUSTER NODES");
+            let line = known.lines().find(|line| line.starts_with(&id));
+            line.is_some_and(|line| line.contains("master"))
+        };
+        until("all know it", || self.nodes.iter().all(knows)).await;
+    }
+
     /// The name by which the cluster knows a node.
     pub fn id(&self, at: usize) -> String {
         self.nodes[at].run("CLUSTER MYID")
@@ -134,6 +163,13 @@ impl Cluster {
         owner.expect("every slot has a master")
     }
 
+    /// A key that begins like this and that this master has.
+    pub fn key_at(&self, master: usize, begin: &str) -> String {
+        let mut keys = (0..).map(|number| format!("{begin}{number}"));
+        let key = keys.find(|key| self.owner(key) == master);
+        key.expect("there is one")
+    }
+
     /// Begins to move the slot of a key to the next master: from then on its keys are on their way.
     /// Tells the slot, and between which nodes.
     pub fn begin_move(&self, key: &str) -> (usize, usize, usize) {
@@ -158,9 +194,16 @@ impl Cluster {
             self.id(from)
         ));
         source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
-        let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
-        for key in keys {
-            source.run::<()>(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port));
+        loop {
+            let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(target.port).arg("").arg(0);
+            migrate.arg(5_000).arg("KEYS").arg(keys);
+            let migrated = migrate.exec(&mut source.connection());
+            migrated.expect("the keys are moved");
         }
         self.give_slot(slot, to);
         // Else a node that does not know yet takes the slot back by an older message.
@@ -180,7 +223,7 @@ impl Cluster {
     /// Tells all masters whose a slot is.
     pub fn give_slot(&self, slot: usize, to: usize) {
         let id = self.id(to);
-        let others = (0..self.masters).filter(|at| *at != to);
+        let others = (0..self.nodes.len()).filter(|at| *at != to && self.is_master(*at));
         for at in std::iter::once(to).chain(others) {
             self.nodes[at].run::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
         }
