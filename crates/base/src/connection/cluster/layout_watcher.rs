@@ -17,6 +17,8 @@ use crate::jitter;
 
 /// How long the nodes may take to report the layout.
 const MAX_REFRESH: Duration = Duration::from_secs(2);
+/// How often the layout is asked for once it may have changed.
+const REFRESHES: usize = 3;
 /// How long the last asked node is waited for before another one is asked beside it.
 const MAX_ALONE: Duration = Duration::from_millis(50);
 
@@ -27,18 +29,23 @@ const MAX_ALONE: Duration = Duration::from_millis(50);
 /// connection to a master is lost or silent. While a master cannot be reached, each failed attempt
 /// to connect to it notifies the task again, so that a promoted replica is found.
 ///
-/// The watcher believes the first node that answers. During a failover that may be the old layout;
-/// the next refusal or failed attempt then asks again, and the order of the nodes is random.
+/// The watcher believes the first node that answers. Right after a change that may be the old
+/// layout, so it asks three times, and again behind the next refusal or failed attempt; the order
+/// of the nodes is random.
 ///
 /// It ends when it is aborted, and asks at most once in 120 to 180 ms.
 pub(super) async fn watch_layout(router: Arc<Router>) {
+    let mut refreshes = 1;
     loop {
-        let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
-        refresh(&router).await;
-        sleep_until(next).await;
+        for _ in 0..refreshes {
+            let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
+            refresh(&router).await;
+            sleep_until(next).await;
+        }
         // While a master cannot be reached, each failed attempt to connect notifies.
         if matches!(&**router.state.load(), RouterState::Known(_)) {
             router.layout_changed.notified().await;
+            refreshes = REFRESHES;
         }
     }
 }
