@@ -3,6 +3,7 @@
 -- KEYS     1 to 64 counts of permits: see include/permit_states.lua
 -- ARGV[1]  for each count the number of its holders, a big-endian integer of 2 bytes, and of each 4
 --          big-endian integers of 7 bytes: process and number name it, the others say nothing here
+-- ARGV[2]  the command that announces them: PUBLISH, or SPUBLISH in a cluster
 --
 -- Reply: for each holder 1 if it held a permit, or 0; or an error, for all holders of a count
 
@@ -25,7 +26,10 @@ for place = 1, #KEYS do
     freed = freed or released == 1
     replies[#replies + 1] = released
   end
-  -- The permits are free, even if the server does not permit the announcement.
-  if freed then pcall('PUBLISH', key, '') end
+  -- The permits are free, even if the server does not permit the announcement. One that does not
+  -- know or permit SPUBLISH may permit PUBLISH.
+  if freed and type(pcall(ARGV[2], key, '')) == 'table' and ARGV[2] ~= 'PUBLISH' then
+    pcall('PUBLISH', key, '')
+  end
 end
 return replies

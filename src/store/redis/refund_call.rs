@@ -66,7 +66,7 @@ impl RefundCall {
     }
 
     /// The script call: two keys and the receipts of each count, or one and the holders of permits,
-    /// a test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
+    /// the command that announces them, a test's clock if there is one, and the call id. See `lua/include/refund_begin.lua`, and
     /// `lua/permits/renew.lua`.
     pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
         let has_two_keys = !self.kind.is_of_permits();
@@ -94,7 +94,7 @@ impl RefundCall {
                 }
             }
         }
-        command.arg(receipts);
+        command.arg(receipts).arg(self.kind.announces_by());
         if let Some(now) = self.kind.now {
             command.arg(now);
         }

@@ -11,7 +11,9 @@ use super::scripts::{
 };
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
-use crate::connection::{CallId, Carrier, Question, Script, SendOptions, ServerClock};
+use crate::connection::{
+    CallId, Carrier, Question, Script, SendOptions, ServerClock, publish_command,
+};
 use crate::decision::Receipt;
 use crate::rule::Rule;
 use crate::store::Take;
@@ -78,7 +80,7 @@ pub(super) struct CallKind {
     /// A test's clock in place of the server's.
     pub(super) now: Option<u64>,
     pub(super) options: SendOptions,
-    slot: u16,
+    slot: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,6 +162,11 @@ impl CallKind {
 
     pub(super) fn is_take(self) -> bool {
         self.what == CallWhat::Takes
+    }
+
+    /// The command that announces permits which are given back.
+    pub(super) fn announces_by(self) -> Option<&'static str> {
+        (self.what == CallWhat::Releases).then(|| publish_command(self.slot.is_some()))
     }
 
     /// Whether it is about permits of requests in progress, which have one key for each count.

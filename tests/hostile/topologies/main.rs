@@ -3,6 +3,7 @@
 
 mod acl;
 mod certificates;
+mod channels;
 mod cluster;
 mod cluster_faults;
 mod connecting;

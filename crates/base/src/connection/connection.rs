@@ -9,6 +9,7 @@ use futures_util::{FutureExt, StreamExt};
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -80,7 +81,7 @@ struct ConnectionInner {
 /// The nodes behind an address.
 enum Nodes {
     /// One server, or the master that sentinels name.
-    One(Node),
+    One(Arc<Node>),
     /// The masters of a cluster.
     #[cfg(feature = "cluster")]
     Cluster(Cluster),
@@ -161,12 +162,8 @@ impl Connection {
                 #[cfg(feature = "cluster")]
                 redirects: None,
             };
-            Nodes::One(Node::start(
-                target,
-                preload.clone(),
-                endpoint,
-                Arc::default(),
-            ))
+            let node = Node::start(target, preload.clone(), endpoint, Arc::default());
+            Nodes::One(Arc::new(node))
         };
         let nodes = match &address.topology {
             Topology::Single => {
@@ -207,7 +204,8 @@ impl Connection {
                 // Nobody waits for it, so it says nothing about how patient callers are.
                 let deadline = Deadline::after(Self::CONNECT_TIMEOUT);
                 let label = &self.inner.label;
-                let (question, reply) = Question::new::<Value, _>(call, None, 0, deadline, label);
+                let (question, reply) =
+                    Question::new::<Value, _>(call, None, None, deadline, label);
                 let reply = reply.on(node.enqueue(question, Driver::Dispatcher));
                 self.runtime().spawn(reply);
             };
@@ -315,7 +313,7 @@ impl Connection {
         &self,
         source: Option<FlightMaker>,
         question: Q,
-        slot: u16,
+        slot: Option<u16>,
         deadline: Deadline,
         driver: Driver,
     ) -> ReplyFuture<T> {
@@ -328,15 +326,15 @@ impl Connection {
         })
     }
 
-    /// The slot of a key. 0 for a single server, which has no slots.
-    fn slot<K: AsRef<[u8]>>(&self, key: impl FnOnce() -> K) -> u16 {
+    /// The slot of a key, in a cluster.
+    fn slot<K: AsRef<[u8]>>(&self, key: impl FnOnce() -> K) -> Option<u16> {
         match &self.inner.nodes {
             Nodes::One(_) => {
                 let _ = key;
-                0
+                None
             }
             #[cfg(feature = "cluster")]
-            Nodes::Cluster(_) => slot(key().as_ref()),
+            Nodes::Cluster(_) => Some(slot(key().as_ref())),
         }
     }
 
@@ -351,9 +349,27 @@ impl Connection {
         self.link().is_some_and(|link| link.inner.evicts)
     }
 
-    /// A connection over which the messages of channels arrive, if there is one. In a cluster it is
-    /// one to any master, since every node publishes all messages.
-    pub(super) fn link(&self) -> Option<Link> {
+    /// The server that has a channel: in a cluster the master of its slot, if it is known.
+    pub(super) fn node_of(&self, channel: &str) -> Option<Arc<Node>> {
+        let _ = channel;
+        match &self.inner.nodes {
+            Nodes::One(node) => Some(Arc::clone(node)),
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.owner(slot(channel.as_bytes())),
+        }
+    }
+
+    /// Changes whenever the layout of the cluster may have changed, if this is one.
+    pub(super) fn layouts(&self) -> Option<watch::Receiver<()>> {
+        match &self.inner.nodes {
+            Nodes::One(_) => None,
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => Some(cluster.layouts()),
+        }
+    }
+
+    /// A connection, if there is one; in a cluster to any master.
+    fn link(&self) -> Option<Link> {
         match &self.inner.nodes {
             Nodes::One(node) => node.link(),
             #[cfg(feature = "cluster")]

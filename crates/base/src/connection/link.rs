@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join;
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -11,9 +10,9 @@ use redis::{
 };
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{broadcast, watch};
-use tokio::time::timeout;
 
 use super::call_id::CallId;
+use super::reconnector::within;
 use super::scripts::Preload;
 use super::server_clock::ServerClock;
 use super::silence::Activity;
@@ -166,30 +165,29 @@ impl Link {
         }
     }
 
-    /// Subscribes to these channels, or unsubscribes from them if `is_wanted` is false.
+    /// Sends a command that subscribes to channels or unsubscribes from them, once for each.
     ///
-    /// The client takes any reply for the confirmation, so a check travels behind the command.
-    /// Returns `None` if the server has not confirmed it in time.
-    pub(super) async fn subscribe(&self, channels: &[Arc<str>], is_wanted: bool) -> Option<()> {
+    /// The client takes any reply for the confirmation, so a check travels behind the commands.
+    /// Fails with the first refusal, or if the server has not confirmed all in time.
+    pub(super) async fn subscribe(&self, command: &str, channels: &[Arc<str>]) -> RedisResult<()> {
         if channels.is_empty() {
-            return Some(());
+            return Ok(());
         }
-        let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let mut connection = self.connection.clone();
-        let subscription = async {
-            match is_wanted {
-                true => connection.subscribe(names).await,
-                false => connection.unsubscribe(names).await,
-            }
-        };
-        let replies = timeout(MAX_CONFIRMATION, join(subscription, self.check()));
-        let (confirmed, checked) = replies.await.ok()?;
-        confirmed.and(checked).ok()
+        let id = CallId::next();
+        // One by one: channels of a cluster may lie in different slots.
+        let one = |channel: &Arc<str>| redis::cmd(command).arg(&**channel).clone();
+        let mut commands: Commands = channels.iter().map(one).collect();
+        commands.push(id.check());
+        let mut replies = within(MAX_CONFIRMATION, self.send(commands)).await?;
+        self.expect_check(id, replies.pop())?;
+        let mut replies = replies.into_iter();
+        replies.try_for_each(|reply| reply.extract_error().map(drop))
     }
 
     /// The name of the channel of each message that arrives from now on.
     ///
-    /// Only the channel's name is handed on: the message says when to ask the server.
+    /// Only the channel's name is handed on: the message says when to ask the server. So does the
+    /// end of a subscription whose slot has moved to another node.
     pub(super) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.inner.messages.subscribe()
     }
@@ -221,7 +219,7 @@ fn push_handler(
     move |push| {
         match push.kind {
             PushKind::Disconnection => drop(is_closed.send_replace(true)),
-            PushKind::Message => {
+            PushKind::Message | PushKind::SMessage | PushKind::SUnsubscribe => {
                 if let Some(channel) = push.data.first().and_then(text) {
                     // It fails if there is no listener.
                     let _ = messages.send(channel.into());
@@ -330,7 +328,8 @@ pub(super) async fn handshake(
     let answered = Instant::now();
     for reply in replies.by_ref().take(scripts) {
         if let Err(error) = reply.extract_error()
-            && !is_loading_impossible(&error)
+            // The scripts then travel with their first calls.
+            && !is_not_available(&error)
         {
             return Err(error);
         }
@@ -366,9 +365,8 @@ fn evicts_keys(memory: &Value) -> bool {
     is_bounded && setting("maxmemory_policy").is_some_and(|(_, policy)| policy != "noeviction")
 }
 
-/// Whether the server forbids `SCRIPT LOAD` or does not know it. The scripts then travel with their
-/// first calls.
-fn is_loading_impossible(error: &RedisError) -> bool {
+/// Whether the server forbids a command or does not know it.
+pub(super) fn is_not_available(error: &RedisError) -> bool {
     let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
     let is_unknown = error
         .detail()

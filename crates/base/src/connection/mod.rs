@@ -80,8 +80,8 @@
 //! ```
 //!
 //! There are few other tasks: one that makes the calls that no caller waits for, the watcher of a
-//! cluster, short ones that send a redirected question after a pause or close a replaced link, and
-//! the client's own, one for each TCP connection.
+//! cluster, those of subscribers, short ones that send a redirected question after a pause or close a
+//! replaced link, and the client's own, one for each TCP connection.
 //! Dropping the last clone of a [`Connection`] drops its nodes, a node aborts its tasks, and a task
 //! that ends closes what it owned: the reconnector its link, the dispatcher its queue. Questions
 //! that waited or travelled then get the error that the runtime has ended.
@@ -172,4 +172,4 @@ pub use question::{CallQuestion, Question, ReplyFuture, SendOptions};
 pub use queue::{Driver, Questions};
 pub use scripts::{Library, Script, ScriptList, includes, scripts};
 pub use server_clock::ServerClock;
-pub use subscriber::{Heard, Subscriber, Subscription};
+pub use subscriber::{Heard, Subscriber, Subscription, publish_command};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use futures_util::future::{Either, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use redis::RedisError;
+use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 
 #[cfg(feature = "cluster")]
@@ -16,7 +16,7 @@ use super::flight::{Carrier, flight_of};
 use super::link::Link;
 use super::question::Question;
 use super::queue::{DirectFlight, Driver, Questions, Queue, SendPath};
-use super::reconnector::{Attempts, Reconnector, Target};
+use super::reconnector::{Attempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
 use crate::sync::OwnedTask;
@@ -36,6 +36,9 @@ use crate::sync::OwnedTask;
 /// connection, or in a cluster the router.
 pub(super) struct Node {
     core: Arc<NodeCore>,
+    target: Target,
+    /// To be notified when the server may not be the right one any more.
+    pub(super) failed: Arc<Notify>,
     _tasks: [OwnedTask; 2],
 }
 
@@ -61,12 +64,12 @@ impl Node {
     ) -> Self {
         let shortest_timeout = Arc::<ShortestTimeout>::default();
         let reconnector = Reconnector {
-            target,
+            target: target.clone(),
             preload,
             state: watch::Sender::new(LinkState::Connecting),
             shortest_timeout: Arc::clone(&shortest_timeout),
             queue: Arc::clone(&endpoint.queue),
-            failed,
+            failed: Arc::clone(&failed),
             attempts: Attempts::default(),
             has_warned: false,
         };
@@ -81,12 +84,20 @@ impl Node {
                 state,
                 shortest_timeout,
             }),
+            target,
+            failed,
             _tasks: [
                 tokio::spawn(reconnector.run()).abort_handle(),
                 tokio::spawn(dispatcher.run()).abort_handle(),
             ]
             .map(OwnedTask),
         }
+    }
+
+    /// Opens another connection to the same server, for the messages of channels.
+    pub(super) async fn beside(&self) -> RedisResult<Link> {
+        let preload = Preload::default();
+        within(MAX_ATTEMPT, self.target.connect(&preload)).await
     }
 
     /// Queues a question for the server. With [`Driver::Caller`] its caller may send it itself.

@@ -29,8 +29,8 @@ pub struct Question {
     exchange: Arc<dyn AnyExchange>,
     /// Who puts it into one call with others. Without a source it has a call of its own.
     pub(super) source: Option<FlightMaker>,
-    /// The slot of its keys. Only a cluster uses it.
-    pub slot: u16,
+    /// The slot of its keys, in a cluster.
+    pub slot: Option<u16>,
     /// From this instant on it is sent even if all regular flights are in progress.
     ///
     /// A quarter of the timeout after it was asked, or [`MAX_PATIENCE`]. Where a round trip is long,
@@ -111,7 +111,7 @@ impl Question {
     pub(super) fn new<T: Send + 'static, Q: Send + Sync + 'static>(
         content: Q,
         source: Option<FlightMaker>,
-        slot: u16,
+        slot: Option<u16>,
         deadline: Deadline,
         label: &Arc<Label>,
     ) -> (Self, ReplyFuture<T>) {
@@ -362,7 +362,7 @@ mod tests {
         let deadline = Deadline::after(Duration::from_millis(50));
         let (text, lag) = ("redis".into(), Lag::default());
         let label = Arc::new(Label { text, lag });
-        let (question, reply) = Question::new::<(), ()>((), None, 0, deadline, &label);
+        let (question, reply) = Question::new::<(), ()>((), None, None, deadline, &label);
         let mut reply = Box::pin(reply);
         tokio::time::advance(Duration::from_millis(60)).await;
         assert!(futures_util::poll!(&mut reply).is_pending(), "10 ms more");

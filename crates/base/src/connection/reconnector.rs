@@ -220,7 +220,7 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue)
 /// of it is added at random, so that processes do not connect at the same time.
 pub(super) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(120);
 /// How long one attempt may take.
-const MAX_ATTEMPT: Duration = Duration::from_secs(2);
+pub(super) const MAX_ATTEMPT: Duration = Duration::from_secs(2);
 /// How long an attempt runs alone before the next one begins beside it.
 const MIN_ALONE: Duration = Duration::from_millis(300);
 

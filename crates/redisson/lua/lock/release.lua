@@ -12,6 +12,7 @@
 -- ARGV[7]  1 if this is the first call and the lease is over, so that the latch may have expired
 -- ARGV[8]  for how many milliseconds the other holds of the holder need the lock; empty if there
 --          are none
+-- ARGV[9]  the command that announces it: PUBLISH, or SPUBLISH in a cluster
 --
 -- Reply: 0 if the lock was not held by this request; 1 if it was; 2 + the number of clients that
 --        received the announcement if this call has freed the lock
@@ -61,5 +62,5 @@ end
 -- announcement.
 redis.pcall('SET', latch, count > 0 and '0' or '1', 'PX', expiry)
 if count > 0 then return 1 end
-local listeners = redis.pcall('PUBLISH', channel, '0')
+local listeners = announce(ARGV[9], channel)
 return type(listeners) == 'number' and 2 + listeners or 1

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use super::scripts::{LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW};
-use crate::connection::{Connection, Redis, ReplyFuture};
+use crate::connection::{Connection, Redis, ReplyFuture, publish_command};
 use crate::error::StoreError;
 use crate::tagged;
 
@@ -125,6 +125,7 @@ impl LeaseRequest {
                 cmd.arg(u8::from(others.have_same_token));
                 cmd.arg(u8::from(is_first && is_lease_over));
                 cmd.arg(needed_for.unwrap_or_default());
+                cmd.arg(publish_command(connection.is_cluster()));
             };
             let keys = [&*keys.name, &*keys.token, &*self.latch];
             connection.call(&LOCK_RELEASE, &keys, arguments)

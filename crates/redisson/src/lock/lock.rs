@@ -10,7 +10,7 @@ use super::held_lease::{BackgroundTasks, HeldLease, Release};
 use super::lease_request::{LeaseRequest, LockStatus, Resource, read_bool};
 use super::owner::Owner;
 use super::scripts::{LOCK_FORCE, LOCK_LOOK};
-use crate::connection::{Redis, Script};
+use crate::connection::{Redis, Script, publish_command};
 use crate::error::{KindError, StoreError, StoreErrorKind};
 use crate::sync::OwnedTask;
 
@@ -136,8 +136,9 @@ impl Lock {
     ///
     /// [`LockError`] if Redis does not answer or refuses.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
-        let channel = &*self.resource.keys.channel;
-        self.call(&LOCK_FORCE, channel, read_bool).await
+        let publish = publish_command(self.resource.connection.is_cluster());
+        let arguments = [&*self.resource.keys.channel, publish];
+        self.call(&LOCK_FORCE, &arguments, read_bool).await
     }
 
     /// Whether the lock is held.
@@ -191,20 +192,20 @@ impl Lock {
     }
 
     async fn status(&self, holder: &str) -> Result<LockStatus, LockError> {
-        self.call(&LOCK_LOOK, holder, LockStatus::read).await
+        self.call(&LOCK_LOOK, &[holder], LockStatus::read).await
     }
 
     async fn call<T>(
         &self,
         script: &'static Script,
-        argument: &str,
+        arguments: &[&str],
         read: fn(&Value) -> Option<T>,
     ) -> Result<T, LockError> {
         let (connection, keys) = (&self.resource.connection, &self.resource.keys);
-        let arguments = |cmd: &mut Cmd| {
-            cmd.arg(argument);
-        };
-        let reply = connection.call(script, &[&keys.name], arguments).await;
+        let reply = connection.call(script, &[&keys.name], |cmd: &mut Cmd| {
+            cmd.arg(arguments);
+        });
+        let reply = reply.await;
         let reply = reply.and_then(|reply| self.resource.read(&reply, read));
         reply.map_err(|error| self.error(error))
     }

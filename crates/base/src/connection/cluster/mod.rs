@@ -33,7 +33,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use redis::{ErrorKind, RedisError};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
@@ -105,6 +105,19 @@ impl Cluster {
         }
     }
 
+    /// The master of a slot, if it is known.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        match &**self.router.state.load() {
+            RouterState::Known(map) => map.owner(slot).cloned(),
+            RouterState::Connecting | RouterState::Unknown(_) => None,
+        }
+    }
+
+    /// Changes whenever the layout may have changed.
+    pub(super) fn layouts(&self) -> watch::Receiver<()> {
+        self.router.layouts.subscribe()
+    }
+
     /// A connection to any master.
     pub(super) fn link(&self) -> Option<Link> {
         match &**self.router.state.load() {
@@ -125,6 +138,8 @@ const MAX_UNUSED: Duration = Duration::from_secs(30);
 struct Router {
     address: RedisAddress,
     state: ArcSwap<RouterState>,
+    /// Changes with the state.
+    layouts: watch::Sender<()>,
     /// Notified when the layout may have changed.
     layout_changed: Arc<Notify>,
     label: Arc<Label>,
@@ -159,6 +174,7 @@ impl Router {
         Self {
             address,
             state: ArcSwap::from_pointee(RouterState::Connecting),
+            layouts: watch::Sender::default(),
             layout_changed: Arc::default(),
             label: Arc::clone(label),
             preload,
@@ -170,12 +186,13 @@ impl Router {
 
     /// Asks the master of the question's slot.
     fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+        let slot = question.slot.unwrap_or_default();
         match &**self.state.load() {
-            RouterState::Known(map) => match map.owner(question.slot) {
+            RouterState::Known(map) => match map.owner(slot) {
                 Some(node) => return node.enqueue(question, driver),
                 None => {
                     self.layout_changed.notify_one();
-                    let error = self.unserved(question.slot);
+                    let error = self.unserved(slot);
                     question.fail(error);
                 }
             },
@@ -210,6 +227,7 @@ impl Router {
     /// Changes the state, and answers the questions that waited for it.
     fn set_state(&self, state: RouterState) {
         self.state.store(Arc::new(state));
+        self.layouts.send_replace(());
         self.enqueue_early();
     }
 
