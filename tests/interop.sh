@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Redisson and this crate on one Redis: who gets a lock, what windows hold, calls at random from processes of both
-# languages, and what their scripts write. Prints a table of each, and ends with an error if anything is violated.
+# languages, and what their scripts write; locks also on a cluster and behind sentinels. Prints a table of each, and ends
+# with an error if anything is violated.
 # --short, the default: 20,000 calls, in three minutes. --long: 500,000 calls, and the medians of five runs.
-# Installs Java, Maven and redis-server where they are missing. REDISSON=4.7.0 runs another release than pom.xml says.
+# Installs Java, Maven and redis-server where they are missing. REDISSON=4.7.0 runs another release than pom.xml says,
+# REDISSON=RELEASE the newest that Maven has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +19,7 @@ need javac=default-jdk-headless mvn=maven redis-server=redis-server
 
 built=target/interop
 wanted=$(cat tests/fleet/interop/pom.xml tests/fleet/interop/java/*.java; echo "${REDISSON:-}")
-if [ "$wanted" != "$(cat "$built/built" 2>/dev/null)" ]; then
+if [ "${REDISSON:-}" = RELEASE ] || [ "$wanted" != "$(cat "$built/built" 2>/dev/null)" ]; then
   rm -rf "$built"
   mvn -q -B -f tests/fleet/interop/pom.xml ${REDISSON:+-Dredisson.version=$REDISSON} \
     compile dependency:copy-dependencies -DoutputDirectory="$PWD/$built/lib"

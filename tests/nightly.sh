@@ -112,6 +112,7 @@ past_and_tool() {
 programs() {
   once "model of threads" bash tests/model.sh
   once "the real Redisson" bash tests/interop.sh --short
+  once "the newest Redisson" env REDISSON=RELEASE bash tests/interop.sh --short
   once "Prometheus" bash tests/observe.sh
   once "Chromium" bash tests/page.sh
 }

@@ -12,25 +12,24 @@ const WAITERS: u64 = 8;
 
 /// What the processes of one language had of a lock.
 #[derive(Debug, Clone, Copy, Default)]
-struct Had {
+pub(crate) struct Had {
     processes: u64,
     holds: u64,
-    longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 #[derive(Debug)]
-struct Contest {
-    java: Had,
-    rust: Had,
+pub(crate) struct Contest {
+    pub(crate) java: Had,
+    pub(crate) rust: Had,
     lasted: Duration,
 }
 
 impl Contest {
-    fn run(fleet: &[Language], hold_micros: u64) -> Self {
-        let server = Redis::start();
+    pub(crate) fn run(url: &str, lock: &str, fleet: &[Language], hold_micros: u64) -> Self {
         let lasted = Duration::from_secs(if is_long() { 12 } else { 4 });
-        let words = format!("contended {WAITERS} {} {hold_micros}", lasted.as_millis());
-        let mut fleet = Process::start_all(fleet, "contend", &server.url, &words);
+        let words = format!("{lock} {WAITERS} {} {hold_micros}", lasted.as_millis());
+        let mut fleet = Process::start_all(fleet, "contend", url, &words);
         fleet.iter_mut().for_each(|process| process.tell("go"));
         let (mut java, mut rust) = (Had::default(), Had::default());
         for process in fleet {
@@ -53,13 +52,13 @@ impl Contest {
     }
 
     /// What of its share of the holds this one had, in percent.
-    fn share(&self, of: Had) -> u64 {
+    pub(crate) fn share(&self, of: Had) -> u64 {
         let processes = self.java.processes + self.rust.processes;
         let holds = self.java.holds + self.rust.holds;
         of.holds * processes * 100 / (holds * of.processes.max(1))
     }
 
-    fn print(&self, hold_micros: u64) {
+    pub(crate) fn print(&self, hold_micros: u64) {
         let had = |of: Had| {
             let (share, longest) = (self.share(of), of.longest);
             format!(
@@ -86,7 +85,8 @@ fn each_language_has_its_share() {
     let holds: &[u64] = if is_long() { &[0, 1_000] } else { &[1_000] };
     let all = holds.iter().map(|&hold_micros| {
         fleets.map(|fleet| {
-            let contest = Contest::run(fleet, hold_micros);
+            let server = Redis::start();
+            let contest = Contest::run(&server.url, "contended", fleet, hold_micros);
             contest.print(hold_micros);
             contest
         })

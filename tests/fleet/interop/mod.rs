@@ -1,4 +1,5 @@
-//! Rust processes and Java processes on one Redis: the real Redisson beside this crate.
+//! Rust processes and Java processes on one Redis, on a cluster or behind sentinels: the real
+//! Redisson beside this crate.
 //!
 //! `bash tests/interop.sh` builds the Java half and runs this; without it nothing here does.
 
@@ -9,6 +10,7 @@ mod fleet;
 mod limits;
 mod locks;
 mod random;
+mod topologies;
 mod wake;
 mod worker;
 

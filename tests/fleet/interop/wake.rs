@@ -15,26 +15,26 @@ fn times(line: &str) -> (u64, u64) {
 }
 
 /// Makes a call and waits for its answer.
-fn call(process: &mut Process, call: &str) -> String {
+pub(crate) fn call(process: &mut Process, call: &str) -> String {
     process.tell(&format!("1 {call}"));
     process.line(|line| line.starts_with("1\t"))
 }
 
 /// How long the waiter of one process takes to have the lock that another process releases: in
 /// microseconds, at the median, of 99 in 100, and at most.
-fn wake_ups(holds: Language, waits: Language) -> [u64; 3] {
+pub(crate) fn wake_ups(url: &str, lock: &str, holds: Language, waits: Language) -> [u64; 3] {
     let rounds = if is_long() { 1_000 } else { 150 };
-    let server = Redis::start();
-    let mut holder = Process::start(holds, "serve", &server.url, "");
-    let mut waiter = Process::start(waits, "serve", &server.url, "");
+    let mut holder = Process::start(holds, "serve", url, "");
+    let mut waiter = Process::start(waits, "serve", url, "");
+    let (takes, frees) = (format!("lock {lock}"), format!("unlock {lock}"));
     let round = |_| {
-        call(&mut holder, "lock l");
-        waiter.tell("1 lock l");
+        call(&mut holder, &takes);
+        waiter.tell(&format!("1 {takes}"));
         std::thread::sleep(Duration::from_millis(15));
-        let (released, _) = times(&call(&mut holder, "unlock l"));
+        let (released, _) = times(&call(&mut holder, &frees));
         let line = waiter.line(|line| line.starts_with("1\t"));
         assert!(line.ends_with("\tok"), "{line}");
-        call(&mut waiter, "unlock l");
+        call(&mut waiter, &frees);
         times(&line).1.saturating_sub(released)
     };
     // The first ones are slow: a JVM compiles what it does often.
@@ -43,7 +43,7 @@ fn wake_ups(holds: Language, waits: Language) -> [u64; 3] {
     let figures = [50, 99, 100].map(|share| woken[(rounds * share / 100).min(rounds - 1)]);
     let [half, nearly_all, last] = figures;
     println!(
-        "{holds:?} releases, {waits:?} wakes up: p50 {half} us, p99 {nearly_all} us, \
+        "{lock}: {holds:?} releases, {waits:?} wakes up: p50 {half} us, p99 {nearly_all} us, \
          at most {last} us"
     );
     figures
@@ -54,9 +54,10 @@ fn wake_ups(holds: Language, waits: Language) -> [u64; 3] {
 #[ignore = "tests/interop.sh builds the Java half"]
 fn a_waiter_is_woken() {
     println!();
-    let [_, among_java, _] = wake_ups(Java, Java);
+    let server = Redis::start();
+    let [_, among_java, _] = wake_ups(&server.url, "l", Java, Java);
     for (holds, waits) in [(Java, Rust), (Rust, Java)] {
-        let [_, nearly_all, _] = wake_ups(holds, waits);
+        let [_, nearly_all, _] = wake_ups(&server.url, "l", holds, waits);
         // On a machine that is busy otherwise, Java among itself takes long, too.
         let bound = 50_000.max(2 * among_java);
         assert!(nearly_all <= bound, "{nearly_all} us, expected {bound} us");

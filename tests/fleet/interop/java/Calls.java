@@ -93,6 +93,7 @@ final class Calls {
         lock.lock(numbers[0], millis);
         yield "ok";
       }
+      case "lockOnce" -> lockOnce(name);
       case "tryLock" -> yes(lock.tryLock());
       case "tryLockFor" -> yes(lock.tryLock(numbers[0], millis));
       case "tryLockForLease" -> yes(lock.tryLock(numbers[0], numbers[1], millis));
@@ -105,6 +106,18 @@ final class Calls {
       case "count" -> "" + lock.getHoldCount();
       default -> throw new IllegalArgumentException(call);
     };
+  }
+
+  /** Only releases of Redisson that are newer than 3.52 have it. */
+  private String lockOnce(String name) throws Exception {
+    try {
+      Object lock =
+          RedissonClient.class.getMethod("getNonReentrantLock", String.class).invoke(redisson, name);
+      ((RLock) lock).lock();
+      return "ok";
+    } catch (NoSuchMethodException missing) {
+      return "no such call";
+    }
   }
 
   private static RateType type(long[] numbers) {

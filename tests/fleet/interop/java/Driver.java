@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
@@ -22,7 +23,15 @@ public final class Driver {
   public static void main(String[] args) throws Exception {
     Config config = new Config();
     config.setLockWatchdogTimeout(3_000);
-    config.useSingleServer().setAddress(args[1]);
+    String[] parts = args[1].split("://|/");
+    String[] nodes = parts[1].split(",");
+    String[] addresses = Arrays.stream(nodes).map(node -> "redis://" + node).toArray(String[]::new);
+    switch (parts[0]) {
+      case "redis-cluster" -> config.useClusterServers().addNodeAddress(addresses);
+      case "redis-sentinel" ->
+          config.useSentinelServers().setMasterName(parts[2]).addSentinelAddress(addresses);
+      default -> config.useSingleServer().setAddress(args[1]);
+    }
     RedissonClient redisson = Redisson.create(config);
     Calls calls = new Calls(redisson);
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
