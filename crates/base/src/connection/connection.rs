@@ -16,12 +16,13 @@ use uuid::Uuid;
 use super::address::{IntoRedisAddress, Topology};
 #[cfg(feature = "cluster")]
 use super::cluster::{Cluster, slot};
+use super::direct::Driver;
 use super::errors::{is_mistake, may_pass, store_error};
 use super::flight::FlightMaker;
 use super::link::Link;
 use super::node::{Endpoint, Node};
 use super::question::{CallQuestion, Label, Question, ReplyFuture};
-use super::queue::{Driver, Queue};
+use super::queue::Queue;
 use super::reconnector::Target;
 use super::scripts::{Preload, Script, ScriptList};
 #[cfg(feature = "sentinel")]

@@ -11,11 +11,12 @@ use tokio::sync::{Notify, watch};
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
+use super::direct::{DirectFlight, Driver, SendPath};
 use super::errors::store_error;
 use super::flight::{Carrier, flight_of};
 use super::link::Link;
 use super::question::Question;
-use super::queue::{DirectFlight, Driver, Questions, Queue, SendPath};
+use super::queue::{Questions, Queue};
 use super::reconnector::{Attempts, MAX_ATTEMPT, Reconnector, Target, within};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;

@@ -9,8 +9,8 @@ use pin_project_lite::pin_project;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
+use super::direct::SendPath;
 use super::flight::FlightMaker;
-use super::queue::SendPath;
 use super::scripts::Script;
 use crate::deadline::{Deadline, DeadlineTimer, Lag};
 use crate::error::{StoreError, StoreErrorKind};
