@@ -1,6 +1,7 @@
 //! A question that its caller sends by itself, in a flight of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -22,9 +23,9 @@ use crate::sync::lock;
 /// client.
 ///
 /// A take that comes to an empty queue waits there without notice to the dispatcher. If it is still
-/// alone when its future is polled for the first time, and no flight is under way, the caller takes
-/// it out again and sends it. So nobody is overtaken, and takes that are asked together travel
-/// together.
+/// alone when its future is polled for the first time, few questions are [in
+/// progress](Gathering), and every earlier one is written, the caller takes it out again and sends
+/// it. So nobody is overtaken, and takes that are asked together travel together.
 ///
 /// The caller drives the flight while it waits. The dispatcher takes over when the caller leaves,
 /// and when the connection looks silent, because the caller may just not poll. The answer goes to
@@ -86,13 +87,63 @@ impl DirectFlight {
         state.flight = None;
         let other = state.wakers[1 - driver as usize].take();
         drop(state);
-        self.queue.direct_flight_ended();
         other.into_iter().for_each(Waker::wake);
         Poll::Ready(())
     }
 
     fn is_over(&self) -> bool {
         lock(&self.state).flight.is_none()
+    }
+}
+
+/// The most questions in progress over a connection of which the last one was sent by its caller.
+///
+/// Below so many, a flight carries too few questions to pay for the dispatcher's task, which wakes
+/// another thread: see the table in `benches/README.md`.
+pub(super) const MAX_OWN_CALLS: usize = 8;
+
+/// Whether questions gather for flights of the dispatcher while fewer than [`MAX_OWN_CALLS`] are in
+/// progress, which they are between two flights at any rate of questions.
+///
+/// They begin to gather when a caller finds so many in progress, and end when flights carry fewer
+/// than 2.5 questions on average.
+#[derive(Default)]
+pub(super) struct Gathering {
+    /// The mean of questions in a flight, in sixteenths; 0 while they do not gather.
+    mean: AtomicUsize,
+}
+
+impl Gathering {
+    const PARTS: usize = 16;
+    const END: usize = 5 * Self::PARTS / 2;
+    /// The weight of a flight in the mean is one in so many.
+    const FLIGHTS: usize = 16;
+    /// A large flight counts as so many, so that its weight is gone after a while.
+    const MAX_COUNTED: usize = 64;
+
+    /// Beside how many questions in progress, with its own, a caller may send one.
+    pub(super) fn max_in_progress(&self) -> usize {
+        match self.mean.load(Ordering::Relaxed) {
+            0 => MAX_OWN_CALLS,
+            _ => 1,
+        }
+    }
+
+    /// A caller found too many questions in progress.
+    pub(super) fn begin(&self) {
+        let (relaxed, mean) = (Ordering::Relaxed, MAX_OWN_CALLS * Self::PARTS);
+        let _ = self.mean.compare_exchange(0, mean, relaxed, relaxed);
+    }
+
+    /// The dispatcher sends a flight of so many questions. Only the dispatcher calls it.
+    pub(super) fn flight_departs(&self, questions: usize) {
+        let mean = self.mean.load(Ordering::Relaxed);
+        if mean > 0 {
+            let questions = questions.min(Self::MAX_COUNTED) * Self::PARTS;
+            let mean = (mean * (Self::FLIGHTS - 1) + questions) / Self::FLIGHTS;
+            let mean = if mean < Self::END { 0 } else { mean };
+            self.mean.store(mean, Ordering::Relaxed);
+        }
     }
 }
 

@@ -62,8 +62,10 @@ pub(super) struct LinkInner {
     /// Whether the server evicts keys when its memory is full.
     pub(super) evicts: bool,
     pub(super) activity: Activity,
-    /// Flights in progress over this connection.
+    /// Flights of the dispatcher in progress over this connection.
     pub(super) flights: InFlightCounter,
+    /// Questions in progress over it, those that their callers have sent as well.
+    pub(super) questions: InFlightCounter,
 }
 
 impl Link {
@@ -92,6 +94,7 @@ impl Link {
             evicts,
             activity: Activity::new(),
             flights: InFlightCounter::default(),
+            questions: InFlightCounter::default(),
         };
         Ok(Self {
             connection,

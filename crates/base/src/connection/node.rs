@@ -138,7 +138,7 @@ impl Node {
 
 impl NodeCore {
     /// The flight of the question with this ticket, which is sent, if no other question waits and
-    /// no flight is under way. Otherwise the dispatcher sends the question.
+    /// few are in progress. Otherwise the dispatcher sends the question.
     pub(super) fn direct_flight(
         &self,
         ticket: u64,
@@ -152,8 +152,14 @@ impl NodeCore {
                 LinkState::Up(link) if !link.is_closed() => link.clone(),
                 _ => return None,
             };
-            let permit = link.inner.flights.try_acquire(1)?;
-            Some((link, permit))
+            let max = queue.gathering.max_in_progress();
+            match link.inner.questions.try_acquire(max) {
+                Some(permit) => Some((link, permit)),
+                None => {
+                    queue.gathering.begin();
+                    None
+                }
+            }
         })?;
         question.departs();
         let carrier = Carrier::new(link, self.endpoint.clone());
@@ -292,17 +298,30 @@ impl Dispatcher {
                 return None;
             }
         };
-        let departing = self.endpoint.queue.departing();
-        // Before the queue is empty: no question may be sent directly and overtake these.
-        let in_progress = link.inner.flights.try_acquire(usize::MAX);
-        let mut questions = self.endpoint.queue.take(MAX_QUESTIONS);
-        drop(departing);
+        let queue = Arc::clone(&self.endpoint.queue);
+        let mut questions = queue.take_for_flight(MAX_QUESTIONS);
         questions.retain(Question::departs);
-        let flight = flight_of(questions, Carrier::new(link, self.endpoint.clone()))?;
+        let number = questions.len();
+        queue.gathering.flight_departs(number);
+        let is_flight = link.inner.flights.try_acquire(usize::MAX);
+        let asked = link.inner.questions.try_acquire_many(number, usize::MAX);
+        let flight = flight_of(questions, Carrier::new(link, self.endpoint.clone()));
+        let Some(flight) = flight else {
+            queue.flight_written();
+            return None;
+        };
         // A panic in one flight must not end this task. The flight's callers get an error, since
         // their questions are dropped.
-        let flight = AssertUnwindSafe(flight).catch_unwind();
-        Some(flight.map(|_| drop(in_progress)))
+        let mut flight = AssertUnwindSafe(flight).catch_unwind();
+        let mut is_written = false;
+        let flight = poll_fn(move |cx| {
+            let polled = flight.poll_unpin(cx);
+            if !std::mem::replace(&mut is_written, true) {
+                queue.flight_written();
+            }
+            polled
+        });
+        Some(flight.map(|_| drop((is_flight, asked))))
     }
 }
 

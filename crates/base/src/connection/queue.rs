@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::direct::{DirectFlight, Driver};
+use super::direct::{DirectFlight, Driver, Gathering, MAX_OWN_CALLS};
 use super::question::{Label, Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
@@ -42,10 +42,12 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     /// Notified when a question becomes overdue earlier than all others, as the first one does.
     changed: Notify,
-    /// Notified when the dispatcher has to look after flights that callers drive.
+    /// Notified when the dispatcher has to drive flights of callers.
     direct_changed: Notify,
     /// Held while questions leave, until a caller's own is written: none behind it overtakes it.
     departing: Mutex<()>,
+    /// Whether questions gather for flights although the server is not busy.
+    pub(super) gathering: Gathering,
 }
 
 /// The part of a queue behind its lock.
@@ -61,8 +63,10 @@ struct QueueState {
     ticket: u64,
     /// Whether the dispatcher has had no notice of the question that waits.
     is_unnoticed: bool,
-    /// The flight that its caller drives, if there is one.
-    direct: Weak<DirectFlight>,
+    /// Whether questions were taken out for a flight of the dispatcher that is not written yet.
+    is_flight_unwritten: bool,
+    /// The flights that their callers drive, and some that have ended.
+    direct: Vec<Weak<DirectFlight>>,
     /// Flights that the dispatcher has to drive from now on.
     adopted: Vec<Arc<DirectFlight>>,
 }
@@ -87,6 +91,7 @@ impl Queue {
             changed: Notify::new(),
             direct_changed: Notify::new(),
             departing: Mutex::default(),
+            gathering: Gathering::default(),
         }
     }
 
@@ -130,8 +135,8 @@ impl Queue {
     }
 
     /// Takes out the question with this ticket, if it is still the only one, the dispatcher has had
-    /// no notice of it, and `claim` gives what its flight needs. Otherwise the dispatcher gets
-    /// notice.
+    /// no notice of it, all earlier ones are written, and `claim` gives what its flight needs.
+    /// Otherwise the dispatcher gets notice.
     pub(super) fn take_unnoticed<T>(
         &self,
         ticket: u64,
@@ -142,7 +147,7 @@ impl Queue {
             return None;
         }
         state.is_unnoticed = false;
-        let claimed = claim();
+        let claimed = (!state.is_flight_unwritten).then(claim).flatten();
         if claimed.is_none() {
             drop(state);
             self.changed.notify_one();
@@ -159,7 +164,11 @@ impl Queue {
 
     /// Remembers the flight that its caller drives.
     pub(super) fn remember(&self, flight: &Arc<DirectFlight>) {
-        lock(&self.state).direct = Arc::downgrade(flight);
+        let mut state = lock(&self.state);
+        if state.direct.len() >= 2 * MAX_OWN_CALLS {
+            state.direct.retain(|flight| flight.strong_count() > 0);
+        }
+        state.direct.push(Arc::downgrade(flight));
     }
 
     /// Lets the dispatcher drive a flight whose caller has left.
@@ -172,23 +181,14 @@ impl Queue {
         }
     }
 
-    /// Lets the dispatcher drive the flight of a caller that might never poll again.
+    /// Lets the dispatcher drive the flights of callers that might never poll again.
     pub(super) fn adopt_unfinished(&self) {
-        let flight = lock(&self.state).direct.upgrade();
-        if let Some(flight) = flight {
-            self.adopt(flight);
-        }
+        let flights = std::mem::take(&mut lock(&self.state).direct);
+        let unfinished = flights.iter().filter_map(Weak::upgrade);
+        unfinished.for_each(|flight| self.adopt(flight));
     }
 
-    /// A flight has ended that its caller drove: questions may have waited for that.
-    pub(super) fn direct_flight_ended(&self) {
-        if !lock(&self.state).questions.is_empty() {
-            self.direct_changed.notify_one();
-        }
-    }
-
-    /// Completes when a flight that its caller drove has ended, or has to be driven by the
-    /// dispatcher from now on: those that are returned.
+    /// Completes when the dispatcher has to drive flights of callers: those that are returned.
     pub(super) async fn direct_flights(&self) -> Vec<Arc<DirectFlight>> {
         self.direct_changed.notified().await;
         std::mem::take(&mut lock(&self.state).adopted)
@@ -230,8 +230,24 @@ impl Queue {
     /// Questions are dropped here without an answer: either nobody listens any more, or the
     /// caller's own timer has ended its future.
     pub(super) fn take(&self, max: usize) -> Questions {
-        let now = Instant::now();
+        self.take_from(lock(&self.state), max)
+    }
+
+    /// The same for a flight of the dispatcher. Until that is [written](Self::flight_written) no
+    /// caller sends a later question.
+    pub(super) fn take_for_flight(&self, max: usize) -> Questions {
+        let _departing = self.departing();
         let mut state = lock(&self.state);
+        state.is_flight_unwritten = true;
+        self.take_from(state, max)
+    }
+
+    pub(super) fn flight_written(&self) {
+        lock(&self.state).is_flight_unwritten = false;
+    }
+
+    fn take_from(&self, mut state: MutexGuard<'_, QueueState>, max: usize) -> Questions {
+        let now = Instant::now();
         let mut taken = Questions::with_capacity(max.min(state.questions.len()));
         while taken.len() < max
             && let Some(mut question) = state.questions.pop_front()
