@@ -8,6 +8,7 @@ mod leavers;
 mod order;
 mod refusals;
 mod runtimes;
+mod several;
 mod silence;
 mod wakers;
 
