@@ -2,6 +2,7 @@
 
 pub mod contenders;
 pub mod load;
+pub mod open_loop;
 pub mod others;
 pub mod ours;
 pub mod reference;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,18 @@ impl Drop for Running {
         // It may have ended by itself; there is nobody to tell.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// The processor time of all its threads since its start.
+    fn cpu_micros(&self) -> Result<f64> {
+        let mut nanos = 0.0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let times = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanos += times.split(' ').next().unwrap_or_default().parse::<f64>()?;
+        }
+        Ok(nanos / 1_000.0)
     }
 }
 
@@ -38,7 +50,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
 
 /// One `redis-server` on a free port, with nothing on disk.
 pub struct RedisServer {
-    _process: Running,
+    process: Running,
     pub port: u16,
     connection: Connection,
 }
@@ -68,7 +80,7 @@ impl RedisServer {
             return Err(format!("another server answers on port {port}").into());
         }
         Ok(Self {
-            _process: process,
+            process: process,
             port,
             connection,
         })
@@ -76,6 +88,11 @@ impl RedisServer {
 
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The processor time of all its threads since its start.
+    pub fn cpu_micros(&self) -> Result<f64> {
+        self.process.cpu_micros()
     }
 
     pub fn connection(&mut self) -> &mut Connection {
@@ -218,13 +235,18 @@ impl Drop for RedisCluster {
 
 /// This program as the HTTP server, in a process of its own.
 pub struct HttpServer {
-    _process: Running,
+    process: Running,
     pub port: u16,
 }
 
 impl HttpServer {
     pub fn start(redis: &str) -> Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
+        Self::of(&std::env::current_exe()?, redis)
+    }
+
+    /// Another build of this program.
+    pub fn of(program: &Path, redis: &str) -> Result<Self> {
+        let mut process = Command::new(program)
             .args(["serve", redis])
             .stdout(Stdio::piped())
             .spawn()?;
@@ -235,9 +257,14 @@ impl HttpServer {
         let port = line.trim().parse();
         let port = port.map_err(|_| "the HTTP server did not start")?;
         Ok(Self {
-            _process: process,
+            process: process,
             port,
         })
+    }
+
+    /// The processor time of all its threads since its start.
+    pub fn cpu_micros(&self) -> Result<f64> {
+        self.process.cpu_micros()
     }
 
     /// One request, with a header field if there is one; its status code and body.
