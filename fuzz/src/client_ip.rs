@@ -2,7 +2,7 @@
 //!
 //! The input is four settings and then the lines of the one field that is believed.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request};
@@ -236,6 +236,13 @@ fn plain(text: &str) -> Option<IpAddr> {
             .strip_suffix(']')?
             .parse::<IpAddr>()
             .ok()
+    });
+    let ip = ip.or_else(|| (text == "unix:").then_some(Ipv4Addr::LOCALHOST.into()));
+    // A port behind an IPv6 address without brackets, where all of it is no address.
+    let ip = ip.or_else(|| {
+        let (ip, port) = text.rsplit_once(':')?;
+        let ip = ip.parse::<Ipv6Addr>().ok()?;
+        port.parse::<u16>().is_ok().then_some(ip.into())
     });
     ip.map(|ip| ip.to_canonical())
 }

@@ -162,7 +162,8 @@ fn node(text: &str) -> Option<IpAddr> {
     let with_port = || text.parse().ok().map(|addr: SocketAddr| addr.ip());
     let unbracketed = || {
         let (ip, port) = text.rsplit_once(':')?;
-        port.parse::<u16>().ok().and(ip.parse().ok())
+        port.parse::<u16>().ok()?;
+        Some(IpAddr::V6(ip.parse().ok()?))
     };
     let ip = text.parse().ok().or_else(with_port).or_else(bracketed);
     Some(ip.or_else(unbracketed)?.to_canonical())

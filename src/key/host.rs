@@ -11,8 +11,8 @@ use crate::error::KeyError;
 
 /// The host that the request is for as the key: one limit for each tenant that has a name of its
 /// own. A host that nobody has checked is a way around the limit: with a fresh one in each request,
-/// a client has a fresh limit each time. So refuse unknown hosts first, or
-/// [join](crate::key) this with an address.
+/// a client has a fresh limit each time. So refuse unknown hosts first, or limit the address, too
+/// ([`Rule::joint`](crate::Rule::joint)).
 ///
 /// HTTP/2 has the host as the authority of the URI, HTTP/1.1 in the field `Host`: the authority
 /// counts, else the field. `X-Forwarded-Host`, which a client may send itself, is never read: let
