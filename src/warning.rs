@@ -196,9 +196,10 @@ impl fmt::Display for Warning {
             WarningKind::MoreHops => write!(
                 f,
                 "a request for {path:?} has a private address in the field {name} where \
-                 ClientIp::behind_hops finds the client, and a public one before it: if that is the \
-                 client's, there is another proxy, whose clients share one limit; make the number \
-                 larger by one"
+                 ClientIp::behind_hops finds the client, and a public one before it, which the client \
+                 may have made up: the proxy sees private addresses (NAT), or there is another proxy, \
+                 whose clients share one limit; only if a proxy of yours wrote the public address, \
+                 make the number larger by one"
             ),
             WarningKind::LargeLog => write!(
                 f,

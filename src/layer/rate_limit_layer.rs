@@ -347,15 +347,16 @@ impl RateLimitLayer {
         self.with_option(|it| it.headers = headers)
     }
 
-    /// Closes the connection of an HTTP/1 client that still sends the body of a request which this
-    /// layer answers itself. For layers around a client, whose body nobody sends.
+    /// Leaves the body of a request unread that this layer answers itself: while its client still
+    /// sends, an HTTP/1 connection is closed, and an HTTP/2 stream reset. For layers around a client,
+    /// whose body nobody sends.
     ///
     /// Default: the answer leaves at once, and a task reads on what the client still sends, for at
     /// most 2 seconds and 16 MiB, of at most 1,024 requests of the process at a time: a client that
     /// sends all before it reads gets its answer, and a [proxy](crate::guide::proxies) does not take
     /// the server for dead. Uploads that are longer, slower or too many are
     /// [counted](RuleSnapshot::closed_uploads), and closed. Nothing is read from a client that awaits
-    /// a `100 Continue`.
+    /// a `100 Continue`: one that sends later all the same may see its connection closed.
     pub fn close_denied_uploads(self) -> Self {
         self.with_option(|it| it.closes_uploads = true)
     }

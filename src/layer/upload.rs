@@ -1,8 +1,10 @@
-//! Uploads over HTTP/1 that are answered before their body was read.
+//! Uploads that are answered before their body was read.
 //!
-//! A server that answers and reads no further has to close the connection while the client still
-//! sends: the client sees a reset in place of the answer, and a proxy takes the server for dead.
-//! hyper goes on reading as long as somebody polls the body, also once the response was sent.
+//! Over HTTP/1 a server that answers and reads no further has to close the connection while the
+//! client still sends: the client sees a reset in place of the answer, and a proxy takes the server
+//! for dead. Over HTTP/2 it resets the stream, and after about a thousand resets hyper ends the
+//! connection for all streams. hyper goes on reading as long as somebody polls the body, also once
+//! the response was sent.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf;
-use http::{Request, Version, header};
+use http::{Request, header};
 use http_body::{Body, Frame};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -35,12 +37,11 @@ pub(super) struct Upload<B> {
 }
 
 impl<B: Body + Send + 'static> Upload<B> {
-    /// The body of a request that is answered without it, or `None` if the connection can stay open
-    /// all the same: there is no body, HTTP/2 ends a stream, or the client waits for a `100
-    /// Continue` before it sends.
+    /// The body of a request that is answered without it, or `None` if nothing has to be read:
+    /// there is no body, or the client waits for a `100 Continue` before it sends.
     pub(super) fn of(request: Request<B>, gate: &Gate) -> Option<Self> {
-        let is_upload = request.version() <= Version::HTTP_11 && !request.body().is_end_stream();
-        if !is_upload || gate.options.closes_uploads || awaits_continue(&request) {
+        let has_ended = request.body().is_end_stream();
+        if has_ended || gate.options.closes_uploads || awaits_continue(&request) {
             return None;
         }
         let (body, counters) = (request.into_body(), Arc::clone(&gate.counters));

@@ -73,9 +73,9 @@ pub struct RuleSnapshot {
     pub waiting: u64,
     /// Requests that waited for units, or still do.
     pub waited: u64,
-    /// Uploads over HTTP/1 that a layer answered and that were not
+    /// Uploads that a layer answered and that were not
     /// [read to their end](crate::RateLimitLayer::close_denied_uploads): too long, too slow, or too
-    /// many at a time. Their connections were closed.
+    /// many at a time. Their connections, or streams of HTTP/2, were closed.
     pub closed_uploads: u64,
     /// How long the store took to answer.
     pub latency: LatencySnapshot,

@@ -1,12 +1,16 @@
-//! Uploads over HTTP/1 that a layer answers before it has read them: behind a real nginx with its
-//! defaults, whose upstream counts as dead after one connection that was reset.
+//! Uploads that a layer answers before it has read them: over HTTP/1 behind a real nginx with its
+//! defaults, whose upstream counts as dead after one connection that was reset, and over HTTP/2,
+//! where hyper ends a connection after many resets of its streams.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 
+use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, post};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kit::load::until;
 use kit::nginx::Nginx;
 
@@ -17,7 +21,7 @@ const MIB: usize = 1 << 20;
 
 /// `/denied` denies all that comes, and `/` reads what it gets.
 fn app(limits: &Limits) -> Router {
-    let read = async |body: axum::body::Bytes| body.len().to_string();
+    let read = async |body: Bytes| body.len().to_string();
     Router::new()
         .route("/denied", post(read).layer(limits.layer("denied")))
         .route("/", any(read))
@@ -123,7 +127,7 @@ async fn every_answer_is_read() {
         (429, waiting),
     ];
     for (status, layer) in cases {
-        let read = async |body: axum::body::Bytes| body.len().to_string();
+        let read = async |body: Bytes| body.len().to_string();
         let to = serve(Router::new().route("/", post(read).layer(layer))).await;
         let answered = count(10, status, move || upload(to, "/", 15 * MIB)).await;
         assert_eq!(answered, 10, "{status}");
@@ -181,4 +185,31 @@ async fn slow_and_endless_uploads_end() {
     until("no task is left", || tasks() <= before).await;
     let closed = limits.snapshot().rules[0].closed_uploads;
     assert!((1_000..=1_008).contains(&closed), "{closed}");
+}
+
+/// A connection of HTTP/2 stays open for the streams of others, however many uploads are denied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_of_http2_stays_open() {
+    let to = serve(app(&denying())).await;
+    let socket = TokioIo::new(tokio::net::TcpStream::connect(to).await.expect("connects"));
+    let client = http2::handshake::<_, _, Body>(TokioExecutor::new(), socket).await;
+    let (client, connection) = client.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let upload = || {
+        let mut client = client.clone();
+        // The body comes behind its head.
+        let parts = futures_util::stream::iter([Ok::<_, Infallible>(Bytes::from(vec![0; KIB]))]);
+        let request = Request::post("http://a/denied").body(Body::from_stream(parts));
+        async move {
+            client.ready().await.ok()?;
+            let answer = client.send_request(request.expect("a request")).await;
+            Some(answer.ok()?.status())
+        }
+    };
+    for round in 0..300 {
+        for answer in join_all((0..10).map(|_| upload())).await {
+            assert_eq!(answer, Some(StatusCode::TOO_MANY_REQUESTS), "round {round}");
+        }
+    }
+    assert!(!connection.is_finished());
 }
