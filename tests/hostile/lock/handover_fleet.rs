@@ -95,14 +95,15 @@ async fn the_lock_passes_quickly_between_processes() {
     assert!(of(99) < 500.0, "{}", of(99));
 }
 
-/// Two processes take turns at a lock of whichever master: each has half of the holds, in runs of at
-/// most 16 holds or 30 ms, except for those of a busy machine.
+/// Two processes take turns at a lock, on one server and at whichever master: each has half of the
+/// holds, in runs of at most 16 holds or 30 ms, except for those of a busy machine.
 #[tokio::test]
 async fn processes_take_turns_at_each_master_of_a_cluster() {
-    let cluster = Cluster::start(&Plan::default());
-    for master in 0..3 {
-        let lock = cluster.key_at(master, "turns");
-        let held = holds(&cluster.url(), &lock, 2).await;
+    let (server, cluster) = (kit::Redis::start(), Cluster::start(&Plan::default()));
+    let of_master = |master| (cluster.url(), cluster.key_at(master, "turns"));
+    let alone = (server.url.clone(), "alone".to_owned());
+    for (url, lock) in [alone].into_iter().chain((0..3).map(of_master)) {
+        let held = holds(&url, &lock, 2).await;
         // While both want it.
         let (first, last) = (held[0].2, held[held.len() - 1].2);
         let from = held.iter().position(|held| held.2 != first);
