@@ -27,8 +27,8 @@ impl Limits {
     /// [joint](crate::Rule::joint) rule the key of each subject is said by its
     /// [name](SubjectKeys): `limits.check("api", [("user", user), ("address", address)])`. A path
     /// that only checks use is in use from its first check on, or once it is
-    /// [declared](Self::declare_checks). Checks that are awaited together, as by `join_all`, share a
-    /// call of Redis.
+    /// [declared](Self::declare_checks). Checks that are awaited together, as by `join_all`, share calls
+    /// of Redis beyond the first eight.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
