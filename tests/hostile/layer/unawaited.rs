@@ -79,8 +79,7 @@ fn it_is_sent_within_two_turns_of_a_slow_runtime() {
             let (seen, mut act) = (Arc::clone(&server), Some(debtor.takes_over()));
             let turns = turns_until(turn, move |passed| {
                 act.take().into_iter().for_each(|act| act());
-                std::thread::sleep(millis(10));
-                passed > 1 && Debtor::has_paid(&seen)
+                passed > 1 && holds_soon(|| Debtor::has_paid(&seen))
             });
             let turns = turns.await;
             assert!(turns <= 2, "{turns} turns of {turn:?}");
@@ -159,7 +158,7 @@ async fn crowds_of_impatient_callers() {
     assert!(admitted > 0);
     let began = Instant::now();
     while kit::permits_held(&server) > 0 {
-        assert!(began.elapsed() < SECOND, "a permit is held by nobody");
+        assert!(began.elapsed() < 3 * SECOND, "a permit is held by nobody");
         sleep(millis(10)).await;
     }
 }

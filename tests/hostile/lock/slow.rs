@@ -10,20 +10,21 @@ async fn a_lock(server: &Server, time_out: Duration) -> Lock {
     Lock::new(&handle(&server.url).await.timeout(time_out), "slow")
 }
 
-/// What was written before a turn ended is executed a moment later.
 fn is_free(server: &Server) -> bool {
-    let is_free = |_| {
-        std::thread::sleep(millis(1));
-        server.run::<u64>("EXISTS slow") == 0
-    };
-    (0..15).any(is_free)
+    holds_soon(|| server.run::<u64>("EXISTS slow") == 0)
 }
 
-/// In a runtime that is slow in each of these ways.
-fn in_slow_runtimes(test: impl AsyncFn(Arc<Server>, Duration, Duration)) {
-    for (turn, time_out) in SLOW {
-        still_runtime().block_on(test(Arc::new(Server::start()), turn, time_out));
-    }
+/// In runtimes that are slow in each of these ways.
+fn in_slow_runtimes(test: impl AsyncFn(Arc<Server>, Duration, Duration) + Sync) {
+    let test = &test;
+    std::thread::scope(|threads| {
+        for (turn, time_out) in SLOW {
+            threads.spawn(move || {
+                let server = Arc::new(Server::start());
+                still_runtime().block_on(test(server, turn, time_out));
+            });
+        }
+    });
 }
 
 /// Does this at the beginning of the first turn, and returns after how many the lock is free.
@@ -85,14 +86,16 @@ fn a_release_that_is_awaited_is_sent() {
 #[test]
 fn leases_are_renewed() {
     in_slow_runtimes(async |server, turn, time_out| {
-        let lock = a_lock(&server, time_out).await.lease(12 * turn);
-        let guard = lock.holds().await;
-        let three_leases = move |passed| {
+        // A busy machine makes short turns longer.
+        let lease = (12 * turn).max(3 * SECOND);
+        let guard = a_lock(&server, time_out).await.lease(lease).holds().await;
+        let began = Instant::now();
+        let two_leases = move |passed| {
             let is_held = guard.is_held() && server.run::<u64>("EXISTS slow") == 1;
-            assert!(is_held, "turn {passed}");
-            passed == 36
+            assert!(is_held, "turn {passed}, after {:?}", began.elapsed());
+            began.elapsed() > 2 * lease + lease / 2
         };
-        turns_until(turn, three_leases).await;
+        turns_until(turn, two_leases).await;
     });
 }
 
@@ -185,8 +188,9 @@ async fn crowds_of_impatient_callers() {
         ledger.entries(),
         left as i64 - tasks as i64
     );
-    crate::is_free(&lock, SECOND).await;
+    crate::is_free(&lock, 3 * SECOND).await;
     assert!(left <= tasks + 64, "{left} tasks, {tasks} before");
     assert!(ledger.entries() > 0);
-    eventually("the tasks end", async || alive_tasks() <= tasks + 1).await;
+    // One makes the calls that no caller waits for, and one listens to channels.
+    eventually("the tasks end", async || alive_tasks() <= tasks + 2).await;
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, yield_now};
@@ -73,13 +73,16 @@ pub const SLOW: [(Duration, Duration); 3] = [
 ///
 /// # Panics
 ///
-/// If it takes more than 40 turns.
+/// If it takes more than 40 turns, and 15 s.
 pub async fn turns_until(
     turn: Duration,
     mut holds: impl FnMut(u64) -> bool + Send + 'static,
 ) -> u64 {
     let blocks = async move {
-        for passed in 0..=40 {
+        let began = Instant::now();
+        for passed in 0.. {
+            let is_late = passed > 40 && began.elapsed() > Duration::from_secs(15);
+            assert!(!is_late, "still not after {passed} turns of {turn:?}");
             if passed > 0 && passed % 2 == 0 {
                 yield_now().await;
             } else if passed > 0 {
@@ -98,9 +101,21 @@ pub async fn turns_until(
             }
             std::thread::sleep(turn);
         }
-        panic!("still not after 40 turns of {turn:?}");
+        unreachable!("it counts on and on")
     };
     tokio::spawn(blocks).await.expect("no panic")
+}
+
+/// Whether this holds within 300 ms: what was written before a turn ended is executed a moment later.
+pub fn holds_soon(holds: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while !holds() {
+        if began.elapsed() > Duration::from_millis(300) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// How many tasks of this runtime are alive.
