@@ -16,7 +16,7 @@ use super::response_future::ResponseFuture;
 ///
 /// Its error type is the inner service's. Its responses have axum's body, whatever the inner
 /// service's body is. The body of a request is any that may be read in a task of its own: of an
-/// upload that is [denied](RateLimitLayer::close_denied_uploads) the rest is read there.
+/// upload that is [denied](super::RateLimitLayer::close_denied_uploads) the rest is read there.
 ///
 /// ```
 /// use std::convert::Infallible;
