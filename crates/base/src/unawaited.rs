@@ -1,7 +1,10 @@
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 
-use tokio::sync::watch;
+use pin_project_lite::pin_project;
+use tokio::sync::Notify;
 
 use crate::deadline::Deadline;
 use crate::trace;
@@ -12,7 +15,9 @@ pub struct UnawaitedCalls(Arc<CallsInner>);
 
 #[derive(Debug, Default)]
 struct CallsInner {
-    number: watch::Sender<usize>,
+    number: AtomicUsize,
+    /// The last one ended.
+    emptied: Notify,
     /// How many of them ended without an answer since the last warning.
     lost: AtomicUsize,
 }
@@ -28,7 +33,7 @@ pub struct UnawaitedCall {
 impl UnawaitedCalls {
     /// One more call.
     pub fn add(&self) -> UnawaitedCall {
-        self.0.number.send_modify(|number| *number += 1);
+        self.0.number.fetch_add(1, Ordering::Relaxed);
         UnawaitedCall {
             calls: self.clone(),
             is_under_way: false,
@@ -37,13 +42,20 @@ impl UnawaitedCalls {
 
     /// How many there are.
     pub fn number(&self) -> usize {
-        *self.0.number.borrow()
+        self.0.number.load(Ordering::Acquire)
     }
 
     /// Waits until there is none. Returns whether that came in time.
     pub async fn flush(&self, until: Deadline) -> bool {
-        let mut number = self.0.number.subscribe();
-        let emptied = number.wait_for(|number| *number == 0);
+        let emptied = async {
+            loop {
+                let emptied = self.0.emptied.notified();
+                if self.number() == 0 {
+                    return;
+                }
+                emptied.await;
+            }
+        };
         until.wait_for(emptied).await.is_some()
     }
 }
@@ -51,25 +63,44 @@ impl UnawaitedCalls {
 impl UnawaitedCall {
     /// This call, which is made by this future. Dropped before its end, as with its runtime, it is
     /// lost, and a warning counts it.
-    pub fn until(mut self, made: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    pub fn until<F: Future<Output = ()>>(mut self, made: F) -> CallMade<F> {
         self.is_under_way = true;
-        async move {
-            let mut call = self;
-            made.await;
-            call.is_under_way = false;
-        }
+        CallMade { made, call: self }
+    }
+}
+
+pin_project! {
+    /// A call while it is made. An async block would hold its future twice.
+    #[must_use = "nothing is asked until this is polled"]
+    pub struct CallMade<F> {
+        #[pin]
+        made: F,
+        call: UnawaitedCall,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for CallMade<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        ready!(this.made.poll(cx));
+        this.call.is_under_way = false;
+        Poll::Ready(())
     }
 }
 
 impl Drop for UnawaitedCall {
     fn drop(&mut self) {
-        let CallsInner { number, lost, .. } = &*self.calls.0;
-        lost.fetch_add(self.is_under_way.into(), Ordering::Relaxed);
-        number.send_modify(|number| *number -= 1);
-        if self.calls.number() > 0 {
+        let calls = &*self.calls.0;
+        calls
+            .lost
+            .fetch_add(self.is_under_way.into(), Ordering::Relaxed);
+        if calls.number.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let calls = lost.swap(0, Ordering::Relaxed);
+        calls.emptied.notify_waiters();
+        let calls = calls.lost.swap(0, Ordering::Relaxed);
         if calls > 0 {
             trace::event!(
                 warn: calls,

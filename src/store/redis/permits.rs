@@ -37,7 +37,9 @@ impl AskedPermits {
         reply: ReplyFuture<Decision>,
     ) -> Result<Decision, StoreError> {
         self.may_be_held = false;
-        let decision = reply.watched(&mut self.may_be_held).await;
+        let withdrawal = reply.withdrawal(&mut self.may_be_held);
+        let decision = reply.await;
+        drop(withdrawal);
         self.may_be_held &= decision.is_err();
         decision
     }

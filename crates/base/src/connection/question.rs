@@ -154,7 +154,7 @@ impl Question {
         Arc::strong_count(&self.exchange) > 1
     }
 
-    /// Whether it may be sent: its caller has not [withdrawn](ReplyFuture::watched) it. From then on
+    /// Whether it may be sent: its caller has not [withdrawn](Withdrawal) it. From then on
     /// the caller cannot.
     pub(super) fn departs(&mut self) -> bool {
         let is_claimed = self.exchange.is_claimed();
@@ -306,17 +306,19 @@ impl<T> ReplyFuture<T> {
         self
     }
 
-    /// This reply. When the future ends, or is dropped, the question cannot be sent any more, or
-    /// `may_be_sent` becomes true.
-    pub async fn watched(self, may_be_sent: &mut bool) -> Result<T, StoreError> {
-        struct Withdraw<'a, T>(Arc<Exchange<T, dyn Send + Sync>>, &'a mut bool);
-        impl<T> Drop for Withdraw<'_, T> {
-            fn drop(&mut self) {
-                *self.1 |= self.0.is_claimed.swap(true, Ordering::Relaxed);
-            }
-        }
-        let _withdraw = Withdraw(Arc::clone(&self.exchange), may_be_sent);
-        self.await
+    /// While this reply is awaited. See [`Withdrawal`].
+    pub fn withdrawal<'a>(&self, may_be_sent: &'a mut bool) -> Withdrawal<'a, T> {
+        Withdrawal(Arc::clone(&self.exchange), may_be_sent)
+    }
+}
+
+/// When it is dropped, the question cannot be sent any more, or its flag becomes true.
+#[must_use = "it withdraws the question when it is dropped"]
+pub struct Withdrawal<'a, T>(Arc<Exchange<T, dyn Send + Sync>>, &'a mut bool);
+
+impl<T> Drop for Withdrawal<'_, T> {
+    fn drop(&mut self) {
+        *self.1 |= self.0.is_claimed.swap(true, Ordering::Relaxed);
     }
 }
 

@@ -80,8 +80,8 @@ impl LeaseRequest {
             cmd.arg(&self.holder).arg(millis(self.lease));
             cmd.arg(u8::from(self.hold.is_some()));
         });
-        self.resource
-            .read(&reply.watched(may_be_sent).await?, LeaseReply::read)
+        let _withdrawal = reply.withdrawal(may_be_sent);
+        self.resource.read(&reply.await?, LeaseReply::read)
     }
 
     /// The connection for a call about a lease that ends at this instant: until then it is sent,
