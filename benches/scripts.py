@@ -6,7 +6,7 @@
 Puts its tables into benches/README.md, or prints them only. Needs redis-server and valgrind; about
 twelve minutes; `--joint` measures takes over three subjects alone, `--several` those under two
 quotas. The plain scripts of benches/plain are figures to approach: they know one quota, no plans,
-no leases, no refunds and no errors.
+no refunds and no errors.
 
 Server time is usec_per_call of INFO commandstats, with 500 calls in a pipeline, the scripts in
 turns; the ratio is the median over the rounds of what each round says. That of takes over three
@@ -154,8 +154,8 @@ def question(algorithm, keys, subjects, quotas, tries_usual):
     with one subject the core is asked. The window of each further quota is twice as long as the
     one before. See lua/formats.md."""
     seven = lambda number: number.to_bytes(7, 'big')
-    lease, expiry, slice_of_time = 0, 12_098 << (quotas - 1), 1 << 20
-    rule = bytes([quotas, quotas, 0]) + b''.join(map(seven, [lease, expiry, slice_of_time]))
+    expiry, slice_of_time = 12_098 << (quotas - 1), 1 << 20
+    rule = bytes([quotas, quotas, 0]) + b''.join(map(seven, [expiry, slice_of_time]))
     max_units, window, *others = QUOTAS[algorithm]
     for at in range(quotas):
         rule += b''.join(map(seven, [max_units, window << at, *others]))

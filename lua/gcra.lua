@@ -32,7 +32,7 @@ for place = 1, kind == USUAL and #keys or 0 do
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+    quotas, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, rule_from)
     this_slice = floor(now / slice)
     is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT

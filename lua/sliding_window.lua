@@ -22,17 +22,17 @@ local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
 local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) }
-local rule_at, quotas, lease, expiry, slice, max, window, sub_windows, length
+local rule_at, quotas, expiry, slice, max, window, sub_windows, length
 local this_slice, expiry_text, _
 
--- The usual case: one quota, no lease, takes of one cost, and a key that was charged under
+-- The usual case: one quota, takes of one cost, and a key that was charged under
 -- windows of this length alone, or never. All else is left for the core.
 for place = 1, kind == USUAL and #keys or 0 do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, lease, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
+    quotas, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
     this_slice = floor(now / slice)
     length = math.max(floor(window / sub_windows), 1)
   end
@@ -48,7 +48,7 @@ for place = 1, kind == USUAL and #keys or 0 do
     mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
       number = not raw and WINDOW_MARK, 0, now, window, now + window, now, length, 0, 0
   end
-  local is_usual = mark == WINDOW_MARK and quotas == 1 and lease == 0 and rows == 1
+  local is_usual = mark == WINDOW_MARK and quotas == 1 and rows == 1
     and now <= deadline and cost > 0 and cost <= max
     and window_then == window and length_then == length
     and needed_until == last_charge + window and stamp <= last_charge and last_charge <= now
@@ -111,7 +111,7 @@ for place = 1, kind == USUAL and #keys or 0 do
   is_left = is_left or not is_usual
 end
 if kind == USUAL and not is_left then return concat(replies) end
--- Takes over several counts, each of one quota without a lease.
+-- Takes over several counts, each of one quota.
 if kind == SEVERAL then
 -- include: joint_sliding_window
 -- include: joint_permits
@@ -125,7 +125,6 @@ local function core()
 -- include: core_begin
 -- include: sliding_windows
 -- include: sliding_takes
--- include: lease_marks
 -- include: counter_states
 -- include: counter_takes
 -- include: permit_states

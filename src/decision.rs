@@ -161,8 +161,6 @@ pub enum Source {
     /// The memory of this process, in which a [denial cache](crate::Resilient::denial_cache) keeps
     /// a denial of the store inside it.
     Cache,
-    /// Units that this process has [leased](crate::Rule::with_lease).
-    Lease,
     /// A custom store; [`Store::name`](crate::Store::name) says which.
     Other,
     /// An operator, who blocks the key for a while by the page of the feature `page`: no store was
@@ -173,18 +171,16 @@ pub enum Source {
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 6] = [
         Self::Redis,
         Self::Local,
         Self::Fallback,
         Self::Cache,
-        Self::Lease,
         Self::Other,
         Self::Operator,
     ];
 
-    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `lease`, `other`,
-    /// `operator`.
+    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `other`, `operator`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -192,7 +188,6 @@ impl Source {
             Self::Local => "local",
             Self::Fallback => "fallback",
             Self::Cache => "cache",
-            Self::Lease => "lease",
             Self::Other => "other",
             Self::Operator => "operator",
         }
@@ -205,8 +200,6 @@ pub struct QuotaState {
     remaining: u64,
     /// In microseconds.
     reset_after: u64,
-    /// What the store had left. It may be more than remains of a lease, or less.
-    in_store: u64,
     is_exceeded: bool,
     is_hidden: bool,
 }
@@ -230,7 +223,6 @@ impl QuotaState {
         Self {
             remaining,
             reset_after,
-            in_store: remaining,
             is_exceeded: false,
             is_hidden: false,
         }
@@ -255,12 +247,6 @@ impl QuotaState {
         self
     }
 
-    /// This state as a process sees it that has leased units, of which so many are left.
-    pub(crate) const fn for_lease(mut self, left: u64) -> Self {
-        self.remaining = left;
-        self
-    }
-
     /// This state, of which clients are not told.
     pub(crate) const fn hidden(mut self) -> Self {
         self.is_hidden = true;
@@ -272,11 +258,6 @@ impl QuotaState {
     #[must_use]
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
-    }
-
-    /// What the store had left when it was asked.
-    pub(crate) const fn remaining_in_store(&self) -> u64 {
-        self.in_store
     }
 
     /// Whether this quota had no room for the take: it is one of those that denied it.

@@ -112,14 +112,6 @@ impl Quota {
         Self::of_micros(self.max, self.window)
     }
 
-    /// This quota with a window that is longer by so many microseconds, but no longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
-    pub(crate) fn lengthened(mut self, micros: u64) -> Self {
-        let max_window = Self::MAX_WINDOW.as_micros() as u64;
-        self.window = self.window.saturating_add(micros).min(max_window);
-        self
-    }
-
     /// A quota with a valid window, in microseconds.
     pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
         Self::of_parts(max, window, max)

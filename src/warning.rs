@@ -74,9 +74,6 @@ pub enum WarningKind {
     /// A partner has refused a call of [`Limits::outgoing`](crate::Limits::outgoing), and the field
     /// that says for how long is not understood: its key is held for a second.
     RefusalNotUnderstood,
-    /// A rule has a [lease](crate::Rule::with_lease), and no [`Resilient`](crate::Resilient) is
-    /// around the store: the limit is stricter for nothing.
-    UnusedLease,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
     GrpcStatusInTrailers,
@@ -227,11 +224,6 @@ impl fmt::Display for Warning {
                 f,
                 "the partner of {path:?} refuses calls with a field {name} that is not understood, so \
                  each holds its key for a second: call limits.hold with what the partner means"
-            ),
-            WarningKind::UnusedLease => write!(
-                f,
-                "{path:?} has a lease, but the store hands out no units ahead, so it only makes the \
-                 limit stricter: put Resilient::new(store) around the store, or take the lease out"
             ),
             WarningKind::GrpcStatusInTrailers => write!(
                 f,

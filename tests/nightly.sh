@@ -15,7 +15,7 @@ source tests/servers.sh
 
 parts=(
   "1 histories: random histories at length, by the driver and by the stores"
-  "2 fleets: several processes at length, with and without leases"
+  "2 fleets: several processes at length"
   "3 soak: a quarter of an hour of faults under load, and the tables of faults"
   "4 mutants: the first half of the list"
   "5 mutants: the second half of the list"
@@ -89,7 +89,6 @@ fleets() {
   once "starved" env TIDEGATE_STARVED=20 "${run[@]}" --test fleet starved:: -- --nocapture
   once "waiting" env TIDEGATE_WAITING=10000 "${run[@]}" --test fleet waiting:: -- --nocapture
   once "permits" env TIDEGATE_AT_A_TIME=200000 "${run[@]}" --test fleet permits:: -- --nocapture
-  once "leased" env TIDEGATE_LEASED_GRANTS=10000000 "${run[@]}" --test fleet leased:: -- --nocapture
 }
 
 soak() {

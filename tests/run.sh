@@ -92,7 +92,7 @@ case "${1:-}" in
     # Alone: these tests say how long callers waited, under load.
     # The nightly runs the fleets that take minutes.
     step "faults and fleets" simultaneously \
-      "${alone[*]/#/--test=} -- --skip soak:: --skip starved:: --skip leased::"
+      "${alone[*]/#/--test=} -- --skip soak:: --skip starved::"
     finish
     ;;
   *) exec "${test[@]}" "$@" ;;

@@ -1,4 +1,4 @@
--- GCRA written plainly, to compare with lua/gcra.lua: one quota, no plans, leases or refunds, and
+-- GCRA written plainly, to compare with lua/gcra.lua: one quota, no plans or refunds, and
 -- what it reads is believed. It has the same questions, states and replies.
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local floor = math.floor

@@ -1,4 +1,4 @@
--- The sliding log written plainly, to compare with lua/sliding_log.lua: one quota, no plans, leases
+-- The sliding log written plainly, to compare with lua/sliding_log.lua: one quota, no plans
 -- or refunds, and what it reads is believed. It has the same questions, entries and replies.
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 local floor, format = math.floor, string.format

@@ -4,7 +4,7 @@
 --
 -- A rule has: its quotas in its array part, each with its limit; charged: how many they are, or 0
 -- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
--- has_bound, lease, expiry, slice: see formats.md; behind: where the question says more of it;
+-- has_bound, expiry, slice: see formats.md; behind: where the question says more of it;
 -- other: the functions of its states, if they are not the algorithm's. A state is what stands under
 -- a key. It has: key, rule, is_changed, error; and for each quota n own[n].used, the units that
 -- count now. The core uses these functions of the algorithm:
@@ -25,11 +25,11 @@
 -- others are set where they are needed.
 
 local function read_rule(from)
-  local charged, limiting, bounds, lease, expiry, slice, at = unpack(RULE_HEAD, question, from)
+  local charged, limiting, bounds, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
   if charged > 0 then quota, at = read_quota(at) end
   local rule = { quota, charged = charged, limiting = limiting, has_bound = bounds == 1,
-    lease = lease, expiry = expiry, slice = slice, behind = at, expiry_text = false }
+    expiry = expiry, slice = slice, behind = at, expiry_text = false }
   for n = 2, charged do
     rule[n], at = read_quota(at)
     for before = 1, n - 1 do rule.shares = rule.shares or is_same and is_same(rule[before], rule[n]) end

@@ -3,12 +3,11 @@
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial       units ever charged, modulo 2^52: tells takes of one instant apart
 --   stamp        when something was charged last
--- perhaps a mark of leases (see include/lease_marks.lua), and the counters: those of the rule's
--- quotas, and those of earlier quotas for as long as what was charged under them still counts. Each
--- charge goes to all of them, so that two rules may take turns on one key, and neither refills the
--- other. A value that is no such string, or damaged, is as good as none. Nothing is written unless
--- something is charged. If the clock went back, what was charged in the future counts; a charge
--- then pulls it back to now.
+-- and the counters: those of the rule's quotas, and those of earlier quotas for as long as what was
+-- charged under them still counts. Each charge goes to all of them, so that two rules may take turns
+-- on one key, and neither refills the other. A value that is no such string, or damaged, is as good
+-- as none. Nothing is written unless something is charged. If the clock went back, what was charged
+-- in the future counts; a charge then pulls it back to now.
 --
 -- Once loaded, a state has
 --   rule, serial, stamp
@@ -23,13 +22,11 @@
 --   refundable_since  takes from before this are not told apart in it, and not given back
 -- and what its algorithm adds. The algorithm gives
 --   own_mark, leased_mark
---                     what a state begins with; the second, with a mark of leases, may be nil
+--                     what a state begins with; the second, of earlier versions, may be nil
 --   read_counter(raw, at, stamp, quota) -> counter, at     nil if it is damaged
 --   write_counter(counter) -> text
 --   used_now(counter, latest): units that count now; `latest` is now, or the last charge if that
 --                     is later
--- and if there may be a mark of leases, read_mark(state, raw) reads it; lengthen(state), or nil,
--- says how much longer units count.
 
 -- Reads the counters into a state. Those of `raw` are expected to be the rule's, in their order.
 local function read_counters(state, raw)
@@ -39,16 +36,11 @@ local function read_counters(state, raw)
     state.since = since
   elseif (first_byte == own_mark or first_byte == leased_mark) and #raw > HEADER_SIZE then
     local _, serial, stamp, at = unpack(HEADER, raw)
-    if first_byte == leased_mark then
-      read_mark(state, raw)
-      at = at + LEASE_SIZE
-    end
-    if lengthen then lengthen(state) end
-    local quotas = state.quotas or rule
+    if first_byte == leased_mark then at = at + LEASE_SIZE end
     local latest, has_units, known, size = max(stamp, now), false, nil, 0
     repeat
       local counter
-      counter, at = read_counter(raw, at, stamp, quotas[size + 1])
+      counter, at = read_counter(raw, at, stamp, rule[size + 1])
       local life = counter and counter.quota.life or 0
       local is_valid = life > 0 and life <= TEN_YEARS
       if not is_valid or counter.needed_until > stamp + 2 * TEN_YEARS then return end
@@ -61,10 +53,9 @@ local function read_counters(state, raw)
   end
 end
 
--- What stands under a key: behind the header perhaps a mark of leases.
-local function state_text(state, counters, mark_text)
-  local text = mark_text and pack(HEADER, leased_mark, state.serial, state.stamp) .. mark_text
-    or pack(HEADER, own_mark, state.serial, state.stamp)
+-- What stands under a key.
+local function state_text(state, counters)
+  local text = pack(HEADER, own_mark, state.serial, state.stamp)
   for t = 1, #counters do text = text .. write_counter(counters[t]) end
   return text
 end

@@ -7,11 +7,8 @@
 --   is_new       one of its own is new
 --   counters     those that are charged and written, if these are others than its own
 --   sets_expiry  the key gets a new expiry
---   quotas       the rule's quotas with longer windows, for leases
 -- and a counter owes, if this call charges units owed to it, or is_in_debt, if it held such. The
 -- algorithm gives
---   lengthen, write_mark
---                see include/lease_marks.lua; nil if its units count no longer under leases
 --   new_counter(quota, units, stamp)
 --   is_same(quota, other): whether a counter of the one can go on as one of the other
 --   carried_over(counter, stamp, quota): units that a new counter of this other quota begins with
@@ -21,16 +18,16 @@
 -- The counters of the rule's quotas, if something counts, or two quotas share a counter.
 local function own_counters(state)
   local rule, known, stamp, own = state.rule, state.has_units and state.known or {}, state.stamp, {}
-  local quotas, is_as_before = state.quotas or rule, #known == rule.charged
-  for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == quotas[n] end
+  local is_as_before = #known == rule.charged
+  for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == rule[n] end
   if is_as_before and not rule.shares then return known end
   for n = 1, rule.charged do
-    local quota, counter, most = quotas[n], nil, 0
+    local quota, counter, most = rule[n], nil, 0
     for t = 1, #known do
       if is_same(known[t].quota, quota) then counter = known[t] end
     end
     for before = 1, n - 1 do
-      if is_same(quotas[before], quota) then counter = own[before] end
+      if is_same(rule[before], quota) then counter = own[before] end
     end
     -- What counts under any other quota counts here, too.
     for t = 1, counter and 0 or #known do
@@ -59,16 +56,11 @@ local function load(key, rule, raw)
   raw = raw or pcall('GET', key)
   if type(raw) == 'table' then state.error, raw = raw.err, false end
   if raw then read_counters(state, raw) end
-  if lengthen and not state.known then
-    state.mark = nil
-    lengthen(state)
-  end
   if state.has_units or rule.shares then
     state.own = own_counters(state)
   else
-    local quotas = state.quotas or rule
-    state.own, state.is_new = { new_counter(quotas[1], 0, now) }, true
-    for n = 2, rule.charged do state.own[n] = new_counter(quotas[n], 0, now) end
+    state.own, state.is_new = { new_counter(rule[1], 0, now) }, true
+    for n = 2, rule.charged do state.own[n] = new_counter(rule[n], 0, now) end
   end
   return state
 end
@@ -106,7 +98,7 @@ end
 local function prepare(state, owes)
   local rule, own, stamp, since = state.rule, state.own, state.stamp, max(state.since or 0, now)
   local slice, went_back = rule.slice, stamp > now
-  local quotas, this_slice = state.quotas or rule, floor(now / slice)
+  local this_slice = floor(now / slice)
   local sets_expiry = state.is_new or went_back or owes
   for t = 1, state.known and #state.known or 0 do
     local counter = state.known[t]
@@ -120,7 +112,7 @@ local function prepare(state, owes)
   -- stamp: one of this very instant, or one from before the clock went back.
   if not state.has_units and since == now and stamp ~= now then state.serial = 0 end
   for n = 1, rule.charged do
-    local quota, counter = quotas[n], own[n]
+    local quota, counter = rule[n], own[n]
     local charged_before = counter.needed_until - quota.life
     sets_expiry = sets_expiry or counter.quota.life ~= quota.life
       or floor(charged_before / slice) ~= this_slice
@@ -150,7 +142,7 @@ end
 -- Returns what went wrong, or nil.
 local function write(state)
   local rule, counters = state.rule, state.counters or state.own
-  local text = state_text(state, counters, write_mark and write_mark(state))
+  local text = state_text(state, counters)
   if not state.sets_expiry then return pcall('SET', state.key, text, 'KEEPTTL').err end
   local expiry = rule.expiry
   for t = 1, #counters do

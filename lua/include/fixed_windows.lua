@@ -4,9 +4,7 @@
 -- In a state it is big-endian integers of 7 bytes: max, window, needed_until, refundable_since,
 -- start, units.
 
-local own_mark = FIXED_MARK
--- Units count no longer because of leases.
-local leased_mark, read_mark, lengthen, write_mark
+local own_mark, leased_mark = FIXED_MARK, nil
 
 -- The units that count now.
 local function used_now(counter)

@@ -7,9 +7,7 @@
 --
 -- Uses   what `bucket` gives
 
-local own_mark = GCRA_MARK
--- Units count no longer because of leases.
-local leased_mark, read_mark, lengthen, write_mark
+local own_mark, leased_mark = GCRA_MARK, nil
 
 -- A quota that a counter in a state was charged under, and that is not the rule's.
 local function earlier_quota(max, window, burst)

@@ -1,6 +1,6 @@
   -- What `joint` uses, for fixed windows.
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, from)
+    local _, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, from)
     return { limit = max, window = window, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry) }
   end

@@ -1,6 +1,6 @@
   -- What `joint` uses, for buckets.
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+    local _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, from)
     return { limit = burst, max = max, window = window, life = life, pace_units = pace_units,
       pace_micros = pace_micros, slice = slice, this_slice = floor(now / slice),

@@ -2,10 +2,10 @@
   local millis
 
   local function read_permits(from)
-    local _, _, _, lease, expiry, process, max = unpack('>BBBI7I7I7I7', question, from)
+    local _, _, _, lease, process, max = unpack('>BBBI7I7I7', question, from)
     millis = millis or format('%.0f', floor(now / 1000))
     return { limit = max, is_permits = true, process = process,
-      ends_at = format('%.0f', floor(now / 1000) + 1 + lease), expiry = format('%.0f', expiry) }
+      ends_at = format('%.0f', floor(now / 1000) + 1 + lease), expiry = format('%.0f', 2 * lease) }
   end
 
   local function load_permits(key, rule)

@@ -1,6 +1,6 @@
   -- What `joint` uses, for sliding windows.
   local function read_rule(from)
-    local _, _, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, from)
+    local _, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, from)
     return { limit = max, window = window, length = math.max(floor(window / sub_windows), 1),
       slice = slice, this_slice = floor(now / slice), expiry = format('%.0f', expiry) }
   end

@@ -13,14 +13,13 @@
 --   largest       the largest max of these
 --   serial        units ever charged, modulo 2^52: tells takes of one instant apart; and 2^52 more
 --                 if units were given back
--- and only where longer windows of earlier charges still need something of the set, the clock went
--- back, or a rule with a lease charged something:
+-- and only where longer windows of earlier charges still need something of the set, or the clock went
+-- back:
 --   long_window, long_units   the entries inside of this window are still needed: the newest, which
 --                             hold that many units, each by itself, and all older ones as one entry
 --   long_until                until when
 --   refundable_since          takes that were charged before this are not given back
---   lease, lease_stamp, lease_life
---                             a mark of leases: see include/lease_marks.lua
+--   0, 0, 0                   earlier versions wrote something there
 --
 -- Where units of other entries than the newest were given back, the set has one more member, with
 -- the score -1: see include/refunded_ranges.lua. The units are numbered by the running totals.
@@ -46,10 +45,10 @@ end
 -- What few entries say. `text` is that of an entry, or nil.
 local function more_of(text)
   local more = { refunded = nil, long_window = 0, long_units = 0, long_until = 0,
-    refundable_since = 0, lease = 0, lease_stamp = 0, lease_life = 0 }
+    refundable_since = 0 }
   if text then
-    more.long_window, more.long_units, more.long_until, more.refundable_since, more.lease,
-      more.lease_stamp, more.lease_life = unpack(LOG_MORE, text, LOG_ENTRY_SIZE + 1)
+    more.long_window, more.long_units, more.long_until, more.refundable_since =
+      unpack(LOG_MORE, text, LOG_ENTRY_SIZE + 1)
   end
   return more
 end
@@ -69,9 +68,7 @@ local function read_log(state, member)
     mark, total, stamp, horizon, serial, more = LOG_MARK, 0, now, 0, 0, more_of()
     _, more.refundable_since = unpack(RESET, member)
   end
-  local is_valid = mark == LOG_MARK and total < MODULUS and horizon <= TEN_YEARS
-    and not (more and more.lease_life > TEN_YEARS)
-  if not is_valid then
+  if mark ~= LOG_MARK or total >= MODULUS or horizon > TEN_YEARS then
     state.is_stale = true
     return
   end
@@ -109,9 +106,9 @@ end
 local function entry_text(state, stamp, horizon, largest)
   local more, serial, text = state.more, state.serial, ''
   if more and more.refunded then serial = serial + LOG_WITH_REFUNDED end
-  if more and (more.long_window > 0 or more.refundable_since > 0 or more.lease_life > 0) then
+  if more and (more.long_window > 0 or more.refundable_since > 0) then
     text = pack(LOG_MORE, more.long_window, more.long_units, more.long_until,
-      more.refundable_since, more.lease, more.lease_stamp, more.lease_life)
+      more.refundable_since, 0, 0, 0)
   end
   return pack(LOG_ENTRY, LOG_MARK, state.total, state.base, state.oldest_base, state.oldest_stamp,
     stamp, horizon, largest, serial) .. text

@@ -2,9 +2,8 @@
 --
 -- Besides what `log_states` says, a state has
 --   rule
---   own           of each quota that limits: used, the units in its window; window, as long as units
---                 count; oldest and base: the stamp of the oldest entry in it, and the total before
---   longer_by     how much longer than its window a unit counts
+--   own           of each quota that limits: used, the units in its window; window; oldest and base:
+--                 the stamp of the oldest entry in it, and the total before
 --   last_charge   when something was charged last
 --   merges        the newest entry takes in what this call charges
 -- and only where it is so
@@ -32,7 +31,7 @@ end
 
 -- The units in the window of a quota, and where it begins.
 local function counter_of(state, quota)
-  local window = min(quota.window + state.longer_by, TEN_YEARS)
+  local window = quota.window
   local base, oldest = state.oldest_base, state.oldest_stamp
   if oldest <= now - window then
     oldest, base = entry_of(first_behind(state.key, now - window))
@@ -45,14 +44,10 @@ end
 local function load(key, rule)
   local state = { key = key, rule = rule, is_changed = false, own = { false }, newest = nil, total = 0,
     base = 0, oldest_base = 0, oldest_stamp = now, stamp = now, horizon = 0, largest = 0,
-    serial = 0, longer_by = rule.lease, last_charge = now, merges = false }
+    serial = 0, last_charge = now, merges = false }
   local found = pcall('ZRANGE', key, '-1', '-1')
   state.error = found.err
   if found[1] then read_log(state, found[1]) end
-  local more = state.more
-  if more and now < more.lease_stamp + more.lease_life then
-    state.longer_by = max(more.lease, rule.lease)
-  end
   state.last_charge = state.stamp
   for n = 1, rule.limiting do state.own[n] = counter_of(state, rule[n]) end
   return state
@@ -135,11 +130,11 @@ end
 -- When nothing of it counts any more.
 local function ends_at(counter) return counter.state.last_charge + counter.window end
 
--- Notes what windows longer than this one still need, and what is under a lease.
+-- Notes what windows longer than this one still need.
 local function note_more(state, window)
-  local more, lease, newest = state.more, state.rule.lease, state.newest
+  local more, newest = state.more, state.newest
   local is_longer = newest and state.horizon > window and now < state.stamp + state.horizon
-  if not more and not is_longer and lease == 0 then return end
+  if not more and not is_longer then return end
   more = more or more_of()
   state.more = more
   if more.long_window <= window or now >= more.long_until or not newest then
@@ -149,16 +144,6 @@ local function note_more(state, window)
     more.long_window = max(more.long_window, state.horizon)
     more.long_units = max(more.long_units, state.largest)
     more.long_until = max(more.long_until, state.stamp + state.horizon)
-  end
-  local is_marked = now < more.lease_stamp + more.lease_life
-  if lease > 0 then
-    more.lease_life = is_marked and max(more.lease_life, window) or window
-    more.lease, more.lease_stamp = state.longer_by, now
-  elseif not is_marked then
-    more.lease, more.lease_stamp, more.lease_life = 0, 0, 0
-  else
-    -- Units that were charged in the future count as charged now.
-    more.lease_stamp = min(more.lease_stamp, now)
   end
 end
 
@@ -233,7 +218,7 @@ local function write(state)
     if rule[n].window > longest.window then longest = rule[n] end
     largest = max(largest, rule[n].max)
   end
-  local window = min(longest.window + state.longer_by, TEN_YEARS)
+  local window = longest.window
   local sets_expiry = not newest or window ~= state.horizon or went_back
     or floor(state.stamp / rule.slice) ~= floor(now / rule.slice)
   note_more(state, window)

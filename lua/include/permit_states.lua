@@ -31,7 +31,7 @@ local function permit_functions()
         state.is_changed, changed[number_changed] = true, state
       end
       state.held = state.held + 1
-      added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.lease)
+      added[#added + 1] = format('%.0f', floor(now / MILLISECOND) + 1 + rule.expiry)
       -- Where others have a slice of time, a rule of permits has the number of the process.
       added[#added + 1] = pack('>I7I7', rule.slice, holder)
     end
@@ -41,7 +41,7 @@ local function permit_functions()
   local function write(state)
     local written = pcall('ZADD', state.key, _G.unpack(state.added))
     if type(written) == 'table' then return written.err end
-    written = pcall('PEXPIRE', state.key, format('%.0f', state.rule.expiry))
+    written = pcall('PEXPIRE', state.key, format('%.0f', 2 * state.rule.expiry))
     if type(written) == 'table' then
       -- No permit is left that nobody has.
       for n = 2, #state.added, 2 do call('ZREM', state.key, state.added[n]) end

@@ -42,7 +42,7 @@ local function refund_all(number, apart)
     replies[#replies + 1] = units
   end
   if is_changed then
-    call('SET', key, state_text(state, counters, state.mark_text), 'KEEPTTL')
+    call('SET', key, state_text(state, counters), 'KEEPTTL')
     if ranges then ranges.write(state, apart) end
   end
 end

@@ -5,15 +5,8 @@ local held_units
 -- A quota in a question.
 local function read_quota(from)
   local max, window, sub_windows, behind = unpack('>I7I7I7', question, from)
-  return { max = max, window = window, limit = max, life = window, sub_windows = sub_windows,
+  return { max = max, window = window, limit = max, life = window,
     variant = math.max(floor(window / sub_windows), 1) }, behind
-end
-
--- The same quota with a window that is longer by so many microseconds.
-local function longer_quota(quota, by)
-  local window = min(quota.window + by, TEN_YEARS)
-  return { max = quota.max, window = window, limit = quota.limit, life = window,
-    sub_windows = quota.sub_windows, variant = max(floor(window / quota.sub_windows), 1) }
 end
 
 -- Whether a counter of the one can go on as a counter of the other.

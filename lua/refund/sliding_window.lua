@@ -6,12 +6,6 @@
 -- include: refund_begin
 -- include: sliding_windows
 
--- A mark of leases stays as it is.
-local lengthen
-local function read_mark(state, raw)
-  state.mark_text = sub(raw, HEADER_SIZE + 1, HEADER_SIZE + LEASE_SIZE)
-end
-
 -- include: counter_states
 
 -- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the

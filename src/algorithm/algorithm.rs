@@ -104,15 +104,6 @@ impl Algorithm {
         matches!(self, Self::Gcra)
     }
 
-    /// Until when units that were taken ahead may be used; `None` if none can be.
-    pub(crate) const fn lease_end(self) -> Option<LeaseEnd> {
-        match self {
-            Self::SlidingLog | Self::SlidingWindow => Some(LeaseEnd::AfterItsTime),
-            Self::FixedWindow => Some(LeaseEnd::WithTheWindow),
-            Self::Gcra => None,
-        }
-    }
-
     /// The most units that may be used together under this quota, and so the largest cost that ever
     /// fits.
     pub(crate) fn limit(self, quota: &Quota) -> u64 {
@@ -267,15 +258,6 @@ pub(super) trait AlgorithmState {
 
     /// Reads the ranges that were [given back](Self::refunded), after the rest.
     fn read_refunded(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
-}
-
-/// Until when units that were taken ahead may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeaseEnd {
-    /// For the time of the lease. Each unit counts as much longer than its window.
-    AfterItsTime,
-    /// For the time of the lease, but not beyond the window to which they were charged.
-    WithTheWindow,
 }
 
 /// The state of one of the algorithms.

@@ -1,7 +1,5 @@
-use smallvec::SmallVec;
-
-use super::algorithm::{Algorithm, AnyState, LeaseEnd};
-use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::algorithm::{Algorithm, AnyState};
+use super::byte_reader::{ByteReader, ByteWriter};
 use super::sliding_window::SlidingWindow;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
@@ -35,14 +33,12 @@ use crate::quota::Quota;
 #[derive(Debug, Clone, Default)]
 pub struct Count {
     state: AnyState,
-    /// Only for keys that rules with leases charge.
-    lease: Option<Box<LeaseMark>>,
 }
 
-/// The version of the format of counts in bytes. Added to it is 1 for a lease mark and 2 for what
-/// was given back.
+/// The version of the format of counts in bytes. Added to it is 2 for what was given back, and 1 for
+/// three numbers behind the rest, which earlier versions wrote and no taker needs.
 const VERSION: u8 = 1;
-const WITH_LEASE: u8 = 1;
+const WITH_MARK: u8 = 1;
 const WITH_REFUNDED: u8 = 2;
 /// Versions without [`WITH_REFUNDED`] have a list of refunds instead, which is not used any more:
 /// each has four numbers.
@@ -52,7 +48,6 @@ impl Count {
     fn new(algorithm: Algorithm) -> Self {
         Self {
             state: AnyState::new(algorithm),
-            ..Self::default()
         }
     }
 
@@ -84,47 +79,8 @@ impl Count {
         if self.state.algorithm() != config.algorithm() {
             return self.take_afresh(config, now, quotas, cost);
         }
-        if config.lease_micros() > 0 || self.lease.is_some() {
-            return self.take_with_lease(config, now, quotas, cost);
-        }
         let sub_windows = config.number_of_sub_windows();
         self.state.take(now, quotas, sub_windows, cost)
-    }
-
-    /// By a rule with a lease, or beside one.
-    fn take_with_lease(
-        &mut self,
-        config: AlgorithmConfig,
-        now: u64,
-        quotas: &[Quota],
-        cost: u64,
-    ) -> Decision {
-        let lease = config.lease_micros();
-        let longer = self.lengthened(now, quotas, lease);
-        let sub_windows = config.number_of_sub_windows();
-        let decision = self.state.take(now, &longer, sub_windows, cost);
-        if decision.units() > 0 {
-            self.mark_lease(now, quotas, lease);
-        }
-        decision
-    }
-
-    /// The quotas, with windows as long as units count.
-    fn lengthened(&self, now: u64, quotas: &[Quota], lease: u64) -> Quotas {
-        let mark = self.lease.as_deref().copied();
-        lengthened(quotas, longer_by(mark, now, lease))
-    }
-
-    /// Notes a charge by a rule with a lease, or beside one.
-    fn mark_lease(&mut self, now: u64, quotas: &[Quota], lease: u64) {
-        let mark = self.lease.as_deref().copied();
-        match (
-            LeaseMark::after_charge(mark, now, quotas, lease),
-            &mut self.lease,
-        ) {
-            (Some(mark), Some(kept)) => **kept = mark,
-            (mark, _) => self.lease = mark.map(Box::new),
-        }
     }
 
     /// By another algorithm than before: nothing that the other one counted counts. A take that is
@@ -182,15 +138,9 @@ impl Count {
             }
             return charged;
         }
-        let lease = config.lease_micros();
-        let longer = self.lengthened(now, quotas, lease);
         let most = |quota: &Quota| algorithm.most(quota, at_most);
         let sub_windows = config.number_of_sub_windows();
-        let charged = self.state.owe(now, &longer, sub_windows, units, &most);
-        if charged > 0 {
-            self.mark_lease(now, quotas, lease);
-        }
-        charged
+        self.state.owe(now, quotas, sub_windows, units, &most)
     }
 
     /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more
@@ -231,16 +181,14 @@ impl Count {
     /// receipt that is stamped after the instant of the reset is taken for a later one, and takes
     /// that are charged until the clock has passed that instant again are not given back.
     pub fn reset(&mut self, now: u64) -> bool {
-        let has_counted = self.state.state_mut().reset(now);
-        self.lease = None;
-        has_counted
+        self.state.state_mut().reset(now)
     }
 
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
     /// The first byte is the version of the format and the second one the number of the algorithm.
-    /// The version is 1, and more by 1 where a rule with a [lease](crate::Rule::with_lease) has
-    /// charged the key, and by 2 where units were given back that still matter. A later version of
+    /// The version is 1, and more by 2 where units were given back that still matter; versions 2 and 4,
+    /// of earlier versions of this crate, are read, and not written any more. A later version of
     /// this crate reads what an earlier one has written. An earlier one answers bytes of a later
     /// format with [`CountError::UnknownVersion`], or [`CountError::UnknownAlgorithm`]. Quotas
     /// change a count as they do in memory: bytes that were written under one rule's quotas may be
@@ -273,17 +221,13 @@ impl Count {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = ByteWriter::default();
         let state = self.state.state();
-        let lease = self.lease.as_ref().map_or(0, |_| WITH_LEASE);
         let refunded = state.refunded();
-        writer.byte(VERSION + lease + refunded.map_or(0, |_| WITH_REFUNDED));
+        writer.byte(VERSION + refunded.map_or(0, |_| WITH_REFUNDED));
         writer.byte(self.state.algorithm().number());
         state.write(&mut writer);
         match refunded {
             Some((ranges, first)) => ranges.write(&mut writer, first),
             None => writer.number(0),
-        }
-        if let Some(mark) = &self.lease {
-            mark.write(&mut writer);
         }
         writer.into_bytes()
     }
@@ -302,7 +246,7 @@ impl Count {
         let mut reader = ByteReader::new(bytes);
         let version = reader.byte()?;
         let parts = version.wrapping_sub(VERSION);
-        if parts > WITH_LEASE + WITH_REFUNDED {
+        if parts > WITH_MARK + WITH_REFUNDED {
             return Err(CountError::UnknownVersion(version));
         }
         let number = reader.byte()?;
@@ -314,21 +258,18 @@ impl Count {
                 reader.number()?;
             }
         }
-        let lease = match parts & WITH_LEASE {
-            0 => None,
-            _ => Some(Box::new(LeaseMark::read(&mut reader)?)),
-        };
+        for _ in 0..3 * (parts & WITH_MARK) {
+            reader.number()?;
+        }
         reader.end()?;
-        Ok(Self { state, lease })
+        Ok(Self { state })
     }
 
     /// The instant from which on nothing counts any more, and nothing could be given back with a
     /// receipt from before a [reset](Self::reset): a store may drop the count then.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
-        let forgotten_at = self.state.state().forgotten_at();
-        let longer_until = self.lease.as_ref().map_or(0, |mark| mark.ends_at());
-        forgotten_at.max(longer_until)
+        self.state.state().forgotten_at()
     }
 }
 
@@ -376,8 +317,6 @@ crate::error::debug_as_message!(CountError);
 pub struct AlgorithmConfig {
     algorithm: Algorithm,
     sub_windows: u16,
-    /// In milliseconds; 0 without leases, and where leases end with the window.
-    lease: u32,
 }
 
 impl AlgorithmConfig {
@@ -400,22 +339,6 @@ impl AlgorithmConfig {
     pub(crate) const fn number_of_sub_windows(&self) -> u16 {
         self.sub_windows
     }
-
-    /// This setting for a rule that lets processes take units ahead for so many milliseconds.
-    #[must_use]
-    pub(crate) const fn with_lease(mut self, millis: u32) -> Self {
-        self.lease = match self.algorithm.lease_end() {
-            Some(LeaseEnd::AfterItsTime) => millis,
-            Some(LeaseEnd::WithTheWindow) | None => 0,
-        };
-        self
-    }
-
-    /// By how many microseconds a unit counts longer than its window, because it may be used later
-    /// than it was charged.
-    pub(crate) fn lease_micros(&self) -> u64 {
-        u64::from(self.lease) * 1_000
-    }
 }
 
 impl Default for AlgorithmConfig {
@@ -430,82 +353,6 @@ impl From<Algorithm> for AlgorithmConfig {
         Self {
             algorithm,
             sub_windows,
-            lease: 0,
         }
     }
-}
-
-/// Says that units of a key may be used later than they were charged, because a rule with a lease
-/// charged them. Until the last of them has ceased to count, units count longer for every taker,
-/// also for one whose rule has no lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeaseMark {
-    /// By how much units count longer than their windows. As all numbers here, in microseconds.
-    lease: u64,
-    /// When a rule with a lease charged something last.
-    stamp: u64,
-    /// How long that counts at most, with the lease.
-    life: u64,
-}
-
-/// One quota, in most cases.
-type Quotas = SmallVec<[Quota; 1]>;
-
-impl LeaseMark {
-    /// The mark after a charge at `now`, under these quotas with this lease, which may be 0.
-    pub(super) fn after_charge(
-        before: Option<Self>,
-        now: u64,
-        quotas: &[Quota],
-        lease: u64,
-    ) -> Option<Self> {
-        let before = before.filter(|mark| mark.ends_at() > now);
-        if lease == 0 {
-            // Units that were charged in the future count as charged now.
-            return before.map(|mark| Self {
-                stamp: mark.stamp.min(now),
-                ..mark
-            });
-        }
-        let lease = longer_by(before, now, lease);
-        let windows = lengthened(quotas, lease);
-        let life = windows.iter().map(Quota::window_micros).max().unwrap_or(0);
-        Some(Self {
-            lease,
-            stamp: now,
-            life: before.map_or(life, |mark| mark.life.max(life)),
-        })
-    }
-
-    /// The instant from which on nothing counts longer.
-    pub(super) const fn ends_at(self) -> u64 {
-        self.stamp.saturating_add(self.life)
-    }
-
-    pub(super) fn write(self, writer: &mut ByteWriter) {
-        writer.window(self.lease);
-        writer.number(self.stamp);
-        writer.window(self.life);
-    }
-
-    pub(super) fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
-        let mark = Self {
-            lease: reader.window()?,
-            stamp: reader.number()?,
-            life: reader.window()?,
-        };
-        check(mark.lease <= mark.life, "a lease")?;
-        Ok(mark)
-    }
-}
-
-/// By how much units count longer than their windows for a taker with this lease, which may be 0.
-pub(super) fn longer_by(mark: Option<LeaseMark>, now: u64, lease: u64) -> u64 {
-    let mark = mark.filter(|mark| mark.ends_at() > now);
-    mark.map_or(lease, |mark| mark.lease.max(lease))
-}
-
-/// The quotas with longer windows. No window gets longer than the longest that a quota may have.
-pub(super) fn lengthened(quotas: &[Quota], by: u64) -> Quotas {
-    quotas.iter().map(|quota| quota.lengthened(by)).collect()
 }

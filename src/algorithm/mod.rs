@@ -36,7 +36,7 @@ mod sliding_log;
 mod sliding_window;
 
 pub use algorithm::Algorithm;
-pub(crate) use algorithm::{LeaseEnd, MODULUS_MASK};
+pub(crate) use algorithm::MODULUS_MASK;
 pub use count::{AlgorithmConfig, Count, CountError};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;

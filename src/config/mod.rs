@@ -5,7 +5,6 @@
 //! [`Limits::plan`]: crate::Limits::plan
 //! [`Limits::peer`]: crate::Limits::peer
 //! [`Rule::with_refund_on`]: crate::Rule::with_refund_on
-//! [`Rule::with_lease`]: crate::Rule::with_lease
 //! [`Rule::with_plan`]: crate::Rule::with_plan
 //! [`ConfigError`]: ConfigError
 //! [`OnError`]: crate::rule::OnError

@@ -22,8 +22,11 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
-const KEYS: &str = "enabled key client-ip exempt cost on-error lease refund-on settles owe-at-most shadow plans \
+const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles owe-at-most shadow plans \
      outgoing hold-at-most hold-on";
+/// The message for a key of earlier versions, in place of one that the key is unknown.
+const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
+     busy a key: see capacity.md";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
@@ -49,6 +52,7 @@ pub(super) fn rule(
         return Err(inner.mistake(message));
     }
     let known = [QUOTA_KEYS, MAX_CONCURRENT, PERMIT_KEYS, COUNT_KEYS, KEYS];
+    table.without("lease", NO_LEASES)?;
     table.only("a table of a rule", &known)?;
     let own_client_ip = table.read("client-ip", client_ip)?;
     let client_ip = own_client_ip.as_ref();
@@ -67,9 +71,6 @@ pub(super) fn rule(
     let rule = rule.with_exemptions(exemptions);
     let rule = table.set("on-error", rule, |rule, choice| {
         Ok(rule.with_on_error(on_error(choice)?))
-    })?;
-    let rule = table.set("lease", rule, |rule, lease| {
-        lease.check(rule.with_lease(duration(lease)?))
     })?;
     let rule = with_outgoing(rule, table)?;
     let rule = table.set("refund-on", rule, |rule, refund_on| {

@@ -151,12 +151,10 @@ impl Gate {
         let of_log = rule
             .has_large_log()
             .then(|| Warning::named(WarningKind::LargeLog, "max"));
-        let is_unused = rule.lease().is_some() && !self.capabilities().has_leases;
-        let of_lease = is_unused.then(|| Warning::new(WarningKind::UnusedLease));
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
-        let found = [of_unused_key, of_exemptions, of_log, of_lease, of_check];
+        let found = [of_unused_key, of_exemptions, of_log, of_check];
         for found in of_keys.chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

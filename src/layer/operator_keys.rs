@@ -117,14 +117,12 @@ impl OperatorEntry {
     }
 }
 
-/// Finds what holds for each key of a take. A shadow rule denies nothing, and a lease is of the
-/// rule's own quotas.
+/// Finds what holds for each key of a take. A shadow rule denies nothing.
 fn said(entries: &[OperatorEntry], take: &Take) -> Said {
     let rule = take.rule();
     let applies = |kind| match kind {
-        OperatorKind::LetThrough => true,
+        OperatorKind::LetThrough | OperatorKind::Raised(_) => true,
         OperatorKind::Blocked => !rule.is_shadow(),
-        OperatorKind::Raised(_) => rule.lease().is_none(),
     };
     let find = |key: &str| {
         let found = entries[places_of(entries, rule.path(), key)].iter();

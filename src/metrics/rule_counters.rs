@@ -314,16 +314,15 @@ impl NearLimit {
         }
     }
 
-    /// Whether so much of a quota is used. For a leased unit the store says that, as of the lease:
-    /// little of a lease may be left although much of the quota is. That as many requests run as
-    /// may is usual, and no quota. Quotas have at most 15 digits: nothing overflows.
+    /// Whether so much of a quota is used. That as many requests run as may is usual, and no quota.
+    /// Quotas have at most 15 digits: nothing overflows.
     #[inline]
     pub(super) fn is_near(self, rule: &Rule, decision: &Decision) -> bool {
         let algorithm = rule.algorithm().algorithm();
         let mut quotas = rule.policies().iter().zip(decision.quotas());
         quotas.any(|(policy, state)| {
             let limit = algorithm.limit(&policy.quota());
-            let is_near = state.remaining_in_store() * 1_000 <= limit * self.free_permille;
+            let is_near = state.remaining() * 1_000 <= limit * self.free_permille;
             is_near && !policy.is_concurrent()
         })
     }

@@ -112,7 +112,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// As [`block`](Self::block), and for a rule with a [lease](crate::Rule::with_lease).
+    /// As [`block`](Self::block).
     pub async fn raise(
         &self,
         path: &str,
@@ -174,10 +174,8 @@ impl Limits {
                 let time = one.time;
                 return Err(OperatorError::Time { kind, time });
             }
-            let rule = self.rules().guard().find(&one.path).cloned();
-            let rule = rule.ok_or_else(|| OperatorError::NoRule(one.path.to_string()))?;
-            if kind.is_raise() && rule.lease().is_some() {
-                return Err(OperatorError::Lease(one.path.to_string()));
+            if self.rules().guard().find(&one.path).is_none() {
+                return Err(OperatorError::NoRule(one.path.to_string()));
             }
         }
         let by = one.by.take();
@@ -243,9 +241,6 @@ pub enum OperatorError {
     /// The factor is out of range.
     #[error("the factor is {0}, expected 0.01 to 1000")]
     Factor(f64),
-    /// The rule hands out units that were leased under its own quotas.
-    #[error("the rule {0:?} has a lease, expected one without to raise a key")]
-    Lease(String),
     /// There are [as many](OperatorKey::MAX) such keys as may be.
     #[error("{} keys are {} already", OperatorKey::MAX, match .0 {
         OperatorKind::Raised(_) => "raised".to_owned(),

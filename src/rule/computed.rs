@@ -1,5 +1,4 @@
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::exemptions::Exemptions;
 use super::plans::{DerivedRules, OtherQuotas};
@@ -10,9 +9,6 @@ use super::subject::{OthersOfCounts, SubjectCount};
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::{escape, hash};
 use crate::quota::Quota;
-
-/// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
-const LEASES_IN_WINDOW: u32 = 50;
 
 /// What is made of a rule's settings. It does not change; a few values are made when they are
 /// needed first.
@@ -30,9 +26,7 @@ pub(super) struct Computed {
     pub(super) others_of_counts: Option<OthersOfCounts>,
     /// What a store keeps of a joint rule; empty for one of one subject.
     pub(super) counts: Box<[SubjectCount]>,
-    /// With the lease.
     pub(super) algorithm: AlgorithmConfig,
-    pub(super) lease: Option<Duration>,
     /// The longest time for which a charge counts, in microseconds.
     pub(super) life: u64,
     /// Whether the rule or its file says so.
@@ -66,11 +60,6 @@ impl Computed {
         let mut quotas: Vec<_> = settings.policies.iter().map(Policy::quota).collect();
         quotas.extend(others.shared_counters(&quotas, algorithm));
 
-        let windows = settings.all_quotas().map(|quota| quota.window());
-        let longest = windows.min().unwrap_or_default() / LEASES_IN_WINDOW;
-        let lease = u32::try_from(settings.lease.min(longest).as_millis()).unwrap_or(u32::MAX);
-        let config = settings.algorithm.with_lease(lease);
-
         let file = settings.file.as_deref();
         let exemptions = match file {
             None => Arc::clone(&settings.exemptions),
@@ -88,7 +77,7 @@ impl Computed {
         let counts = counts.unwrap_or_default();
         let lives = quotas.iter().map(|quota| algorithm.life(quota));
         let of_counts = counts.iter().map(|count| count.rule.life_micros());
-        let life = lives.chain(of_counts).max().unwrap_or(0) + config.lease_micros();
+        let life = lives.chain(of_counts).max().unwrap_or(0);
         Self {
             // Permits have the id of the count beside them.
             id_hash: hash(&id) ^ u64::from(settings.is_permits),
@@ -97,8 +86,7 @@ impl Computed {
             others,
             others_of_counts,
             counts,
-            algorithm: config,
-            lease: (lease > 0).then(|| Duration::from_millis(lease.into())),
+            algorithm: settings.algorithm,
             life,
             is_shadow,
             shadow: candidate(settings),

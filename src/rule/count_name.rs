@@ -5,7 +5,7 @@ use crate::key::{Key, hash};
 
 /// Names the count of a rule and key: the rule's id, the text of the key, and one hash of both.
 ///
-/// Stores, caches, leases and flights find the count by the hash. Only what is kept or sent is
+/// Stores, caches and flights find the count by the hash. Only what is kept or sent is
 /// joined to one text.
 #[derive(Debug, Clone)]
 pub(crate) struct CountName {

@@ -44,8 +44,6 @@ impl Rule {
     /// A [plan](Self::with_plan) has a max of its own among its quotas, or none. The permits of a
     /// key are the same under all plans: each compares their number with its own max.
     ///
-    /// There are no [leases](Self::with_lease) of units beside it.
-    ///
     /// In a rule of several subjects the first one is limited;
     /// [`Subject::limit`](super::Subject::limit) takes a [`Policy::concurrent`] for any of them.
     ///
@@ -59,8 +57,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the rule has such a max already, has a [lease](Self::with_lease) of units,
-    /// or has 16 quotas.
+    /// [`RuleError`] if the rule has such a max already, or has 16 quotas.
     pub fn with_max_concurrent(self, max: u64) -> Result<Self, RuleError> {
         let mut policies = self.settings.policies.to_vec();
         let mut policy = Policy::concurrent(max);
@@ -77,11 +74,7 @@ impl Rule {
     /// This rule, which counts permits apart if it or a plan has them.
     pub(super) fn with_counts_of_permits(mut self) -> Result<Self, RuleError> {
         self.settings = self.settings.with_only_subject();
-        let rule = self.with(|_| ());
-        match rule.has_permits() && !rule.settings.lease.is_zero() {
-            true => Err(RuleError::PermitLease),
-            false => rule.checked_outgoing(),
-        }
+        self.with(|_| ()).checked_outgoing()
     }
 
     /// How long a permit lives without being renewed: so long after its process was killed, it is

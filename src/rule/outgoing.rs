@@ -15,8 +15,8 @@ impl Rule {
     /// [`Limits::outgoing`](crate::Limits::outgoing).
     ///
     /// The store looks whether the key is held in the call that decides a take, so other rules pay
-    /// nothing for it. Such a rule has one subject, no
-    /// [requests at a time](Self::with_max_concurrent) and no [lease](Self::with_lease).
+    /// nothing for it. Such a rule has one subject, and no
+    /// [requests at a time](Self::with_max_concurrent).
     ///
     /// ```
     /// use tidegate::{Quota, Rule};
@@ -28,7 +28,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the rule has several subjects, permits or a lease.
+    /// [`RuleError`] if the rule has several subjects, or permits.
     pub fn with_outgoing(self) -> Result<Self, RuleError> {
         let at_most = Self::DEFAULT_HOLD_AT_MOST;
         self.with(|it| it.hold_at_most = Some(at_most))
@@ -97,7 +97,6 @@ impl Rule {
         match () {
             () if !self.is_outgoing() => Ok(self),
             () if self.is_joint() => Err(RuleError::OutgoingSubjects),
-            () if self.lease().is_some() => Err(RuleError::OutgoingLease),
             () => Ok(self),
         }
     }

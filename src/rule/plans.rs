@@ -58,8 +58,7 @@ impl Plan {
     /// time](Policy::concurrent).
     ///
     /// A request whose plan does not fit its rule (a subject that the rule lacks, more than 16
-    /// quotas together, a rule with a [lease](Rule::with_lease)) is limited by the rule's own
-    /// quotas, which is counted and logged once.
+    /// quotas together) is limited by the rule's own quotas, which is counted and logged once.
     ///
     /// # Errors
     ///
@@ -118,9 +117,8 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the name is empty, if there is a plan of this name, if the rule has a
-    /// lease that makes a window of ten years longer, or if a quota is of a subject that the rule
-    /// does not have.
+    /// [`RuleError`] if the name is empty, if there is a plan of this name, or if a quota is of a
+    /// subject that the rule does not have.
     pub fn with_plan(self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
         self.with_plans([(name, quotas)])
     }
@@ -153,7 +151,7 @@ impl Rule {
                 .policies_of(&plan.quotas, no_certain_subject)?;
         }
         let rule = self.with(|it| it.plans = plans.into());
-        rule.with_counts_of_permits()?.checked_life()
+        rule.with_counts_of_permits()
     }
 
     pub(crate) fn has_plans(&self) -> bool {
@@ -278,7 +276,6 @@ impl Rule {
             others_of_counts: computed.others_of_counts.clone(),
             exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
             file: None,
-            lease: computed.lease.unwrap_or_default(),
             is_shadow: computed.is_shadow,
             shadow: computed.shadow.clone(),
             ..settings.clone()
@@ -286,9 +283,6 @@ impl Rule {
     }
 
     fn of_value(&self, quotas: &Quotas) -> Result<Arc<Self>, RuleError> {
-        if self.lease().is_some() {
-            return Err(RuleError::LeaseOfPlan);
-        }
         if self.is_outgoing() && quotas.given().iter().any(Policy::is_concurrent) {
             return Err(RuleError::OutgoingSubjects);
         }

@@ -58,8 +58,6 @@ pub(super) struct RuleSettings {
     pub(super) cost: u64,
     pub(super) algorithm: AlgorithmConfig,
     pub(super) on_error: Option<OnError>,
-    /// How long units may be held ahead; zero without leases.
-    pub(super) lease: Duration,
     pub(super) is_shadow: bool,
     /// Whether it is the shadow of another rule.
     pub(super) is_candidate: bool,
@@ -265,7 +263,7 @@ impl Rule {
     /// ```
     #[must_use]
     pub fn with_algorithm(self, algorithm: impl Into<AlgorithmConfig>) -> Self {
-        self.with(|it| (it.algorithm, it.lease) = (algorithm.into(), Duration::ZERO))
+        self.with(|it| it.algorithm = algorithm.into())
     }
 
     /// This rule as a shadow rule: the store decides about each request and the
@@ -441,70 +439,6 @@ impl Rule {
     #[must_use]
     pub fn algorithm(&self) -> AlgorithmConfig {
         self.computed().algorithm
-    }
-
-    /// Lets processes take units ahead for this long: a [`Resilient`](crate::Resilient#leases)
-    /// around the store leases a share of the quota, and hands it out without asking the store. The
-    /// lease is shortened to a fiftieth of the shortest window, and to whole milliseconds. Default:
-    /// no leases.
-    ///
-    /// A unit may be used as late as the lease ends. So a key that this rule charges counts each
-    /// unit for its window and the lease, for every taker, also for those whose rule has no lease
-    /// or a shorter one. The most that can be used of a quota is the part `window / (window +
-    /// lease)`, at least 98 %. In a fixed window it is all: leases end with the window.
-    ///
-    /// A leased unit is granted with its lease. By the time it is used, a larger
-    /// [plan](Self::with_plan) of the rule may have been granted more.
-    ///
-    /// A key counts longer until what rules with leases charged has left the window. A retry-after
-    /// that reaches beyond that instant may be too long by the lease.
-    ///
-    /// Set the algorithm first. [`with_algorithm`](Self::with_algorithm) ends the leases.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Quota, Rule};
-    ///
-    /// let rule = Rule::new("feed", [Quota::new(Duration::from_secs(10), 1_000_000)?])?;
-    /// let rule = rule.with_lease(Duration::from_millis(50))?;
-    /// assert_eq!(rule.lease(), Some(Duration::from_millis(50)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// - [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
-    ///   window says until when a leased unit would have to count.
-    /// - [`RuleError::JointLease`] for a rule of several subjects, and [`RuleError::PermitLease`]
-    ///   for one with [permits](Self::with_max_concurrent).
-    /// - [`RuleError::LeaseTooLong`] if a window and the lease are longer than
-    ///   [`Quota::MAX_WINDOW`] together.
-    pub fn with_lease(self, lease: Duration) -> Result<Self, RuleError> {
-        let algorithm = self.settings.algorithm.algorithm();
-        match algorithm.lease_end() {
-            _ if self.has_permits() => Err(RuleError::PermitLease),
-            _ if self.is_joint() => Err(RuleError::JointLease),
-            None => Err(RuleError::NoLeases(algorithm.name())),
-            Some(_) => {
-                let leased = self.with(|it| it.lease = lease).checked_life()?;
-                leased.checked_outgoing()
-            }
-        }
-    }
-
-    /// A lease that makes a window too long is an error.
-    pub(super) fn checked_life(self) -> Result<Self, RuleError> {
-        let is_too_long = u128::from(self.life_micros()) > Quota::MAX_WINDOW.as_micros();
-        match is_too_long && self.lease().is_some() {
-            true => Err(RuleError::LeaseTooLong),
-            false => Ok(self),
-        }
-    }
-
-    /// How long units may be held ahead; `None` without leases.
-    #[must_use]
-    pub fn lease(&self) -> Option<Duration> {
-        self.computed().lease
     }
 
     /// The choice made with [`Rule::with_on_error`]; `None` if none was made.

@@ -50,20 +50,9 @@ pub enum RuleError {
         "the quota \"{0}\" has a cost of its own, which needs Rule::joint, with one subject at least"
     )]
     CostWithoutSubject(String),
-    /// A lease for a rule of several subjects.
-    #[error(
-        "no leases for several subjects: a unit that is held ahead counts in one of them alone"
-    )]
-    JointLease,
-    /// A lease for a rule with permits.
-    #[error("no leases beside max-concurrent: units that are held ahead hold no permit")]
-    PermitLease,
     /// Several subjects, or permits, for calls to a partner.
     #[error("outgoing calls have one key and no max-concurrent: a partner's answer holds one key")]
     OutgoingSubjects,
-    /// A lease for calls to a partner.
-    #[error("no leases beside outgoing: units that are held ahead would not obey the partner")]
-    OutgoingLease,
     /// A max of requests at a time for a key that has one.
     #[error("\"{0}\" is a second max of requests at a time for one key, expected one")]
     SameMaxConcurrent(String),
@@ -82,14 +71,6 @@ pub enum RuleError {
     /// The rule has no plan of this name.
     #[error("there is no plan \"{0}\"")]
     UnknownPlan(String),
-    /// A plan that is a value, for a rule with a lease.
-    #[error(
-        "no plans from code beside a lease: units that are held ahead are of the rule's quotas"
-    )]
-    LeaseOfPlan,
-    /// A lease under an algorithm that has none.
-    #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
-    NoLeases(&'static str),
     /// A text that is not one of the outcomes of
     /// [`Rule::with_refund_on`](crate::Rule::with_refund_on).
     #[error("{0:?} is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
@@ -112,9 +93,6 @@ pub enum RuleError {
          key to the rule or to Limits, or \"everyone\" for one count of all requests"
     )]
     NoKey(String),
-    /// A window with a lease is longer than a window may be.
-    #[error("a window of ten years cannot be longer by a lease")]
-    LeaseTooLong,
 }
 
 crate::error::debug_as_message!(RuleError);

@@ -165,8 +165,6 @@ impl Rule {
     /// The quotas of a [plan](Self::with_plan) say [of which subject](Policy::of_subject) they are.
     /// Subjects that a plan does not name keep the rule's quotas.
     ///
-    /// There are no [leases](Self::with_lease).
-    ///
     /// # Errors
     ///
     /// [`RuleError`] if the path is empty; if there are no subjects or more than 8; if two have the

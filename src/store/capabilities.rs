@@ -16,7 +16,7 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 ///
 /// assert!(!Capabilities::default().joint && MemoryStore::new().capabilities().joint);
 /// let store = Resilient::new(MemoryStore::new()).processes(4);
-/// assert!(store.capabilities().has_fallback && store.capabilities().has_leases);
+/// assert!(store.capabilities().has_fallback);
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,8 +29,6 @@ pub struct Capabilities {
     pub probe_every: Option<Duration>,
     /// Whether a [fallback](crate::Resilient::fallback) decides while the store fails.
     pub has_fallback: bool,
-    /// Whether the store hands out units ahead to rules with a [lease](crate::Rule::with_lease).
-    pub has_leases: bool,
     /// Whether the store decides [several counts](crate::Take::counts) together, for
     /// [joint](crate::Rule::joint) rules.
     pub joint: bool,

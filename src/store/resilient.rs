@@ -8,7 +8,6 @@ use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
-use super::leases::{Clocks, Leases};
 use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
@@ -43,7 +42,6 @@ use crate::{
 ///
 /// | part | what it does | default | switched off by |
 /// |---|---|---|---|
-/// | [leases](#leases) | hand out units that this process took ahead | for rules with a [lease](crate::Rule::with_lease) | a rule without a lease |
 /// | [fallback](Self::fallback) | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
 /// | [denial cache](Self::denial_cache) | answers a denied key until its denial is over, and asks the store again at its max age | 100 ms | `.denial_cache(None)` |
 /// | [circuit breaker](Self::failures) | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
@@ -62,73 +60,11 @@ use crate::{
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
 /// # let _ = layer;
 /// ```
-///
-/// # Leases
-///
-/// Rules with a [lease](crate::Rule::with_lease) take units ahead and hand them out without asking
-/// the store: for a hot key with a large quota. Leases stand before all other parts, so a cached
-/// denial does not deny what a lease still holds.
-///
-/// A process leases a share of the quota for a short time. The store charges the whole share at
-/// once; takes of this process are answered from it immediately, with
-/// [`Source::Lease`](crate::decision::Source::Lease). What is left when the lease ends is given
-/// back. The share follows the demand of the last lease and what remained of the quota. Near the
-/// limit, for costs that are larger than what is left of a lease, and where a lease would be
-/// shorter than two round trips, takes go to the store. No take waits for a lease.
-///
-/// ## Never more than the quota
-///
-/// A key that a rule with a lease `L` charges says so in its count. From then on, every taker
-/// counts the key's units for the window `W` and the lease, also a taker whose rule has no lease or
-/// a shorter one, until no unit that was charged under a lease counts any more. The proof:
-///
-/// - A unit that is charged at `t` is used at `t + L` at the latest, because a lease begins before
-///   the store is asked, and ends by the clock that has advanced more.
-/// - So the units that are used in any window `(u - W, u]` were charged in `(u - W - L, u]`: the
-///   leased ones there, and the others in the window itself.
-/// - When the last of them was charged, all others still counted, so they are at most max together.
-///
-/// In a fixed window, a lease ends with the window that its units were charged to.
-///
-/// A unit counts as used when the process read its clocks. Were both of them stopped, as those of a
-/// virtual machine that is paused, one lease may be handed out late: no more than its units. A
-/// [`reset`](Store::reset) forgets the leases of its own process. What others hold then, they hand
-/// out until their leases end, beside what the store admits anew.
-///
-/// ## What leases cost
-///
-/// - At most the part `W / (W + L)` of a quota can be used, 98 % or more.
-/// - Above the quota, leases take no load off the store: a lease that is denied is followed by
-///   plain takes. A fleet that starts under its full load may keep a store busy with plain
-///   takes. `docs/evidence/scale.md` has the figures.
-/// - A process that crashes loses what is left of its leases for `W + L`: others are denied these
-///   units.
-/// - The response fields say what is left of the lease, which is less than the store has.
-/// - A lease is a task that ends with it. When the runtime ends, its rest is lost in the same way.
-///   In a runtime without timers, and outside of a runtime, all takes go to the store.
-///
-/// ## Introducing leases in a running fleet
-///
-/// Processes that lease and processes that do not may share a key, in any order: first update all
-/// of them to a version of this crate that has leases, because an earlier one takes the count of a
-/// leased key for damaged and starts afresh. Then give the rule its lease, process by process. To
-/// end it, take the steps back in any order; for one window, units still count for `W + L`.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{MemoryStore, Quota, RateLimitLayer, Resilient, Rule};
-///
-/// let rule = Rule::new("feed", [Quota::new(Duration::from_secs(10), 1_000_000)?])?
-///     .with_lease(Duration::from_millis(50))?;
-/// let layer = RateLimitLayer::from_rule(rule).store(Resilient::new(MemoryStore::new()));
-/// # let _ = layer;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct Resilient<S> {
     inner: Arc<S>,
     options: Options,
     /// Made by the layer, or by the first question.
-    parts: Arc<OnceLock<Parts<S>>>,
+    parts: Arc<OnceLock<Arc<Guarded<S>>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -144,13 +80,6 @@ struct Options {
     denial_keys: usize,
     /// The clock of the denial cache.
     clock: Option<Clock>,
-    lease_clocks: Clocks,
-}
-
-/// From the outside in: what a lease still holds is handed out whatever the other parts say.
-struct Parts<S> {
-    leases: Leases,
-    guarded: Arc<Guarded<S>>,
 }
 
 #[cfg(feature = "redis")]
@@ -220,7 +149,6 @@ impl<S: Store> Resilient<S> {
                 denial_max_age: None,
                 denial_keys: 10_000,
                 clock: None,
-                lease_clocks: Clocks::both(),
             },
             parts: Arc::default(),
         }
@@ -269,7 +197,7 @@ impl<S: Store> Resilient<S> {
     /// [bound](Self::in_flight).
     #[must_use]
     pub fn under_way(&self) -> usize {
-        let limit = self.parts().guarded.in_flight.as_ref();
+        let limit = self.guarded().in_flight.as_ref();
         limit.map_or(0, QuestionLimit::under_way)
     }
 
@@ -491,25 +419,17 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// Leases end by tokio's clock alone, for tests and simulations that pause time. Default: by
-    /// the monotonic clock or the wall clock, whichever has advanced more.
-    #[cfg(feature = "test-util")]
-    pub fn tokio_clock(mut self) -> Self {
-        self.change().lease_clocks = Clocks::tokio();
-        self
-    }
-
     /// This store as an `Arc`, for what wants one.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
         Arc::new(self)
     }
 
-    fn parts(&self) -> &Parts<S> {
+    fn guarded(&self) -> &Arc<Guarded<S>> {
         self.parts.get_or_init(|| self.make_parts())
     }
 
-    fn make_parts(&self) -> Parts<S> {
+    fn make_parts(&self) -> Arc<Guarded<S>> {
         let (options, inner) = (self.options.clone(), Arc::clone(&self.inner));
         let name = inner.name();
         let clock = options.clock.unwrap_or_else(Clock::tokio);
@@ -525,50 +445,32 @@ impl<S: Store> Resilient<S> {
             let (inner, every) = (Arc::clone(&inner), options.probe_every);
             Arc::new(Breaker::new(inner, failures, every, options.timeout))
         });
-        let guarded = Arc::new(Guarded {
+        Arc::new(Guarded {
             fallback,
             denials,
             breaker,
             in_flight: options.in_flight.map(|max| QuestionLimit::new(&name, max)),
             timeout: options.timeout,
             inner,
-        });
-        Parts {
-            leases: Leases::new(options.lease_clocks),
-            guarded,
-        }
+        })
     }
 }
 
 impl<S: Store> Store for Resilient<S> {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let Parts { leases, guarded } = self.parts();
-        leases.take(take, guarded)
+        self.guarded().take(take)
     }
 
-    /// Units of a lease are given back to the store.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.parts().guarded.refund(take, receipt)
+        self.guarded().refund(take, receipt)
     }
 
-    /// What leases of the key hold is given back before, and what came meanwhile afterwards.
     fn owe(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let Parts { leases, guarded } = self.parts();
-        leases.give_back(take, guarded);
-        let answer = guarded.owe(take, receipt);
-        if take.rule().lease().is_none() {
-            return answer;
-        }
-        let (leases, guarded, take) = (leases.clone(), Arc::clone(guarded), take.clone());
-        StoreFuture::boxed(async move {
-            let answer = answer.await;
-            leases.give_back(&take, &guarded);
-            answer
-        })
+        self.guarded().owe(take, receipt)
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        self.parts().guarded.renew(take, holder)
+        self.guarded().renew(take, holder)
     }
 
     fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
@@ -576,13 +478,11 @@ impl<S: Store> Store for Resilient<S> {
     }
 
     fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        self.parts().guarded.hold(take, time)
+        self.guarded().hold(take, time)
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        let Parts { leases, guarded } = self.parts();
-        leases.reset(take);
-        guarded.reset(take)
+        self.guarded().reset(take)
     }
 
     fn ready(&self, bound: Duration) -> StoreFuture<()> {
@@ -598,18 +498,17 @@ impl<S: Store> Store for Resilient<S> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (guarded, inner) = (&self.parts().guarded, self.inner.capabilities());
+        let (guarded, inner) = (self.guarded(), self.inner.capabilities());
         Capabilities {
             timeout: guarded.timeout.into_iter().chain(inner.timeout).min(),
             probe_every: guarded.breaker.as_ref().map(|_| self.options.probe_every),
             has_fallback: guarded.fallback.is_some() || inner.has_fallback,
-            has_leases: true,
             ..inner
         }
     }
 
     fn condition(&self) -> Condition {
-        let (guarded, mut condition) = (&self.parts().guarded, self.inner.condition());
+        let (guarded, mut condition) = (self.guarded(), self.inner.condition());
         if let Some(fallback) = &guarded.fallback {
             condition
                 .warnings

@@ -5,7 +5,6 @@
 
 mod client;
 mod interop;
-mod leased;
 mod outcomes;
 mod permits;
 mod saturated;

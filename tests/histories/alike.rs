@@ -209,7 +209,6 @@ fn one_subject(algorithm: Algorithm) {
         (2, Theme::Raised),
         (1, Theme::Clock),
         (3, Theme::Longer),
-        (2, Theme::Leased),
         (6, Theme::Mixed),
     ];
     let seen = all_alike(algorithm, 800, &themes);

@@ -244,3 +244,51 @@ fn the_first_format_is_read() {
         assert_eq!(take(&mut read), take(&mut count), "{algorithm:?}");
     }
 }
+
+/// Bytes of versions 2 and 4, with the mark of a rule that leased units for 50 ms in a window of
+/// 10 s: they are read, and what they count goes on. The mark is dropped.
+#[test]
+fn marks_of_earlier_versions_are_read_and_dropped() {
+    let quotas = [Quota::new(Duration::from_secs(10), 3).expect("valid")];
+    let written: [(Algorithm, u64, &[u8]); 3] = [
+        (
+            Algorithm::SlidingLog,
+            0,
+            &[
+                2, 1, 2, 192, 132, 61, 2, 192, 141, 183, 1, 1, 3, 0, 194, 78, 3, 0, 0, 0, 50, 128,
+                146, 244, 1, 194, 78,
+            ],
+        ),
+        (
+            Algorithm::SlidingLog,
+            1,
+            &[
+                4, 1, 2, 192, 132, 61, 2, 192, 141, 183, 1, 1, 3, 0, 194, 78, 3, 0, 0, 0, 1, 0, 1,
+                50, 128, 146, 244, 1, 194, 78,
+            ],
+        ),
+        (
+            Algorithm::SlidingWindow,
+            0,
+            &[
+                2, 2, 3, 128, 146, 244, 1, 1, 3, 194, 78, 231, 202, 9, 2, 192, 132, 61, 2, 192,
+                141, 183, 1, 1, 160, 231, 202, 9, 255, 154, 238, 2, 0, 50, 128, 146, 244, 1, 194,
+                78,
+            ],
+        ),
+    ];
+    for (algorithm, given_back, written) in written {
+        let case = format!("{algorithm:?}, {given_back}");
+        let mut read = Count::from_bytes(written).expect("the bytes of a count");
+        let mut left = |now| read.take(algorithm, now, &quotas, 0).remaining();
+        assert_eq!(left(5_000_000), given_back, "{case}");
+        // The last of them was charged at 4 s.
+        assert_eq!((left(13_999_999), left(14_000_000)), (2, 3), "{case}");
+        assert!(read.take(algorithm, 14_000_000, &quotas, 1).is_allowed());
+        let version = read.to_bytes()[0];
+        assert!(version == 1 || version == 3, "{case}: {version}");
+        for length in 0..written.len() {
+            Count::from_bytes(&written[..length]).expect_err("it is cut off");
+        }
+    }
+}

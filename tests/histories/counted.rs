@@ -115,7 +115,7 @@ impl Counted {
             return Ok((decision, Some(0)));
         }
         self.is_untraced |= self.last.as_ref().is_some_and(|last| last != terms);
-        self.is_untraced |= terms.lease > 0 || terms.counted.len() > terms.own.len();
+        self.is_untraced |= terms.counted.len() > terms.own.len();
         self.afresh(now, take, cost, seen)?;
         self.goes_on_counting(now, take, seen)?;
         let before = self.would(now, take, 0);
@@ -286,8 +286,7 @@ impl Counted {
         if let Some(wait) = decision.retry_after() {
             let wait = micros(Some(wait));
             ensure!(wait > 0, "denied, but not for any time");
-            let falls_short = self.ledger.wait_falls_short(terms);
-            let then = self.would(now + wait + falls_short, take, cost);
+            let then = self.would(now + wait, take, cost);
             ensure!(then.is_allowed(), "denied after the wait: {then:?}");
             let before = self.would(now + wait - 1, take, cost);
             let is_early = is_exact && before.is_allowed();
@@ -388,8 +387,8 @@ impl Counted {
     ) -> Result<(), Broken> {
         let is_steady = self.last.as_ref() == Some(old) && self.jumps == 0;
         let is_bucket = old.way.algorithm == Algorithm::Gcra;
-        // What code gives, and what may be used later, is another law's.
-        let is_plain = !old.is_given && !new.is_given && old.lease + new.lease == 0;
+        // What code gives is another law's.
+        let is_plain = !old.is_given && !new.is_given;
         if !is_steady || is_bucket || !is_plain {
             return Ok(());
         }

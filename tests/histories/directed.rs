@@ -12,7 +12,6 @@ use crate::*;
 #[derive(Debug, Clone)]
 enum Do {
     Wait(u64),
-    Back(u64),
     Take(u64),
     /// The whole of one of the latest charges is given back.
     Refund(usize),
@@ -55,11 +54,6 @@ fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Ve
         let result = steps.iter().try_for_each(|step| match step {
             Do::Wait(micros) => {
                 reference.now += micros;
-                Ok(())
-            }
-            Do::Back(micros) => {
-                reference.now -= micros;
-                reference.clock_steps(false);
                 Ok(())
             }
             Do::Take(cost) => reference.take(&[*cost]),
@@ -148,33 +142,6 @@ fn large_buckets_drain_alike() {
         let first = Do::Take(Quota::MAX_UNITS - 6);
         let steps: Vec<_> = [first].into_iter().chain(steps).collect();
         play_alike(&targets, &ALL, of(Algorithm::Gcra, &[whole]), &steps);
-    }
-}
-
-/// A rule with a lease charged something in what is the future now. Its mark follows the clock with
-/// the next charge, and ends as early.
-#[test]
-fn leases_end_alike_after_the_clock_went_back() {
-    let targets = Targets::start();
-    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
-        let plain = of(algorithm, &[seconds(12, 60)]);
-        // Of 1.2 s: a fiftieth of the window.
-        let lease = Duration::from_secs(1_000);
-        let leased = Spec {
-            lease,
-            ..plain.clone()
-        };
-        let steps = [
-            Do::Take(1),
-            Do::Back(30_000_000),
-            Do::Rule(plain),
-            Do::Take(1),
-            Do::Wait(1_000_000),
-            Do::Take(1),
-            Do::Wait(60_500_000),
-            Do::Take(1),
-        ];
-        play_alike(&targets, &ALL, leased, &steps);
     }
 }
 
@@ -284,7 +251,6 @@ fn many_refunds_free_nothing_else(algorithm: Algorithm) {
             way: way(algorithm),
             counted: own.clone().into(),
             own,
-            lease: 0,
             is_given: false,
         };
         let (mut count, mut ledger) = (Count::default(), Ledger::default());

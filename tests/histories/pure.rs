@@ -6,7 +6,7 @@ use tidegate::Algorithm;
 use crate::reference::play;
 
 kit::for_each_algorithm!(
-    plain, long, owed, reloads, plans, given, raised, clock, longer, leased, mixed, holds,
+    plain, long, owed, reloads, plans, given, raised, clock, longer, mixed, holds,
 );
 
 /// Without a server: also at the beginning of time, and far from it.
@@ -118,14 +118,6 @@ fn longer(algorithm: Algorithm) {
     seen.expect(1_200, "reloads");
     seen.expect(2_500, "counted after a change");
     seen.expect(150, "refunds");
-}
-
-/// Units that may be used later than they were charged count as much longer, for every taker.
-fn leased(algorithm: Algorithm) {
-    let seen = pure(algorithm, Theme::Leased);
-    seen.expect(900, "reloads");
-    seen.expect(1_500, "admitted");
-    seen.expect(1_000, "denied");
 }
 
 fn mixed(algorithm: Algorithm) {

@@ -355,7 +355,6 @@ impl Reference<'_> {
             way: spec.way,
             counted: of(&mut spec.all()).into(),
             own,
-            lease: spec.lease_micros(),
             is_given: spec.is_given(plan) || self.has_given,
         }
     }

@@ -195,8 +195,6 @@ fn what_is_valid() {
             "[rules.p]\n{valid}key = {key}\n[client-ip]\nhops = 1"
         ));
     }
-    let leased = rule("max-count = 9\nwindow = \"10s\"\nlease = \"50ms\"");
-    assert_eq!(leased.lease(), Some(kit::millis(50)));
 }
 
 /// A message fits on a screen, whatever stands in the file.

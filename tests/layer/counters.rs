@@ -83,29 +83,6 @@ async fn units_and_near_limit() {
     }
 }
 
-/// Little of a lease may be left although much of the quota is.
-#[tokio::test(start_paused = true)]
-async fn leased_units_are_near_the_limit_when_the_quota_is() {
-    let rule = owned_rule("a", 1_000, HOUR).with_lease(millis(50));
-    let store = Resilient::bare(paused()).tokio_clock();
-    let limits = limits([rule.expect("leases")], store);
-    let app = app(limits.layer("a"));
-    for _ in 0..70 {
-        ask(&app, 10).await;
-        tokio::time::sleep(millis(10)).await;
-    }
-    let a = counted(&limits, "a");
-    let leased = a.decisions_by(Allowed, Source::Lease);
-    assert!(leased > 500, "{leased}");
-    assert_eq!((a.units, a.near_limit), (700, 0));
-    for _ in 0..30 {
-        ask(&app, 10).await;
-        tokio::time::sleep(millis(100)).await;
-    }
-    let near = counted(&limits, "a").near_limit;
-    assert!((190..=250).contains(&near), "{near}");
-}
-
 #[tokio::test]
 async fn a_fallback_is_a_source_and_its_cause_an_error() {
     let fallback = Resilient::bare(no_store()).fallback(Share::of_processes(1));

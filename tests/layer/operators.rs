@@ -258,19 +258,14 @@ async fn the_strongest_holds_and_a_raise_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn mistakes_say_what_was_expected() {
-    let leased = per_hour("leased", 1).with_lease(Duration::from_secs(1));
     let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(1));
     let all = Subject::new("all", Everyone).limit(Quota::per_hour(9));
     let joint = Rule::joint("joint", [user, all]).expect("valid");
-    let limits = limits(
-        [per_hour("api", 1), leased.expect("valid"), joint],
-        MemoryStore::new(),
-    );
+    let limits = limits([per_hour("api", 1), joint], MemoryStore::new());
     let said = |raised: Result<(), OperatorError>| raised.expect_err("a mistake").to_string();
     let of = async |path, factor, time| said(limits.raise(path, "alice", factor, time, "").await);
     for (said, expected) in [
         (of("apy", 2.0, HOUR).await, "there is no rule \"apy\""),
-        (of("leased", 2.0, HOUR).await, "has a lease"),
         (of("api", f64::NAN, HOUR).await, "expected 0.01 to 1000"),
         (of("api", 0.0, HOUR).await, "the factor is 0"),
         (

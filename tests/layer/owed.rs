@@ -101,8 +101,7 @@ async fn each_count_is_charged_what_was_used() {
     }
 }
 
-/// A denial that is remembered does not tell an earlier end than there is; what a lease holds is
-/// given back.
+/// A denial that is remembered does not tell an earlier end than there is.
 #[tokio::test]
 async fn what_is_kept_of_a_key_is_void() {
     let clock = ManualClock::default();

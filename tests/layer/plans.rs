@@ -138,7 +138,7 @@ async fn a_candidate_is_asked_for_requests_without_a_plan() {
 }
 
 /// A charge under quotas from code counts under the rule's own as well, whatever is left out of the
-/// rule: algorithm, plans, lease.
+/// rule: algorithm, plans.
 #[tokio::test(start_paused = true)]
 async fn quotas_from_code_count_for_the_rules_own() {
     let fast = plan_value([Quota::per_second(9)]);

@@ -335,22 +335,6 @@ async fn checks() {
     assert_eq!(wrong.paths_without_rule, ["r"]);
 }
 
-#[tokio::test]
-async fn a_lease_that_nobody_hands_out() {
-    let leased = owned_rule("p", 1_000_000, HOUR).with_algorithm(Algorithm::SlidingWindow);
-    let leased = leased.with_lease(millis(50)).expect("valid");
-    let of = async |limits: Limits| {
-        ask(&app_of(&limits, &["p"]), "/p", &[]).await;
-        kinds(&limits)
-    };
-    let leases = || limits([leased.clone()]);
-    assert_eq!(of(leases()).await, [Kind::UnusedLease]);
-    let store = || Resilient::bare(MemoryStore::new());
-    assert_eq!(of(leases().store(store())).await, []);
-    assert_eq!(of(leases().store(Resilient::new(store()))).await, []);
-    assert_eq!(of(limits([roomy("p")])).await, []);
-}
-
 /// The first hundred requests are all looked at, then one of 64, and none after ten thousand.
 #[tokio::test]
 async fn later_requests_are_free() {

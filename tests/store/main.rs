@@ -20,8 +20,6 @@ mod prelude;
 mod redb;
 mod redis_keys;
 mod redis_url;
-mod simulation;
-mod unit_leases;
 mod usual_case;
 mod wrappers;
 

@@ -332,7 +332,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let receipt = charged(&store, &take).await;
-    // The mode of keys, where the records begin, and the rule: one quota that limits, no lease, an
+    // The mode of keys, where the records begin, and the rule: one quota that limits, an
     // expiry of 67,500 ms, a slice of 3,750,000 us, and a quota of 5 in 60,000,000 us.
     let mut rule = vec![1, 1, 0];
     let numbers: &[u64] = match algorithm {
@@ -342,7 +342,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         Algorithm::Gcra => &[5, 60_000_000, 1, 12_000_000],
         _ => &[],
     };
-    for number in [0, 67_500, 3_750_000, 5, 60_000_000].iter().chain(numbers) {
+    for number in [67_500, 3_750_000, 5, 60_000_000].iter().chain(numbers) {
         rule.extend(&number.to_be_bytes()[1..]);
     }
     let records = u8::try_from(4 + rule.len()).expect("short");
@@ -452,4 +452,70 @@ async fn a_key_without_its_oldest_entry_still_expires() {
     ask(&store, &take).await;
     let expiry = server.life("CurrentLimiter:p");
     assert!(expiry > 0, "{expiry}");
+}
+
+/// What earlier versions wrote for 3 in 10 s with a lease of 50 ms: a mark, and integers of 7 bytes.
+fn written(mark: u8, numbers: &[u64]) -> Vec<u8> {
+    let sevens = numbers
+        .iter()
+        .flat_map(|it| it.to_be_bytes().into_iter().skip(1));
+    [mark].into_iter().chain(sevens).collect()
+}
+
+/// 2 units that were charged at 1 s, and one at 4 s.
+fn write_leased(connection: &mut redis::Connection, algorithm: Algorithm) {
+    const LEASED: [u64; 3] = [50_000, 4_000_000, 10_050_000];
+    let key = key_by(algorithm, "p");
+    if algorithm == Algorithm::SlidingLog {
+        for (stamp, total, base) in [(1_000_000, 2, 0), (4_000_000, 3, 2)] {
+            let own = [total, base, 0, 1_000_000, stamp, 10_050_000, 3, total];
+            let lease = [50_000, stamp, 10_050_000];
+            let entry = written(247, &[&own[..], &[0; 4], &lease].concat());
+            let added: redis::RedisResult<()> = connection.zadd(&key, entry, stamp);
+            added.expect("it is added");
+        }
+        return;
+    }
+    let counter = [3, 10_050_000, 14_050_000, 1_000_000, 157_031, 0];
+    let state = written(252, &[&[3, 4_000_000], &LEASED[..], &counter].concat());
+    let entries = written(2, &[1_000_000, 2, 4_000_000, 3]);
+    let set: redis::RedisResult<()> = connection.set(&key, [&state, &[0][..], &entries].concat());
+    set.expect("it is set");
+}
+
+/// Those counts go on, whether they are charged or given back first; the
+/// lease is dropped.
+#[tokio::test]
+async fn counts_under_leases_of_earlier_versions_go_on() {
+    let (server, store, clock) = by_hand().await;
+    let mut connection = server.connection();
+    let first = Receipt::new(1_000_000, 2, 2);
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        for is_given_back in [false, true] {
+            let case = format!("{algorithm:?}, {is_given_back}");
+            write_leased(&mut connection, algorithm);
+            let take = take_by(algorithm, "p", &[quota(3, 10_000)]);
+            clock.set(5_000_000);
+            assert_eq!(look(&store, &take).await.remaining(), 0, "{case}");
+            if is_given_back {
+                let back = store.refund(&take, &first).await;
+                assert_eq!(back.expect("answers"), 1, "{case}");
+            }
+            assert_eq!(allowed(&store, &take, 2).await, usize::from(is_given_back));
+            clock.set(14_000_000);
+            let left = 3 - u64::from(is_given_back);
+            assert_eq!(look(&store, &take).await.remaining(), left, "{case}");
+            charged(&store, &take).await;
+            let key = key_by(algorithm, "p");
+            if algorithm == Algorithm::SlidingLog {
+                let newest: Vec<Vec<u8>> = connection.zrange(&key, -1, -1).expect("the set");
+                let lease = newest[0].get(85..).unwrap_or_default();
+                assert!(lease.iter().all(|byte| *byte == 0), "{case}: {newest:?}");
+            } else {
+                let state: Vec<u8> = connection.get(&key).expect("the state");
+                assert_eq!(state[0], 248, "{case}");
+            }
+            run(&server, "FLUSHALL");
+        }
+    }
 }

@@ -86,12 +86,11 @@ const BORDERS: &[(&str, &str, &str)] = &[
 ];
 
 /// Stores around other stores. Those that keep counts know none of them.
-const WRAPPERS: [&str; 6] = [
+const WRAPPERS: [&str; 5] = [
     "breaker",
     "denial_cache",
     "fallback",
     "guarded",
-    "leases",
     "resilient",
 ];
 

@@ -13,13 +13,12 @@ use tower::{Layer, Service};
 pub const PLAIN: &str = "plain";
 pub const PLAIN_ANSWERS: &str = "plain-answers";
 pub const EVALSHA: &str = "evalsha";
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 14] = [
     PLAIN,
     PLAIN_ANSWERS,
     EVALSHA,
     "log",
     "log-shadow",
-    "log-lease",
     "log-resilient",
     "gcra",
     "gcra-resilient",

@@ -22,11 +22,6 @@ pub async fn router(redis: &str) -> Result<Router> {
     let gcra = Algorithm::Gcra;
     let router = of("log", log, Arc::new(redis.clone()))
         .merge(with_shadow("log-shadow", log, Arc::new(redis.clone())))
-        .merge(with_lease(
-            "log-lease",
-            log,
-            Arc::new(Resilient::bare(redis.clone())),
-        ))
         .merge(of("log-resilient", log, resilient(redis.clone())))
         .merge(of("gcra", gcra, Arc::new(redis.clone())))
         .merge(of("gcra-resilient", gcra, resilient(redis)))
@@ -35,43 +30,26 @@ pub async fn router(redis: &str) -> Result<Router> {
     Ok(router)
 }
 
-/// A key that may have 10,000,000 requests in 10 s, with and without leases of 50 ms, and a limiter
-/// in each process for comparison.
+/// A key that may have 10,000,000 requests in 10 s, and a limiter in each process for comparison.
 pub async fn large_quota_router(redis: &str) -> Result<Router> {
     let redis = RedisStore::connect(redis).await?.timeout(TIMEOUT);
     let quota = Quota::new(Duration::from_secs(10), 10_000_000)?;
-    let route = |name: &str, lease: Option<Duration>, store: Arc<dyn Store>| {
-        let mut rule = Rule::new(name, [quota])?;
-        if let Some(lease) = lease {
-            rule = rule.with_lease(lease)?;
-        }
-        let layer = RateLimitLayer::from_rule(rule)
+    let route = |name: &str, store: Arc<dyn Store>| {
+        let layer = RateLimitLayer::from_rule(Rule::new(name, [quota])?)
             .store(store)
             .key(Header::new(KEY_FIELD));
         let router = Router::new().route(&format!("/{name}"), get(handler).layer(layer));
         Result::Ok(router)
     };
-    let lease = Some(Duration::from_millis(50));
     Ok(Router::new()
         .route("/plain", get(handler))
-        .merge(route("memory", None, Arc::new(memory()))?)
-        .merge(route("log", None, Arc::new(redis.clone()))?)
-        .merge(route("log-lease", lease, Arc::new(Resilient::bare(redis)))?))
+        .merge(route("memory", Arc::new(memory()))?)
+        .merge(route("log", Arc::new(redis))?))
 }
 
 fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
     routes(name, |traffic| {
         RateLimitLayer::from_rule(rule(name, algorithm, traffic))
-            .store(Arc::clone(&store))
-            .key(Header::new(KEY_FIELD))
-    })
-}
-
-/// Units are taken ahead for 20 ms of the hot key's second, and for 50 ms of the others' weeks.
-fn with_lease(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
-    routes(name, |traffic| {
-        let rule = rule(name, algorithm, traffic).with_lease(Duration::from_millis(50));
-        RateLimitLayer::from_rule(rule.expect("the algorithm has leases"))
             .store(Arc::clone(&store))
             .key(Header::new(KEY_FIELD))
     })

@@ -46,7 +46,7 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
         let bytes = numbers.iter().map(|number| number.to_be_bytes());
         bytes.flat_map(|bytes| bytes.into_iter().skip(1)).collect::<Vec<_>>()
     };
-    let [lease, expiry_millis, slice] = [0, 3_098, 1 << 20];
+    let [expiry_millis, slice] = [3_098, 1 << 20];
     let (max, window) = (1_000_000, 1_000_000);
     let of_bucket: &[u64] = match algorithm {
         // Burst, life, and the pace.
@@ -55,7 +55,7 @@ pub fn question(algorithm: Algorithm) -> Vec<u8> {
     };
     let rule = [
         &[1, 1, 0][..],
-        &numbers(&[lease, expiry_millis, slice, max, window]),
+        &numbers(&[expiry_millis, slice, max, window]),
         &numbers(of_bucket),
     ]
     .concat();

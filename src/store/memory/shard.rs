@@ -388,16 +388,12 @@ pub(super) struct ChargedOnce {
 }
 
 impl ChargedOnce {
-    /// The first take of a key. `None` if the rule has several quotas or a lease, or a number is
-    /// too large.
+    /// The first take of a key. `None` if the rule has several quotas, or a number is too large.
     pub(super) fn of(take: &Take, cost: u64, now: u64) -> Option<Self> {
         let [quota] = take.quotas() else {
             return None;
         };
         let counting = take.rule().algorithm();
-        if counting.lease_micros() > 0 {
-            return None;
-        }
         let (window, part) = (quota.window_micros() / 1_000, quota.window_micros() % 1_000);
         if part > 0 {
             return None;

@@ -17,7 +17,6 @@ const LIBRARY: Library = Library {
         "fixed_takes",
         "sliding_windows",
         "sliding_takes",
-        "lease_marks",
         "permit_states",
         "joint",
         "joint_permits",

@@ -54,13 +54,12 @@ const RECORD_SIZE: usize = 20;
 /// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for
 /// each rule, and sent once for a run of keys.
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
-    let has_one_quota =
-        |rule: &Rule| rule.charged_quotas().len() == 1 && rule.algorithm().lease_micros() == 0;
+    let has_one_quota = |rule: &Rule| rule.charged_quotas().len() == 1;
     // The usual case of a log knows several quotas, that of the others one.
     let may_be_usual = |rule: &Rule| match rule.algorithm().algorithm() {
         Algorithm::SlidingLog => {
             let (charged, limiting) = (rule.charged_quotas().len(), rule.quotas().len());
-            charged > 0 && charged == limiting && rule.algorithm().lease_micros() == 0
+            charged > 0 && charged == limiting
         }
         _ => has_one_quota(rule),
     };
@@ -170,8 +169,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says how
-/// many there are, and who asks.
+/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says their
+/// lease, who asks, and how many there are.
 fn encode(rule: &Rule) -> Box<[u8]> {
     if rule.is_permits() {
         let lease = u64::try_from(rule.permit_lease().as_millis()).unwrap_or(MAX_NUMBER);
@@ -181,7 +180,7 @@ fn encode(rule: &Rule) -> Box<[u8]> {
             false => rule.max_permits(),
         };
         let mut bytes = vec![0; 3];
-        write(&[lease, 2 * lease, holder::process(), max], &mut bytes);
+        write(&[lease, holder::process(), max], &mut bytes);
         return bytes.into();
     }
     let counting = rule.algorithm();
@@ -193,7 +192,7 @@ fn encode(rule: &Rule) -> Box<[u8]> {
     let into = &mut bytes;
     let slice = (rule.life_micros() / 16).max(SLICE);
     let expiry = (rule.life_micros() + 2 * slice).div_ceil(1_000);
-    write(&[counting.lease_micros(), expiry, slice], into);
+    write(&[expiry, slice], into);
     for quota in charged {
         let algorithm = counting.algorithm();
         write(&[quota.max(), quota.window_micros()], into);

@@ -117,8 +117,6 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         run!(algorithm, new =>
             decisions::every_window_holds,
             decisions::a_longer_window_is_not_forgotten,
-            decisions::units_count_longer_for_every_taker,
-            decisions::units_count_no_longer_without_a_lease,
         );
     }
     if algorithm == SlidingLog {

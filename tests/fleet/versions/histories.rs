@@ -43,9 +43,8 @@ impl History {
 
     fn rules(&mut self) -> String {
         let is_gcra = self.algorithm == "gcra";
-        let lease = if is_gcra { "" } else { "lease = \"2ms\"" };
         let text = self.rules.replace("ALGORITHM", self.algorithm);
-        let text = text.replace("LEASE", lease).replace('\n', "\t");
+        let text = text.replace('\n', "\t");
         let (mut words, mut at) = (vec!["rules ".to_owned()], 0);
         for part in text.split_inclusive(|it: char| !it.is_ascii_uppercase()) {
             let (name, end) = part.split_at(part.len() - 1);

@@ -18,6 +18,5 @@ mod refusals;
 mod resets;
 mod runtimes;
 mod suite;
-mod unit_leases;
 mod usual_and_general;
 mod wrapped;

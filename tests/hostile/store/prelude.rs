@@ -10,68 +10,11 @@ pub(crate) use kit::{far, far_within, near, near_within, proxied};
 /// In microseconds, near the real time: Redis does not expire what is alive by a manual clock.
 pub(crate) const NOW: u64 = 1_800_000_000_000_777;
 
-/// From now on all questions are lost.
-pub(crate) fn go_away(inner: &Distant) {
-    inner.takes_are(Fate::QuestionLost);
-    inner.refunds_are(Fate::QuestionLost);
-}
-
-/// They are answered again.
-pub(crate) fn come_back(inner: &Distant) {
-    inner.takes_are(Fate::Answered);
-    inner.refunds_are(Fate::Answered);
-}
-
 /// Tasks that go on until this is dropped.
 pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
     tasks: impl IntoIterator<Item = F>,
 ) -> tokio::task::JoinSet<()> {
     tasks.into_iter().collect()
-}
-
-/// A memory store on tokio's clock, and the same a millisecond away.
-pub(crate) fn distant_memory() -> (Arc<MemoryStore>, Distant) {
-    let memory = Arc::new(MemoryStore::new().tokio_clock());
-    let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
-    (memory, inner)
-}
-
-/// A memory store, and a wrapper around it that leases and does nothing else.
-pub(crate) fn leasing_memory() -> (Arc<MemoryStore>, Resilient<Arc<MemoryStore>>) {
-    let memory = Arc::new(MemoryStore::new());
-    let store = Resilient::bare(Arc::clone(&memory));
-    (memory, store)
-}
-
-/// The algorithms that have leases.
-pub(crate) const LEASED: [Algorithm; 3] = COUNTING;
-
-/// A rule of one quota with leases.
-pub(crate) fn leased(
-    algorithm: Algorithm,
-    path: &str,
-    max: u64,
-    window: Duration,
-    lease: Duration,
-) -> Arc<Rule> {
-    let rule = Rule::clone(&by(algorithm, path, max, window)).with_lease(lease);
-    Arc::new(rule.expect("leases under this algorithm"))
-}
-
-/// A take of such a rule.
-pub(crate) fn leased_take(
-    algorithm: Algorithm,
-    path: &str,
-    max: u64,
-    window: Duration,
-    lease: Duration,
-) -> Take {
-    take(&leased(algorithm, path, max, window, lease), "x")
-}
-
-/// A take of such a rule, under a sliding log.
-pub(crate) fn leased_log(path: &str, max: u64, window: Duration, lease: Duration) -> Take {
-    leased_take(Algorithm::SlidingLog, path, max, window, lease)
 }
 
 pub(crate) async fn decide(store: &(impl Store + ?Sized), take: &Take) -> Decision {

@@ -31,8 +31,6 @@ struct Entry {
     back: u64,
     /// It was charged above the limit, as far as need be.
     is_owed: bool,
-    /// It may be used so much later.
-    lease: u64,
 }
 
 impl Entry {
@@ -40,9 +38,9 @@ impl Entry {
         i128::from(self.cost) - i128::from(self.back)
     }
 
-    /// Whether it is inside of `(now - window, now]`, or may be used there.
+    /// Whether it is inside of `(now - window, now]`.
     fn is_inside(&self, now: u64, window: u64) -> bool {
-        i128::from(self.stamp) + i128::from(window) + i128::from(self.lease) > i128::from(now)
+        i128::from(self.stamp) + i128::from(window) > i128::from(now)
     }
 }
 
@@ -150,11 +148,7 @@ impl Book {
         let Some(index) = number.checked_sub(self.first) else {
             return;
         };
-        let mut most = self.counted_of(now, number).most;
-        if self.entries.iter().any(|entry| entry.lease > 0) {
-            // For how much longer each counts is not known.
-            most = u64::MAX;
-        }
+        let most = self.counted_of(now, number).most;
         self.entries[index].back += units.min(most);
         // A window in which nothing was admitted has not begun.
         let running = self.running(now);
@@ -323,8 +317,6 @@ pub struct Terms {
     pub own: Vec<Quota>,
     /// All under which a charge has to count: those and those of other plans.
     pub counted: Rc<[Quota]>,
-    /// Units may be used later than they were charged, by at most so many microseconds.
-    pub lease: u64,
     /// Code gives the quotas: one that is new for the key may find less.
     pub is_given: bool,
 }
@@ -381,8 +373,6 @@ pub struct Ledger {
     horizon: u64,
     /// After how long nothing counts any more.
     span: u64,
-    /// The longest that units may be used later.
-    lease: u64,
     is_given: bool,
     refunds: usize,
     was_reset: Option<u64>,
@@ -400,14 +390,11 @@ impl Ledger {
         if self.is_forgotten(now) {
             return Range::exactly(0);
         }
-        let is_leased = terms.slides() && self.lease + terms.lease > 0;
         if let Some(book) = self.book(terms, quota)
             && !self.is_given
             && !terms.is_given
         {
-            let range = book.counted(now);
-            let most = if is_leased { u64::MAX } else { range.most };
-            return Range { most, ..range };
+            return book.counted(now);
         }
         let admitted = self.admitted(now, terms, quota);
         let least = match terms.slides() {
@@ -419,7 +406,7 @@ impl Ledger {
             .charges
             .iter()
             .map(|charge| i128::from(charge.entry.cost));
-        let most = match self.is_given || terms.is_given || is_leased {
+        let most = match self.is_given || terms.is_given {
             true => u64::MAX,
             false => units(all.sum()).max(least),
         };
@@ -450,8 +437,7 @@ impl Ledger {
     /// Whether all that is known of this quota is exact.
     pub fn is_known(&self, now: u64, terms: &Terms) -> bool {
         let has_book = |quota| self.book(terms, quota).is_some();
-        let is_leased = terms.slides() && self.lease + terms.lease > 0;
-        let is_known = terms.own.iter().all(has_book) && !is_leased && !self.is_given;
+        let is_known = terms.own.iter().all(has_book) && !self.is_given;
         !self.is_astray && (self.is_forgotten(now) || is_known)
     }
 
@@ -531,14 +517,6 @@ impl Ledger {
         last.map_or(0, |last| last.entry.stamp.saturating_add(self.span))
     }
 
-    /// By how much a wait may be too short. Under a rule with a lease windows are longer; once they
-    /// are not, a unit may be in a sub-window that ends later, or in a counter that took units over.
-    pub fn wait_falls_short(&self, terms: &Terms) -> u64 {
-        let is_longer = self.lease > terms.lease && terms.way.algorithm == Algorithm::SlidingWindow;
-        let longest = terms.own.iter().map(window).max();
-        longest.filter(|_| is_longer).unwrap_or(0)
-    }
-
     /// Whether the rule that asks is another than the one that was charged last.
     pub fn was_changed(&self, terms: &Terms) -> bool {
         let last = self.charges.last();
@@ -549,8 +527,6 @@ impl Ledger {
             return true;
         }
         last.is_some_and(|last| last.counted != terms.counted || last.way != terms.way)
-            || self.lease > 0
-            || terms.lease > 0
             || self.is_given
             || terms.is_given
     }
@@ -631,7 +607,7 @@ impl Ledger {
             );
             let whole = i128::from(now) + state.reset_after().as_micros() as i128;
             let last = self.charges.last().map_or(0, |last| last.entry.stamp);
-            let span = span_of_memory(terms.way, quota) + terms.lease.max(self.lease);
+            let span = span_of_memory(terms.way, quota);
             let latest = last.saturating_add(span);
             let latest = i128::from(latest.max(self.forgotten_at()).max(now));
             let is_held_too_long = !self.is_astray && limit > 0 && whole > latest;
@@ -675,13 +651,11 @@ impl Ledger {
                 cost: units,
                 back: 0,
                 is_owed,
-                lease: terms.lease,
             },
             counted: Rc::clone(&terms.counted),
             way: terms.way,
             is_given: terms.is_given,
         };
-        self.lease = self.lease.max(terms.lease);
         self.is_given |= terms.is_given;
         if self.is_astray {
             self.charges.push(charge);
@@ -713,7 +687,7 @@ impl Ledger {
         // A bucket that counts for all that code gives drains for up to twice as long.
         let is_doubled = self.is_given && terms.way.algorithm == Algorithm::Gcra;
         let times = if is_doubled { 2 } else { 1 };
-        let span = times * spans.max().unwrap_or(0) + self.lease;
+        let span = times * spans.max().unwrap_or(0);
         self.span = self.span.max(span);
         if is_owed && terms.way.algorithm == Algorithm::Gcra {
             // What is owed drains after what fits.
@@ -766,12 +740,12 @@ impl Ledger {
         // Nothing holds more than 2^51.
         let mut costs = self.charges.iter().map(|it| it.entry.cost);
         let is_beyond = costs.try_fold(1 << 51, u64::checked_sub).is_none();
-        let is_vague = self.lease > 0 || self.is_given || is_bucket && !all_known || is_beyond;
+        let is_vague = self.is_given || is_bucket && !all_known || is_beyond;
         let least = counted.iter().map(|it| it.least).max().unwrap_or(0);
         let least = if is_vague { 0 } else { least.min(units) };
         ensure!(back >= least, "{back} given back, but {least} count");
         let most = counted.iter().map(|it| it.most).max();
-        if let Some(most) = most.filter(|_| all_known && self.lease == 0 && !self.is_given) {
+        if let Some(most) = most.filter(|_| all_known && !self.is_given) {
             ensure!(back <= most, "{back} given back, but {most} count");
         }
         self.give_back(now, number, back);

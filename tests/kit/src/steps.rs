@@ -107,7 +107,6 @@ pub struct Spec {
     pub own: Vec<Limit>,
     /// `None` for one that the rule has lost.
     pub plans: Vec<Option<Vec<Limit>>>,
-    pub lease: Duration,
     /// Its key can be held.
     pub is_outgoing: bool,
 }
@@ -137,7 +136,7 @@ impl Debug for Spec {
             let told = plan.as_ref().map(|it| limits(it));
             write!(f, "; plan {}", told.as_deref().unwrap_or("gone"))?;
         }
-        write!(f, "; lease {:?}", self.lease)
+        Ok(())
     }
 }
 
@@ -172,7 +171,7 @@ impl Spec {
         let is_own = |own: &&Limit| limits.iter().all(|it| it.subject != own.subject);
         let own: Vec<_> = self.own.iter().filter(is_own).cloned().collect();
         limits.extend(own);
-        if let Some(factor) = factor(plan).filter(|_| self.may_be_chosen()) {
+        if let Some(factor) = factor(plan) {
             let is_first = |it: &&mut Limit| it.subject.is_none_or(|name| name == SUBJECTS[0]);
             let raised = limits.iter_mut().filter(is_first);
             raised.for_each(|limit| limit.raised(factor));
@@ -195,30 +194,7 @@ impl Spec {
         let given = (plan % RAISED).checked_sub(self.plans.len() + 1);
         let given = given.and_then(|given| given.checked_rem(self.plans.len()));
         let is_there = |given: usize| self.plans[given].is_some();
-        self.may_be_chosen() && (plan >= RAISED || given.is_some_and(is_there))
-    }
-
-    /// Whether it has no lease, under which no code and no operator chooses quotas.
-    fn may_be_chosen(&self) -> bool {
-        self.way.algorithm == Algorithm::Gcra || self.rule_lease() == 0
-    }
-
-    /// By how many microseconds units may be used later than they were charged: by a fiftieth of the
-    /// shortest window at most, in whole milliseconds, and where they slide.
-    pub fn lease_micros(&self) -> u64 {
-        let slides = [Algorithm::SlidingLog, Algorithm::SlidingWindow];
-        u64::from(slides.contains(&self.way.algorithm)) * self.rule_lease()
-    }
-
-    fn rule_lease(&self) -> u64 {
-        let windows = self.all().filter_map(|it| it.quota).map(|it| window(&it));
-        let (shortest, longest) = windows.fold((u64::MAX, 0), |(least, most), window| {
-            (least.min(window), most.max(window))
-        });
-        let lease = micros(Some(self.lease)).min(shortest / 50) / 1_000 * 1_000;
-        let ten_years = u64::try_from(Quota::MAX_WINDOW.as_micros()).expect("it fits");
-        let fits = longest + lease <= ten_years;
-        if fits { lease } else { 0 }
+        plan >= RAISED || given.is_some_and(is_there)
     }
 
     /// The limits of all plans.
@@ -250,8 +226,7 @@ impl Spec {
         if self.is_outgoing {
             rule = rule.with_outgoing().expect("one subject");
         }
-        let leased = rule.clone().with_lease(self.lease);
-        Arc::new(leased.unwrap_or(rule))
+        Arc::new(rule)
     }
 
     /// This plan as code gives it. One that is raised needs an operator, or is given as a whole.
@@ -262,7 +237,7 @@ impl Spec {
     }
 
     pub fn raised_value(&self, plan: usize) -> Option<Plan> {
-        factor(plan).filter(|_| self.may_be_chosen())?;
+        factor(plan)?;
         Some(Plan::of(policies("plan", &self.under(plan))).expect("valid"))
     }
 
@@ -333,10 +308,8 @@ pub enum Theme {
     Clock,
     /// Long windows of few units, short ones of more, and back.
     Longer,
-    /// All of it in one, and other algorithms, leases and batches.
+    /// All of it in one, and other algorithms and batches.
     Mixed,
-    /// Some rules have a lease.
-    Leased,
     /// Keys are held.
     Holds,
     /// Several subjects, and permits.
@@ -376,7 +349,6 @@ impl Theme {
             Self::Given => &[(14, Take), (1, Peek)],
             Self::Raised => &[(11, Take), (1, Peek), (3, Refund), (1, Owe)],
             Self::Clock => &[(11, Take), (1, Peek), (3, Refund), (2, Clock)],
-            Self::Leased => &[(12, Take), (2, Refund), (6, Reload), (1, Owe)],
             Self::Longer => &[(14, Take), (2, Refund), (4, Reload)],
             Self::Mixed => &[
                 (16, Take),
@@ -549,7 +521,6 @@ pub fn spec(way: Way, own: Vec<Quota>) -> Spec {
         way,
         own: limits(own),
         plans: Vec::new(),
-        lease: Duration::ZERO,
         is_outgoing: false,
     }
 }
@@ -604,38 +575,14 @@ fn longer(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
     })
 }
 
-/// A long window with a lease, a short one with another, and the long one without.
-fn leased(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
-    let windows = (select(vec![1_000, 500]), select(vec![60, 100]));
-    let maxes = prop::array::uniform3(1..9_u64);
-    let leases = prop::array::uniform2(select(vec![20, 1, 1_000_000]));
-    let all = (way(algorithm), windows, maxes, leases);
-    all.prop_map(|(way, (long, short), [first, second, third], leases)| {
-        let of = |max, millis, lease| {
-            let quota = Quota::new(Duration::from_millis(millis), max).expect("valid");
-            Spec {
-                lease: Duration::from_millis(lease),
-                ..spec(way, vec![quota])
-            }
-        };
-        vec![
-            of(first, long, leases[0]),
-            of(second, short, leases[1]),
-            of(third, long, 0),
-        ]
-    })
-}
-
 fn mixed(algorithm: Algorithm) -> impl Strategy<Value = Vec<Spec>> {
     use prop::collection::vec;
     let other = select(Algorithm::ALL.to_vec()).prop_flat_map(way);
     let ways = prop_oneof![3 => way(algorithm).boxed(), 1 => other.boxed()];
     let plans = prop_oneof![2 => vec(quotas(), 0..1), 1 => vec(quotas(), 1..3)];
-    let leases = prop_oneof![5 => Just(0), 1 => select(vec![1, 20, 1_000_000])];
-    let one = (ways, quotas(), plans, leases).prop_map(|(way, own, plans, lease)| {
+    let one = (ways, quotas(), plans).prop_map(|(way, own, plans)| {
         let mut spec = spec(way, own);
         spec.plans = plans.into_iter().map(|it| Some(limits(it))).collect();
-        spec.lease = Duration::from_millis(lease);
         spec
     });
     (way(algorithm), vec(one, 4)).prop_map(|(way, mut specs)| {
@@ -738,7 +685,6 @@ pub fn history_of(
         Theme::Raised => planned(algorithm, 0..3).boxed(),
         Theme::Given => prop_oneof![4 => of(2..6), 1 => of(17..20)].boxed(),
         Theme::Longer => longer(algorithm).boxed(),
-        Theme::Leased => leased(algorithm).boxed(),
         Theme::Mixed => mixed(algorithm).boxed(),
         Theme::Holds => {
             let one = (way(algorithm), quotas()).prop_map(|(way, own)| {

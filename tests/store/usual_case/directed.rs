@@ -17,7 +17,6 @@ fn rule(max: u64, window: u64, burst: u64, sub_windows: u64) -> RuleNumbers {
         }],
         limiting: 1,
         has_bound: false,
-        lease: 0,
     }
 }
 
@@ -91,13 +90,12 @@ fn unusual_questions() -> History {
     let two_rows = vec![usual.clone(), usual];
     steps.extend([take_rows(0, two_rows.clone()), take_rows(1, two_rows)]);
     let mut history = play(rule(5, 1_000, 5, 7), steps);
-    // The other rule has two quotas and a lease.
+    // The other rule has two quotas.
     history.rules[1].quotas = vec![rule(9, 1_000, 9, 7), rule(20, 9_000, 20, 7)]
         .into_iter()
         .flat_map(|rule| rule.quotas)
         .collect();
     history.rules[1].limiting = 2;
-    history.rules[1].lease = 700;
     history
 }
 

@@ -25,8 +25,6 @@ pub(super) struct RuleNumbers {
     /// The others only count.
     pub(super) limiting: usize,
     pub(super) has_bound: bool,
-    /// In microseconds.
-    pub(super) lease: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -126,17 +124,12 @@ fn rule() -> impl Strategy<Value = RuleNumbers> {
         5 => prop::collection::vec(quota(), 1),
         1 => prop::collection::vec(quota(), 2..4),
     ];
-    let lease = prop_oneof![6 => Just(0), 1 => 1..2_000_000_u64];
-    (quotas, 1..4_usize, any::<bool>(), lease).prop_map(|(quotas, limiting, has_bound, lease)| {
+    (quotas, 1..4_usize, any::<bool>()).prop_map(|(quotas, limiting, has_bound)| {
         let limiting = limiting.min(quotas.len());
-        // As of a rule: at most a fiftieth of its shortest window, in whole milliseconds.
-        let shortest = quotas.iter().map(|quota| quota.window).min().unwrap_or(0);
-        let lease = lease.min(shortest / 50) / 1_000 * 1_000;
         RuleNumbers {
             has_bound: has_bound && limiting < quotas.len(),
             limiting,
             quotas,
-            lease,
         }
     })
 }
@@ -278,7 +271,7 @@ impl QuotaNumbers {
 impl RuleNumbers {
     fn life(&self, algorithm: Algorithm) -> u64 {
         let lives = self.quotas.iter().map(|quota| quota.life(algorithm));
-        lives.max().expect("a quota") + self.lease
+        lives.max().expect("a quota")
     }
 
     fn slice(&self, algorithm: Algorithm) -> u64 {
@@ -291,7 +284,7 @@ impl RuleNumbers {
         let mut bytes: Vec<u8> = head.map(|number| number as u8).into();
         let slice = self.slice(algorithm);
         let expiry = (self.life(algorithm) + 2 * slice).div_ceil(1_000);
-        write(&[self.lease, expiry, slice], &mut bytes);
+        write(&[expiry, slice], &mut bytes);
         for quota in &self.quotas {
             write(&[quota.max, quota.window], &mut bytes);
             let (units, micros) = quota.pace();

@@ -109,10 +109,8 @@ end
 -- A sliding window that begins afresh may go on with its running totals, or count from zero: only
 -- differences of totals matter.
 local function without_base(state)
-  local is_plain, is_leased = string.byte(state) == 248, string.byte(state) == 252
-  local from = is_leased and 37 or 16
-  if not is_plain and not is_leased or #state < from + 43 then return state end
-  local changed = state
+  local changed, from = state, 16
+  if string.byte(state) ~= 248 or #state < from + 43 then return state end
   repeat
     if from + 43 > #state then return state end
     local base, number = unpack('>I7I2', state, from + 35)
@@ -256,7 +254,7 @@ local function lives(question, keys)
   local life_of = {}
   for _, key in ipairs(keys) do
     local rule = unpack('>I2', question, record)
-    local expiry, slice = unpack('>I7I7', question, rule + 10)
+    local expiry, slice = unpack('>I7I7', question, rule + 3)
     record = record + 20
     -- Of two rules of a key, one may have denied.
     life_of[key] = math.min(life_of[key] or math.huge, expiry * 1000 - 2 * slice - 1000)

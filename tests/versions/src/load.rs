@@ -60,9 +60,7 @@ async fn takes(store: &Arc<dyn Store>, rules: &Rules, end: Instant, lines: &Line
         };
         let plan = ["-", "pro"][usize::from(fastrand::bool() && rule.plans().count() > 0)];
         let take = take(rules, path, plan, &keys)?.with_cost(fastrand::u64(1..4));
-        let asked = now();
         let decision = store.take(&take).await?;
-        let answered = now();
         let Some(receipt) = decision.receipt().filter(|_| decision.is_allowed()) else {
             continue;
         };
@@ -72,13 +70,10 @@ async fn takes(store: &Arc<dyn Store>, rules: &Rules, end: Instant, lines: &Line
         if !path.ends_with("fixed-window") && path != "joint-gcra" && fastrand::u8(..3) == 0 {
             units -= store.refund(&take, &receipt).await?;
         }
-        // Units of a lease are used between; others are charged by the server's clock.
-        let (from, until) = match rule.lease() {
-            Some(_) => (asked, answered),
-            None => (receipt.stamp().into(), receipt.stamp().into()),
-        };
         if units > 0 {
-            let line = format!("grant {path} {plan} {keys} {units} {from} {until}");
+            // By the server's clock.
+            let at = receipt.stamp();
+            let line = format!("grant {path} {plan} {keys} {units} {at} {at}");
             lines.borrow_mut().push(line);
         }
     }

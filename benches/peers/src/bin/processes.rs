@@ -10,7 +10,7 @@ use tidegate_peers::{Result, ours, serve, table};
 const PROCESSES: usize = 4;
 /// Of all processes together.
 const CONNECTIONS: [usize; 2] = [64, 256];
-const NAMES: [&str; 4] = [PLAIN, "memory", "log", "log-lease"];
+const NAMES: [&str; 3] = [PLAIN, "memory", "log"];
 const PLAIN: &str = "plain";
 
 fn main() -> Result<()> {

@@ -70,14 +70,11 @@ fn charging(client: &Client, name: String, adds: impl Into<Vec<i64>>, take: Take
 pub(crate) async fn take(client: &Client) -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
-        let leased = usual(algorithm, "leased").with_lease(millis(50));
         let rules = [
-            ("one quota", Some(usual(algorithm, "one"))),
-            ("two quotas", Some(general(algorithm, "two"))),
-            ("a lease", leased.ok()),
+            ("one quota", usual(algorithm, "one")),
+            ("two quotas", general(algorithm, "two")),
         ];
         for (name, rule) in rules {
-            let Some(rule) = rule else { continue };
             let adds = vec![1; rule.quotas().len()];
             for key in ["victim", "new-victim"] {
                 let take = take_of(rule.clone(), key);

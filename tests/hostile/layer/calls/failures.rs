@@ -57,7 +57,7 @@ async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
         }),
     );
     let store = Resilient::new(Stub::down()).fallback(Share::new(1, 1));
-    let limits = limits(hourly(3), store.tokio_clock());
+    let limits = limits(hourly(3), store);
     let mut answers = Vec::new();
     for chain in [&quiet(&asked), &chain, &chain, &chain] {
         let call = call(&limits).on_error_chain(chain);

@@ -84,10 +84,7 @@ async fn two_services_on_one_redis() {
                 one = one.with_prefix(prefix);
             }
             rules.push(one.clone());
-            rules.push(one.clone().into_shadow());
-            if let Ok(leased) = one.with_lease(millis(50)) {
-                rules.push(leased.with_prefix(format!("leased {prefix:?}:")));
-            }
+            rules.push(one.into_shadow());
         }
     }
     for rule in &rules {

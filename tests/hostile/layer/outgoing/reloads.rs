@@ -57,9 +57,6 @@ fn what_an_outgoing_rule_cannot_have() {
     let permits = plain().with_max_concurrent(4).expect("valid");
     assert!(permits.with_outgoing().is_err());
     assert!(partner(5).with_max_concurrent(4).is_err());
-    assert!(partner(5).with_lease(millis(50)).is_err());
-    let leased = plain().with_lease(millis(50)).expect("valid");
-    assert!(leased.with_outgoing().is_err());
     let user = |name| Subject::new(name, Header::new("x-user")).limit(kit::quota(5, SECOND));
     let joint = Rule::joint("partner", [user("a"), user("b")]).expect("valid");
     assert!(joint.with_outgoing().is_err());

@@ -5,7 +5,6 @@
 mod expiry;
 mod fleet;
 mod histories;
-mod leases;
 mod many;
 mod names;
 mod oracle;

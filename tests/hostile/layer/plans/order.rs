@@ -11,15 +11,12 @@ const SETTERS: [Set; 6] = [
     |rule| rule.with_cost(3),
     |rule| rule.with_prefix("odd:"),
     |rule| rule.with_on_error(OnError::Proceed),
-    |rule| {
-        let rule = rule.with_algorithm(Algorithm::SlidingWindow);
-        rule.with_lease(millis(20)).expect("valid")
-    },
+    |rule| rule.with_algorithm(Algorithm::SlidingWindow),
 ];
 
 /// All that derived rules have of their rule.
 fn facts(rule: &Rule) -> String {
-    let kept = (rule.cost(), rule.lease(), rule.on_error(), rule.is_shadow());
+    let kept = (rule.cost(), rule.on_error(), rule.is_shadow());
     format!("{:?} {:?} {kept:?}", rule.id(), rule.prefix())
 }
 
@@ -31,10 +28,8 @@ fn made(order: &[usize]) -> Rule {
 /// What a rule makes of its plan, and of quotas from a table.
 fn derived(rule: &Arc<Rule>, table: Pairs<'_>) -> [Arc<Rule>; 2] {
     let pro = rule.of_plan("pro").expect("a plan");
-    // A rule with a lease has no plans from code.
     let value = rule.under(&Plan::from(quotas(table)));
-    assert_eq!(value.is_err(), rule.lease().is_some());
-    [value.unwrap_or(Arc::clone(&pro)), pro]
+    [value.expect("it fits"), pro]
 }
 
 fn take(rule: &Arc<Rule>) -> Take {
@@ -91,7 +86,7 @@ fn a_changed_clone() {
     assert_eq!(before.each_ref().map(charged), [2 * HOUR, HOUR]);
 }
 
-/// One plan is one rule as long as its rule lives: caches and leases go by the rule.
+/// One plan is one rule as long as its rule lives: caches go by the rule.
 #[test]
 fn the_same_rule_each_time() {
     let rule = Arc::new(made(&[0]));

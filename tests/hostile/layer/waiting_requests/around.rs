@@ -84,23 +84,21 @@ async fn a_degraded_answer_gives_the_outer_charge_back() {
     }
 }
 
-/// Wrappers answer by themselves: a denial that is cached, units that are leased, a fallback.
+/// Wrappers answer by themselves: a denial that is cached, a fallback.
 #[tokio::test(start_paused = true)]
 async fn wrapped_stores() {
     let bare = || Resilient::bare(paused());
     let fallback = Resilient::bare(MemoryStore::with_max_keys(0))
         .fallback(Share::of_processes(1))
         .fallback_store(MemoryStore::new().tokio_clock());
-    let stores: [(&str, Arc<dyn Store>); 5] = [
+    let stores: [(&str, Arc<dyn Store>); 4] = [
         ("cache", Arc::new(bare().denial_cache(millis(100)))),
         ("slow cache", Arc::new(bare().denial_cache(MINUTE))),
         ("resilient", Resilient::new(paused()).build()),
         ("fallback", Arc::new(fallback)),
-        ("leases", Arc::new(bare())),
     ];
     for (name, store) in stores {
         let of_store = |rule: Rule| match name {
-            "leases" => rule.with_lease(millis(50)).expect("valid"),
             "fallback" => rule.with_on_error(OnError::Fallback),
             _ => rule,
         };

@@ -2,10 +2,8 @@
 //! doors share, settings at their ends, layers in a row, and stores that panic within.
 
 mod layers;
-mod leases;
 mod order;
 mod panics;
 mod settings;
 
-use super::unit_leases::{units, until_leased, use_up};
 use crate::prelude::*;

@@ -1,53 +1,15 @@
-//! One part before the other: the bound and leases, fallbacks below caches, shadow rules, answers
-//! that are asked for without a wait.
+//! One part before the other: the bound, fallbacks below caches, shadow rules, answers that are
+//! asked for without a wait.
 
 use super::*;
-
-const LEASE: Duration = millis(60);
-
-/// The bound sheds what is asked, and not what a lease holds; what it sheds opens no breaker.
-#[tokio::test(start_paused = true)]
-async fn the_bound_stands_behind_a_lease() {
-    let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
-    let store = Resilient::new(inner.clone()).in_flight(8).failures(1);
-    let store = store.tokio_clock();
-    let one = leased_log("bound", 100_000, HOUR, LEASE);
-    let other = take(&rule("other", 100_000, HOUR), "x");
-    let (mut by_lease, mut shed) = (0, 0);
-    for _ in 0..20 {
-        until_leased(&store, &one).await;
-        inner.set_ways(5, 5);
-        let slow: Vec<_> = (0..8).map(|_| tokio::spawn(store.take(&other))).collect();
-        yield_now().await;
-        assert_eq!(store.under_way(), 8);
-        for _ in 0..5 {
-            let refused = store.take(&other).await;
-            assert_eq!(kind(&refused), Some(StoreErrorKind::Overloaded));
-            if let Some(leased) = store.take(&one).poll_now() {
-                // What is left of the lease may have been one unit.
-                by_lease += u32::from(is_allowed(&leased));
-            }
-        }
-        assert_eq!(store.condition().is_breaker_open, Some(false));
-        for slow in slow {
-            // One of them may have found a lease on its way.
-            shed += u32::from(slow.await.expect("no panic").is_err());
-        }
-        assert_eq!(store.under_way(), 0);
-        inner.set_ways(1, 1);
-        sleep(2 * LEASE).await;
-    }
-    assert!(by_lease > 50, "law 14: {by_lease} of 100");
-    assert!(shed < 40, "{shed} of 160");
-}
 
 /// With no place at all nobody asks the store; a fallback decides, and shadow rules need none.
 #[tokio::test(start_paused = true)]
 async fn a_bound_of_nobody() {
     let inner = Distant::new(MemoryStore::new().tokio_clock());
-    let store = Resilient::new(inner.clone()).in_flight(0).tokio_clock();
-    let leased = leased(Algorithm::SlidingLog, "nobody", 1_000, HOUR, LEASE);
-    let one = take(&leased, "x");
+    let store = Resilient::new(inner.clone()).in_flight(0);
+    let rule = rule("nobody", 1_000, HOUR);
+    let one = take(&rule, "x");
     for _ in 0..100 {
         let shed = store.take(&one).await;
         assert_eq!(kind(&shed), Some(StoreErrorKind::Overloaded));
@@ -55,7 +17,7 @@ async fn a_bound_of_nobody() {
     }
     assert_eq!(inner.asked(), 0);
     assert_eq!(store.condition().is_breaker_open, Some(false));
-    let shadow = Arc::new(tidegate::Rule::clone(&leased).into_shadow());
+    let shadow = Arc::new(tidegate::Rule::clone(&rule).into_shadow());
     assert!(decide(&store, &take(&shadow, "x")).await.is_allowed());
     let store = store.processes(4);
     let mut allowed = 0;
@@ -68,17 +30,16 @@ async fn a_bound_of_nobody() {
     assert_eq!(store.under_way(), 0);
 }
 
-/// Laws 11 and 14: what a fallback below says, behind a wrapper that does not tell of it, is neither
-/// cached nor leased above: the store's first answer after an outage counts.
+/// Laws 11 and 14: what a fallback below says, behind a wrapper that does not tell of it, is not
+/// cached above: the store's first answer after an outage counts.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_below_is_neither_cached_nor_leased() {
+async fn a_fallback_below_is_not_cached() {
     const MAX: u64 = 4_000;
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory));
     let below = Resilient::bare(inner.clone()).processes(4);
     let store = Resilient::new(Stub::around(below)).denial_cache(Duration::MAX);
-    let store = store.tokio_clock();
-    let one = leased_log("below", MAX, HOUR, LEASE);
+    let one = take(&rule("below", MAX, HOUR), "x");
     inner.takes_are(Fate::QuestionLost);
     let mut allowed = 0;
     for at in 0..2 * MAX {
@@ -96,16 +57,14 @@ async fn a_fallback_below_is_neither_cached_nor_leased() {
     assert_eq!(decision.source(), Source::Local);
 }
 
-/// Law 16: a shadow rule with a lease, and a candidate with one, never keep a request from its
-/// handler, whether the store decides, fails, hangs or has no place.
+/// Law 16: a shadow rule, and a candidate, never keep a request from its handler, whether the store decides, fails, hangs or has no place.
 #[tokio::test(start_paused = true)]
-async fn shadows_with_leases_take_nobody_down() {
-    let with = |path, max| Rule::clone(&leased(Algorithm::SlidingLog, path, max, HOUR, LEASE));
+async fn shadows_take_nobody_down() {
+    let with = |path, max| Rule::clone(&rule(path, max, HOUR));
     let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
     let both = || with("both", 1_000_000).with_shadow(with("both", 20));
     let rules = || [with("shadow", 50).into_shadow(), both()];
     let store = Resilient::new(inner.clone()).timeout(millis(20));
-    let store = store.tokio_clock();
     let bound = store.clone().in_flight(1);
     for (store, paths) in [(store, &["shadow", "both"][..]), (bound, &["shadow"][..])] {
         let limits = Limits::new(Rules::from_iter(rules())).store(store.processes(1));
@@ -118,7 +77,7 @@ async fn shadows_with_leases_take_nobody_down() {
                     let status = status(&app, "/").await;
                     assert_eq!(status, StatusCode::OK, "law 16: {path}, {fate:?}");
                     if at % 30 == 0 {
-                        sleep(LEASE / 2).await;
+                        sleep(millis(30)).await;
                     }
                 }
             }
@@ -173,7 +132,7 @@ async fn questions_that_are_looked_at() {
 async fn a_trial_that_is_looked_at_and_dropped() {
     let inner = Distant::new(MemoryStore::new().tokio_clock()).ways(1, 1);
     let store = Resilient::new(inner.clone()).failures(1);
-    let store = store.probe_every(millis(10)).tokio_clock();
+    let store = store.probe_every(millis(10));
     let one = take(&rule("trial", 1_000, HOUR), "x");
     for _ in 0..20 {
         inner.takes_are(Fate::QuestionLost);

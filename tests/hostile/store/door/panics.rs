@@ -55,24 +55,19 @@ async fn asks(store: &Resilient<Stub>, take: &Take) -> Option<Result<Decision, S
     answer.expect("law 6: it is answered").ok()
 }
 
-/// Panics while questions, leases and probes are on their way take no place, hold no breaker open
-/// for ever and keep no other key from its leases.
+/// Panics while questions and probes are on their way take no place and hold no breaker open for
+/// ever.
 #[tokio::test(start_paused = true)]
 async fn stores_that_panic() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
         let moody = Moody::new();
         let store = Resilient::new(moody.store()).in_flight(8).failures(3);
         let store = store.probe_every(millis(10)).timeout(millis(50));
-        let store = store.tokio_clock();
         let plain = take(&rule("plain", 1_000_000, HOUR), "x");
-        let hot = leased(Algorithm::SlidingLog, "hot", 1_000_000, HOUR, millis(60));
         for round in 0..5 {
-            let hot = take(&hot, round);
-            until_leased(&store, &hot).await;
             moody.set(mood);
             for _ in 0..30 {
                 let _ = asks(&store, &plain).await;
-                let _ = asks(&store, &hot).await;
                 sleep(millis(3)).await;
             }
             moody.set(Mood::Well);
@@ -85,7 +80,6 @@ async fn stores_that_panic() {
             }
             assert_eq!(store.condition().is_breaker_open, Some(false));
         }
-        until_leased(&store, &take(&hot, "another")).await;
     }
 }
 
@@ -95,7 +89,7 @@ async fn a_trial_that_panics() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
         let moody = Moody::new();
         let store = Resilient::new(moody.store()).failures(1);
-        let store = store.probe_every(millis(10)).tokio_clock();
+        let store = store.probe_every(millis(10));
         let one = take(&rule("trial", 1_000, HOUR), "x");
         for round in 0..10 {
             moody.set(Mood::Fails);
@@ -117,13 +111,13 @@ async fn a_trial_that_panics() {
     }
 }
 
-/// With a fallback, a cache and a lease around it: a cached denial that is to be renewed by a
+/// With a fallback and a cache around it: a cached denial that is to be renewed by a
 /// question that panics is void, and is no denial for ever.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_a_denial_that_panics() {
     for mood in [Mood::PanicsAtOnce, Mood::PanicsLater] {
         let moody = Moody::new();
-        let store = Resilient::new(moody.store()).processes(2).tokio_clock();
+        let store = Resilient::new(moody.store()).processes(2);
         let window = Duration::from_secs(10);
         let one = take(&rule("renewed", 1, window), "x");
         assert!(decide(&store, &one).await.is_allowed());

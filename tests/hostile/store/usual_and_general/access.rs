@@ -11,15 +11,12 @@ const WINDOW: u64 = 5_000;
 const MAX: u64 = 6;
 
 fn rules(algorithm: Algorithm) -> Vec<Arc<Rule>> {
-    let leased = owned(algorithm, "leased", &[(MAX, WINDOW)]);
-    let leased = leased.clone().with_lease(millis(50)).unwrap_or(leased);
     vec![
         rule(algorithm, "one", &[(MAX, WINDOW)]),
         rule(algorithm, "two", &[(MAX, WINDOW), (60, 10 * WINDOW)]),
         // Of one path: its counts are usual and general ones in turn.
         rule(algorithm, "mixed", &[(MAX, WINDOW)]),
         rule(algorithm, "mixed", &[(MAX, WINDOW), (MAX, WINDOW / 5)]),
-        Arc::new(leased),
     ]
 }
 

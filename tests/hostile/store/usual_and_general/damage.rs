@@ -85,7 +85,7 @@ fn damaged_states(state: &State, now: u64) -> Vec<State> {
     all
 }
 
-/// The states of a key: usual, of several quotas, given back, leased, reloaded and reset.
+/// The states of a key: usual, of several quotas, given back, reloaded and reset.
 async fn states(
     server: &Redis,
     store: &RedisStore,
@@ -95,14 +95,11 @@ async fn states(
     let one = rule(algorithm, "states", &[(MAX, WINDOW)]);
     let two = rule(algorithm, "states", &[(MAX, WINDOW), (5, 2 * WINDOW)]);
     let longer = rule(algorithm, "states", &[(4, 2 * WINDOW)]);
-    let leased = owned(algorithm, "states", &[(MAX, WINDOW)]);
-    let leased = Arc::new(leased.clone().with_lease(millis(500)).unwrap_or(leased));
     let mut states = Vec::new();
     for (name, rules) in [
         ("one", [&one, &one]),
         ("two", [&two, &two]),
         ("back", [&one, &one]),
-        ("leased", [&leased, &one]),
         ("reloaded", [&longer, &one]),
         ("reset", [&one, &one]),
     ] {

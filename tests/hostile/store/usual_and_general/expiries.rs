@@ -16,9 +16,6 @@ const WINDOWS: [u64; 9] = [
     315_576_000_000,
 ];
 
-/// In milliseconds.
-const LEASE: u64 = 2_000;
-
 /// The longest expiry of a key of which a charge counts for so long, in milliseconds: it is set
 /// once in each 16th of that time, or of 16 seconds, and lasts two of these more.
 fn longest_expiry(life: u64) -> i64 {
@@ -50,13 +47,7 @@ async fn histories(algorithm: Algorithm) {
             };
             let of: Vec<_> = (0..number).map(any).collect();
             let rule = owned(algorithm, &path, &of);
-            let rule = match random.is(15) {
-                true => rule.clone().with_lease(millis(LEASE)).unwrap_or(rule),
-                false => rule,
-            };
-            let longest = of.iter().map(|(_, window)| *window).max().expect("a quota");
-            // A lease counts for all rules of the path.
-            let life = longest + LEASE;
+            let life = of.iter().map(|(_, window)| *window).max().expect("a quota");
             let number = random.below(3);
             let asked = take(&Arc::new(rule), &number.to_string());
             let asked = asked.with_cost([0, 1, 1, 1, 2, 60][random.below(6) as usize]);

@@ -6,14 +6,11 @@ use super::*;
 const MONTH: u64 = 30 * 86_400_000;
 const MAX: u64 = 7;
 
-/// A rule of one quota, one of two, and one that leases where that is possible.
-fn rules(algorithm: Algorithm) -> [Arc<Rule>; 3] {
-    let leased = owned(algorithm, "leased", &[(MAX, MONTH)]);
-    let leased = leased.clone().with_lease(millis(50)).unwrap_or(leased);
+/// A rule of one quota, and one of two.
+fn rules(algorithm: Algorithm) -> [Arc<Rule>; 2] {
     [
         rule(algorithm, "one", &[(MAX, MONTH)]),
         rule(algorithm, "two", &[(MAX, MONTH), (9, 2 * MONTH)]),
-        Arc::new(leased),
     ]
 }
 
