@@ -1,9 +1,9 @@
-//! The table `[rules.<path>]`: a rule with its quotas, its plans and its candidate. What a list of
+//! The table `[rules.<path>]`: a rule with its quotas and its plans. What a list of
 //! `quotas` says of keys and subjects is in `subjects.rs`.
 
 use std::time::Duration;
 
-use super::config_error::ConfigError;
+use super::config_error::{ConfigError, shorten_value};
 use super::key_names::{client_ip, named_key};
 use super::load::exemptions;
 use super::subjects::{Entry, Subjects, checked_cost};
@@ -19,7 +19,7 @@ const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pa
 const MAX_CONCURRENT: &str = "max-concurrent";
 /// The other keys of a quota in a list. In a rule there is `absent`, too.
 const ENTRY_KEYS: &str = "name key subject hidden cost";
-/// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
+/// The keys of a rule's table that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
 const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles owe-at-most shadow plans \
@@ -94,14 +94,25 @@ pub(super) fn rule(
         table.without(COST_KEYS, message)?;
     }
     let rule = with_permit_settings(rule, table)?;
-    let rule = table.set("shadow", rule, |rule, shadow| {
-        with_shadow(rule, shadow, table, &subjects, client_ip)
+    let rule = table.set("shadow", rule, |rule, shadow| match shadow.is_table() {
+        true => Err(shadow.mistake(second_rule(path))),
+        false if shadow.boolean()? => Ok(rule.into_shadow()),
+        false => Ok(rule),
     })?;
-    if !rule.has_permits() && !rule.shadow().is_some_and(|it| it.has_permits()) {
+    if !rule.has_permits() {
         let message = "nothing holds a permit, expected max-concurrent beside it";
         table.without(PERMIT_KEYS, message)?;
     }
     Ok(rule)
+}
+
+/// The message for quotas that are to be tried, as earlier versions had them beside those of a rule.
+fn second_rule(path: &str) -> String {
+    let second = format!("{}-next", shorten_value(path));
+    format!(
+        "found a table, expected true or false: quotas are tried in a second rule, \
+         [rules.{second:?}] with shadow = true, whose layer stands outside"
+    )
 }
 
 /// What calls to a partner do not have.
@@ -165,7 +176,7 @@ fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
     })
 }
 
-/// The rule, or its candidate, with what the rule's table says of permits.
+/// The rule with what its table says of permits.
 fn with_permit_settings(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
     let rule = table.set("permit-lease", rule, |rule, lease| {
         lease.check(rule.with_permit_lease(duration(lease)?))
@@ -244,48 +255,6 @@ fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
         "fallback" => Some(OnError::Fallback),
         _ => None,
     })
-}
-
-/// The rule of a table as a shadow rule, or with a candidate that is tried beside it.
-fn with_shadow(
-    rule: Rule,
-    shadow: &Value<'_>,
-    of_rule: &Value<'_>,
-    subjects: &Subjects,
-    client_ip: Option<&ClientIp>,
-) -> Result<Rule, ConfigError> {
-    match shadow.boolean() {
-        Ok(true) => return Ok(rule.into_shadow()),
-        Ok(false) => return Ok(rule),
-        Err(_) => {}
-    }
-    let expected = "true, false, or a table with quotas";
-    shadow.only(expected, &[QUOTA_KEYS, MAX_CONCURRENT, COUNT_KEYS])?;
-    let counting = counting(shadow, rule.algorithm().algorithm())?;
-    let algorithm = counting.algorithm();
-    let entries = entries(shadow, algorithm, &[ENTRY_KEYS], client_ip)?;
-    if entries.iter().all(|entry| entry.policy.is_concurrent()) {
-        shadow.without(CHARGE_KEYS, NOTHING_IS_CHARGED)?;
-    }
-    let policies = entries.into_iter().map(|entry| subjects.resolve(entry));
-    let policies = policies.collect::<Result<Vec<_>, _>>()?;
-    let candidate = shadow.check(subjects.rule(rule.path(), policies))?;
-    if candidate.subjects().is_empty() != rule.subjects().is_empty() {
-        let message = "a candidate of one subject beside a rule of several, expected quotas of two \
-             at least: it is asked with the keys of the rule";
-        return Err(shadow.mistake(message));
-    }
-    let candidate = with_permit_settings(candidate.with_algorithm(counting), of_rule)?;
-    let [own, of_candidate] = [&rule, &candidate].map(|it| it.quotas_at_cost().next().is_some());
-    if rule.has_quotas() && of_candidate && !own {
-        let message = "each quota of the rule has a cost of its own, expected one in each quota of \
-             the candidate: it is charged as the rule is";
-        return Err(shadow.mistake(message));
-    }
-    of_rule.read("cost", |cost| {
-        checked_cost(cost, algorithm, candidate.quotas_at_cost())
-    })?;
-    Ok(rule.with_shadow(candidate))
 }
 
 /// The quotas of this table, and behind them its max of requests at a time. In a list they may have

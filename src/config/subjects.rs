@@ -18,7 +18,7 @@ pub(super) struct Entry<'a> {
     key: Option<NamedKey>,
     subject: Option<&'a str>,
     may_be_absent: bool,
-    /// Whether the table of the rule, plan or candidate says it, and no list.
+    /// Whether the table of the rule or plan says it, and no list.
     is_of_table: bool,
 }
 
@@ -294,7 +294,7 @@ impl Subjects {
         Rule::joint(path, subjects)
     }
 
-    /// A quota of a plan or of a candidate, with the place of its subject among those of the rule.
+    /// A quota of a plan, with the place of its subject among those of the rule.
     pub(super) fn resolve(&self, entry: Entry<'_>) -> Result<(usize, Policy), ConfigError> {
         let place = self.place_of(&entry)?;
         if entry.policy.cost().is_some() && !self.is_joint {

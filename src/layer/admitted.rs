@@ -54,7 +54,7 @@ pub struct Admitted {
     /// It goes back when it is dropped, and what is dropped [at
     /// once](crate::warning::WarningKind::PermitNotKept) limits nothing. `None` under other rules.
     pub permit: Option<Permit>,
-    /// That of the rule's candidate.
+    /// That of a shadow rule.
     #[allow(dead_code, reason = "it goes back with the answer")]
     in_shadow: Option<LatePermit>,
 }

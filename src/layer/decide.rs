@@ -4,7 +4,7 @@
 //! decide ──── let through, or in shadow ──▶ Pass; a raise multiplies the quotas
 //!   │         blocked ────▶ Denied
 //!   │
-//!  ask ────── the store, once, and about the rule's candidate along with it
+//!  ask ────── the store, once
 //!   │
 //! judge ───── no answer ──▶ Failed
 //!   │         allowed ────▶ Allowed
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::gate::Gate;
 use super::outage::capabilities;
-use super::shadow_take::ShadowTake;
+use super::shadow_take::ask_in_shadow;
 use super::waiting::{Asked, Wait, Waiter};
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
@@ -77,10 +77,6 @@ pub(super) struct AskedTake {
     /// `None` where no request may wait.
     asked: Option<Asked>,
     wait: Wait,
-    /// What the candidate of the rule is charged, and holds.
-    candidate: Option<Candidate>,
-    /// The candidate's take, until that is counted.
-    shadow: Option<Box<ShadowTake>>,
     /// The span around the call of the store.
     span: TakeSpan,
 }
@@ -91,10 +87,7 @@ pub(crate) struct WaitingTake {
     answer: Result<Decision, StoreError>,
     answered_at: Instant,
     waiter: Box<Waiter>,
-    candidate: Option<Candidate>,
 }
-
-type Candidate = (Arc<LateCharge>, Option<LatePermit>);
 
 /// What the store is asked of a take, once an operator has let keys through, blocked or raised
 /// them.
@@ -172,7 +165,7 @@ impl Gate {
     #[inline]
     pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
         self.inspect_keys(&take);
-        self.decide_after(take, Wait::May(since), None)
+        self.decide_after(take, Wait::May(since))
     }
 
     /// Decides about a take that has waited.
@@ -181,7 +174,7 @@ impl Gate {
             true => take,
             false => take.repeat(),
         };
-        self.decide_after(take, Wait::Did(waiting.waiter), waiting.candidate)
+        self.decide_after(take, Wait::Did(waiting.waiter))
     }
 
     #[inline]
@@ -189,7 +182,6 @@ impl Gate {
         &self,
         #[cfg_attr(not(feature = "page"), allow(unused_mut))] mut take: Take,
         wait: Wait,
-        asked_before: Option<Candidate>,
     ) -> Deciding {
         match self.limited(&take) {
             Limited::Whole => {}
@@ -205,32 +197,14 @@ impl Gate {
             let charge = self.refunds_by_response(&rule);
             let charge = charge.then(|| LateCharge::new(&self.refunds));
             let permit = rule.has_permits().then(LatePermit::default);
-            let shadow = ShadowTake::begin(self, take, charge.clone(), permit.clone());
-            shadow.into_iter().for_each(ShadowTake::count);
+            ask_in_shadow(self, take, charge.clone(), permit.clone());
             let permits = Permits {
                 in_shadow: permit,
                 ..Permits::default()
             };
             return Deciding::Done(Outcome::Pass(rule, charge, permits));
         }
-        let candidate = match wait {
-            Wait::May(_) => take.rule().shadow().map(Arc::clone),
-            // It was asked about when the take arrived.
-            Wait::Did(_) => None,
-        };
-        let Some(candidate) = candidate.map(|candidate| take.under(candidate)) else {
-            return self.ask(take, wait, asked_before);
-        };
-        let charge = LateCharge::new(&self.refunds);
-        let permit = candidate.rule().has_permits().then(LatePermit::default);
-        let mut deciding = self.ask(take, wait, Some((Arc::clone(&charge), permit.clone())));
-        // Both are in the queue before a flight departs, unless one departs in between.
-        let shadow = ShadowTake::begin(self, candidate, Some(charge), permit);
-        match &mut deciding {
-            Deciding::Asked(asked, _) => asked.shadow = shadow.map(Box::new),
-            _ => shadow.into_iter().for_each(ShadowTake::count),
-        }
-        deciding
+        self.ask(take, wait)
     }
 
     /// Looks whether an operator lets keys of this take through, blocks or raises them.
@@ -264,7 +238,7 @@ impl Gate {
 
     /// Asks the store, once.
     #[inline]
-    fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Candidate>) -> Deciding {
+    fn ask(&self, mut take: Take, wait: Wait) -> Deciding {
         take.note_refunds(|hash| self.counters.open.refunds(hash));
         let asked = self.asked();
         take.is_patient = asked.is_some();
@@ -272,14 +246,12 @@ impl Gate {
         let mut answer = span.in_scope(|| ask(self.store(), &take));
         if let Some(answer) = answer.poll_now() {
             span.record_answer(&answer);
-            return self.judge(take, asked, wait, candidate, answer);
+            return self.judge(take, asked, wait, answer);
         }
         let asked = AskedTake {
             take,
             asked,
             wait,
-            candidate,
-            shadow: None,
             span,
         };
         Deciding::Asked(asked, answer)
@@ -289,7 +261,7 @@ impl Gate {
     // No `async fn`: that would copy the take once more when it is polled first.
     pub(super) fn answered(
         self: &Arc<Self>,
-        mut asked: AskedTake,
+        asked: AskedTake,
         answer: StoreFuture<Decision>,
     ) -> impl Future<Output = Deciding> + Send + use<> {
         let gate = Arc::clone(self);
@@ -298,11 +270,8 @@ impl Gate {
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
             gate.counters.latency.add(at.elapsed());
-            if let Some(shadow) = asked.shadow.take() {
-                shadow.count();
-            }
             asked.span.record_answer(&answer);
-            gate.judge(asked.take, asked.asked, asked.wait, asked.candidate, answer)
+            gate.judge(asked.take, asked.asked, asked.wait, answer)
         }
     }
 
@@ -328,12 +297,11 @@ impl Gate {
         mut take: Take,
         asked: Option<Asked>,
         wait: Wait,
-        candidate: Option<Candidate>,
         answer: Result<Decision, StoreError>,
     ) -> Deciding {
         let is_overloaded = |it: &StoreError| it.kind() == StoreErrorKind::Overloaded;
         if asked.is_some() && answer.as_ref().is_err_and(is_overloaded) {
-            return self.judge_overload(take, asked, wait, candidate, answer);
+            return self.judge_overload(take, asked, wait, answer);
         }
         self.log_answer(take.rule(), &answer);
         let mut decision = match answer {
@@ -349,13 +317,12 @@ impl Gate {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.set_failure(None);
-            let (candidate, in_shadow) = candidate.unzip();
             let permits = Permits {
                 own: self.refunds.hold(&store, &take, &decision, &counters),
-                in_shadow: in_shadow.flatten(),
+                ..Permits::default()
             };
             let refunds = self.refunds.clone();
-            let charge = Charge::decided(store, take, decision, Some(counters), refunds, candidate);
+            let charge = Charge::decided(store, take, decision, Some(counters), refunds);
             let waited_since = match wait {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
@@ -368,7 +335,7 @@ impl Gate {
         }
         match self.waits_after_denial(wait, asked, &take, &decision) {
             None => Deciding::Done(Outcome::Denied(take, decision)),
-            Some(waiter) => waiting(take, Ok(decision), waiter, candidate),
+            Some(waiter) => waiting(take, Ok(decision), waiter),
         }
     }
 
@@ -379,11 +346,10 @@ impl Gate {
         take: Take,
         asked: Option<Asked>,
         wait: Wait,
-        candidate: Option<Candidate>,
         answer: Result<Decision, StoreError>,
     ) -> Deciding {
         match (self.waits_after_overload(wait, asked, &take), answer) {
-            (Some(waiter), answer) => waiting(take, answer, waiter, candidate),
+            (Some(waiter), answer) => waiting(take, answer, waiter),
             (None, answer) => {
                 self.log_answer(take.rule(), &answer);
                 let error = answer.expect_err("it is overloaded");
@@ -424,18 +390,12 @@ impl Gate {
     }
 }
 
-fn waiting(
-    take: Take,
-    answer: Result<Decision, StoreError>,
-    waiter: Box<Waiter>,
-    candidate: Option<Candidate>,
-) -> Deciding {
+fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>) -> Deciding {
     Deciding::Waiting(Box::new(WaitingTake {
         take,
         answer,
         answered_at: Instant::now(),
         waiter,
-        candidate,
     }))
 }
 

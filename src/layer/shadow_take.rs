@@ -1,10 +1,8 @@
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::decide::ask;
@@ -12,19 +10,11 @@ use super::gate::Gate;
 use crate::callback::caught;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::in_flight_counter::Permit;
 use crate::metrics::RuleCounters;
-use crate::store::{Charge, LateCharge, LatePermit, RefundQueue, Store, StoreFuture, Take};
+use crate::store::{Charge, LateCharge, LatePermit, RefundQueue, Store, Take, spawn};
 
-/// A take of a shadow rule that is not answered yet. Only the counters learn its answer, and
-/// callers that may give back what it was charged.
-pub(super) struct ShadowTake {
-    asked: AskedInShadow,
-    answer: Pin<Box<StoreFuture<Decision>>>,
-    _permit: Permit,
-}
-
-/// Who learns the answer about a take of a shadow rule.
+/// Who learns the answer about a take of a shadow rule: the counters, and callers that may give back
+/// what it was charged.
 struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
@@ -44,65 +34,43 @@ const MAX_PENDING: usize = 4_096;
 
 const STORE: &str = "store of a shadow rule";
 
-impl ShadowTake {
-    /// Asks the store. `None` if the answer was there immediately and is counted, or if too many
-    /// takes are pending. A panic of the store is logged.
-    pub(super) fn begin(
-        gate: &Gate,
-        take: Take,
-        charge: Option<Arc<LateCharge>>,
-        permit: Option<LatePermit>,
-    ) -> Option<Self> {
-        let asked = AskedInShadow {
-            store: Arc::clone(gate.store()),
-            take,
-            counters: Arc::clone(&gate.counters),
-            charge,
-            permit,
-            refunds: gate.refunds.clone(),
-        };
-        let answer = gate.shadows.try_acquire(MAX_PENDING).and_then(|permit| {
-            let path = asked.take.rule().path();
-            let answer = caught(STORE, path, || ask(&asked.store, &asked.take));
-            Some((answer.ok()?, permit))
-        });
-        let Some((mut answer, _permit)) = answer else {
-            asked.answered(None);
-            return None;
-        };
-        match answer.poll_now() {
-            Some(answer) => asked.answered(Some(answer)),
-            None => {
-                let answer = Box::pin(answer);
-                return Some(Self {
-                    asked,
-                    answer,
-                    _permit,
-                });
-            }
-        }
-        None
+/// Asks the store about a take of a shadow rule. A task waits for an answer that is not there
+/// immediately, so that no request does. A panic of the store is logged.
+pub(super) fn ask_in_shadow(
+    gate: &Gate,
+    take: Take,
+    charge: Option<Arc<LateCharge>>,
+    permit: Option<LatePermit>,
+) {
+    let asked = AskedInShadow {
+        store: Arc::clone(gate.store()),
+        take,
+        counters: Arc::clone(&gate.counters),
+        charge,
+        permit,
+        refunds: gate.refunds.clone(),
+    };
+    let answer = gate.shadows.try_acquire(MAX_PENDING).and_then(|place| {
+        let path = asked.take.rule().path();
+        let answer = caught(STORE, path, || ask(&asked.store, &asked.take));
+        Some((answer.ok()?, place))
+    });
+    let Some((mut answer, place)) = answer else {
+        return asked.answered(None);
+    };
+    if let Some(answer) = answer.poll_now() {
+        return asked.answered(Some(answer));
     }
-
-    /// Counts the answer. It is usually there: a flight carries both takes of a request. Otherwise
-    /// a task waits for it, so that no request does.
-    pub(super) fn count(mut self) {
-        let (answer, path) = (self.answer.as_mut(), self.asked.take.rule().path());
-        let mut noop = Context::from_waker(Waker::noop());
-        match caught(STORE, path, || answer.poll(&mut noop)) {
-            Ok(Poll::Ready(answer)) => self.asked.answered(Some(answer)),
-            Err(_) => self.asked.answered(None),
-            Ok(Poll::Pending) => {
-                if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(self.wait());
-                }
-            }
-        }
-    }
-
-    async fn wait(mut self) {
-        let answer = timeout(MAX_WAIT, self.answer.as_mut()).await;
-        self.asked.answered(answer.ok());
+    let mut answer = Box::pin(answer);
+    let (path, mut noop) = (asked.take.rule().path(), Context::from_waker(Waker::noop()));
+    match caught(STORE, path, || answer.as_mut().poll(&mut noop)) {
+        Ok(Poll::Ready(answer)) => asked.answered(Some(answer)),
+        Err(_) => asked.answered(None),
+        Ok(Poll::Pending) => spawn(async move {
+            let _place = place;
+            let answer = timeout(MAX_WAIT, answer).await;
+            asked.answered(answer.ok());
+        }),
     }
 }
 
@@ -121,7 +89,7 @@ impl AskedInShadow {
         if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
             let refunds = self.refunds;
-            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds, None);
+            let charge = |it| Charge::decided(self.store, take, it, Some(counters), refunds);
             late.answered(allowed.map(charge));
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{OptionFuture, join, try_join_all};
+use futures_util::future::try_join_all;
 
 use super::limits::Limits;
 use crate::error::StoreError;
@@ -18,8 +18,7 @@ impl Limits {
     /// message on a WebSocket, a job, a login whose user name is in the body.
     ///
     /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
-    /// rules and candidates, counters, events and reloads are the same, and so are counts of equal
-    /// keys. A path without a rule is admitted. What needs a request does not apply: key
+    /// rules, counters, events and reloads are the same, and so are counts of equal keys. A path without a rule is admitted. What needs a request does not apply: key
     /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
     /// failures `on-error = "proceed"` applies.
     ///
@@ -156,7 +155,7 @@ impl Limits {
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, those [from
-    /// code](crate::rule::Plan::of) as far as this process knows them, and by the rule's candidate.
+    /// code](crate::rule::Plan::of) as far as this process knows them.
     /// Says whether the rule had a count to forget; there is none without a rule. Under a
     /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys).
     ///
@@ -170,19 +169,11 @@ impl Limits {
         };
         let store = self.shared_store();
         let take = key.into().take_asked(rule, store)?;
-        let candidate = take.rule().shadow().map(|it| take.under(Arc::clone(it)));
-        let reset_all = async |take: &Take| {
-            let takes = of_plans(take);
-            let resets = std::iter::once(take)
-                .chain(&takes)
-                .map(|it| store.reset(it));
-            Ok(try_join_all(resets).await?.contains(&true))
-        };
-        let candidate = candidate.as_ref().map(reset_all);
-        // As with its takes, what becomes of the candidate changes no answer.
-        let both = join(reset_all(&take), OptionFuture::from(candidate)).await;
+        let takes = of_plans(&take);
+        let resets = std::iter::once(&take).chain(&takes);
+        let found = try_join_all(resets.map(|it| store.reset(it))).await;
         self.paths.was_reset(&take);
-        both.0
+        Ok(found?.contains(&true))
     }
 
     /// Waits until the store has answered what no request waits for, for at most `bound`: refunds

@@ -200,7 +200,7 @@ pub(super) fn log_applied(file: &Path, applied: Option<&Applied>) {
         let counts = applied.new_counts[..number.min(MAX_SHOWN)].join(" ");
         trace::event!(
             warn: file, number, counts,
-            "counts begin anew: the subjects of rules or candidates have changed, or the costs of quotas"
+            "counts begin anew: the subjects of rules have changed, or the costs of quotas"
         );
     }
 }

@@ -154,14 +154,13 @@ impl RuleCounters {
         let _ = (name, verdict);
     }
 
-    /// What a shadow rule would have decided about a request of this cost. What a candidate allows
-    /// is not counted: its request is counted by the decision of the rule itself.
+    /// What a shadow rule would have decided about a request of this cost.
     pub(crate) fn shadow_decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         // Permits of a shadow rule have no limit.
         if !decision.is_allowed() || decision.quotas().iter().any(|it| it.is_exceeded()) {
             self.count(DecisionOutcome::ShadowDenied, decision.source());
             self.shadow_quota_denials.add(rule, decision);
-        } else if !rule.is_candidate() {
+        } else {
             self.decided(rule, decision, cost);
         }
     }
@@ -211,10 +210,7 @@ impl RuleCounters {
 
     /// What was counted under this rule.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
-        let shadow = match rule.is_shadow() {
-            true => Some(rule),
-            false => rule.shadow().map(|it| &**it),
-        };
+        let shadow = rule.is_shadow().then_some(rule);
         let plans = rule.plans().map(|plan| PlanSnapshot {
             name: plan.to_owned(),
             allowed: self.allowed_by_plan.get(plan),

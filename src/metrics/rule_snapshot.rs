@@ -21,8 +21,8 @@ pub struct RuleSnapshot {
     /// The name of each quota of the rule, and how many denied requests it had no room for. A
     /// request may be denied by several quotas.
     pub denials: Vec<(String, u64)>,
-    /// The name of each quota of the rule's [shadow](crate::Rule::with_shadow), and how many
-    /// requests it would have denied.
+    /// The name of each quota of a [shadow rule](crate::Rule::into_shadow), and how many requests it
+    /// would have denied.
     pub shadow_denials: Vec<(String, u64)>,
     /// The decisions about requests with each [plan](crate::Rule::with_plan) of the rule. They are
     /// among those of the rule.
@@ -43,7 +43,7 @@ pub struct RuleSnapshot {
     /// Units that were used beyond a reservation, and not charged: more than a key
     /// [may owe](crate::Rule::with_owe_at_most).
     pub forgiven_units: u64,
-    /// Charges, also of candidates, that were to be given back [by their
+    /// Charges that were to be given back [by their
     /// outcome](crate::Rule::with_refund_on), or settled later, or beyond the
     /// reservation, and stay as they are: the store failed, gave no answer in
     /// 10 s or still had 4,096 refunds to answer, or the runtime has ended. The store may have
@@ -333,7 +333,7 @@ pub enum DecisionOutcome {
     OnHold,
     /// The request was denied because it costs more than a quota's max: no wait helps.
     Never,
-    /// A [shadow rule](crate::Rule::with_shadow) would have denied the request.
+    /// A [shadow rule](crate::Rule::into_shadow) would have denied the request.
     ShadowDenied,
 }
 

@@ -56,7 +56,7 @@
 //!  "reload_failing":false,"more_rules":0,"rules":[{"rule":"login","enabled":true,"is_shadow":false,
 //!    "quotas":[{"name":"login","subject":null,"cost":null,"hidden":false,"max":5,"window_s":60.0,
 //!      "concurrent":false}],
-//!    "subjects":[],"plans":["pro"],"candidate":null,
+//!    "subjects":[],"plans":["pro"],
 //!    "total":{"allowed":9,"denied":4,"shadow":0,"errors":0,"near":1,"let_through":0,"units":9,
 //!      "refunded":0,"proceeded":0,"waiting":0,"waited":0,"blocked":0},
 //!    "denied_by":[{"name":"login","denials":4}],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],

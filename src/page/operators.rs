@@ -92,8 +92,7 @@ impl Limits {
     /// than its plan is denied until those units have left the window. Under GCRA the raised bucket
     /// begins as full as the fullest one of the rule's plans: beside a plan that drains more slowly
     /// a key may get less at first than its own plan would give. While a key is let through or
-    /// blocked, its raise waits. The [candidate](crate::Rule::with_shadow) of a rule is not asked
-    /// about requests that are raised.
+    /// blocked, its raise waits.
     ///
     /// ```
     /// use std::time::Duration;

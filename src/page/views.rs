@@ -169,7 +169,6 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
         "quotas": quotas(rule.policies()),
         "subjects": rule.subjects().iter().map(Subject::name).collect::<Vec<_>>(),
         "plans": rule.plans().collect::<Vec<_>>(),
-        "candidate": rule.shadow().map(|candidate| quotas(candidate.policies())),
         "total": Map::from_iter(total),
         "denied_by": denied_by.collect::<Vec<_>>(),
     })

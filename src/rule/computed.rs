@@ -31,8 +31,6 @@ pub(super) struct Computed {
     pub(super) life: u64,
     /// Whether the rule or its file says so.
     pub(super) is_shadow: bool,
-    /// The candidate, with the prefix of its rule if it has none.
-    pub(super) shadow: Option<Arc<Rule>>,
     /// Those of the rule and of its file, if there are any.
     pub(super) exemptions: Option<Arc<Exemptions>>,
     /// The quotas as a question to Redis contains them.
@@ -89,7 +87,6 @@ impl Computed {
             algorithm: settings.algorithm,
             life,
             is_shadow,
-            shadow: candidate(settings),
             exemptions: Some(exemptions).filter(|it| !it.is_empty()),
             #[cfg(feature = "redis")]
             question: OnceLock::new(),
@@ -99,15 +96,6 @@ impl Computed {
             derived: OnceLock::new(),
         }
     }
-}
-
-/// The candidate of a rule, with the rule's prefix if it has none.
-fn candidate(settings: &RuleSettings) -> Option<Arc<Rule>> {
-    let candidate = settings.shadow.as_ref()?;
-    Some(match (candidate.prefix(), &settings.prefix) {
-        (None, Some(prefix)) => Arc::new(Rule::clone(candidate).with_prefix(Arc::clone(prefix))),
-        _ => Arc::clone(candidate),
-    })
 }
 
 /// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,

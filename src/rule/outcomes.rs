@@ -28,8 +28,8 @@ impl Rule {
     /// with a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused)
     /// of a check that the handler returns is a denial like that of an inner layer: such a 429 is
     /// no outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
-    /// response say what was left before its own charge is given back. A shadow rule and a
-    /// [candidate](Self::with_shadow) are given back alike.
+    /// response say what was left before its own charge is given back. A shadow rule is given back
+    /// alike.
     ///
     /// While requests of a key are in progress in this process whose charges would make room, the
     /// fields of a denial say 1 second in place of the window; [`Decision::retry_after`] is the

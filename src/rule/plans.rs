@@ -99,9 +99,8 @@ impl Rule {
     ///
     /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
     ///
-    /// The rule's [candidate](Self::with_shadow) is for requests without a plan only. Of more than
-    /// 16 quotas with different windows (under GCRA: different rates), a key whose plan changes may
-    /// be denied longer than it would be with fewer of them, never less.
+    /// Of more than 16 quotas with different windows (under GCRA: different rates), a key whose plan
+    /// changes may be denied longer than it would be with fewer of them, never less.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -277,7 +276,6 @@ impl Rule {
             exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
             file: None,
             is_shadow: computed.is_shadow,
-            shadow: computed.shadow.clone(),
             ..settings.clone()
         }
     }
@@ -299,8 +297,6 @@ impl Rule {
             made = made.with_only_subject();
             made.others_of_counts = made.counts_beside(self.computed());
         }
-        let is_own = matches!(chosen, Chosen::Value(_)) && made.policies == self.settings.policies;
-        made.shadow = made.shadow.filter(|_| is_own);
         made.chosen = chosen;
         Arc::new(Self::of(made))
     }

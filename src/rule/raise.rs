@@ -75,7 +75,7 @@ impl fmt::Display for Factor {
 
 impl Rule {
     /// The rule with the quotas of each subject multiplied: max, burst, requests at a time, and
-    /// what may be owed. Whoever asks does so without a candidate.
+    /// what may be owed.
     pub(crate) fn raised(&self, factors: Factors) -> Arc<Self> {
         let make = || Arc::new(Self::of(self.with_factors(factors.clone())));
         lock(&self.derived().raised).rule(&factors, make)
@@ -103,7 +103,6 @@ impl Rule {
         if made.subjects.is_empty() {
             made.owe_at_most = made.raised_owed(0);
         }
-        made.shadow = None;
         made
     }
 }

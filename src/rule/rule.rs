@@ -59,10 +59,6 @@ pub(super) struct RuleSettings {
     pub(super) algorithm: AlgorithmConfig,
     pub(super) on_error: Option<OnError>,
     pub(super) is_shadow: bool,
-    /// Whether it is the shadow of another rule.
-    pub(super) is_candidate: bool,
-    /// The candidate that is asked beside this rule.
-    pub(super) shadow: Option<Arc<Rule>>,
     /// What a request has chosen, if the rule is made for that.
     pub(super) chosen: Chosen,
     /// By what an operator multiplies the quotas of each subject, if the rule is made for that.
@@ -290,47 +286,6 @@ impl Rule {
         self.computed().is_shadow
     }
 
-    /// Whether it is tried beside the rule that decides.
-    pub(crate) const fn is_candidate(&self) -> bool {
-        self.settings.is_candidate
-    }
-
-    /// Tries a candidate beside this rule: it becomes a [shadow rule](Self::into_shadow) of the
-    /// same path. Each request asks it once, with the key and the cost that this rule has for the
-    /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
-    ///
-    /// A subject of a [joint](Self::joint) candidate has the key that this rule's subject of the
-    /// same name has; it is not counted for requests in which that is absent, or if this rule has
-    /// no such subject. A candidate of one subject without a name counts this rule's first one.
-    /// Beside a rule of one subject without a name, each subject of a candidate has the rule's key.
-    ///
-    /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule
-    /// is given back, in whole or in part, the same number of units is given back to the candidate.
-    ///
-    /// ```
-    /// use tidegate::{Quota, Rule};
-    ///
-    /// let stricter = Rule::new("login", [Quota::per_minute(3)])?;
-    /// let rule = Rule::new("login", [Quota::per_minute(5)])?.with_shadow(stricter);
-    /// assert!(rule.shadow().is_some_and(|shadow| shadow.is_shadow()));
-    /// # Ok::<(), tidegate::rule::RuleError>(())
-    /// ```
-    #[must_use]
-    pub fn with_shadow(self, candidate: Self) -> Self {
-        let candidate = candidate.with(|it| {
-            it.path = Arc::clone(&self.settings.path);
-            (it.is_shadow, it.is_candidate, it.shadow) = (true, true, None);
-            it.owe_at_most = it.owe_at_most.or(self.owe_at_most());
-        });
-        self.with(|it| it.shadow = Some(Arc::new(candidate)))
-    }
-
-    /// The candidate that is tried beside this rule.
-    #[must_use]
-    pub fn shadow(&self) -> Option<&Arc<Self>> {
-        self.computed().shadow.as_ref()
-    }
-
     /// What happens to a request for which the store could not decide. Default:
     /// [`OnError::Fallback`] if the store has a fallback, otherwise [`OnError::Respond`].
     #[must_use]
@@ -339,8 +294,7 @@ impl Rule {
     }
 
     /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing
-    /// is put between it and the path. Default: the store's own prefix. It is that of a
-    /// [candidate](Self::with_shadow), too, which has none by itself.
+    /// is put between it and the path. Default: the store's own prefix.
     #[must_use]
     pub fn with_prefix(self, prefix: impl Into<Arc<str>>) -> Self {
         self.with(|it| it.prefix = Some(prefix.into()))

@@ -120,14 +120,11 @@ impl Rules {
         listed.map(|listed| listed.is_off = true).is_some()
     }
 
-    /// The ids of counts that begin anew with these rules: those of rules and candidates that have
-    /// or had several subjects, and that had no such count in `old`. In alphabetical order.
+    /// The ids of counts that begin anew with these rules: those of rules that have or had several
+    /// subjects, and that had no such count in `old`. In alphabetical order.
     pub(super) fn new_counts(&self, old: &Self) -> Vec<String> {
-        let pairs = self.rules.iter().flat_map(|(path, Listed { rule, .. })| {
-            let rules = old.find(path).map(|old| (old, rule));
-            let candidates = rules.and_then(|(old, new)| old.shadow().zip(new.shadow()));
-            rules.into_iter().chain(candidates)
-        });
+        let pairs = self.rules.iter();
+        let pairs = pairs.filter_map(|(path, new)| Some((old.find(path)?, &new.rule)));
         let has_subjects = |rule: &Rule| !rule.subjects().is_empty();
         let changed = pairs.filter(|(old, new)| has_subjects(old) || has_subjects(new));
         let of_rules = changed.flat_map(|(old, new)| {

@@ -191,8 +191,8 @@ pub(crate) struct Applied {
     pub(crate) hash: Option<ContentHash>,
     /// The paths whose rules are not in the text: they are in use, and were kept.
     pub(crate) kept: Arc<[String]>,
-    /// The ids of the counts that begin anew, because the rules of before, or their candidates, had
-    /// other subjects or costs.
+    /// The ids of the counts that begin anew, because the rules of before had other
+    /// subjects or costs.
     pub(crate) new_counts: Arc<[String]>,
 }
 

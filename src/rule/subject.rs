@@ -371,7 +371,6 @@ impl RuleSettings {
                 owe_at_most: self.raised_owed(subject),
                 algorithm: self.algorithm,
                 is_shadow: self.is_shadow,
-                is_candidate: self.is_candidate,
                 file: self.file.clone(),
                 others: Some(Arc::clone(others)),
                 id_of_count: Some(id_of_count.in_store(id).into()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::charges::Charges;
 use super::meter::Meter;
-use super::refund_queue::{LateCharge, RefundQueue};
+use super::refund_queue::RefundQueue;
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
@@ -54,8 +54,6 @@ struct Charged {
     counters: Option<Arc<RuleCounters>>,
     /// Asks what nobody waits for.
     refunds: RefundQueue,
-    /// What the candidate of the rule was charged.
-    candidate: Option<Arc<LateCharge>>,
     /// Whether a call that gives it back has begun.
     is_claimed: AtomicBool,
     /// What the charges hold whose units may come back: a denial says so.
@@ -69,18 +67,16 @@ impl Charge {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
         let decision = decision.with_receipt(Some(receipt));
-        Self::decided(store, take, decision, None, RefundQueue::default(), None)
+        Self::decided(store, take, decision, None, RefundQueue::default())
     }
 
-    /// What a layer's store has decided about a take that it allowed, with what it was asked about
-    /// the rule's candidate. A layer counts refunds.
+    /// What a layer's store has decided about a take that it allowed. A layer counts refunds.
     pub(crate) fn decided(
         store: Arc<dyn Store>,
         take: Take,
         decision: Decision,
         counters: Option<Arc<RuleCounters>>,
         refunds: RefundQueue,
-        candidate: Option<Arc<LateCharge>>,
     ) -> Self {
         let charged = Charged {
             store,
@@ -88,7 +84,6 @@ impl Charge {
             decision,
             counters,
             refunds,
-            candidate,
             is_claimed: AtomicBool::new(false),
             open: Mutex::default(),
         };
@@ -283,15 +278,12 @@ impl Charge {
     }
 
     /// The right to give this back; `None` if somebody else has it, or if there is nothing to give
-    /// back. What the candidate was charged is given back along with it.
+    /// back.
     pub(super) fn claim(&self, what: GiveBack) -> Option<Refund> {
         let reserved = self.charged.decision.units();
         let units = reserved.saturating_sub(what.used());
         if self.charged.is_claimed.swap(true, Ordering::Relaxed) {
             return None;
-        }
-        if let Some(candidate) = &self.charged.candidate {
-            candidate.give_back(what);
         }
         let beyond = what.beyond(reserved);
         let owed = match beyond > 0 && !self.take().first_question(beyond).counts_owed().is_empty()
@@ -449,7 +441,7 @@ impl Refund {
     }
 
     /// Counts what the store has given back, or charged: no more than was asked for, whatever it
-    /// says. A candidate's charges are not counted, either.
+    /// says.
     pub(super) fn answered(mut self, units: u64) -> Settled {
         let charged = units.min(self.owed);
         let settled = Settled {
@@ -457,9 +449,7 @@ impl Refund {
             charged,
             forgiven: self.owed - charged,
         };
-        if let Some(counters) = &self.charge.charged.counters
-            && !self.charge.take().rule().is_candidate()
-        {
+        if let Some(counters) = &self.charge.charged.counters {
             counters.refunded(settled.given_back);
             counters.owed(settled.charged, settled.forgiven);
         }

@@ -55,22 +55,6 @@ impl JointTake {
         keys.collect()
     }
 
-    /// The key for a rule of one subject: that of its name, or of the first subject if it has no
-    /// name. `None` if that is not counted.
-    pub(super) fn key_under(&self, rule: &Rule, own: &Rule) -> Option<Key> {
-        let place = match rule.only_subject() {
-            Some(name) => own.place_of_subject(name)?,
-            None => 0,
-        };
-        self.keys.get(place)?.clone()
-    }
-
-    /// That of a request which a rule does not count.
-    pub(super) fn of_nothing() -> Self {
-        let (keys, takes) = (Box::default(), Box::default());
-        Self { keys, takes }
-    }
-
     /// Of each count, the states of its quotas in a decision.
     pub(crate) fn states<'a>(
         &'a self,

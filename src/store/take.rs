@@ -448,20 +448,9 @@ impl Take {
     /// this name has here.
     pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();
-        match &self.joint {
-            Some(joint) if !rule.is_joint() => match joint.key_under(&rule, self.rule()) {
-                Some(key) => {
-                    take.name = CountName::new(rule, key);
-                    take.joint = None;
-                    return take;
-                }
-                None => take.joint = Some(Arc::new(JointTake::of_nothing())),
-            },
-            None if !rule.is_joint() => {}
-            _ => {
-                let keys = JointTake::keys_under(&rule, self);
-                take.joint = Some(self.joint_of(&rule, keys));
-            }
+        if rule.is_joint() {
+            let keys = JointTake::keys_under(&rule, self);
+            take.joint = Some(self.joint_of(&rule, keys));
         }
         take.name.rule = rule;
         take

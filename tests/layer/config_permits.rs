@@ -39,13 +39,10 @@ fn of_a_rule() {
     let told = rule("max-concurrent = 4\npermit-lease = \"20s\"\nbusy-retry-after = \"250ms\"");
     assert_eq!(told.permit_lease(), Duration::from_secs(20));
     assert_eq!(told.busy_retry(), kit::millis(250));
-    // Also where only a plan or a candidate holds permits.
-    for rest in [
-        "plans = { pro = { max-concurrent = 4 } }",
-        "shadow = { max-concurrent = 4 }",
-    ] {
-        rule(&format!("{PER_MINUTE}permit-lease = \"15s\"\n{rest}"));
-    }
+    // Also where only a plan holds permits.
+    rule(&format!(
+        "{PER_MINUTE}permit-lease = \"15s\"\nplans = {{ pro = {{ max-concurrent = 4 }} }}"
+    ));
     // A plan may have a quota where the rule itself has none.
     rule("max-concurrent = 4\ncost = 2\n[rules.api.plans.pro]\nmax-count = 7\nwindow = \"1s\"");
 }
@@ -76,7 +73,7 @@ fn of_subjects() {
 }
 
 #[test]
-fn of_plans_and_candidates() {
+fn of_plans() {
     let joint = "quotas = [{ MAX }, { max-concurrent = 4, key = \"bearer\" }]\n";
     let both = &["none: api-1s 7 per 1s", "none: api-concurrent 9 at a time"][..];
     let bearer = "quotas = [{ max-concurrent = 8, key = 'bearer' }]";
@@ -108,12 +105,6 @@ fn of_plans_and_candidates() {
         let of_plan = rule.of_plan("pro").expect("a plan");
         assert_eq!(shown(&of_plan), expected.join("\n"));
     }
-    let rule = rule(&format!(
-        "{PER_MINUTE}permit-lease = \"9s\"\nshadow = {{ max-concurrent = 2 }}"
-    ));
-    let candidate = rule.shadow().expect("a candidate");
-    assert_eq!(shown(candidate), "none: api 2 at a time");
-    assert_eq!(candidate.permit_lease(), Duration::from_secs(9));
 }
 
 /// A plan from code limits requests at a time, whether or not its rule does.

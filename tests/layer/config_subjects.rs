@@ -148,20 +148,6 @@ fn quotas_of_plans_without_a_subject() {
     }
 }
 
-#[test]
-fn candidates_name_subjects() {
-    let rule = rule(&format!(
-        "{API}[rules.api.shadow]\n\
-         quotas = [{{ MAX = \"1s\", key = \"bearer\" }}, {{ MAX = \"1m\", subject = \"address\" }}]"
-    ));
-    let candidate = rule.shadow().expect("a candidate");
-    insta::assert_snapshot!(shown(candidate), @"
-    bearer: api-bearer 5 per 1s
-    address: api-address 5 per 1m
-    ");
-    assert_eq!(candidate.id(), "api~shadow");
-}
-
 const TWO: &str = "[rules.api]\nmax-count = 2\nwindow = \"1h\"";
 
 /// Replaces the rules by `api` with these quotas.
@@ -242,22 +228,4 @@ async fn the_log_says_which_counts_begin_anew() {
         ("{ MAX }", Some("number=1 counts=\"api\"")),
     ];
     tells_of(&limits, &quotas);
-}
-
-#[tokio::test]
-async fn the_log_says_which_counts_of_a_candidate_begin_anew() {
-    let own = "{ MAX }, { MAX, key = \"bearer\" }";
-    let with = |candidate| format!("{own}]\nshadow.quotas = [{candidate}");
-    let cost = Some("number=1 counts=\"{api~shadow}:everyone~1\"");
-    let everyone = Some("number=1 counts=\"{api~shadow}:everyone\"");
-    let quotas = [
-        (&*with(own), None),
-        (&with("{ MAX, cost = 1 }, { MAX, key = \"bearer\" }"), cost),
-        (
-            &with("{ MAX, cost = 1 }, { MAX, key = \"bearer\", hidden = true }"),
-            None,
-        ),
-        (&with("{ MAX, cost = 1 }, { MAX }"), everyone),
-    ];
-    tells_of(&of_toml(""), &quotas);
 }

@@ -128,24 +128,3 @@ async fn who_waits_sleeps() {
     let asked = store.asked(|_| true);
     assert!(asked < 250, "{asked} questions");
 }
-
-/// What the candidate of a rule has charged comes back with what its rule has.
-#[tokio::test]
-async fn a_candidate_is_refunded() {
-    for store in &Stores::start().await.all {
-        let candidate = rule(9, 1, None);
-        let rule = per_minute("p", 9).with_cost(0).with_shadow(candidate);
-        let limits = limits(rule, store);
-        for _ in 0..3 {
-            let admitted = limits.check("p", key()).await.expect("room");
-            let charge = admitted.charge.expect("a charge");
-            charge.refund().await.expect("an answer");
-            assert!(limits.flush(PATIENT).await);
-        }
-        let denials = counted(&limits, "p").shadow_denials;
-        assert!(
-            denials.iter().all(|(_, number)| *number == 0),
-            "{denials:?}"
-        );
-    }
-}

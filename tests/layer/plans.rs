@@ -126,17 +126,6 @@ async fn a_panic_is_a_500_for_this_request_alone() {
     }
 }
 
-#[tokio::test]
-async fn a_candidate_is_asked_for_requests_without_a_plan() {
-    let file = format!("{FILE}\n[rules.api.shadow]\nmax-count = 0\nwindow = \"1m\"");
-    let limits = of_toml(&file).plan(plan_of);
-    let app = app(limits.layer("api"));
-    assert_eq!(admitted(&app, "a", "pro").await, 5);
-    answer(&app, "b", "").await;
-    let rule = counted(&limits, "api");
-    assert_eq!(rule.decisions(DecisionOutcome::ShadowDenied), 1);
-}
-
 /// A charge under quotas from code counts under the rule's own as well, whatever is left out of the
 /// rule: algorithm, plans.
 #[tokio::test(start_paused = true)]

@@ -13,12 +13,11 @@ use tower::{Layer, Service};
 pub const PLAIN: &str = "plain";
 pub const PLAIN_ANSWERS: &str = "plain-answers";
 pub const EVALSHA: &str = "evalsha";
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 13] = [
     PLAIN,
     PLAIN_ANSWERS,
     EVALSHA,
     "log",
-    "log-shadow",
     "log-resilient",
     "gcra",
     "gcra-resilient",

@@ -21,7 +21,6 @@ pub async fn router(redis: &str) -> Result<Router> {
     let log = Algorithm::SlidingLog;
     let gcra = Algorithm::Gcra;
     let router = of("log", log, Arc::new(redis.clone()))
-        .merge(with_shadow("log-shadow", log, Arc::new(redis.clone())))
         .merge(of("log-resilient", log, resilient(redis.clone())))
         .merge(of("gcra", gcra, Arc::new(redis.clone())))
         .merge(of("gcra-resilient", gcra, resilient(redis)))
@@ -50,20 +49,6 @@ pub async fn large_quota_router(redis: &str) -> Result<Router> {
 fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
     routes(name, |traffic| {
         RateLimitLayer::from_rule(rule(name, algorithm, traffic))
-            .store(Arc::clone(&store))
-            .key(Header::new(KEY_FIELD))
-    })
-}
-
-/// Each rule has a candidate with half of its max.
-fn with_shadow(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
-    routes(name, |traffic| {
-        let (max, window) = traffic.limit();
-        let rule = rule(name, algorithm, traffic);
-        let half = Quota::new(window, u64::from(max) / 2).expect("a valid quota");
-        let candidate = Rule::new(rule.path(), [half]).expect("a valid rule");
-        let rule = rule.with_shadow(candidate.with_algorithm(algorithm));
-        RateLimitLayer::from_rule(rule)
             .store(Arc::clone(&store))
             .key(Header::new(KEY_FIELD))
     })

@@ -44,7 +44,9 @@ fn expand(file: &Path, folder: &Path, constants: &HashMap<&str, &str>) -> Result
 pub fn question(algorithm: Algorithm) -> Vec<u8> {
     let numbers = |numbers: &[u64]| {
         let bytes = numbers.iter().map(|number| number.to_be_bytes());
-        bytes.flat_map(|bytes| bytes.into_iter().skip(1)).collect::<Vec<_>>()
+        bytes
+            .flat_map(|bytes| bytes.into_iter().skip(1))
+            .collect::<Vec<_>>()
     };
     let [expiry_millis, slice] = [3_098, 1 << 20];
     let (max, window) = (1_000_000, 1_000_000);

@@ -122,20 +122,17 @@ class RuleCard {
   }
 }
 
-function flags({ enabled, is_shadow: shadow, candidate }) {
+function flags({ enabled, is_shadow: shadow }) {
   const found = [];
   if (!enabled) found.push("switched off");
   if (shadow) found.push("shadow: denies nothing");
-  if (candidate) found.push("candidate on trial");
   return found;
 }
 
-function words({ quotas, plans, candidate }) {
+function words({ quotas, plans }) {
   const one = (quota) => quotaWords(quota) + (quota.subject ? ` (${visible(quota.subject)})` : "");
-  const all = (quotas) => quotas.map(one).join(" and ");
   const more = plans.length > 0 ? [`plans: ${plans.map(visible).join(", ")}`] : [];
-  if (candidate) more.push(`on trial: ${all(candidate)}`);
-  return [all(quotas), ...more].join(" · ");
+  return [quotas.map(one).join(" and "), ...more].join(" · ");
 }
 
 /** What is rare is said only when it happened. */

@@ -81,7 +81,7 @@ impl<S: Store> AdmittedCall<S> {
         kind: QuestionKind,
         answer: &Result<T, StoreError>,
     ) {
-        // The take of a candidate travels with that of its rule: they fail together, once.
+        // A shadow rule stands beside the one that decides: they fail together, once.
         if take.rule().is_shadow() {
             return;
         }

@@ -39,7 +39,7 @@ fn has_secret(line: &&String) -> bool {
     line.contains("s3cret")
 }
 
-/// Keys, queries and passwords through decisions, denials, outages, waits and candidates.
+/// Keys, queries and passwords through decisions, denials, outages, waits and shadow rules.
 #[tokio::test]
 async fn no_secret_of_any_kind() {
     let log = Log::start();
@@ -53,8 +53,7 @@ async fn no_secret_of_any_kind() {
         let value = head.headers.get("x-tenant").map(|value| value.as_bytes());
         Ok(Key::from("s3cret").with_secret(value.unwrap_or_default()))
     };
-    let rule = limited("a", 1).with_shadow(limited("a", 0));
-    let limits = Limits::new([rule, limited("b", 0).into_shadow()]);
+    let limits = Limits::new([limited("a", 1), limited("b", 0).into_shadow()]);
     let limits = limits.store(store);
     let layer = || limits.layer("a");
     let apps = [
@@ -117,8 +116,7 @@ async fn replaced_rules_bring_no_further_summary() {
     assert_eq!(denials.count(), 100, "one event for each denial");
 }
 
-/// A store that always fails, and one that fails for a candidate alone: a few lines, however many
-/// ask.
+/// A store that always fails, also for a shadow rule: a few lines, however many ask.
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_on_changes_only() {
     let refused = || StoreError::new(StoreErrorKind::Refused, "a test refuses");
@@ -137,13 +135,12 @@ async fn failures_are_told_on_changes_only() {
     let lines = log.lines_of(Level::WARN);
     assert_eq!(lines.len(), 1, "in 100 s without a change: {lines:?}");
 
-    // An outage of candidates alone.
+    // An outage of a shadow rule.
     let store = Stub::answering(MemoryStore::new(), move |take| {
         let error = || StoreFuture::boxed(async move { Err(refused()) });
         take.rule().is_shadow().then(error)
     });
-    let rule = limited("a", 1_000_000).with_shadow(limited("a", 9));
-    ask_for_100_s(limits(rule, store), 200).await;
+    ask_for_100_s(limits(limited("a", 9).into_shadow(), store), 200).await;
     let mut lines = log.lines();
     lines.retain(|line| {
         !["TRACE ", "DEBUG "]

@@ -16,13 +16,18 @@ fn of_quotas(path: &str, quotas: &[(u64, Duration)]) -> Rule {
     Rule::new(path, quotas).expect("a valid rule")
 }
 
-/// The rule `a` with the candidate `a`, by the hour.
-fn tried(max: u64, candidate: u64) -> Rule {
-    of_one("a", max).with_shadow(of_one("a", candidate))
+/// The rule `a`, and a rule `next` that is tried beside it, by the hour.
+fn tried(max: u64, next: u64) -> Vec<Rule> {
+    vec![of_one("a", max), of_one("next", next).into_shadow()]
 }
 
-fn limits(rule: Rule, store: impl Store) -> Limits {
-    Limits::new(Rules::from_iter([rule])).store(store)
+fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
+    Limits::new(Rules::from_iter(rules)).store(store)
+}
+
+/// A route with the layer of `a`, and around it that of `next`, if there is such a rule.
+fn both(limits: &Limits, set: impl Fn(RateLimitLayer) -> RateLimitLayer) -> Router {
+    app(set(limits.layer("a"))).layer(set(limits.layer("next")))
 }
 
 /// `/?alice,3` is a request of the tenant `alice` that costs 3.
@@ -87,24 +92,25 @@ async fn statuses_at_once(app: &Router, targets: impl Iterator<Item = String>) -
     answers.map(|answer| answer.expect("no panic")).collect()
 }
 
-/// Random histories: each answer, each decision and each refund is as without a candidate, whatever
-/// the candidate is.
+/// Random histories: each answer, each decision and each refund is as without a rule that is tried
+/// beside it, whatever that is.
 async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
     for seed in seeds {
         let mut random = fastrand::Rng::with_seed(random::seed(seed));
         let rule = of_quotas("a", &any_quotas(&mut random, 3));
         let rule = rule.with_algorithm(any_algorithm(&mut random));
-        let candidate = of_quotas("a", &any_quotas(&mut random, 16));
-        let candidate = candidate.with_algorithm(any_algorithm(&mut random));
+        let next = of_quotas("next", &any_quotas(&mut random, 16));
+        let next = next.with_algorithm(any_algorithm(&mut random));
         let clock = clocked();
         let store: Arc<dyn Store> = match redis {
             None => Arc::new(MemoryStore::new().clock(clock.clone())),
             Some(server) => Arc::new(connect(&server.url, PATIENT).await.clock(clock.clone())),
         };
-        let plain = rule.clone().with_prefix(format!("plain{seed}:"));
-        let tried = rule
-            .with_prefix(format!("tried{seed}:"))
-            .with_shadow(candidate.with_prefix(format!("tried{seed}:")));
+        let plain = vec![rule.clone().with_prefix(format!("plain{seed}:"))];
+        let tried = [rule, next.into_shadow()];
+        let tried = tried
+            .map(|rule| rule.with_prefix(format!("tried{seed}:")))
+            .into();
         let headers = *random
             .choice([Headers::Draft11, Headers::Draft7, Headers::Legacy].as_slice())
             .expect("some");
@@ -113,10 +119,12 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
             None => Arc::new(MemoryStore::new().clock(clock.clone())),
             Some(_) => Arc::clone(&store),
         };
-        let make = |rule, store| {
-            let limits = limits(rule, store);
-            let layer = limits.layer("a").key(tenant).cost(cost).headers(headers);
-            (app(layer), limits)
+        let make = |rules: Vec<Rule>, store| {
+            let limits = limits(rules, store);
+            let app = both(&limits, |layer| {
+                layer.key(tenant).cost(cost).headers(headers)
+            });
+            (app, limits)
         };
         let (plain, tried) = (make(plain, other), make(tried, store));
         let (mut asked, mut charges) = (0, Vec::new());
@@ -149,12 +157,13 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
             (decisions, it.units, it.refunded_units, it.denials.clone())
         };
         assert_eq!(counts(&one), counts(&two), "seed {seed}");
-        assert!(two.decisions(ShadowDenied) <= asked, "seed {seed}");
+        let next = kit::counters(&tried.1, "next");
+        assert!(next.decisions(ShadowDenied) <= asked, "seed {seed}");
     }
 }
 
 #[tokio::test]
-async fn histories_are_as_without_a_candidate() {
+async fn histories_are_as_without_a_trial() {
     equal_histories(0..150, None).await;
     let server = Redis::start();
     equal_histories(0..12, Some(&server)).await;
@@ -190,16 +199,17 @@ const BAD_ANSWERS: [(&str, Answer); 8] = [
 ];
 
 async fn bad_answers(name: &str, answer: Answer) {
-    for (rule, expected) in [
+    for (rules, expected) in [
         (tried(3, 1), [200, 200, 200, 429, 429]),
-        (of_one("a", 1).into_shadow(), [200; 5]),
+        (vec![of_one("a", 1).into_shadow()], [200; 5]),
     ] {
         let store = Stub::answering(MemoryStore::new(), move |take| {
             is_of_shadow(take).then(answer)
         });
-        let limits = limits(rule, store);
-        let layer = limits.layer("a");
-        let app = app(layer.on_error(async |_: Failed| StatusCode::IM_A_TEAPOT));
+        let limits = limits(rules, store);
+        let app = both(&limits, |layer| {
+            layer.on_error(async |_: Failed| StatusCode::IM_A_TEAPOT)
+        });
         for expected in expected {
             let began = tokio::time::Instant::now();
             assert_eq!(status(&app, "/").await, expected, "{name}");
@@ -225,7 +235,7 @@ async fn bad_answers_to_shadow_rules_change_nothing() {
 async fn a_shadow_rule_shows_nothing_in_nested_layers() {
     let rules = [
         of_one("outer", 0).into_shadow(),
-        of_one("middle", 2).with_shadow(of_one("middle", 0)),
+        of_one("middle", 2),
         of_one("inner", 0).into_shadow(),
     ];
     let limits = Limits::new(rules).store(MemoryStore::new());
@@ -253,24 +263,24 @@ async fn a_shadow_rule_shows_nothing_in_nested_layers() {
     }
     let snapshot = limits.snapshot();
     let denied = |path| snapshot.rule(path).expect("in use").decisions(ShadowDenied);
-    assert_eq!(["outer", "middle", "inner"].map(denied), [3, 3, 2]);
+    assert_eq!(["outer", "inner"].map(denied), [3, 2]);
 }
 
-/// A key that is missing is no decision for the rule, and no question for its candidate.
+/// A key that is missing is no decision, and no question.
 #[tokio::test]
 async fn keys_that_are_missing_or_panic() {
     let store = Stub::listening(MemoryStore::new());
-    let limits_of = |rule| limits(rule, store.clone());
-    let plain = limits_of(of_one("a", 5));
-    let tried = limits_of(of_one("a", 5).with_shadow(of_one("a", 0)));
+    let limits_of = |rules| limits(rules, store.clone());
+    let plain = limits_of(vec![of_one("a", 5)]);
+    let tried = limits_of(tried(5, 0));
     for target in ["/?,1", "/?panic,1"] {
-        let [one, two] = [&plain, &tried].map(|limits| app(limits.layer("a").key(tenant)));
+        let [one, two] = [&plain, &tried].map(|limits| both(limits, |it| it.key(tenant)));
         let (one, two) = (send(&one, target).await, send(&two, target).await);
         assert!(!one.status().is_success());
         assert_eq!(seen(one).await, seen(two).await);
     }
     assert_eq!(store.asked(|_| true), 0);
-    let alone = limits_of(of_one("a", 0).into_shadow());
+    let alone = limits_of(vec![of_one("a", 0).into_shadow()]);
     for target in ["/?,1", "/?panic,1"] {
         let app = app(alone.layer("a").key(tenant));
         assert_eq!(status(&app, target).await, 200, "{target}");
@@ -279,22 +289,23 @@ async fn keys_that_are_missing_or_panic() {
     assert_eq!(counted(&alone).decisions(ShadowDenied), 0);
 }
 
-/// A request that waits asks for itself again and again, and its candidate once.
+/// A request that waits asks for itself again and again, and the rule that is tried once.
 #[tokio::test(start_paused = true)]
-async fn a_waiting_request_asks_its_candidate_once() {
+async fn a_waiting_request_asks_in_shadow_once() {
     let store = Stub::listening(MemoryStore::new().tokio_clock());
     let window = Duration::from_secs(10);
-    let rule = of_quotas("a", &[(1, window)]).with_shadow(of_quotas("a", &[(2, window)]));
-    let limits = limits(rule, store.clone());
-    let app = app(limits.layer("a").wait(HOUR));
+    let next = of_quotas("next", &[(2, window)]).into_shadow();
+    let limits = limits([of_quotas("a", &[(1, window)]), next], store.clone());
+    let app = both(&limits, |layer| layer.wait(HOUR));
     let targets = (0..5).map(|_| "/".to_owned());
     assert_eq!(statuses_at_once(&app, targets).await, [200; 5]);
     assert!(store.asked(|take| !is_of_shadow(take)) > 10);
     assert_eq!(store.asked(is_of_shadow), 5);
     let repeats = store.asked(|take| is_of_shadow(take) && take.is_repeat());
     assert_eq!(repeats, 0);
-    let a = counted(&limits);
-    assert_eq!((a.decisions(Allowed), a.decisions(ShadowDenied)), (5, 3));
+    let next = kit::counters(&limits, "next");
+    assert_eq!(counted(&limits).decisions(Allowed), 5);
+    assert_eq!(next.decisions(ShadowDenied), 3);
 }
 
 /// Whatever a path is called, its counts are not those of another path's shadow.
@@ -316,12 +327,9 @@ async fn no_path_has_the_keys_of_a_shadow() {
         .flat_map(|path| Algorithm::ALL.map(|it| (path, it)));
     for (path, algorithm) in all {
         let rule = of_one(path, 1).with_algorithm(algorithm);
-        let candidate = rule.clone().with_shadow(rule.clone());
-        let shadow = candidate.shadow().expect("a candidate");
-        assert_eq!(shadow.id(), rule.clone().into_shadow().id(), "{path}");
-        for rule in [&Arc::new(rule), shadow] {
+        for rule in [rule.clone(), rule.into_shadow()].map(Arc::new) {
             for key in &keys {
-                let name = Take::new(Arc::clone(rule), key.clone()).name("p:");
+                let name = Take::new(Arc::clone(&rule), key.clone()).name("p:");
                 let is_new = names.insert(name.clone());
                 assert!(is_new, "{name} twice, by {path} {algorithm:?}");
             }
@@ -329,36 +337,14 @@ async fn no_path_has_the_keys_of_a_shadow() {
     }
 }
 
-/// The candidate is asked with the rule's key and cost, not with its own, and not at all beside a
-/// rule that is a shadow itself.
-#[tokio::test]
-async fn what_a_candidate_is_asked() {
-    let foreign = |_: &Parts| -> Result<Key, KeyError> { panic!("not the rule's key") };
-    let candidate = of_one("b", 4).with_cost(3).with_key(foreign);
-    let candidate = candidate.with_shadow(of_one("a", 0));
-    let rule = of_one("a", 9).with_cost(2).with_key(tenant);
-    let rule = rule.with_shadow(candidate);
-    for (rule, asked) in [(rule.clone(), [1, 1]), (rule.into_shadow(), [0, 1])] {
-        let store = Stub::listening(MemoryStore::new());
-        let limits = limits(rule, store.clone());
-        assert_eq!(status(&app(limits.layer("a")), "/?alice").await, 200);
-        let is_right = |take: &Take| {
-            (take.cost(), take.key().as_str(), take.rule().path()) == (2, "alice", "a")
-        };
-        let of = |shadow| store.asked(|take| is_right(take) && is_of_shadow(take) == shadow);
-        assert_eq!([of(false), of(true)], asked);
-        assert_eq!(store.asked(|_| true), asked[0] + asked[1]);
-    }
-}
-
-/// A store whose answers to candidates never come: what waits for them is given up some time.
+/// A store whose answers to shadow rules never come: what waits for them is given up some time.
 #[tokio::test(start_paused = true)]
 async fn no_task_waits_for_ever() {
     let store = Stub::answering(MemoryStore::new(), |take| {
         is_of_shadow(take).then(|| StoreFuture::boxed(std::future::pending()))
     });
     let limits = limits(tried(1_000_000, 1), store);
-    let app = app(limits.layer("a"));
+    let app = both(&limits, |layer| layer);
     for _ in 0..1_000 {
         assert_eq!(status(&app, "/").await, 200);
     }
@@ -367,7 +353,7 @@ async fn no_task_waits_for_ever() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
-/// Without a tokio runtime, a store may still answer later: with a candidate, too.
+/// Without a tokio runtime, a store may still answer later: beside a rule that is tried, too.
 #[test]
 fn without_a_runtime() {
     let later = || {
@@ -384,17 +370,17 @@ fn without_a_runtime() {
             }
         }))
     };
-    for (is_shadow_late, rule) in [
-        (false, of_one("a", 9)),
+    for (is_shadow_late, rules) in [
+        (false, vec![of_one("a", 9)]),
         (false, tried(9, 9)),
         (true, tried(9, 9)),
-        (true, of_one("a", 9).into_shadow()),
+        (true, vec![of_one("a", 9).into_shadow()]),
     ] {
         let store = Stub::answering(MemoryStore::new(), move |take| {
             (is_of_shadow(take) == is_shadow_late).then(later)
         });
-        let limits = limits(rule, store);
-        let app = app(limits.layer("a"));
+        let limits = limits(rules, store);
+        let app = both(&limits, |layer| layer);
         let mut request = Box::pin(status(&app, "/"));
         let mut context = Context::from_waker(Waker::noop());
         let answer = (0..100).find_map(|_| match request.as_mut().poll(&mut context) {
@@ -405,32 +391,32 @@ fn without_a_runtime() {
     }
 }
 
-/// A memory store of few keys: a candidate takes no room that an enforced key needs.
+/// A memory store of few keys: a shadow rule takes no room that an enforced key needs.
 #[tokio::test]
-async fn a_candidate_takes_no_room_in_a_small_store() {
-    let all = |rule: Rule| async move {
-        let limits = limits(rule, MemoryStore::with_max_keys(8));
-        let app = app(limits.layer("a").key(tenant));
+async fn a_shadow_rule_takes_no_room_in_a_small_store() {
+    let all = |rules: Vec<Rule>| async move {
+        let limits = limits(rules, MemoryStore::with_max_keys(8));
+        let app = both(&limits, |layer| layer.key(tenant));
         let mut statuses = Vec::new();
         for number in 0..8 {
             statuses.push(status(&app, &format!("/?{number}")).await);
         }
         statuses
     };
-    let plain = all(of_one("a", 1)).await;
+    let plain = all(vec![of_one("a", 1)]).await;
     assert_eq!(plain, [200; 8]);
-    assert_eq!(all(tried(1, 1)).await, plain, "beside a candidate");
+    assert_eq!(all(tried(1, 1)).await, plain, "beside a trial");
 }
 
-/// As many callers as may be in flight: a candidate takes no caller's place.
+/// As many callers as may be in flight: a shadow rule takes no caller's place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_candidate_takes_no_place_in_flight() {
+async fn a_shadow_rule_takes_no_place_in_flight() {
     let (_server, _proxy, store) = kit::far(millis(6)).await;
-    let all = |rule: Rule| {
+    let all = |rules: Vec<Rule>| {
         let store = store.clone();
         async move {
-            let limits = limits(rule, Resilient::bare(store).in_flight(4));
-            let app = app(limits.layer("a"));
+            let limits = limits(rules, Resilient::bare(store).in_flight(4));
+            let app = both(&limits, |layer| layer);
             let mut clients = JoinSet::new();
             for _ in 0..4 {
                 let app = app.clone();
@@ -445,7 +431,7 @@ async fn a_candidate_takes_no_place_in_flight() {
             clients.join_all().await.into_iter().sum::<u64>()
         }
     };
-    assert_eq!(all(of_one("a", 1_000_000)).await, 0);
+    assert_eq!(all(vec![of_one("a", 1_000_000)]).await, 0);
     let beside = all(tried(1_000_000, 1_000_000)).await;
-    assert_eq!(beside, 0, "of 200 requests beside a candidate");
+    assert_eq!(beside, 0, "of 200 requests beside a trial");
 }

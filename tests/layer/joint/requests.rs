@@ -1,14 +1,10 @@
-//! Requests under rules of several subjects: what is given back, what a candidate and a shadow rule
-//! count, what a store has to be able to do, and what clients are not told.
+//! Requests under rules of several subjects: what is given back, what a shadow rule
+//! counts, what a store has to be able to do, and what clients are not told.
 
 use axum::routing::get;
 
 use crate::joint::user;
 use crate::*;
-
-fn address(quota: impl Into<Policy>) -> Subject {
-    crate::joint::address(quota).skip_absent()
-}
 
 fn everyone(quota: impl Into<Policy>) -> Subject {
     Subject::new("everyone", Everyone).limit(quota)
@@ -28,16 +24,6 @@ fn of_two(of_user: u32, of_everyone: u32) -> Rule {
         "p",
         [user(per_hour(of_user)), everyone(per_hour(of_everyone))],
     )
-}
-
-/// Units for users, addresses and everyone that none of these tests uses up.
-fn of_three(path: &str) -> Rule {
-    let subjects = [
-        user(per_hour(50)),
-        address(per_hour(60)),
-        everyone(per_hour(90)),
-    ];
-    joint(path, subjects)
 }
 
 /// `/` answers what the decision says that remains, `/fails` is no success, and `/settles` used 3.
@@ -110,58 +96,6 @@ async fn outcomes_give_back_in_all_counts() {
         assert_eq!((p.refunded_units, p.refunds_lost), (67, 0));
         assert_eq!(of_alice(&app, "/").await.status, 200);
         assert_eq!(of_alice(&app, "/").await.status, 200);
-    }
-}
-
-/// By the names of subjects: one that the candidate alone has is not counted, and one that is absent
-/// is not, either. What is settled is settled there, too.
-#[tokio::test]
-async fn a_candidate_counts_the_subjects_of_the_same_names() {
-    for store in &Stores::start().await.all {
-        let requests = Policy::new("requests", per_hour(7)).with_cost(1);
-        let tenant = Subject::new("tenant", Header::new("x-tenant")).limit(per_hour(5));
-        let everyone = everyone(per_hour(30)).limit(requests);
-        let candidate = joint("p", [everyone, tenant, address(per_hour(20))]);
-        let rule = of_three("p").with_cost(10).with_shadow(candidate);
-        let candidate = Arc::clone(rule.shadow().expect("a candidate"));
-        let app = app(limits_of(&rule, store).layer("p"));
-        let all = [("everyone", ""), ("tenant", "t"), ("address", "a")];
-        let take = take(&candidate, &all);
-        let bob = "x-user: bob, x-address: a, x-tenant: t";
-        for (path, fields, expected) in [
-            ("/", "x-user: alice", [20, 6, 5, 20]),
-            ("/", bob, [10, 5, 5, 10]),
-            ("/settles", bob, [7, 4, 5, 7]),
-        ] {
-            assert_eq!(ask(&app, path, fields).await.status, 200);
-            remains(store, &take, &expected).await;
-        }
-    }
-}
-
-/// A candidate of one subject is found by its name, too; without one it counts the first.
-#[tokio::test]
-async fn a_candidate_of_one_subject_counts_that_one() {
-    for store in &Stores::start().await.all {
-        for (path, name, of, expected) in [
-            ("everyone", Some("everyone"), "", 28),
-            ("address", Some("address"), "a", 29),
-            ("first", None, "alice", 28),
-            ("other", Some("other"), "alice", 30),
-        ] {
-            let candidate = match name {
-                Some(name) => joint(path, [Subject::new(name, Everyone).limit(per_hour(30))]),
-                None => kit::per_hour(path, 30),
-            };
-            let rule = of_three(path).with_shadow(candidate);
-            let candidate = Arc::clone(rule.shadow().expect("a candidate"));
-            let app = app(limits_of(&rule, store).layer(path));
-            // In the second request the address is absent.
-            for fields in ["x-user: alice, x-address: a", "x-user: alice"] {
-                assert_eq!(ask(&app, "/", fields).await.status, 200);
-            }
-            remains(store, &Take::new(candidate, key(of)), &[expected]).await;
-        }
     }
 }
 

@@ -31,11 +31,11 @@ fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
 /// The type and the labels of each metric, by its name.
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
-    let shadow = per_hour("getId", 1);
+    let shadow = per_hour("next", 1).into_shadow();
     let pro = Quotas::new([Quota::per_second(5)]).expect("valid");
     let with_plan = per_hour("getId", 5).with_plan("pro", pro).expect("valid");
-    let limits = limits([with_plan.with_shadow(shadow)]).store(store);
-    send_many(&app(limits.layer("getId")), 1).await;
+    let limits = limits([with_plan, shadow]).store(store);
+    send_many(&app(limits.layer("getId")).layer(limits.layer("next")), 1).await;
     let text = published(&limits);
     assert_eq!(text.helps(), &text.types().keys().cloned().collect());
     let of = |(name, kind): (&String, &String)| {
@@ -56,7 +56,7 @@ async fn so_many_series_has_a_rule() {
     let limits = limits([rule, per_hour("unused", 5)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
-    assert_eq!(text.series_with("rule", "getId"), 70 + 2 + 16);
+    assert_eq!(text.series_with("rule", "getId"), 64 + 2 + 16);
     assert_eq!(text.series_with("rule", "unused"), 0);
 }
 

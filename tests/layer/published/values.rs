@@ -59,22 +59,25 @@ async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
 #[tokio::test]
 async fn what_shadow_rules_would_deny_stands_apart() {
     let stricter = Policy::new("stricter", Quota::per_hour(1));
-    let stricter = Rule::with_policies("login", [stricter]).expect("valid");
-    let limits = limits([per_hour("login", 4).with_shadow(stricter)]);
-    assert_eq!(send_many(&app(limits.layer("login")), 5).await, 4);
+    let stricter = Rule::with_policies("next", [stricter]).expect("valid");
+    let limits = limits([per_hour("login", 4), stricter.into_shadow()]);
+    let app = app(limits.layer("login")).layer(limits.layer("next"));
+    assert_eq!(send_many(&app, 5).await, 4);
 
     let text = published(&limits);
     let outcomes = ["allowed", "denied", "never", "shadow_denied"].map(|outcome| {
-        let labels = [("rule", "login"), ("outcome", outcome)];
-        text.sum("tidegate_decisions_total", &labels)
+        ["login", "next"].map(|rule| {
+            let labels = [("rule", rule), ("outcome", outcome)];
+            text.sum("tidegate_decisions_total", &labels)
+        })
     });
-    assert_eq!(outcomes, [4.0, 1.0, 0.0, 4.0]);
-    for (name, quota, expected) in [
-        ("denials_total", "login", Some(1.0)),
-        ("shadow_denials_total", "stricter", Some(4.0)),
-        ("denials_total", "stricter", None),
+    assert_eq!(outcomes, [[4.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 4.0]]);
+    for (rule, name, quota, expected) in [
+        ("login", "denials_total", "login", Some(1.0)),
+        ("next", "shadow_denials_total", "stricter", Some(4.0)),
+        ("login", "denials_total", "stricter", None),
     ] {
-        assert_eq!(text.of("login", name, &[("quota", quota)]), expected);
+        assert_eq!(text.of(rule, name, &[("quota", quota)]), expected);
     }
 }
 

@@ -199,7 +199,10 @@ impl Calls {
         let (source, question) = match name {
             LOG_CALLS => of_own_script(Algorithm::SlidingLog)?,
             GCRA_CALLS => of_own_script(Algorithm::Gcra)?,
-            _ => (include_str!("../../../ours/first_design.lua").to_owned(), None),
+            _ => (
+                include_str!("../../../ours/first_design.lua").to_owned(),
+                None,
+            ),
         };
         let script = Script::new(&source);
         let client = redis::Client::open(url)?;

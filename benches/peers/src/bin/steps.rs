@@ -110,13 +110,17 @@ impl Steps {
         own.prepare_invoke().load_async(&mut connection).await?;
         let mut by_hand = cmd("EVALSHA");
         by_hand.arg(own.get_hash()).arg(1).arg("steps:by-hand");
-        by_hand.arg(same_script::question(Algorithm::SlidingLog)).arg(1);
+        by_hand
+            .arg(same_script::question(Algorithm::SlidingLog))
+            .arg(1);
 
         let (near, mut errands) = mpsc::unbounded_channel::<Errand>();
         let mut own_connection = connection.clone();
         tokio::spawn(async move {
             while let Some((command, answer)) = errands.recv().await {
-                answer.send(command.query_async(&mut own_connection).await).ok();
+                answer
+                    .send(command.query_async(&mut own_connection).await)
+                    .ok();
             }
         });
         let (far, mut errands) = mpsc::unbounded_channel::<Errand>();

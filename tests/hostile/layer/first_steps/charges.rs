@@ -24,7 +24,6 @@ fn turned(random: &mut Random) -> Rules {
             0 => continue,
             1 => one = one.into_shadow(),
             2 => one = one.with_cost(0),
-            3 => one = one.with_shadow(per_hour(path, 0)),
             4 => one = one.with_on_error(OnError::Proceed),
             _ => {}
         }

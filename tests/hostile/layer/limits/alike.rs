@@ -226,7 +226,7 @@ impl Story {
             94..97 => self.look(random).await,
             _ => format!("{:?}", self.limits.warnings()),
         };
-        // Candidates that nobody waits for are answered afterwards.
+        // Shadow rules, for which nobody waits, are answered afterwards.
         sleep(2 * TIMEOUT).await;
         let mut log = timeless(&self.log.lines());
         log.retain(|line| !self.is_wild || !line.trim_start().starts_with("WARN"));

@@ -72,8 +72,9 @@ fn the_log_after_a_flood_of_unknown_paths() {
 #[test]
 fn limits_that_are_gone() {
     let use_once = || {
-        let rule = hourly("a", 1).with_shadow(hourly("a", 2));
-        let limits = Limits::new([rule]).store(MemoryStore::new()).key(Everyone);
+        let limits = Limits::new([hourly("a", 1)])
+            .store(MemoryStore::new())
+            .key(Everyone);
         let clone = limits.clone().exempt(|_| false);
         let service = wrap(clone.layer("a"));
         assert_eq!(status_now(&service), 200);
@@ -123,8 +124,7 @@ async fn a_rule_that_only_checks_use() {
     assert_eq!(limits.status().kept_rules, ["chat"]);
 }
 
-/// No runtime, and one without timers: the memory store needs neither, also with a candidate beside
-/// the rule.
+/// No runtime, and one without timers: the memory store needs neither.
 #[test]
 fn without_a_runtime_or_its_timers() {
     let ask = async |limits: Limits| {
@@ -133,7 +133,7 @@ fn without_a_runtime_or_its_timers() {
         assert_eq!(left(&limits, "a", "alice").await, 0);
         assert!(reset(&limits, "a", "alice").await);
     };
-    let limits = || Limits::new([hourly("a", 1).with_shadow(hourly("a", 0))]);
+    let limits = || Limits::new([hourly("a", 1)]);
     let bounded = || Resilient::bare(MemoryStore::new()).timeout(millis(50));
     at_once(ask(limits()));
     at_once(ask(limits().store(bounded())));

@@ -185,7 +185,7 @@ async fn without_redis_the_process_obeys_and_ends_on_time() {
     assert_eq!(app.search("alice").await, 200);
 }
 
-/// Joined keys, rules without a key, plans, shadow rules and candidates.
+/// Joined keys, rules without a key, plans and shadow rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kind_of_rule_obeys() {
     let server = Redis::start();
@@ -197,14 +197,13 @@ async fn every_kind_of_rule_obeys() {
         all = { max-count = 1, window = "1h", key = "everyone" }
         planned = { max-count = 1, window = "1h", plans.pro = { max-count = 2, window = "1h" } }
         shady = { max-count = 1, window = "1h", shadow = true }
-        tried = { max-count = 20, window = "1h", shadow = { max-count = 1, window = "1h" } }
     "#;
     let limits = Limits::from_toml(file).expect("valid");
     let limits = limits
         .store(Resilient::bare(store(&server.url, "shop")))
         .key(Header::new("x-user"));
     let mut router = Router::new();
-    let paths = ["joined", "all", "planned", "shady", "tried"];
+    let paths = ["joined", "all", "planned", "shady"];
     for path in paths {
         let layer = limits.layer(path);
         router = router.route(&format!("/{path}"), get(path).layer(layer));
