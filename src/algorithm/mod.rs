@@ -36,6 +36,7 @@ mod sliding_log;
 mod sliding_window;
 
 pub use algorithm::Algorithm;
+#[cfg(feature = "redis")]
 pub(crate) use algorithm::MODULUS_MASK;
 pub use count::{AlgorithmConfig, Count, CountError};
 pub use fixed_window::FixedWindow;

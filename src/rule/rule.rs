@@ -267,6 +267,9 @@ impl Rule {
     /// or given fields. It has keys of its own in the store, so that a process that enforces the
     /// rule and one that tries it do not charge each other. Default: the rule is enforced.
     ///
+    /// Quotas are tried beside those of a rule in a second one, of another path. Its layer stands
+    /// outside, so that it sees what the first rule denies.
+    ///
     /// ```
     /// use tidegate::{Quota, Rule};
     ///
