@@ -18,13 +18,9 @@
 -- Reply: {the secret; the version, 0 without one;
 --         nil if that is known and not 0, else the lists: {member, milliseconds that it has}}
 
-local call = redis.call
+-- include: fleet
 -- In milliseconds. A process that was killed is gone after SILENCE.
 local SILENCE, INDEX_EXPIRY, SECRET_EXPIRY = 5000, 60000, 86400000
-
-local clock = call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local function whole(number) return string.format('%.0f', number) end
 
 call('SET', KEYS[1], ARGV[2], 'PX', SILENCE)
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - SILENCE))
@@ -50,7 +46,7 @@ end
 local first = whole(now + 1)
 local lists = {}
 for at, longest in ipairs({ ARGV[5], ARGV[5], ARGV[6] }) do
-  local last = whole(now + longest)
+  local last = whole(now + longest + STEP_BACK)
   local members =
     call('ZRANGEBYSCORE', KEYS[3 + at], first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[7])
   local list = {}

@@ -13,12 +13,9 @@
 --
 -- Reply: 1, or 0 if there are as many members as may be
 
-local call = redis.call
+-- include: fleet
 local max_time, max_members = tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local clock = call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local function whole(number) return string.format('%.0f', number) end
 local function remove(list)
   for _, member in ipairs(call('ZRANGE', list, 0, -1)) do
     if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', list, member) end
@@ -26,7 +23,7 @@ local function remove(list)
 end
 
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
-call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + max_time), '+inf')
+call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + max_time + STEP_BACK), '+inf')
 remove(KEYS[1])
 if ARGV[3] ~= '0' then
   if call('ZCARD', KEYS[1]) >= max_members then return 0 end

@@ -26,6 +26,8 @@ pub(super) struct Monitor {
 pub(super) struct State {
     /// Whether a task watches this process.
     pub(super) has_started: bool,
+    /// Whether the last runtime that could have watched it has no timer.
+    pub(super) lacks_timer: bool,
     /// Whether a page is there: without one, no rates are kept.
     pub(super) has_page: bool,
     /// Rises with all that a view shows beside the seconds.

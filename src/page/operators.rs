@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::watch::has_timer;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::layer::SubjectKeys;
 use crate::limits::Limits;
@@ -144,7 +144,7 @@ impl Limits {
     ) -> Result<(), OperatorError> {
         let rule = self.rules().guard().find(path).cloned();
         // A task of another runtime may watch this process already.
-        if Handle::try_current().is_err() || !self.watch_process() {
+        if !has_timer() || !self.watch_process() {
             return Err(OperatorError::NoRuntime);
         }
         let key = keys

@@ -66,8 +66,8 @@ impl Limits {
         self
     }
 
-    /// Begins to keep what a page shows. Returns whether there is a runtime to do it.
-    pub(super) fn watch_for_page(&self) -> bool {
+    /// Begins to keep what a page shows.
+    pub(super) fn watch_for_page(&self) {
         if !self.monitor().state().has_page {
             let counted = self.paths.counted(&self.rules().guard());
             let mut state = self.monitor().state();
@@ -76,19 +76,19 @@ impl Limits {
                 state.rates.begin(tick, &counted);
             }
         }
-        self.watch_process()
+        // A browser asks each second, and each search for a timer in vain prints a panic.
+        if !self.monitor().state().lacks_timer {
+            self.watch_process();
+        }
     }
 
+    /// Begins to watch this process. Returns whether a task does, in this runtime or another one.
     pub(super) fn watch_process(&self) -> bool {
         if self.monitor().state().has_started {
             return true;
         }
-        let Ok(runtime) = Handle::try_current() else {
-            return false;
-        };
-        // Nothing else tells whether there is a timer. Each panic is printed, so it is tried once.
-        if catch_unwind(|| drop(sleep(Duration::ZERO))).is_err() {
-            self.monitor().state().has_started = true;
+        if !has_timer() {
+            self.monitor().state().lacks_timer = Handle::try_current().is_ok();
             return false;
         }
         if !replace(&mut self.monitor().state().has_started, true) {
@@ -101,7 +101,7 @@ impl Limits {
                 .set_now(limits.monitor().state().second.tick);
             let counted = limits.paths.counted(&limits.rules().guard());
             limits.monitor().state().second.begin(&counted);
-            runtime.spawn(Watcher(limits).run());
+            tokio::spawn(Watcher(limits).run());
         }
         true
     }
@@ -205,6 +205,11 @@ impl Limits {
         }
         state.is_accepted = Some(false);
     }
+}
+
+/// Whether there is a runtime with a timer. Only a panic, which is printed, tells that it has none.
+pub(super) fn has_timer() -> bool {
+    Handle::try_current().is_ok() && catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
 }
 
 /// A task that ends with the last layer. It has ended also if it was aborted or never ran.

@@ -358,3 +358,108 @@ async fn all_processes_raise_within_two_seconds() {
     eventually("it is ended", ended).await;
     within(OBEYS, "it ends", async || late.operator_keys().is_empty()).await;
 }
+
+/// Nothing ends, for whoever changes something next, while the server's clock is a little behind
+/// what it was; what is a day further off than it may be is damage.
+#[tokio::test]
+async fn a_clock_that_steps_back_ends_nothing() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let process = || {
+        let limits = limits([per_hour("api", 1)], store.clone());
+        limits.join_fleet();
+        limits
+    };
+    let [here, there] = [process(), process()];
+    let (day, longest) = (OperatorKey::MAX_TIME, OperatorKey::MAX_RAISE_TIME);
+    here.block("api", "alice", day, "").await.expect("blocked");
+    here.let_through("api", "bob", day, "").await.expect("let");
+    let raised = here.raise("api", "carol", 20.0, longest, "").await;
+    raised.expect("raised");
+    let later = |list: &str, key: &str, millis: u64| {
+        let list = format!("{{CurrentLimiter:~fleet}}:{list}");
+        let member: Vec<String> = query(&server, &format!("ZRANGE {list} 0 -1"));
+        let member = member.iter().find(|it| it.starts_with(key));
+        let mut step = redis::cmd("ZINCRBY");
+        step.arg(&list)
+            .arg(millis)
+            .arg(member.expect("it is there"));
+        step.exec(&mut server.connection()).expect("an answer");
+    };
+    for (list, key) in [
+        ("blocked", "alice"),
+        ("let-through", "bob"),
+        ("raised", "carol"),
+    ] {
+        later(list, key, 10_000);
+    }
+    there.block("api", "dave", day, "").await.expect("blocked");
+    later("blocked", "dave", 86_400_000 + 10_000);
+    there.block("api", "erin", HOUR, "").await.expect("blocked");
+    there
+        .let_through("api", "frank", HOUR, "")
+        .await
+        .expect("let");
+    there
+        .raise("api", "grace", 2.0, HOUR, "")
+        .await
+        .expect("raised");
+    let late = process();
+    let known = async || late.operator_keys().len() == 6;
+    within(OBEYS, "a process that comes later knows them", known).await;
+    for key in late.operator_keys() {
+        assert!(
+            key.time <= key.kind.max_time() && &*key.key != "dave",
+            "{key:?}"
+        );
+    }
+}
+
+/// Each change says that there is no timer, also one whose process is watched from elsewhere; and a
+/// process joins once it is asked where there is one.
+#[test]
+fn a_runtime_without_a_timer_is_told_each_time() {
+    let server = Redis::start();
+    let [timed, untimed] = [true, false].map(|is_timed| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_io();
+        let runtime = if is_timed {
+            runtime.enable_time()
+        } else {
+            runtime
+        };
+        runtime.build().expect("a runtime")
+    });
+    let store = timed.block_on(store_on(&server));
+    let limits = limits([per_hour("api", 1)], store);
+    let block = async || limits.block("api", "alice", HOUR, "").await;
+    let is_told = |blocked| {
+        assert!(
+            matches!(blocked, Err(OperatorError::NoRuntime)),
+            "{blocked:?}"
+        )
+    };
+    (0..2).for_each(|_| is_told(untimed.block_on(block())));
+    timed.block_on(block()).expect("there is a timer");
+    let joined = async || query::<bool>(&server, "EXISTS {CurrentLimiter:~fleet}:processes");
+    timed.block_on(within(PATIENT, "it joins", joined));
+    is_told(untimed.block_on(block()));
+}
+
+/// A key of another type stops a change, and the message says which one.
+#[tokio::test]
+async fn a_foreign_value_is_named() {
+    let server = Redis::start();
+    let limits = limits([per_hour("api", 1)], store_on(&server).await);
+    for (list, foreign) in [("raised", "SET"), ("version", "SADD"), ("blocked", "SET")] {
+        let name = format!("{{CurrentLimiter:~fleet}}:{list}");
+        run(&server, "FLUSHALL");
+        run(&server, &format!("{foreign} {name} junk"));
+        let error = limits.block("api", "alice", HOUR, "").await;
+        let said = error.expect_err(list).to_string();
+        assert!(
+            said.contains(&name) && said.contains("wrong type"),
+            "{said}"
+        );
+    }
+}

@@ -32,6 +32,7 @@ const LIBRARY: Library = Library {
         "refund_begin",
         "refund_counters",
         "refund_end",
+        "fleet",
     ],
     constants: include_str!("../../../lua/constants.txt"),
 };
