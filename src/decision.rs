@@ -573,11 +573,11 @@ impl Decision {
         sooner
     }
 
-    /// Clients are not told the states of these quotas.
+    /// Says of each quota, by its place, whether clients are not told its state.
     #[cold]
-    pub(crate) fn hide(&mut self, quotas: impl Iterator<Item = bool>) {
-        for (state, is_hidden) in self.states_mut().iter_mut().zip(quotas) {
-            state.is_hidden |= is_hidden;
+    pub(crate) fn set_hidden(&mut self, is_hidden: impl Fn(usize) -> bool) {
+        for (place, state) in self.states_mut().iter_mut().enumerate() {
+            state.is_hidden = is_hidden(place);
         }
     }
 

@@ -281,8 +281,9 @@ pub struct VerifyError {
     /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
     /// Paths that [`Limits::usage`](crate::Limits::usage) shows while a layer has a
-    /// [key](crate::RateLimitLayer::key) or a [plan](crate::RateLimitLayer::plan) of its own, so that
-    /// a customer is shown another count than the one that denies. In alphabetical order.
+    /// [key](crate::RateLimitLayer::key), a [plan](crate::RateLimitLayer::plan) or an
+    /// [exemption](crate::RateLimitLayer::exempt) of its own, so that a customer is shown another
+    /// count than the one that denies. In alphabetical order.
     pub paths_shown_otherwise: Vec<String>,
 }
 
@@ -294,8 +295,8 @@ impl VerifyError {
             ("layers or checks without a rule", &self.paths_without_rule),
             ("rules without a layer or check", &self.paths_without_layer),
             (
-                "layers with a key or plan of their own, which Limits::usage does not know: call \
-                 .key(..), .plan(..) or .plan_value(..) of Limits instead",
+                "layers with a key, plan or exemption of their own, which Limits::usage does not \
+                 know: call .key(..), .plan(..), .plan_value(..) or .exempt(..) of Limits instead",
                 &self.paths_shown_otherwise,
             ),
         ]

@@ -26,7 +26,7 @@ use super::waiting::{Asked, Wait, Waiter};
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::rule::{OnError, Policy, Rule};
+use crate::rule::{OnError, Rule};
 use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
 
@@ -309,7 +309,7 @@ impl Gate {
             Err(error) => return Deciding::Done(self.undecided(take, error)),
         };
         if take.rule().has_hidden() {
-            decision.hide(take.rule().policies().iter().map(Policy::is_hidden));
+            decision.set_hidden(|quota| !take.is_told(quota));
         }
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());

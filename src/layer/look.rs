@@ -19,6 +19,8 @@ pub(crate) struct Look {
     pub(crate) gate: Arc<Gate>,
     /// With the quotas that the request has chosen.
     pub(crate) rule: Arc<Rule>,
+    /// The request, also where an operator lets it through. Missing if the client is exempt.
+    request: Option<Take>,
     /// What is asked. Missing if the rule does not limit the client, who is exempt or let through.
     pub(crate) take: Option<Take>,
     /// The denial that stands in place of the store's answer while an operator blocks the client.
@@ -41,6 +43,15 @@ impl Look {
         let quotas = self.rule.quotas().iter();
         let states = quotas.map(|quota| QuotaState::from_micros(algorithm.limit(quota), 0));
         Decision::of_states(Verdict::Allowed, Source::Local, states.collect())
+    }
+
+    /// This decision with what clients are told of: the quotas under which the request counts, also
+    /// those of subjects that an operator lets through.
+    pub(crate) fn told(&self, mut decision: Decision) -> Decision {
+        if let Some(request) = &self.request {
+            decision.set_hidden(|quota| !request.is_told(quota));
+        }
+        decision
     }
 
     /// What a layer answers where the store gives no decision.
@@ -68,28 +79,30 @@ impl Gate {
         let Some(rule) = self.rule().filter(is_shown) else {
             return Ok(None);
         };
-        let (rule, (take, blocked)) = match self.read_head(Arc::clone(&rule), head) {
-            Ok(take) => {
-                let rule = Arc::clone(take.rule());
-                match self.limited(&take) {
-                    Limited::Whole => (rule, (Some(take), None)),
-                    #[cfg(feature = "page")]
-                    Limited::Blocked(denial) => (rule, (Some(take), Some(denial))),
-                    #[cfg(feature = "page")]
-                    Limited::Part(part) => (Arc::clone(part.rule()), (Some(*part), None)),
-                    #[cfg(feature = "page")]
-                    Limited::LetThrough => (rule, (None, None)),
-                }
-            }
-            Err(action) if matches!(*action, Action::Pass) => {
-                (self.choose_plan(rule, head)?, (None, None))
-            }
+        let request = match self.read_head(Arc::clone(&rule), head) {
+            Ok(request) => Some(request),
+            Err(action) if matches!(*action, Action::Pass) => None,
             Err(action) => return Err(action),
         };
-        let gate = Arc::clone(self);
+        let rule = match &request {
+            Some(request) => Arc::clone(request.rule()),
+            None => self.choose_plan(rule, head)?,
+        };
+        let limited = request.as_ref().map(|request| self.limited(request));
+        let (rule, take, blocked) = match limited {
+            None => (rule, None, None),
+            Some(Limited::Whole) => (rule, request.clone(), None),
+            #[cfg(feature = "page")]
+            Some(Limited::Blocked(denial)) => (rule, request.clone(), Some(denial)),
+            #[cfg(feature = "page")]
+            Some(Limited::Part(part)) => (Arc::clone(part.rule()), Some(*part), None),
+            #[cfg(feature = "page")]
+            Some(Limited::LetThrough) => (rule, None, None),
+        };
         Ok(Some(Look {
-            gate,
+            gate: Arc::clone(self),
             rule,
+            request,
             take,
             blocked,
         }))

@@ -214,11 +214,11 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
 /// The denial of a take whose key is blocked for this time. What the store has left is not known.
 #[cold]
 fn blocked(take: &Take, time: Duration) -> Box<Decision> {
-    let states = take.rule().policies().iter().map(|policy| {
+    let states = (0..take.rule().policies().len()).map(|place| {
         let state = QuotaState::new(0, time);
-        match policy.is_hidden() {
-            true => state.hidden(),
-            false => state,
+        match take.is_told(place) {
+            true => state,
+            false => state.hidden(),
         }
     });
     Decision::blocked(time, states.collect()).into()

@@ -265,7 +265,7 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// ```
     pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with_option(|it| it.exempt.push(Arc::new(exempt)))
+        self.with_choice(|it| it.exempt.push(Arc::new(exempt)))
     }
 
     /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429, or for
@@ -443,7 +443,7 @@ impl RateLimitLayer {
         self
     }
 
-    /// What says whom a request counts for, or its quotas: `Limits::usage` does not know it.
+    /// What says whom a request counts for, if at all, or its quotas: `Limits::usage` does not know.
     fn with_choice(self, change: impl FnOnce(&mut Options)) -> Self {
         if let RuleSource::Named { rules, path } = &self.gate.rule {
             rules.mark_own_choice(path);

@@ -111,8 +111,8 @@ impl Limits {
     /// # Errors
     ///
     /// [`VerifyError`] with all paths that have a layer and no rule, all that have a rule and no
-    /// layer, and all that [`usage`](Self::usage) shows while a layer of the path has a key or a plan
-    /// of its own. Rules that are switched off need no layer.
+    /// layer, and all that [`usage`](Self::usage) shows while a layer of the path has a key, a plan
+    /// or an exemption of its own. Rules that are switched off need no layer.
     pub fn verify(&self) -> Result<(), VerifyError> {
         let found = VerifyError {
             paths_without_rule: self.rules.paths_without_rule(),

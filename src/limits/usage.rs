@@ -126,6 +126,7 @@ impl Usage {
         }
         let answers = looks.iter().map(async |look| {
             let left = self.left(look).await;
+            let left = left.map(|decision| look.told(decision));
             left.map_err(|error| (look, error))
         });
         match try_join_all(answers).await {

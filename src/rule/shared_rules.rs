@@ -32,7 +32,7 @@ struct Shared {
 struct Changes {
     applied: Applied,
     used: UsedPaths,
-    /// Those of layers that have a key or a plan of their own.
+    /// Those of layers that have a key, a plan or an exemption of their own.
     with_own_choice: UsedPaths,
     /// Those that `Limits::usage` shows.
     shown: UsedPaths,
@@ -110,7 +110,8 @@ impl SharedRules {
         lock(&self.0.changes).used.add(path);
     }
 
-    /// Notes that a layer of this path says the key or the plan of its requests itself.
+    /// Notes that a layer of this path says itself the key or the plan of its requests, or
+    /// which are exempt.
     pub(crate) fn mark_own_choice(&self, path: &str) {
         lock(&self.0.changes).with_own_choice.add(path);
     }

@@ -323,6 +323,17 @@ impl Take {
             })
     }
 
+    /// Whether clients are told of the quota at this place of the rule: it is not hidden, and counts
+    /// this take.
+    pub(crate) fn is_told(&self, quota: usize) -> bool {
+        let rule = self.rule();
+        let counts = |joint: &Arc<JointTake>| {
+            let mut counts = joint.counts(rule);
+            counts.any(|count| count.places.contains(&quota))
+        };
+        !rule.policies()[quota].is_hidden() && self.joint.as_ref().is_none_or(counts)
+    }
+
     /// Under a rule of several subjects.
     pub(crate) const fn as_joint(&self) -> Option<&Arc<JointTake>> {
         self.joint.as_ref()

@@ -164,18 +164,47 @@ async fn a_joint_rule_shows_the_subjects_of_the_request() {
             send(&app(&limits, &["api"]), "/0", user).await;
         }
         let app = app(&limits, &["api"]);
-        for (user, expected) in [
-            ("alice", &["\"api-user\" 1", "\"api-all\" 6"][..]),
-            ("", &["\"api-all\" 6"]),
-        ] {
-            let (_, body) = shown(&app, user).await;
-            let policies = body["rules"][0]["policies"].as_array().expect("policies");
-            let told = policies
-                .iter()
-                .map(|it| format!("{} {}", it["name"], it["remaining"]));
-            assert_eq!(told.collect::<Vec<_>>(), expected);
-        }
+        assert_eq!(told(&app, "alice").await, ["api-user 1", "api-all 6"]);
+        assert_eq!(told(&app, "").await, ["api-all 6"]);
     }
+}
+
+/// What the first rule tells a user: each policy with what remains of it.
+async fn told(app: &Router, user: &str) -> Vec<String> {
+    let (_, body) = shown(app, user).await;
+    let policies = body["rules"][0]["policies"].as_array().expect("policies");
+    let told = policies.iter().map(|it| {
+        let name = it["name"].as_str().expect("a name");
+        format!("{name} {}", it["remaining"])
+    });
+    told.collect()
+}
+
+/// Whatever an operator does: those of the request, and no others.
+#[tokio::test(start_paused = true)]
+async fn a_joint_rule_shows_subjects_that_are_let_through_and_blocked() {
+    let user = Subject::new("user", Header::new("x-user")).skip_absent();
+    let user = user.limit(Quota::per_minute(2));
+    let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
+    let limits = Limits::new([Rule::joint("api", [user, all]).expect("valid")]);
+    let app = app(&limits, &["api"]);
+    send(&app, "/0", "alice").await;
+    let minute = Duration::from_secs(60);
+    let (alice, all) = ([("user", "alice")], [("all", "")]);
+    let operated = limits.let_through("api", alice, minute, "").await;
+    operated.expect("let through");
+    assert_eq!(told(&app, "alice").await, ["api-user 2", "api-all 8"]);
+    assert_eq!(told(&app, "bob").await, ["api-user 2", "api-all 8"]);
+    assert_eq!(told(&app, "").await, ["api-all 8"]);
+    let operated = limits.let_through("api", all, minute, "").await;
+    operated.expect("let through");
+    assert_eq!(told(&app, "alice").await, ["api-user 2", "api-all 9"]);
+    assert_eq!(told(&app, "").await, ["api-all 9"]);
+    limits.block("api", all, minute, "").await.expect("blocked");
+    assert_eq!(told(&app, "alice").await, ["api-user 0", "api-all 0"]);
+    assert_eq!(told(&app, "").await, ["api-all 0"]);
+    let denied = send(&app, "/0", "").await;
+    assert_eq!(denied.field("ratelimit"), Some("\"api-all\";r=0;t=60"));
 }
 
 #[tokio::test]
@@ -310,6 +339,15 @@ async fn mistakes_are_told_at_the_start() {
         .verify()
         .expect_err("what it shows is not what denies");
     assert_eq!(found.paths_shown_otherwise, ["api"]);
+    let _ = limits.layer("tokens").exempt(|_| false);
+    let found = limits
+        .verify()
+        .expect_err("it shows quotas of who is exempt");
+    assert_eq!(found.paths_shown_otherwise, ["api", "tokens"]);
+    assert!(
+        found.to_string().contains(".exempt(..) of Limits"),
+        "{found}"
+    );
 }
 
 /// The handler goes on, whatever becomes of its rules.
