@@ -43,9 +43,9 @@ impl OwnRedis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Also false while it is being started or stopped.
     pub(crate) fn is_running(&self) -> bool {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        server.is_some()
+        self.server.try_lock().is_ok_and(|server| server.is_some())
     }
 
     /// Starts it, unless it runs, and returns once it can be asked.
@@ -93,11 +93,9 @@ impl OwnRedis {
 
     /// Ends it. What it counted is lost.
     pub(crate) async fn stop(&self) {
-        let taken = {
-            let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-            server.take()
-        };
-        // Without the lock, since that waits for its end.
-        let _ = spawn_blocking(move || drop(taken)).await;
+        let server = Arc::clone(&self.server);
+        // The next one cannot begin before its end, which leaves the port.
+        let end = move || *server.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let _ = spawn_blocking(end).await;
     }
 }

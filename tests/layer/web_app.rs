@@ -294,6 +294,31 @@ fn a_demo_of_two_processes_and_a_redis_that_stops() {
     }
 }
 
+/// Whatever is asked for while the other is under way: what the app says of its Redis is so.
+#[test]
+fn a_redis_that_is_stopped_and_started_at_once() {
+    let app = App::start(&[("REDIS_URL", "")]);
+    let own = app.greeting[1].rsplit_once("redis at ");
+    let redis = own.expect("its address").1.split(',').next();
+    let redis = redis.expect("its address").to_owned();
+    let change = |what: &str| {
+        let fields = "host: 127.0.0.1:3000\r\nx-demo: 1\r\n";
+        app.ask("POST", &format!("/demo/redis/{what}"), fields)
+    };
+    for round in 0..10 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| change("stop"));
+            std::thread::sleep(Duration::from_millis(round));
+            change("start");
+        });
+        let is_running = app.get("/demo").contains("\"running\"");
+        let client = redis::Client::open(format!("redis://{redis}"));
+        let answers = client.expect("an address").get_connection().is_ok();
+        assert_eq!(is_running, answers, "round {round}");
+        change("start");
+    }
+}
+
 /// A second process that does not start says so, and the app ends as always.
 #[test]
 fn a_second_process_that_does_not_start() {
