@@ -34,3 +34,5 @@ mod usage;
 pub use limits::Limits;
 pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
+#[cfg(feature = "page")]
+pub(crate) use questions::takes_of_plans;

@@ -169,9 +169,9 @@ impl Limits {
         };
         let store = self.shared_store();
         let take = key.into().take_asked(rule, store)?;
-        let takes = of_plans(&take);
-        let resets = std::iter::once(&take).chain(&takes);
-        let found = try_join_all(resets.map(|it| store.reset(it))).await;
+        let takes = takes_of_plans(&take);
+        let resets = takes.iter().map(|it| store.reset(it));
+        let found = try_join_all(resets).await;
         self.paths.was_reset(&take);
         Ok(found?.contains(&true))
     }
@@ -210,9 +210,9 @@ impl Limits {
     }
 }
 
-/// A take under each plan of a joint rule that has counts of its own, also of those from code that
-/// this process knows: all plans of a rule of one subject share one count.
-fn of_plans(take: &Take) -> Vec<Take> {
+/// This take, and one under each plan of a joint rule that has counts of its own, also of those from
+/// code that this process knows: all plans of a rule of one subject share one count.
+pub(crate) fn takes_of_plans(take: &Take) -> Vec<Take> {
     let rule = take.rule();
     let plans = rule.plans().filter(|_| rule.is_joint());
     let mut known: Vec<_> = take.counts().iter().map(|it| it.name("")).collect();
@@ -225,5 +225,5 @@ fn of_plans(take: &Take) -> Vec<Take> {
         known.extend(new);
         has_new.then_some(of_plan)
     });
-    of_plans.collect()
+    std::iter::once(take.clone()).chain(of_plans).collect()
 }

@@ -110,16 +110,25 @@ pub(super) async fn set(
             path: target.path.as_str().into(),
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
+            note: target
+                .body
+                .get("note")
+                .and_then(Value::as_str)
+                .map(Arc::from),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one, page.shown(target.name.as_str()));
-        operated.await.map_err(|error| match error {
+        let is_known = operated.await.map_err(|error| match error {
             OperatorError::Store(error) => no_answer(page, &error),
             OperatorError::TooMany(_) => (StatusCode::CONFLICT, error.to_string()),
             _ => wrong(error.to_string()),
         })?;
         let ends_in = (seconds > 0).then_some(seconds as f64);
-        Ok(with_hint(json!({"ends_in_s": ends_in}), target))
+        let mut answer = json!({"ends_in_s": ends_in});
+        if !is_known {
+            answer["hint"] = "no request had this key lately".into();
+        }
+        Ok(with_hint(answer, target))
     })
     .await
 }
@@ -303,10 +312,7 @@ impl Target {
 
     /// The key, of the subject if there is one.
     fn keys(&self) -> SubjectKeys {
-        match &self.subject {
-            Some(subject) => [(subject.as_str(), self.key.clone())].into(),
-            None => self.key.clone().into(),
-        }
+        keys_of(self.subject.as_deref(), self.key.clone())
     }
 
     /// Whether a quota of the rule is that of another subject.
@@ -395,8 +401,16 @@ impl Page {
     }
 }
 
+/// A key, of the subject if there is one.
+pub(super) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
+    match subject {
+        Some(subject) => [(subject, key)].into(),
+        None => key.into(),
+    }
+}
+
 /// The subject and the key of a name in a list of keys.
-fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+pub(super) fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
     match Key::split_subject(name.as_str()) {
         Some((subject, key)) => {
             let key = Key::of_text(key).ok_or_else(no_key)?;

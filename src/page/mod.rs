@@ -47,7 +47,7 @@
 //! | `GET api/limited`; `GET api/fleet` | the lists, of the `fleet` or this `process`; the processes (`redis_answers` is false while only this process is known) |
 //! | `POST api/key` | `{"rule":"login","key":"203.0.113.7"}`, with a `subject` if the rule has some, or with the `row` of a view, and perhaps a `plan`: whether a request would pass (`allowed`), what is left, the `plan`, and a `hint` if the key looks wrong |
 //! | `POST api/reset` | the same: `{"found":true}` if there was a count |
-//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, and to raise `"factor":2.5`: `{"ends_in_s":3600.0}` |
+//! | `POST api/let-through`, `api/block`, `api/raise` | the same with `"seconds":3600`, 0 ends it, perhaps a `note`, and to raise `"factor":2.5`: `{"ends_in_s":3600.0}`, with a `hint` if no request had the key lately |
 //!
 //! ```json
 //! {"process":"a3f19c0012ab34cd","process_name":"web-1","tick":532,"first":531,"step_s":1,
@@ -70,7 +70,7 @@
 //!    "until_in_s":4.1,"never":false,"busy":false,"denials":5312,"denials_per_s":2.4,"plan":"pro",
 //!    "let_through_in_s":null,"blocked_in_s":null,"raised_in_s":null,"factor":null}],
 //!  "let_through":[{"row":"…","rule":"login","subject":null,"key":null,"ends_in_s":3541.0,
-//!    "by":null,"factor":null}],
+//!    "by":null,"note":null,"factor":null}],
 //!  "blocked":[],"raised":[]}
 //! ```
 //!
@@ -101,7 +101,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
-pub use self::operators::OperatorError;
+pub use self::operators::{Operation, OperatorError};
 use crate::key::masked;
 use crate::limits::Limits;
 

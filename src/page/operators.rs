@@ -1,27 +1,37 @@
 //! What an operator does to a key for a while, from code and from the page.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
+use super::keys::{keys_of, named_key};
+use super::views::most_limited;
 use super::watch::has_timer;
+use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
 use crate::layer::SubjectKeys;
-use crate::limits::Limits;
+use crate::limits::{Limits, takes_of_plans};
+use crate::metrics::LimitedKey;
 use crate::rule::Factor;
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
 
 /// How long the store may take.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// The longest name of an operator, in characters.
+/// The longest name of an operator, in characters,
 const MAX_BY: usize = 100;
+/// and the longest note.
+const MAX_NOTE: usize = 200;
 
 impl Limits {
     /// Denies the requests of a key for 1 second to a day, in all processes of the service within
     /// two seconds: without a question to the store, and without a charge. `Duration::ZERO` ends
     /// it. `by` says who does it, for the log and the [page](crate::page), which is not needed; it
-    /// may be empty, and 100 characters are kept.
+    /// may be empty, and 100 characters are kept. A [note](Operation::note) says why. Of a key that
+    /// no request had lately, the log has a warning.
     ///
     /// The key is that of a [check](Self::check); under a joint rule of one subject, by its
     /// [name](SubjectKeys). A block comes before that the key is let through, and ends that. A
@@ -52,15 +62,14 @@ impl Limits {
     ///
     /// [`OperatorError`] that says what is wrong. After that of the store it is not known whether
     /// the key is blocked.
-    pub async fn block(
+    pub fn block(
         &self,
         path: &str,
         key: impl Into<SubjectKeys>,
         time: Duration,
         by: &str,
-    ) -> Result<(), OperatorError> {
-        let kind = OperatorKind::Blocked;
-        self.operate_on(kind, path, key.into(), time, by).await
+    ) -> Operation {
+        self.operation(Ok(OperatorKind::Blocked), path, key.into(), time, by)
     }
 
     /// Admits the requests of a key for 1 second to a day without a question to the store, as
@@ -70,15 +79,14 @@ impl Limits {
     /// # Errors
     ///
     /// As [`block`](Self::block).
-    pub async fn let_through(
+    pub fn let_through(
         &self,
         path: &str,
         key: impl Into<SubjectKeys>,
         time: Duration,
         by: &str,
-    ) -> Result<(), OperatorError> {
-        let kind = OperatorKind::LetThrough;
-        self.operate_on(kind, path, key.into(), time, by).await
+    ) -> Operation {
+        self.operation(Ok(OperatorKind::LetThrough), path, key.into(), time, by)
     }
 
     /// Multiplies the quotas of a key by a [factor](Factor) of 0.01 to 1,000 for a minute to 90
@@ -112,18 +120,19 @@ impl Limits {
     /// # Errors
     ///
     /// As [`block`](Self::block).
-    pub async fn raise(
+    pub fn raise(
         &self,
         path: &str,
         key: impl Into<SubjectKeys>,
         factor: f64,
         time: Duration,
         by: &str,
-    ) -> Result<(), OperatorError> {
+    ) -> Operation {
         let of_end = Some(Factor::ONE).filter(|_| time.is_zero());
         let known = of_end.or_else(|| Factor::new(factor));
-        let kind = OperatorKind::Raised(known.ok_or(OperatorError::Factor(factor))?);
-        self.operate_on(kind, path, key.into(), time, by).await
+        let known = known.ok_or(OperatorError::Factor(factor));
+        let kind = known.map(OperatorKind::Raised);
+        self.operation(kind, path, key.into(), time, by)
     }
 
     /// The keys that are let through, blocked or raised, as far as this process knows: those that
@@ -134,38 +143,33 @@ impl Limits {
         self.operator_keys.list()
     }
 
-    async fn operate_on(
+    fn operation(
         &self,
-        kind: OperatorKind,
+        kind: Result<OperatorKind, OperatorError>,
         path: &str,
         keys: SubjectKeys,
         time: Duration,
         by: &str,
-    ) -> Result<(), OperatorError> {
-        let rule = self.rules().guard().find(path).cloned();
-        // A task of another runtime may watch this process already.
-        if !has_timer() || !self.watch_process() {
-            return Err(OperatorError::NoRuntime);
-        }
-        let key = keys
-            .only_name(rule.as_deref())
-            .map_err(OperatorError::Key)?;
-        let one = OperatorKey {
+    ) -> Operation {
+        let one = kind.map(|kind| OperatorKey {
             kind,
             path: path.into(),
-            key: key.as_str().into(),
-            by: (!by.is_empty()).then(|| by.into()),
+            key: "".into(),
+            by: Some(by.into()),
+            note: None,
             time,
-        };
-        self.operate(one, None).await
+        });
+        let limits = self.clone();
+        Operation { limits, keys, one }
     }
 
-    /// Does it, in all processes, and logs it, with the key as it may be shown.
+    /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the key
+    /// is known: a request had it lately, or an operator has done something with it.
     pub(super) async fn operate(
         &self,
         mut one: OperatorKey,
         key: Option<String>,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<bool, OperatorError> {
         let kind = one.kind;
         // An operator can end it, also if the rule is gone.
         if !one.time.is_zero() {
@@ -177,12 +181,12 @@ impl Limits {
                 return Err(OperatorError::NoRule(one.path.to_string()));
             }
         }
-        let by = one.by.take();
-        let by = by.map(|by| by.chars().take(MAX_BY).collect::<String>());
-        one.by = by.as_deref().map(Into::into);
-        let (path, by) = (String::from(&*one.path), by.unwrap_or_default());
-        let (path, row) = (&*path, self.monitor().row(&one.path, &one.key));
+        (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
+        let said = one.clone();
+        let (path, row) = (&*said.path, self.monitor().row(&one.path, &one.key));
+        let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
+        let was_operated = !self.operator_keys.find(path, &said.key).is_empty();
         #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
         let what = Done(kind);
         let fleet = self.shared_store().fleet();
@@ -192,13 +196,101 @@ impl Limits {
         };
         if let Err(error) = &is_accepted {
             let error = error.to_string();
-            trace::event!(warn: path, key, row, by, seconds, error, "a key may be {what}");
+            trace::event!(warn: path, key, row, by, note, seconds, error, "a key may be {what}");
         }
         if !is_accepted? || !self.set_key(one, fleet.is_some()) {
             return Err(OperatorError::TooMany(kind));
         }
-        trace::event!(info: path, key, row, by, seconds, "a key is {what}");
-        Ok(())
+        let is_known = seconds == 0 || was_operated || self.is_used(path, &said.key).await;
+        match is_known {
+            true => trace::event!(info: path, key, row, by, note, seconds, "a key is {what}"),
+            false => trace::event!(warn: path, key, row, by, note, seconds,
+                "a key is {what} that no request had lately: is it the one?"),
+        }
+        Ok(is_known)
+    }
+
+    /// Whether requests of this key, by its name, count or were denied lately. Also if nobody knows.
+    async fn is_used(&self, path: &str, name: &str) -> bool {
+        let (limited, _) = most_limited(self);
+        let is_it = |it: &LimitedKey| (&*it.path, &*it.key) == (path, name);
+        let used = async {
+            let key = Key::of_text(name)?;
+            let rule = self.rules().guard().find(path).cloned()?;
+            let rule = self.last_chosen(&rule, &key).unwrap_or(rule);
+            let (subject, key) = named_key(&key).ok()?;
+            let keys = keys_of(subject.as_deref(), key);
+            let take = keys.take_asked(rule, self.shared_store()).ok()?;
+            let takes = takes_of_plans(&take).into_iter();
+            let takes = takes.filter(|take| !take.counts().is_empty());
+            let peeks = takes.map(|take| self.shared_store().peek(&take));
+            let left = within(try_join_all(peeks)).await.ok()?;
+            Some(left.iter().any(|it| !it.reset_after().is_zero()))
+        };
+        limited.iter().any(is_it) || used.await.unwrap_or(true)
+    }
+}
+
+/// The beginning of a text, in one line.
+fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
+    let line: String = text?.chars().take(most).collect();
+    (!line.is_empty()).then(|| line.replace('\n', " ").into())
+}
+
+/// What an operator does to a key, with a note if there is one. It is done when this is awaited: see
+/// [`Limits::block`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+/// let hour = Duration::from_secs(3_600);
+/// let block = limits.block("chat", "mallory", hour, "ops@example.com");
+/// block.note("spam, ticket 4711").await?;
+/// assert_eq!(limits.operator_keys()[0].note.as_deref(), Some("spam, ticket 4711"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is done until it is awaited"]
+pub struct Operation {
+    limits: Limits,
+    keys: SubjectKeys,
+    /// Without its key.
+    one: Result<OperatorKey, OperatorError>,
+}
+
+impl Operation {
+    /// Says why, for the log and the [page](crate::page). 200 characters are kept. Default: nothing.
+    pub fn note(mut self, note: &str) -> Self {
+        if let Ok(one) = &mut self.one {
+            one.note = Some(note.into());
+        }
+        self
+    }
+
+    async fn run(self) -> Result<(), OperatorError> {
+        let (limits, mut one) = (self.limits, self.one?);
+        // A task of another runtime may watch this process already.
+        if !has_timer() || !limits.watch_process() {
+            return Err(OperatorError::NoRuntime);
+        }
+        let rule = limits.rules().guard().find(&one.path).cloned();
+        let key = self.keys.only_name(rule.as_deref());
+        one.key = key.map_err(OperatorError::Key)?.as_str().into();
+        limits.operate(one, None).await.map(drop)
+    }
+}
+
+impl IntoFuture for Operation {
+    type Output = Result<(), OperatorError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
     }
 }
 

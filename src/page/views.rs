@@ -232,6 +232,7 @@ fn limited(page: &Page, tick: u64) -> Value {
                 "key": key,
                 "ends_in_s": one.time.as_secs_f64(),
                 "by": one.by.as_deref().filter(|_| page.shows_keys),
+                "note": one.note.as_deref().filter(|_| page.shows_keys),
                 "factor": factor(one.kind),
             })
         });

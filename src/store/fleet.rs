@@ -173,6 +173,7 @@ impl OperatorKind {
 ///     path: "login".into(),
 ///     key: "alice".into(),
 ///     by: None,
+///     note: None,
 ///     time: Duration::from_secs(3_600),
 /// };
 /// assert!(alice.time <= OperatorKey::MAX_TIME);
@@ -187,6 +188,8 @@ pub struct OperatorKey {
     pub key: Arc<str>,
     /// Who does it, if that is known.
     pub by: Option<Arc<str>>,
+    /// Why, in a line.
+    pub note: Option<Arc<str>>,
     /// For how long from now on. Zero ends it.
     pub time: Duration,
 }
@@ -210,13 +213,15 @@ impl OperatorKey {
         format!("{} {} {}", self.key, self.path.len(), self.path)
     }
 
-    /// What stands behind its name: of a raise the factor, and who does it.
+    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own why.
     #[cfg(feature = "redis")]
     pub(super) fn rest(&self) -> String {
         let by = self.by.as_deref().unwrap_or_default();
+        let note = self.note.iter().map(|note| format!("\n{note}"));
+        let note: String = note.collect();
         match self.kind {
-            OperatorKind::Raised(factor) => format!("{factor} {by}"),
-            OperatorKind::LetThrough | OperatorKind::Blocked => by.to_owned(),
+            OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
+            OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),
         }
     }
 
@@ -234,11 +239,14 @@ impl OperatorKey {
                 (OperatorKind::Raised(factor), by)
             }
         };
+        let (by, note) = by.split_once('\n').unwrap_or((by, ""));
+        let said = |text: &str| (!text.is_empty()).then(|| text.into());
         Some(Self {
             kind,
             path: path.into(),
             key: key.into(),
-            by: (!by.is_empty()).then(|| by.into()),
+            by: said(by),
+            note: said(note),
             time,
         })
     }

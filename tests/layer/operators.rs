@@ -308,7 +308,7 @@ async fn mistakes_say_what_was_expected() {
     for limits in [outside, limits] {
         let blocked = std::thread::spawn(move || {
             let blocked = limits.block("api", "alice", HOUR, "");
-            futures_util::FutureExt::now_or_never(blocked)
+            futures_util::FutureExt::now_or_never(blocked.into_future())
         });
         let blocked = blocked.join().expect("no panic").expect("no wait");
         assert!(matches!(blocked, Err(OperatorError::NoRuntime)));
@@ -462,4 +462,74 @@ async fn a_foreign_value_is_named() {
             "{said}"
         );
     }
+}
+
+/// Why it is done, for who comes later, in all processes and in the log.
+#[tokio::test]
+async fn a_note_says_why() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let [here, there] = [(); 2].map(|()| limits([per_hour("api", 1)], store.clone()));
+    there.join_fleet();
+    let log = kit::log::Log::start();
+    let note = "spam, \nticket 4711 ";
+    let blocked = here.block("api", "alice", HOUR, "eve").note(note).await;
+    blocked.expect("it can be blocked");
+    let long = "ä".repeat(300);
+    let raised = here.raise("api", "alice", 2.5, HOUR, "").note(&long).await;
+    raised.expect("it can be raised");
+    let bare = here.let_through("api", "bob", HOUR, "eve").await;
+    bare.expect("it can be let through");
+    let lines = log.lines().join("\n");
+    assert!(lines.contains("note=\"spam,  ticket 4711 \""), "{lines}");
+    let known = async || there.operator_keys().len() == 3;
+    within(OBEYS, "all processes know it", known).await;
+    let long = &long[..400];
+    for limits in [&here, &there] {
+        let said = limits.operator_keys();
+        let said = said.iter().map(|it| (it.by.as_deref(), it.note.as_deref()));
+        let expected = [
+            (None, Some(long)),
+            (Some("eve"), Some("spam,  ticket 4711 ")),
+            (Some("eve"), None),
+        ];
+        assert!(said.eq(expected), "{:?}", limits.operator_keys());
+    }
+}
+
+/// Whoever mistypes a key is told, and what they asked for is done.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_no_request_had_lately_is_warned_of() {
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(2));
+    let all = Subject::new("all", Everyone).limit(Quota::per_hour(9));
+    let joint = Rule::joint("joint", [user, all]).expect("valid");
+    let units = Policy::new("units", Quota::per_hour(9)).with_cost(3);
+    let pro = Quotas::with_policies([units.of_subject("user")]).expect("valid");
+    let joint = joint.with_plan("pro", pro).expect("valid");
+    let limits = Limits::new([per_hour("api", 2), joint]);
+    let alice = || [("user", "alice")];
+    let check = limits.check("joint", [("user", "alice"), ("all", "")]);
+    check.plan("pro").await.expect("there is room");
+    limits.check("api", "alice").await.expect("there is room");
+    let log = kit::log::Log::start();
+    let is_warned = || {
+        log.lines()
+            .join("\n")
+            .contains("that no request had lately")
+    };
+    for time in [HOUR, HOUR * 2, END] {
+        let done = limits.block("api", "alice", time, "").await;
+        done.expect("it can be done");
+        let done = limits.block("joint", alice(), time, "").await;
+        done.expect("it can be done");
+        assert!(!is_warned(), "{time:?}");
+        let done = limits.let_through("api", "alcie", time, "").await;
+        done.expect("it can be done");
+        assert_eq!(is_warned(), time == HOUR, "{time:?}");
+    }
+    let raised = limits
+        .raise("joint", [("user", "bob")], 2.0, HOUR, "")
+        .await;
+    raised.expect("it can be done");
+    assert!(is_warned());
 }

@@ -262,6 +262,27 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
     }
 }
 
+/// A note is shown where keys are, and a key that no request had is doubted.
+#[tokio::test(start_paused = true)]
+async fn a_change_has_a_note_and_a_hint() {
+    for (app, is_shown) in [
+        (App::new(Page::allow_changes), false),
+        (App::new(|page| page.allow_changes().show_keys()), true),
+    ] {
+        app.search("alice").await;
+        let with_note = |key| json!({"rule": "search", "key": key, "seconds": 60, "note": "why"});
+        let answer = app.done("block", with_note("alice")).await;
+        assert_eq!(answer, json!({"ends_in_s": 60.0}));
+        let answer = app.done("let-through", with_note("alcie")).await;
+        let hint = "no request had this key lately";
+        assert_eq!(answer, json!({"ends_in_s": 60.0, "hint": hint}));
+        let view = app.view("limited").await;
+        let expected = if is_shown { json!("why") } else { Value::Null };
+        assert_eq!(view["blocked"][0]["note"], expected);
+        assert_eq!(view["let_through"][0]["note"], expected);
+    }
+}
+
 /// A key that is a token is masked, and warned of.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_not_shown() {
@@ -302,6 +323,7 @@ async fn a_key_without_its_mark_is_told() {
     }
     for what in ["key", "reset", "let-through", "block"] {
         assert_eq!(hint(what, "alice").await, told, "{what}");
+        app.search("alice").await;
         let right = hint(what, "header.x-user|alice").await;
         assert_eq!(right, Value::Null, "{what}");
     }
@@ -675,6 +697,7 @@ mod fleet {
             path: "search-old".into(),
             key: "alice".into(),
             by: None,
+            note: None,
             time: Duration::from_secs(60),
         };
         eventually("it is told", async || {

@@ -144,6 +144,7 @@ async fn talk(store: &RedisStore) -> Result<(), Broken> {
         path: "p".into(),
         key: "a".into(),
         by: Some("operator".into()),
+        note: Some("why".into()),
         time: Duration::from_secs(seconds),
     };
     ensure!(fleet.set_key(&key(OperatorKind::LetThrough, 60)).await?);

@@ -63,6 +63,7 @@ fn operator_key(kind: OperatorKind, key: &str, time: Duration) -> OperatorKey {
         path: "search".into(),
         key: key.into(),
         by: None,
+        note: None,
         time,
     }
 }
