@@ -59,7 +59,8 @@
 //!    "subjects":[],"plans":["pro"],
 //!    "total":{"allowed":9,"denied":4,"shadow":0,"errors":0,"near":1,"let_through":0,"units":9,
 //!      "refunded":0,"proceeded":0,"waiting":0,"waited":0,"blocked":0},
-//!    "denied_by":[{"name":"login","denials":4}],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],
+//!    "denied_by":[{"name":"login","denials":4}],
+//!    "quotas_of_plans":[[]],"allowed":[2,0],"denied":[1,3],"shadow":[0,0],
 //!    "errors":[0,0],"near":[0,0],"let_through":[0,0],"mean_us":[310,0],"p99_us":[500,0]}]}
 //! ```
 //!
@@ -145,7 +146,7 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through or block it. The events that log a change name the key, too. Of a part that looks like
+    /// through or block it, and their notes. The events that log a change name the key, too. Of a part that looks like
     /// a token the first four characters are shown. Default: a key is shown as a hash of it, made
     /// with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {

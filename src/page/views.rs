@@ -18,6 +18,9 @@ use crate::store::{OperatorKind, PeerReport, Store};
 /// The maximum number of limited keys that a process reports, and that a page shows.
 pub(super) const MAX_ROWS: usize = 100;
 
+/// The maximum number of plans of a rule whose quotas are shown.
+const MAX_PLANS: usize = 10;
+
 /// A view of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum View {
@@ -162,6 +165,8 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
     };
     let denials = denials.iter();
     let denied_by = denials.map(|(name, denials)| json!({"name": name, "denials": denials}));
+    let plans = rule.plans().take(MAX_PLANS);
+    let of_plans = plans.filter_map(|name| Some(quotas(rule.of_plan(name)?.policies())));
     json!({
         "rule": rule.path(),
         "enabled": is_enabled,
@@ -171,6 +176,7 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
         "plans": rule.plans().collect::<Vec<_>>(),
         "total": Map::from_iter(total),
         "denied_by": denied_by.collect::<Vec<_>>(),
+        "quotas_of_plans": of_plans.collect::<Vec<_>>(),
     })
 }
 

@@ -262,6 +262,24 @@ async fn the_log_names_the_key_where_the_page_shows_keys() {
     }
 }
 
+/// Of each plan, in the order of their names, and of the first ten.
+#[tokio::test(start_paused = true)]
+async fn a_rule_has_the_quotas_of_its_plans() {
+    let mut rule = hourly("search", 2);
+    for number in 0..12 {
+        let quotas = Quotas::new([Quota::per_day(10 + number)]).expect("valid");
+        let rule_with_plan = rule.with_plan(&format!("plan{number:02}"), quotas);
+        rule = rule_with_plan.expect("valid");
+    }
+    let app = App::keyed(Limits::new([rule]), |page| page);
+    let view = app.view("now").await;
+    let shown = &view["rules"][0];
+    assert_eq!(shown["plans"].as_array().map(Vec::len), Some(12));
+    let of_plans = shown["quotas_of_plans"].as_array().expect("a list").iter();
+    let maxima = of_plans.map(|it| it[0]["max"].as_u64().expect("a number"));
+    assert!(maxima.eq(10..20), "{shown:#}");
+}
+
 /// A note is shown where keys are, and a key that no request had is doubted.
 #[tokio::test(start_paused = true)]
 async fn a_change_has_a_note_and_a_hint() {

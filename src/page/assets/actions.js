@@ -32,7 +32,8 @@ export function actions(changed, isShared) {
       + `before.${note}${item.isUnused ? UNUSED : ""}`,
     async act(chosen) {
       const answer = await send(what, { ...target(item), ...chosen });
-      done(`${said} for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
+      const hint = answer.hint ? ` But ${visible(answer.hint)}.` : "";
+      done(`${said} for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.${hint}`);
     },
   });
   const end = (item, what, said, { title, button, ...body }) => confirm({

@@ -8,7 +8,8 @@ let action;
 
 /**
  * Asks, and does it when the answer is yes. While `act` fails, the dialog stays open and shows why.
- * `act` gets the seconds that were chosen, if `hasSpan`, and the factor, if it `isRaise`.
+ * `act` gets the seconds that were chosen and the note, if `hasSpan`, and the factor, if it
+ * `isRaise`.
  */
 export function confirm(
   { title, rule, key, effect, button, hasSpan = false, isRaise = false, act },
@@ -21,6 +22,8 @@ export function confirm(
   say(byId("confirm-do"), button);
   say(byId("confirm-error"), "");
   span.hidden = span.disabled = !hasSpan;
+  form.elements.note.value = "";
+  byId("confirm-note").hidden = !hasSpan;
   raise.hidden = raise.disabled = !isRaise;
   for (const choice of span.querySelectorAll("[data-of]")) {
     choice.hidden = (choice.dataset.of === "raise") !== isRaise;
@@ -39,13 +42,17 @@ export const target = ({ rule, subject, key, row, plan }) => ({
 export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
 
 function chosen() {
-  const { seconds: { value }, own, factor } = form.elements;
+  const { seconds: { value }, own, factor, note } = form.elements;
   const seconds = value === "own" ? Math.round(own.value * 60) : Number(value);
   // Zero seconds would end it.
   if (!(seconds >= 1 && seconds <= own.max * 60)) {
     throw new Error(`Say for how many minutes: 1 to ${grouped(Number(own.max))}.`);
   }
-  return { seconds, ...(raise.disabled ? {} : { factor: Number(factor.value) }) };
+  return {
+    seconds,
+    ...(note.value.trim() ? { note: note.value.trim() } : {}),
+    ...(raise.disabled ? {} : { factor: Number(factor.value) }),
+  };
 }
 
 byId("confirm-cancel").addEventListener("click", () => dialog.close());

@@ -1,9 +1,11 @@
 // Who is limited, most denied first, and who is let through, blocked or raised.
 
-import { read } from "./api.js";
+import { read, send } from "./api.js";
+import { target } from "./confirm.js";
 import { Rows, cells, showFold, tableRow } from "./rows.js";
 import {
-  ago, byId, duration, element, grouped, keyWords, perSecond, say, soon, visible,
+  ago, byId, duration, element, grouped, keyWords, perSecond, quotaWords, roughly, say, sayKey,
+  soon, visible,
 } from "./words.js";
 
 const FEW = 10;
@@ -33,8 +35,19 @@ export class Limited {
   async look(now) {
     this.view = await read("limited");
     this.canChange = now?.changes_allowed ?? false;
+    this.plans = new Map(now?.rules.map((it) => [it.rule, it.plans]));
     this.show();
+    this.lookUsed();
     return this.view;
+  }
+
+  /** Asks what a few of the keys that are shown have used, in turn, and one time at a time. */
+  async lookUsed() {
+    if (this.isAsking) return;
+    this.isAsking = true;
+    const rows = [...this.rows.made.values()].sort((a, b) => a.askedAt - b.askedAt);
+    await Promise.allSettled(rows.slice(0, FEW).map((row) => row.lookUsed(this.plans)));
+    this.isAsking = false;
   }
 
   show() {
@@ -56,8 +69,8 @@ export class Limited {
       : `None of these ${grouped(all.length)} keys matches the filter.`);
     byId("limited-table").hidden = this.rows.made.size === 0;
     byId("limited").classList.toggle("planless", rows.every((row) => row.plan === null));
-    const limited = all.filter((row) => !hasEnded(row)).length;
-    say(byId("limited-count"), limited > 0 ? grouped(limited) : "");
+    byId("limited").classList.toggle("readonly", !this.canChange);
+    say(byId("limited-count"), all.length > 0 ? grouped(all.length) : "");
     say(byId("limited-of"), of === "fleet" ? "in all processes, most denied first"
       : "in this process, most denied first");
     showFold(this.all, rows.length, FEW, this.isOpen, "keys");
@@ -87,19 +100,31 @@ const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && u
 
 class LimitedRow {
   constructor({ look, reset, letThrough, block, raise }) {
-    this.cells = cells(["Rule", "Key", "Plan", "Since", "Until", "Denials", "Denials/s", ""]);
-    const [, key, , , , denials, rate, buttons] = this.cells;
+    this.cells = cells(
+      ["Rule", "Key", "Plan", "Used", "Since", "Until", "Denials", "Denials/s", "", ""]);
+    const [, key, plan, used, since, until, denials, rate, buttons, fold] = this.cells;
     this.node = tableRow(this.cells);
-    denials.className = rate.className = "number";
-    buttons.className = "actions";
+    this.askedAt = 0;
+    plan.className = used.className = since.className = until.className = "rest";
+    denials.className = "number";
+    rate.className = "number rest";
+    buttons.className = "actions rest";
     this.key = element("bdi");
-    this.flag = element("span", { className: "flag" });
-    key.append(this.key, " ", this.flag);
+    key.append(this.key);
     this.buttons = [
       this.button("let through…", letThrough), this.button("block…", block),
       this.button("raise…", raise), this.button("reset…", reset), this.button("look", look),
     ];
     buttons.append(...this.buttons);
+    fold.className = "fold";
+    this.fold = element("button", { type: "button", className: "small", textContent: "▾" });
+    this.fold.setAttribute("aria-expanded", false);
+    fold.append(this.fold);
+    // On a narrow screen the row is a line, and a tap anywhere in it shows the rest.
+    this.node.addEventListener("click", ({ target }) => {
+      if (target.closest("button") && target !== this.fold) return;
+      this.fold.setAttribute("aria-expanded", this.node.classList.toggle("open"));
+    });
   }
 
   button(text, action) {
@@ -110,23 +135,43 @@ class LimitedRow {
 
   show(item) {
     this.item = item;
-    const [rule, , plan, since, until, denials, rate] = this.cells;
+    const [rule, , plan, , since, until, denials, rate] = this.cells;
     say(rule, visible(item.rule));
-    say(this.key, keyWords(item));
-    say(since, ago(item.since_ago_s));
-    say(until, untilWords(item));
+    sayKey(this.key, item);
+    say(since, `${roughly(item.since_ago_s)} ago`);
+    // What an operator has said comes before what the quotas say.
+    say(until, operatorWords(item) || untilWords(item));
     say(denials, grouped(item.denials));
     say(rate, perSecond(item.denials_per_s));
     say(plan, item.plan === null ? "–" : visible(item.plan));
+    rule.title = rule.textContent;
+    plan.title = plan.textContent;
     this.node.classList.toggle("over", hasEnded(item));
-    say(this.flag, operatorWords(item));
+    this.node.classList.toggle("operated", operatorWords(item) !== "");
     for (const button of this.buttons.slice(0, -1)) button.hidden = !item.canChange;
+    const of = `${keyWords(item)}, rule ${visible(item.rule)}`;
     for (const button of this.buttons) {
-      button.setAttribute("aria-label",
-        `${button.textContent} ${keyWords(item)}, rule ${visible(item.rule)}`);
+      button.setAttribute("aria-label", `${button.textContent} ${of}`);
     }
+    this.fold.setAttribute("aria-label", `details of ${of}`);
+  }
+
+  /** A plan from code has a name that its rule does not have. */
+  async lookUsed(plans) {
+    this.askedAt = performance.now();
+    const { item } = this;
+    const plan = plans.get(item.rule)?.includes(item.plan) ? item.plan : null;
+    const { quotas } = await send("key", target({ ...item, plan }));
+    const [most] = quotas.map((quota) => ({ ...quota, used: usedOf(quota) }))
+      .sort((a, b) => b.used / b.max - a.used / a.max);
+    const used = this.cells[3];
+    say(used, most ? `${grouped(most.used)} of ${grouped(most.max)}` : "–");
+    used.title = quotas.map((it) => `${grouped(usedOf(it))} of ${quotaWords(it)}`).join("\n");
   }
 }
+
+const usedOf = ({ max, remaining, in_flight: inFlight }) =>
+  inFlight ?? Math.max(max - remaining, 0);
 
 function untilWords({ until_in_s: until, never, busy }) {
   if (never) return "never: costs more than the limit";
@@ -139,9 +184,9 @@ function untilWords({ until_in_s: until, never, busy }) {
 function operatorWords({
   let_through_in_s: through, blocked_in_s: blocked, raised_in_s: raised, factor,
 }) {
-  if (blocked !== null) return `blocked for ${duration(blocked)}`;
-  if (through !== null) return `let through for ${duration(through)}`;
-  return raised === null ? "" : `× ${factor} for ${duration(raised)}`;
+  if (blocked !== null) return `blocked for ${roughly(blocked)}`;
+  if (through !== null) return `let through for ${roughly(through)}`;
+  return raised === null ? "" : `× ${factor} for ${roughly(raised)}`;
 }
 
 /** A key that is let through, blocked or raised; `end` asks whether to end that. */
@@ -162,10 +207,12 @@ class ListedRow {
     this.item = item;
     const [rule, , ends, by] = this.cells;
     say(rule, visible(item.rule));
-    say(this.key, keyWords(item));
+    sayKey(this.key, item);
+    rule.title = rule.textContent;
     const factor = item.factor === null ? "" : `× ${item.factor}, `;
     say(ends, `${factor}in ${duration(item.ends_in_s)}`);
-    say(by, item.by === null ? "–" : visible(item.by));
+    const said = [item.by, item.note].filter((it) => it !== null).map(visible);
+    say(by, said.join(": ") || "–");
     this.button.hidden = !item.canChange;
     this.button.setAttribute("aria-label",
       `end… ${keyWords(item)}, rule ${visible(item.rule)}`);

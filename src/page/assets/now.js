@@ -129,10 +129,17 @@ function flags({ enabled, is_shadow: shadow }) {
   return found;
 }
 
-function words({ quotas, plans }) {
+function words({ quotas, plans, quotas_of_plans: ofPlans }) {
   const one = (quota) => quotaWords(quota) + (quota.subject ? ` (${visible(quota.subject)})` : "");
-  const more = plans.length > 0 ? [`plans: ${plans.map(visible).join(", ")}`] : [];
-  return [quotas.map(one).join(" and "), ...more].join(" · ");
+  const all = (quotas) => quotas.map(one).join(" and ");
+  const own = new Set(quotas.map(one));
+  // Of a plan what differs: it may keep the quotas of some subjects.
+  const plan = (name, index) => {
+    const differs = ofPlans[index]?.filter((quota) => !own.has(one(quota))) ?? [];
+    return visible(name) + (differs.length > 0 ? `: ${all(differs)}` : "");
+  };
+  const more = plans.length > 0 ? [`plans: ${plans.map(plan).join("; ")}`] : [];
+  return [all(quotas), ...more].join(" · ");
 }
 
 /** What is rare is said only when it happened. */

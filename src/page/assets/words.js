@@ -40,6 +40,14 @@ export function duration(seconds) {
   return two(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3_600), "h");
 }
 
+const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
+
+/** The same in one unit, for tables: "30 d" also a minute later. */
+export function roughly(seconds) {
+  const [unit, name] = UNITS.find(([unit]) => seconds >= 0.98 * unit) ?? [1, "s"];
+  return `${grouped(Math.max(Math.round(seconds / unit), 0))} ${name}`;
+}
+
 export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
 
 /** For waits that end soon, where a tenth of a second matters. */
@@ -77,6 +85,21 @@ export const isWhole = (key) => key != null && !key.includes("…");
 export function keyWords({ subject, key, row }) {
   const words = key == null ? `#${row.slice(0, 8)}` : visible(key) || "all requests together";
   return subject ? `${visible(subject)} ${words}` : words;
+}
+
+/**
+ * Shows a key in one line. Where it is longer than its place, its last letters are shown: keys
+ * often differ by these.
+ */
+export function sayKey(node, item) {
+  const words = keyWords(item);
+  if (node.textContent === words) return;
+  const letters = [...words];
+  node.replaceChildren(
+    element("span", { textContent: letters.slice(0, -8).join("") }),
+    element("span", { textContent: letters.slice(-8).join("") }),
+  );
+  node.title = words;
 }
 
 export const shortly = (process) => visible(process.slice(0, 8));

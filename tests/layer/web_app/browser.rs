@@ -52,7 +52,12 @@ impl Browser {
 
     fn begin(&self) -> String {
         // The sandbox of Chromium does not work for root, nor in most containers.
-        let arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage"];
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--window-size=1280,900",
+        ];
         let wanted = json!({
             "browserName": "chrome",
             "goog:chromeOptions": { "args": arguments },
