@@ -646,6 +646,12 @@ fn eighty_long_keys_are_a_line_each() {
         let cut = "return [...document.querySelectorAll('#limited-rows bdi span')] \
                    .filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent)";
         assert!(width < 1000 || browser.run(cut) == json!([]), "{width}");
+        let outside = "const { right } = document.querySelector('#limited-rows') \
+                         .getBoundingClientRect(); \
+                       return [...document.querySelectorAll('#limited-rows *')] \
+                         .filter((it) => it.getBoundingClientRect().right > right) \
+                         .map((it) => it.outerHTML.slice(0, 80))";
+        assert_eq!(browser.run(outside), json!([]), "{width}");
         let tenth = "return document.querySelector('#limited-rows tr:nth-child(10)') \
                      .getBoundingClientRect().bottom";
         let tenth = browser.run(tenth).as_f64().expect("a number");
