@@ -883,7 +883,11 @@ fn screenshots() {
             "let through",
             "127.0.0.1:header.x-tenant|initech",
         ));
-        browser.click("#confirm-do");
+        browser.write("[name=note]", "a demo until noon");
+        confirm(&browser, "Let through");
+        browser.click(&button("#limited-rows", "block", GLOBEX));
+        browser.write("[name=note]", "spam, ticket 4711");
+        confirm(&browser, "Blocked");
         browser.click(&button("#limited-rows", "raise", ACME));
         shoot("raise", 1280, 900);
         shoot("narrow_raise", 400, 900);
