@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether the diffs of docs/contributing.md that name lines still apply, and how long the guides are.
+# Whether the diffs of CONTRIBUTING.md that name lines still apply, and how long the guides are.
 # With --compile, whether the library builds with the diffs that change it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ awk -v folder="$folder/diffs" '
     /^```diff$/ { inside = 1; number++; next }
     /^```$/ { inside = 0 }
     inside { print >(folder "/" number ".diff") }
-' docs/contributing.md
+' CONTRIBUTING.md
 checked=0
 if [ "${1:-}" = --compile ]; then git archive HEAD | tar -x -C "$folder/tree"; fi
 for diff in "$folder"/diffs/*.diff; do
@@ -42,10 +42,10 @@ at_most() {
   test "$words" -le "$1" ||
     { echo "tests/guide.sh: $2 have $words words, expected at most $1: say it shorter, or once" >&2; exit 1; }
 }
-at_most 22000 "the README and the guides" README.md docs/*.md
+at_most 22000 "README, CONTRIBUTING and the guides" README.md CONTRIBUTING.md docs/*.md
 at_most 8000 "the pages of docs/evidence" docs/evidence/*.md
 # The headings that links within these pages name.
-for page in README.md docs/*.md docs/evidence/*.md; do
+for page in README.md CONTRIBUTING.md docs/*.md docs/evidence/*.md; do
   { grep -oE '\]\([^) ]*#[^) ]+\)' "$page" || true; } | sed -E 's/^\]\((.*)\)$/\1/' | { grep -v : || true; } |
     while IFS='#' read -r file anchor; do
       target=$(dirname "$page")/$file
@@ -74,8 +74,8 @@ awk '
 find . -path ./target -prune -o -path ./.git -prune -o -path ./node_modules -prune -o -print |
   sed 's/^\.//' >"$folder/paths"
 # Those that a diff creates.
-sed -n 's/^+++ b//p' docs/contributing.md >>"$folder/paths"
-grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' README.md SECURITY.md \
+sed -n 's/^+++ b//p' CONTRIBUTING.md >>"$folder/paths"
+grep -noE '`[A-Za-z0-9_.][A-Za-z0-9_/.-]*(\.(rs|lua|sh|md|js|py)|[a-z_]/)`' README.md CONTRIBUTING.md SECURITY.md \
   docs/*.md docs/*/*.md tests/README.md benches/*.md src/*/mod.rs crates/*/src/*/mod.rs src/lib.rs /dev/null |
   tr -d '`' |
   awk -F: -v paths="$folder/paths" '

@@ -45,7 +45,7 @@ paths() {
 }
 
 missing=0
-for page in README.md docs/*.md docs/evidence/*.md; do
+for page in README.md CONTRIBUTING.md docs/*.md docs/evidence/*.md; do
   for link in $(links "$page"); do
     if [ ! -e "$folder/$(dirname "$page")/$link" ]; then
       echo "tests/package.sh: $page links to $link, which the package lacks" >&2
