@@ -4,6 +4,7 @@
 
 mod figures;
 mod map;
+mod repository;
 
 use std::collections::BTreeSet;
 use std::fs;
