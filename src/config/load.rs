@@ -105,21 +105,28 @@ fn rules(file: &Value<'_>) -> Result<Rules, ConfigError> {
 /// The table `exempt` of a file or of a rule.
 pub(super) fn exemptions(table: &Value<'_>) -> Result<Exemptions, ConfigError> {
     table.only("a table", &["paths methods networks"])?;
-    Ok(Exemptions {
+    let exemptions = Exemptions {
         paths: table.read("paths", paths)?.unwrap_or_default(),
         methods: table.read("methods", methods)?.unwrap_or_default(),
         networks: table.read("networks", networks)?.unwrap_or_default(),
         client_ip: None,
-    })
+    };
+    match exemptions.is_empty() {
+        true => Err(table.mistake("nothing is exempt, expected paths, methods or networks")),
+        false => Ok(exemptions),
+    }
 }
 
-/// Paths that a request can have.
+/// Paths that requests have: clients escape what is no part of a URL, and resolve `..` themselves.
 fn paths(value: &Value<'_>) -> Result<Vec<Box<str>>, ConfigError> {
-    let expected = "a whole path such as \"/healthz\", without \"*\", \"{\", \"?\" and \"#\"";
+    let expected = "a whole path as clients send it, such as \"/healthz\" or \"/caf%C3%A9\", \
+         without \"*\", \"{\", \"?\", \"#\" and \"..\"";
     value.texts("a list of paths", expected, |path| {
-        let is_plain = |byte: u8| !byte.is_ascii_control() && !b" *{?#".contains(&byte);
-        let is_path = path.starts_with('/') && path.bytes().all(is_plain);
-        is_path.then(|| path.into())
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"*{}?#\"<>\\^`".contains(&byte);
+        let is_escape = |it: &str| it.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+        let has_dots = path.split('/').any(|it| it == "." || it == "..");
+        let is_path = path.starts_with('/') && path.bytes().all(is_plain) && !has_dots;
+        (is_path && path.split('%').skip(1).all(is_escape)).then(|| path.into())
     })
 }
 
