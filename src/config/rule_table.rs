@@ -11,7 +11,7 @@ use super::table::Value;
 use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::key::ClientIp;
 use crate::quota::{MAX_QUOTAS, Quota, QuotaError};
-use crate::rule::{FileSwitches, OnError, Outcomes, Policy, Quotas, Rule, RuleError};
+use crate::rule::{Exemptions, FileSwitches, OnError, Outcomes, Policy, Quotas, Rule, RuleError};
 
 /// The keys of a table that describe one quota.
 const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst pace";
@@ -68,11 +68,18 @@ pub(super) fn rule(
     })?;
     let mut exemptions = table.read("exempt", exemptions)?.unwrap_or_default();
     exemptions.client_ip = own_client_ip.clone();
+    let needs_address = [&exemptions, &file.exemptions].map(Exemptions::needs_address);
+    let reads_client_ip = subjects.have_client_ip() || needs_address.contains(&true);
     let rule = rule.with_exemptions(exemptions);
     let rule = table.set("on-error", rule, |rule, choice| {
         Ok(rule.with_on_error(on_error(choice)?))
     })?;
     let rule = with_outgoing(rule, table)?;
+    if !reads_client_ip {
+        let message = "no key of the rule is \"client-ip\" and no network is exempt, expected one \
+             of them beside it";
+        table.without("client-ip", message)?;
+    }
     let rule = table.set("refund-on", rule, |rule, refund_on| {
         let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
             Outcomes::parse([outcome]).ok().map(|_| outcome)

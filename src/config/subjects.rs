@@ -242,7 +242,11 @@ impl Subjects {
             });
         }
         let known = &mut self.known[place];
-        let is_in_all = |key: &str| ["everyone", "peer-ip", "method"].contains(&key);
+        // The last of its alternatives decides, and a joined key has each of its parts.
+        let is_in_all = |key: &str| {
+            let mut last = key.split(", ").map(|it| it.rsplit(" | ").next());
+            last.all(|it| it.is_some_and(|it| ["everyone", "peer-ip", "method"].contains(&it)))
+        };
         if entry.may_be_absent && known.key.as_deref().is_some_and(is_in_all) {
             let message = "every request has this key, expected \"skip\" beside one that some leave \
                  out, such as header:x-user";
@@ -268,6 +272,13 @@ impl Subjects {
     /// Whether a quota is of the rule's own key.
     pub(super) fn has_own(&self) -> bool {
         self.known.iter().any(|known| known.is_own)
+    }
+
+    /// Whether a quota counts by the client's address.
+    pub(super) fn have_client_ip(&self) -> bool {
+        let keys = self.known.iter().filter_map(|known| known.key.as_deref());
+        let mut names = keys.flat_map(|key| key.split(['|', ','])).map(str::trim);
+        names.any(|name| name == "client-ip")
     }
 
     /// The key of a rule of one subject, if it is not the rule's own.
