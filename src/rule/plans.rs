@@ -311,9 +311,14 @@ impl RuleSettings {
         no_certain_subject: impl FnOnce() -> RuleError,
     ) -> Result<Box<[Policy]>, RuleError> {
         self.check_subjects(plan.given())?;
+        let first = self.subjects.first().map(Subject::name);
         for name in plan.unlimited_subjects() {
             if self.subjects.iter().all(|it| it.name() != &**name) {
                 return Err(RuleError::UnknownSubject(name.to_string()));
+            }
+            let is_of_it = |it: &Policy| it.subject().or(first) == Some(&**name);
+            if plan.given().iter().any(is_of_it) {
+                return Err(RuleError::UnlimitedQuota(name.to_string()));
             }
         }
         let policies = self.merged(plan);

@@ -32,6 +32,11 @@ pub enum RuleError {
     /// A quota, or a key, is of a subject that the rule does not have.
     #[error("there is no subject \"{0}\"")]
     UnknownSubject(String),
+    /// A plan has quotas of a subject that is [unlimited](super::Quotas::unlimited) under it.
+    #[error(
+        "a plan has a quota of the subject \"{0}\" and leaves it unlimited, expected one of both"
+    )]
+    UnlimitedQuota(String),
     /// Each subject may be absent, so that a request could count nowhere.
     #[error("each subject may be absent, expected one at least that is in every request")]
     NoCertainSubject,
