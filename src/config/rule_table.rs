@@ -59,7 +59,7 @@ pub(super) fn rule(
     let client_ip = client_ip.or(file.exemptions.client_ip.as_ref());
     let (rule, subjects) = with_quotas(path, table, client_ip)?;
     let rule = table.set("plans", rule, |rule, plans| {
-        with_plans(rule, plans, &subjects, client_ip)
+        with_plans(rule, plans, table, &subjects, client_ip)
     })?;
     let rule = table.set("cost", rule, |rule, cost| {
         let algorithm = rule.algorithm().algorithm();
@@ -147,6 +147,18 @@ const WITHOUT_OUTGOING: [(&str, &str); 5] = [
     ),
 ];
 
+/// The table, and those of its list of quotas.
+fn tables<'a>(table: &Value<'a>) -> Vec<Value<'a>> {
+    let quotas = table.get("quotas");
+    let quotas = quotas.iter().filter_map(Value::list).flatten();
+    std::iter::once(table.clone()).chain(quotas).collect()
+}
+
+/// Whether the table, or one of its list of quotas, has one of these keys.
+fn say(table: &Value<'_>, names: &str) -> bool {
+    tables(table).iter().any(|it| it.get_any(names).is_some())
+}
+
 /// The rule with what its table says of calls to a partner.
 fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
     let rule = table.set("outgoing", rule, |rule, outgoing| {
@@ -154,9 +166,7 @@ fn with_outgoing(rule: Rule, table: &Value<'_>) -> Result<Rule, ConfigError> {
             return Ok(rule);
         }
         let rule = outgoing.check(rule.with_outgoing())?;
-        let quotas = table.get("quotas");
-        let quotas = quotas.iter().filter_map(Value::list).flatten();
-        for table in std::iter::once(table.clone()).chain(quotas) {
+        for table in tables(table) {
             for (name, message) in WITHOUT_OUTGOING {
                 table.without(name, message)?;
             }
@@ -228,6 +238,7 @@ fn with_quotas(
 fn with_plans(
     rule: Rule,
     plans: &Value<'_>,
+    rule_table: &Value<'_>,
     subjects: &Subjects,
     client_ip: Option<&ClientIp>,
 ) -> Result<Rule, ConfigError> {
@@ -240,8 +251,15 @@ fn with_plans(
         if name.is_empty() {
             return Err(table.mistake(RuleError::EmptyPlan));
         }
-        let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?.into_iter();
-        let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
+        let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?;
+        if say(rule_table, "pace") && say(&table, "max-count") && !say(&table, "pace burst") {
+            let message = "no quota is paced though those of the rule are, expected pace = \"even\" \
+                 or a burst beside max-count";
+            return Err(table.mistake(message));
+        }
+        let policies = entries
+            .into_iter()
+            .map(|entry| Ok(subjects.resolve(entry)?.1));
         let policies = policies.collect::<Result<_, _>>()?;
         let quotas = table.check(Quotas::of(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {
@@ -418,9 +436,9 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
 
 /// The algorithm of a table, with its sub-windows.
 fn counting(table: &Value<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
-    let default = match table.get("pace") {
-        Some(_) => Algorithm::Gcra,
-        None => default,
+    let default = match say(table, "pace") {
+        true => Algorithm::Gcra,
+        false => default,
     };
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
     if !algorithm.has_sub_windows() {

@@ -177,6 +177,9 @@ fn what_is_valid() {
         "[client-ip]\nhops = 64".to_owned(),
         format!("[rules.\"api.v1\"]\n{valid}"),
         format!("[rules.a]\n{valid}refund-on = [\"2xx\", \"2xx\", \"grpc-0\"]"),
+        "exempt.paths = [\"/caf%C3%A9\", \"/.well-known/a..b\", \"/%7E(a);b=1,@/\"]".to_owned(),
+        format!("exempt.networks = [\"10.0.0.0/8\"]\n[rules.a]\n{valid}client-ip.hops = 1"),
+        format!("[rules.a]\n{valid}key = \"bearer | client-ip\"\nclient-ip.hops = 1"),
     ] {
         rules(&text);
     }
@@ -195,6 +198,13 @@ fn what_is_valid() {
             "[rules.p]\n{valid}key = {key}\n[client-ip]\nhops = 1"
         ));
     }
+    let quota = "max-count = 2, window = \"1s\", pace = \"even\"";
+    let of_plan = "plans.busy.max-concurrent = 2\nplans.pro.quotas";
+    let paced = rule(&format!(
+        "quotas = [{{ {quota} }}]\n{of_plan} = [{{ {quota} }}]"
+    ));
+    assert_eq!(paced.algorithm(), Algorithm::Gcra.into());
+    assert_eq!(paced.quotas()[0].burst(), 1);
 }
 
 /// A message fits on a screen, whatever stands in the file.
