@@ -76,9 +76,10 @@ pub(super) fn rule(
     })?;
     let rule = with_outgoing(rule, table)?;
     if !reads_client_ip {
-        let message = "no key of the rule is \"client-ip\" and no network is exempt, expected one \
-             of them beside it";
-        table.without("client-ip", message)?;
+        table.without(
+            "client-ip",
+            "no key is \"client-ip\", and no network is exempt",
+        )?;
     }
     let rule = table.set("refund-on", rule, |rule, refund_on| {
         let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
@@ -253,13 +254,11 @@ fn with_plans(
         }
         let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?;
         if say(rule_table, "pace") && say(&table, "max-count") && !say(&table, "pace burst") {
-            let message = "no quota is paced though those of the rule are, expected pace = \"even\" \
-                 or a burst beside max-count";
+            let message = "the rule is paced, expected pace = \"even\" or a burst here, too";
             return Err(table.mistake(message));
         }
-        let policies = entries
-            .into_iter()
-            .map(|entry| Ok(subjects.resolve(entry)?.1));
+        let entries = entries.into_iter();
+        let policies = entries.map(|entry| Ok(subjects.resolve(entry)?.1));
         let policies = policies.collect::<Result<_, _>>()?;
         let quotas = table.check(Quotas::of(rule.path(), policies))?;
         let quotas = table.set("unlimited", quotas, |quotas, names| {

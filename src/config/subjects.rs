@@ -276,9 +276,8 @@ impl Subjects {
 
     /// Whether a quota counts by the client's address.
     pub(super) fn have_client_ip(&self) -> bool {
-        let keys = self.known.iter().filter_map(|known| known.key.as_deref());
-        let mut names = keys.flat_map(|key| key.split(['|', ','])).map(str::trim);
-        names.any(|name| name == "client-ip")
+        let mut keys = self.known.iter().filter_map(|known| known.key.as_deref());
+        keys.any(|key| key.split(['|', ',']).any(|name| name.trim() == "client-ip"))
     }
 
     /// The key of a rule of one subject, if it is not the rule's own.

@@ -33,9 +33,7 @@ pub enum RuleError {
     #[error("there is no subject \"{0}\"")]
     UnknownSubject(String),
     /// A plan has quotas of a subject that is [unlimited](super::Quotas::unlimited) under it.
-    #[error(
-        "a plan has a quota of the subject \"{0}\" and leaves it unlimited, expected one of both"
-    )]
+    #[error("a quota of the plan is of \"{0}\", which it leaves unlimited, expected one of both")]
     UnlimitedQuota(String),
     /// Each subject may be absent, so that a request could count nowhere.
     #[error("each subject may be absent, expected one at least that is in every request")]
