@@ -20,7 +20,11 @@ pub(crate) const MAX_CHARGED: usize = MAX_QUOTAS + 1;
 ///
 /// // A hundred in every second, not one in every hundredth of a second.
 /// assert_eq!(Quota::per_second(100), Quota::new(Duration::from_secs(1), 100)?);
-/// # Ok::<(), tidegate::rule::QuotaError>(())
+///
+/// // Where a list of quotas is wanted, one quota is a list.
+/// let rule = tidegate::Rule::new("login", Quota::per_minute(5))?;
+/// assert_eq!(rule.quotas(), [Quota::per_minute(5)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
@@ -209,6 +213,16 @@ pub(crate) fn number_that_limit(quotas: &[Quota]) -> usize {
     match quotas {
         [_] => 1,
         _ => MAX_QUOTAS.min(quotas.partition_point(|quota| !quota.only_counts())),
+    }
+}
+
+/// One quota where a list of them is wanted.
+impl IntoIterator for Quota {
+    type Item = Self;
+    type IntoIter = std::iter::Once<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self)
     }
 }
 

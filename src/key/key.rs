@@ -290,6 +290,13 @@ impl<K: Clone + Into<Key>> From<&K> for Key {
     }
 }
 
+impl<A: Into<Self>, B: Into<Self>> From<(A, B)> for Key {
+    /// The joined key that a tuple of extractors makes: `(organization, user)`.
+    fn from((first, second): (A, B)) -> Self {
+        Self::default().join(&first.into()).join(&second.into())
+    }
+}
+
 impl From<Everyone> for Key {
     /// The key of all requests together.
     fn from(_: Everyone) -> Self {

@@ -46,6 +46,18 @@ fn kind(extractor: &dyn KeyExtractor, fields: &[(&str, &str)]) -> key::KeyErrorK
     error.kind()
 }
 
+/// Code names the count of a layer whose key is a tuple by a tuple.
+#[test]
+fn a_tuple_is_the_key_of_a_tuple() {
+    let fields = [("x-org", "acme, inc"), ("x-user", "alice")];
+    let of_request = key(&(Header::new("x-org"), Header::new("x-user")), &fields);
+    assert_eq!(Key::from(("acme, inc", "alice")).as_str(), of_request);
+    assert_eq!(Key::from((7, "a")), Key::default().with("7").with("a"));
+    let three = (Header::new("x-org"), Header::new("x-user"), key::Method);
+    let nested = Key::from((("acme, inc", "alice"), "GET"));
+    assert_eq!(nested.as_str(), key(&three, &fields));
+}
+
 #[test]
 fn a_bearer_token() {
     let token = |field: &str| Bearer.extract(&with_lines("authorization", &[field]));
