@@ -1,4 +1,4 @@
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Block, Error, Expr, Ident, MetaNameValue, Result, ReturnType, Signature, Stmt};
@@ -28,8 +28,10 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
     };
 
     let tidegate = arguments.tidegate();
-    let from = quote_spanned!(place=> .unwrap_or_else(::core::convert::From::from));
-    let flatten = quote_spanned!(place=> .map_err(#tidegate::layer::CallError::flatten));
+    // The compiler names the place of a path's first word.
+    let error = set_place(quote!(#tidegate::layer::CallError), place);
+    let from = quote_spanned!(place=> .unwrap_or_else(|it| #error::from(it).flatten()));
+    let flatten = quote_spanned!(place=> .map_err(#error::flatten));
     let (run, value, refused) = match returned {
         Returned::Fallible(value) => (quote!(try_run), value, flatten),
         Returned::Plain(value) => (quote!(run), value, from),
@@ -94,6 +96,15 @@ fn borrowed(value: &Expr) -> TokenStream {
 /// Where the compiler says what is wrong with the type of this.
 fn at(written: &impl Spanned) -> Span {
     Span::mixed_site().located_at(written.span())
+}
+
+/// A path, at this place.
+fn set_place(path: TokenStream, place: Span) -> TokenStream {
+    let moved = |mut token: TokenTree| {
+        token.set_span(place);
+        token
+    };
+    path.into_iter().map(moved).collect()
 }
 
 /// Whether an expression names something that the function still needs.

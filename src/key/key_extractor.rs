@@ -27,6 +27,10 @@ use crate::warning::Warning;
 /// });
 /// # let _ = layer;
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` makes no key of a request",
+    note = "closures go to `key_by(|head| ..)`, a tuple joins two to four, `key::Joined` more"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key of the request with this head.
     ///
@@ -141,6 +145,7 @@ pub(super) fn escaped_mark(extractor: &(impl KeyExtractor + ?Sized)) -> String {
     mark
 }
 
+#[diagnostic::do_not_recommend]
 impl<F> KeyExtractor for F
 where
     F: Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,

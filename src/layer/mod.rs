@@ -113,6 +113,6 @@ pub(crate) use options::Options;
 pub use peek::Peek;
 pub use rate_limit::RateLimit;
 pub use rate_limit_layer::RateLimitLayer;
-pub use refused::{CallError, Refused};
+pub use refused::{CallError, FromRefused, Refused};
 pub use response_future::ResponseFuture;
 pub use subject_keys::SubjectKeys;

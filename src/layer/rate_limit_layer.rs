@@ -87,7 +87,8 @@ impl RateLimitLayer {
         self.with(|gate| gate.set_store(shared(store)))
     }
 
-    /// Which requests are counted together: those with the same key. Default: the rule's key;
+    /// Which requests are counted together: those with the same key, which this extractor makes. A
+    /// closure that does not name its type goes to [`key_by`](Self::key_by). Default: the rule's key;
     /// without one, all requests of the path. The subjects of a [joint](Rule::joint) rule keep the
     /// keys that they have.
     ///

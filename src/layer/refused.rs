@@ -270,7 +270,27 @@ pub enum CallError<E> {
     Inner(E),
 }
 
-impl<E: From<Refused>> CallError<E> {
+/// Each type that is `From<Refused>`, such as the error of a limited function. The compiler says
+/// what to do where it is missing.
+///
+/// ```
+/// use tidegate::layer::{CallError, FromRefused, Refused};
+///
+/// fn error_of<E: FromRefused>(error: CallError<E>) -> E {
+///     error.flatten()
+/// }
+/// # let _ = error_of::<Refused>;
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot say that a call was refused: it is not `From<Refused>`",
+    note = "write `impl From<tidegate::layer::Refused>`, or give both `degrade` and `on_error`"
+)]
+pub trait FromRefused: From<Refused> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Refused>> FromRefused for E {}
+
+impl<E: FromRefused> CallError<E> {
     /// The function's error, or what that is made of a refusal.
     #[must_use]
     pub fn flatten(self) -> E {

@@ -49,6 +49,15 @@ use crate::warning::{Warning, WarningKind};
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// What needs a feature of the crate is not found without it:
+///
+/// | feature | methods |
+/// |---|---|
+/// | `config`, a default one | `from_file`, `from_toml`, `watch`, `reload`, `status` |
+/// | `page` | `page`, `block`, `let_through`, `raise`, `operator_keys` |
+/// | `metrics` | `publish_metrics`, `publish_metrics_every_second` |
+/// | `macros` | the attribute `#[limited]`, which asks the [installed](Limits::install) limits |
 #[derive(Debug, Clone)]
 #[must_use = "limits do nothing until they make a layer or are asked"]
 pub struct Limits {
