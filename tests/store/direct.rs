@@ -59,16 +59,22 @@ async fn a_caller_that_stops_polling_delays_nobody() {
     assert_eq!(remaining(&store, &of("stopped")).await, left - 1);
 }
 
-/// The same for one that is alone from the beginning.
+/// The same for one that is alone from the beginning, and for as many as may send their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_is_not_read_is_no_silence() {
     let (server, store) = started().await;
     let before = connections(&server);
-    for _ in 0..3 {
-        let stopped = sent(&store, &of("stopped")).await;
+    for number in [1, 2, 6] {
+        let mut stopped = Vec::new();
+        for _ in 0..number {
+            stopped.push(sent(&store, &of("stopped")).await);
+        }
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(connections(&server), before);
-        let left = stopped.await.expect("an answer").remaining();
+        assert_eq!(connections(&server), before, "{number} takes");
+        let mut left = 0;
+        for stopped in stopped {
+            left = stopped.await.expect("an answer").remaining();
+        }
         assert_eq!(remaining(&store, &of("stopped")).await, left - 1);
     }
 }

@@ -355,16 +355,54 @@ pub(super) fn runtime_ended(label: &str) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
     use std::time::Duration;
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_question_dropped_at_its_deadline_is_late_where_the_wait_goes_on() {
-        let deadline = Deadline::after(Duration::from_millis(50));
+    /// A question whose caller waits so long.
+    fn question(timeout: Duration) -> (Question, ReplyFuture<()>) {
         let (text, lag) = ("redis".into(), Lag::default());
         let label = Arc::new(Label { text, lag });
-        let (question, reply) = Question::new::<(), ()>((), None, None, deadline, &label);
+        Question::new::<(), ()>((), None, None, Deadline::after(timeout), &label)
+    }
+
+    /// A place that drops a question has no reply for it, and its caller does not wait for one.
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_dropped_ends_the_wait_at_once() {
+        let (question, reply) = question(Duration::from_secs(3_600));
+        let mut reply = Box::pin(reply);
+        assert!(futures_util::poll!(&mut reply).is_pending());
+        drop(question);
+        let Poll::Ready(Err(error)) = futures_util::poll!(&mut reply) else {
+            panic!("it waits for a question that is gone");
+        };
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    }
+
+    /// Whether the place of a reply was free when its caller was woken: an executor may poll or drop
+    /// the caller's future within its waker.
+    struct Woken(Arc<ReplySlot<()>>, AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.0.try_lock().is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_caller_is_woken_outside_of_the_lock_of_its_reply() {
+        let slot = Arc::new(ReplySlot(Mutex::new(SlotState::Empty(None))));
+        let woken = Arc::new(Woken(Arc::clone(&slot), AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(slot.poll(&mut Context::from_waker(&waker)).is_pending());
+        slot.fill(Some(Ok(())));
+        assert!(woken.1.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_dropped_at_its_deadline_is_late_where_the_wait_goes_on() {
+        let (question, reply) = question(Duration::from_millis(50));
         let mut reply = Box::pin(reply);
         tokio::time::advance(Duration::from_millis(60)).await;
         assert!(futures_util::poll!(&mut reply).is_pending(), "10 ms more");
