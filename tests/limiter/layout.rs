@@ -74,6 +74,28 @@ async fn names_with_braces_and_clients() {
     assert_eq!((&*names[0], server.life(&names[0])), ("a{b}c", -1));
 }
 
+/// Also the queue of the fair callers of one client, while one of them waits in it.
+#[tokio::test]
+async fn a_deleted_limiter_leaves_no_key() {
+    let server = Redis::start();
+    let redis = handle(&server.url).await;
+    for rate in [per_client(1, HOUR), overall(1, HOUR)] {
+        let limiter = RateLimiter::new(&redis, "partner");
+        assert!(limiter.sets_first(rate).await);
+        assert!(limiter.takes(1).await);
+        let fair = limiter.clone().fair();
+        let waits = tokio::spawn(async move { fair.acquire(1).await });
+        // The rate, what is left of it, the grants, for a client their epoch; the queue, the clients.
+        let is_queued = async || server.names().len() >= 5;
+        eventually("a fair caller waits", is_queued).await;
+        assert!(limiter.delete().await.expect("an answer"));
+        // Before the caller hears of it, and leaves the queue by itself.
+        assert_eq!(server.names(), Vec::<String>::new());
+        let gone = waits.await.expect("no panic");
+        assert_eq!(kind(gone), Some(LimiterErrorKind::UnknownLimiter));
+    }
+}
+
 #[tokio::test]
 async fn what_redisson_writes_is_read() {
     let server = Redis::start();

@@ -1,9 +1,39 @@
 //! A handle that several runtimes share.
 
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use kit::Redis;
 
 use crate::*;
+
+/// In memory the runtimes of the callers do the work: one that ends takes no caller of others along.
+#[test]
+fn a_runtime_that_ends_keeps_no_caller_of_others() {
+    let [ends, stays] = [(); 2].map(|()| Runtime::new().expect("a runtime"));
+    let limiter = stays.block_on(limiter(in_memory(), 1, 500));
+    assert!(stays.block_on(limiter.takes(1)));
+    let denied = |runtime: &Runtime| {
+        let mut waits = Box::pin({
+            let limiter = limiter.clone();
+            async move { limiter.waits(1).await }
+        });
+        // It has asked, was denied, and is in the queue.
+        runtime.block_on(async {
+            let soon = tokio::time::sleep(millis(50));
+            assert!(matches!(
+                select(waits.as_mut(), Box::pin(soon)).await,
+                Either::Right(_)
+            ));
+        });
+        waits
+    };
+    // The task that sleeps for both is in the first one's runtime.
+    let first = denied(&ends);
+    let second = denied(&stays);
+    ends.shutdown_background();
+    let granted = stays.block_on(async { timeout(PATIENT, second).await });
+    granted.expect("the other runtime asks for it again");
+    drop(first);
+}
 
 #[test]
 fn two_runtimes_share_a_handle() {

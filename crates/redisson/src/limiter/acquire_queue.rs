@@ -270,3 +270,35 @@ impl AcquireQueue {
         all.into_iter().flat_map(BTreeMap::into_values)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(number: u8) -> (PendingAcquire, AnswerReceiver) {
+        let mut id = GrantId::default();
+        id[15] = number;
+        PendingAcquire::new(id, None)
+    }
+
+    /// One behind the first lacks more units than it: the first one asks when it can be granted.
+    #[tokio::test(start_paused = true)]
+    async fn a_fair_caller_behind_others_does_not_delay_them() {
+        let mut queue = AcquireQueue::default();
+        let mut waits = [Duration::from_millis(20), Duration::from_secs(60)].into_iter();
+        let mut receivers = Vec::new();
+        let mut retry_at = Vec::new();
+        for number in [1, 2] {
+            let (pending, receiver) = caller(number);
+            receivers.push(receiver);
+            queue.add(pending);
+            let (batch, changes) = queue.next_batch(true).expect("a caller");
+            let wait = waits.next().expect("two");
+            assert!(queue.deny(batch, wait, changes, true).is_empty());
+            queue.call_ended();
+            retry_at.push(queue.retry_at());
+        }
+        assert!(retry_at[0].is_some());
+        assert_eq!(retry_at[0], retry_at[1]);
+    }
+}
