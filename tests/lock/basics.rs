@@ -219,6 +219,25 @@ async fn redissons_holders_are_waited_for() {
     }
 }
 
+/// The lease of a process that is gone ends without a message: then whoever waits asks, and not when
+/// it would ask anyway, after a second.
+#[tokio::test]
+async fn a_holder_that_is_gone_has_the_lock_as_long_as_its_lease() {
+    let (server, lock) = a_lock().await;
+    let mut waited = Vec::new();
+    for _ in 0..5 {
+        run(&server, "HSET l somebody 1");
+        run(&server, "PEXPIRE l 200");
+        let began = Instant::now();
+        let guard = lock.holds().await;
+        waited.push(began.elapsed());
+        frees(guard).await;
+    }
+    // The machine may be busy in some rounds.
+    let least = waited.iter().min().expect("a round");
+    assert!((millis(150)..millis(700)).contains(least), "{waited:?}");
+}
+
 /// Errors name the lock, so that a log of many locks can be read.
 #[tokio::test]
 async fn errors_name_the_lock() {

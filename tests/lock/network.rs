@@ -74,19 +74,13 @@ async fn a_lost_reply_to_an_acquire() {
     frees(outer).await;
 }
 
-/// Law: a call that the network repeats counts once.
-#[tokio::test]
-async fn an_acquire_that_comes_twice() {
+/// A hold, and the call that acquired it, as the server saw it.
+async fn hold_and_call(server: &Redis, lock: &Lock) -> (LockGuard, String) {
     type Logged = (i64, i64, i64, Vec<String>, String, String);
-    let lossy = Lossy::start().await;
-    let me = Owner::new();
-    let lock = lossy.sight.by(&me);
-    let outer = lock.holds().await;
-    lossy
-        .server
-        .run::<()>("CONFIG SET slowlog-log-slower-than 0");
-    let inner = lock.holds().await;
-    let logged: Vec<Logged> = lossy.server.run("SLOWLOG GET 16");
+    server.run::<()>("CONFIG SET slowlog-log-slower-than 0");
+    server.run::<()>("SLOWLOG RESET");
+    let guard = lock.holds().await;
+    let logged: Vec<Logged> = server.run("SLOWLOG GET 16");
     let calls = logged.iter().filter(|call| call.3[0].starts_with("EVAL"));
     let acquires: Vec<_> = calls
         .filter(|call| call.3.contains(&"l".to_owned()))
@@ -94,12 +88,36 @@ async fn an_acquire_that_comes_twice() {
     let [acquire] = acquires[..] else {
         panic!("one call: {logged:?}");
     };
-    let again: (i64, Vec<i64>) = lossy.server.run(&acquire.3.join(" "));
+    (guard, acquire.3.join(" "))
+}
+
+/// Law: a call that the network repeats counts once.
+#[tokio::test]
+async fn an_acquire_that_comes_twice() {
+    let (server, lock) = a_lock().await;
+    let me = Owner::new();
+    let lock = lock.by(&me);
+    let outer = lock.holds().await;
+    let (inner, call) = hold_and_call(&server, &lock).await;
+    let again: (i64, Vec<i64>) = server.run(&call);
     assert_eq!(again.1.first(), Some(&1), "granted: {again:?}");
     assert_eq!(lock.count(&me).await, 2);
     frees(inner).await;
     frees(outer).await;
-    lossy.sight.is_free_soon().await;
+    lock.is_free_soon().await;
+}
+
+/// Law: a call that the network repeats behind its release takes nothing.
+#[tokio::test]
+async fn an_acquire_that_comes_behind_its_release() {
+    let (server, lock) = a_lock().await;
+    for lock in [lock.clone(), lock.by(&Owner::new())] {
+        let (guard, call) = hold_and_call(&server, &lock).await;
+        frees(guard).await;
+        let again: (i64, Vec<i64>) = server.run(&call);
+        assert_eq!(again.1.first(), Some(&-1), "given up: {again:?}");
+        assert!(!lock.is_taken().await, "taken by nobody");
+    }
 }
 
 /// Law: an acquire that nobody knows the end of is given back; what its owner had before stays.

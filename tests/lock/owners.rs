@@ -56,6 +56,21 @@ async fn a_stale_guard_releases_nothing() {
     }
 }
 
+/// Nor does it stand in the way of what came after it, if only the latches say which is which.
+#[tokio::test]
+async fn a_stale_guard_keeps_no_newer_hold() {
+    let (server, lock) = a_lock().await;
+    let lock = lock.by(&Owner::new());
+    let stale = lock.lock_for(SECOND / 50).await.expect("a lock");
+    lock.is_free_soon().await;
+    let fresh = lock.holds().await;
+    let tokens: Vec<String> = server.run("KEYS redisson_lock_token*");
+    run(&server, &format!("DEL {}", tokens.join(" ")));
+    frees(fresh).await;
+    assert!(!lock.is_taken().await);
+    drop(stale);
+}
+
 /// Law: a hold with a long lease does not leave the others with that lease.
 #[tokio::test]
 async fn a_long_lease_ends_with_its_guard() {

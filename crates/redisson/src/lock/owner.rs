@@ -183,3 +183,50 @@ impl Drop for Hold {
         lock(&self.owner.holds).remove(&self.number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_hold_is_nested_in_another_one_that_was_granted() {
+        let owner = Owner::new();
+        let [outer, inner] = ["a", "a"].map(|lock| Hold::new(&owner, lock.into(), LEASE));
+        let elsewhere = Hold::new(&owner, "b".into(), LEASE);
+        let of_another = Hold::new(&Owner::new(), "a".into(), LEASE);
+        assert!(!inner.is_nested(), "nothing was granted");
+        outer.granted(1, None);
+        assert!(inner.is_nested());
+        for hold in [&outer, &elsewhere, &of_another] {
+            assert!(!hold.is_nested());
+        }
+        drop(outer);
+        assert!(!inner.is_nested());
+    }
+
+    /// A hold with an older token was lost before this one was granted.
+    #[test]
+    fn a_lost_hold_needs_nothing_of_a_newer_one() {
+        let owner = Owner::new();
+        let [lost, first, second] = ["a"; 3].map(|lock| Hold::new(&owner, lock.into(), LEASE));
+        lost.granted(1, None);
+        first.granted(2, None);
+        let others = first.with_others(Some(2), |others| others);
+        assert_eq!(
+            others.needed_for,
+            Some(LEASE),
+            "the one that was not granted yet"
+        );
+        drop(second);
+        let others = first.with_others(Some(2), |others| others);
+        assert_eq!(others.needed_for, None);
+        assert!(others.have_same_token);
+        let others = lost.with_others(Some(1), |others| others);
+        assert!(
+            !others.have_same_token,
+            "the newer one counts for the lost one"
+        );
+    }
+}
