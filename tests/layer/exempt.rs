@@ -58,6 +58,22 @@ async fn a_network_is_exempt_by_the_clients_address() {
     }
 }
 
+/// Without such a table the client is the peer, unless a proxy wrote a field: then it is nobody.
+#[tokio::test]
+async fn a_network_is_exempt_by_the_peer() {
+    let limits = of_toml(&format!("{RULE}exempt.networks = [\"10.0.0.0/8\"]"));
+    assert!(is_exempt(&limits, from("10.0.0.1", "/", &[])).await);
+    assert!(!is_exempt(&limits, from("203.0.113.9", "/", &[])).await);
+    assert!(limits.warnings().is_empty());
+    for field in ["x-forwarded-for", "forwarded"] {
+        let behind = from("10.0.0.1", "/", &[(field, "for=203.0.113.9")]);
+        assert!(!is_exempt(&limits, behind).await, "{field}");
+    }
+    let warnings = limits.warnings();
+    let kinds: Vec<_> = warnings.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds[0], WarningKind::ExemptBehindProxy, "{kinds:?}");
+}
+
 /// A server that is not axum's says where the address is.
 #[tokio::test]
 async fn a_hook_finds_the_address() {

@@ -117,6 +117,9 @@ async fn callbacks_may_answer_in_place_of_a_fallback() {
         let respond = app(layer(mode).on_error(respond));
         assert_eq!(text(&respond).await, "a callback");
         assert_eq!(text(&respond).await, "a callback");
+        let shared = Arc::new(AlsoWithFallback(async |_: Failed| "a shared callback"));
+        let shared = app(layer(mode).on_error(shared));
+        assert_eq!(text(&shared).await, "a shared callback");
         let proceed = AlsoWithFallback(async |_: Failed| Recovery::Proceed);
         let proceed = app(layer(mode).on_error(proceed));
         for _ in 0..5 {
