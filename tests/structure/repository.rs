@@ -1,6 +1,7 @@
 //! What a visitor of the repository finds, as far as two files have to agree.
 
 use std::fs;
+use std::path::Path;
 
 fn text(name: &str) -> String {
     fs::read_to_string(kit::root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -41,9 +42,9 @@ fn dependabot_looks_at_workspaces() {
     let mut lines = dependabot.lines().map(str::trim);
     let folders = lines.find_map(|line| line.strip_prefix("directories: ["));
     let folders = folders.expect("the folders").trim_end_matches(']');
-    for folder in folders.split(", ").map(|it| it.trim_matches('"')) {
-        let manifest =
-            text(&format!("{}/Cargo.toml", folder.trim_start_matches('/')).trim_start_matches('/'));
+    for folder in folders.split(", ").map(|it| it.trim_matches(['"', '/'])) {
+        let manifest = Path::new(folder).join("Cargo.toml");
+        let manifest = text(manifest.to_str().expect("text"));
         assert!(manifest.contains("[workspace]"), "{folder}");
     }
 }
