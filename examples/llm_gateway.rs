@@ -54,7 +54,7 @@ pub(crate) fn gateway(
     customers: &Customers,
 ) -> Result<Router, RuleError> {
     let customers = Arc::clone(customers);
-    let limits = limits.clone().plan_value(move |head| {
+    let limits = limits.clone().plan_value("chat", move |head| {
         let org = head.headers.get("x-org")?.to_str().ok()?;
         customers.read().ok()?.get(org).cloned()
     });

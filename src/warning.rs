@@ -82,6 +82,9 @@ pub enum WarningKind {
     /// A request had a [plan from code](crate::rule::Plan::of) that does not fit its rule. The first
     /// one is named by what is wrong with it.
     UnfitPlan,
+    /// The extensions of a request have a [plan from code](crate::rule::Plan::of), which no
+    /// [`plan_value`](crate::Limits::plan_value) binds to a path: it is unused.
+    UnboundPlan,
     /// A layer has a [key](crate::RateLimitLayer::key), or a [joint](crate::Rule::joint) rule has
     /// [one](crate::Rule::with_key), while each subject of the rule has its own.
     KeyOfJointRule,
@@ -240,6 +243,12 @@ impl fmt::Display for Warning {
                 "code gives a plan to a request of {path:?} that does not fit the rule ({name}): the \
                  rule's own quotas apply; correct what Plan::of is told, or the rule"
             ),
+            WarningKind::UnboundPlan => write!(
+                f,
+                "a request of {path:?} has a plan by value among its extensions, which says nothing \
+                 of its path and is unused: if it is for this path, add to Limits \
+                 .plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned())"
+            ),
             WarningKind::KeyOfJointRule => write!(
                 f,
                 "code sets a key for {path:?}, but each subject of the rule has its own, so that key \
@@ -296,7 +305,8 @@ impl VerifyError {
             ("rules without a layer or check", &self.paths_without_layer),
             (
                 "layers with a key, plan or exemption of their own, which Limits::usage does not \
-                 know: call .key(..), .plan(..), .plan_value(..) or .exempt(..) of Limits instead",
+                 know: call .key(..), .plan(..), .plan_value(path, ..) or .exempt(..) of Limits \
+                 instead",
                 &self.paths_shown_otherwise,
             ),
         ]

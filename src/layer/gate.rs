@@ -330,8 +330,24 @@ impl Gate {
                 }
             }
             Some(_) => Ok(rule),
-            None => Ok(self.under(rule, head.extensions.get())),
+            None => match head.extensions.get::<Plan>() {
+                Some(plan) if plan.name().is_none() => Ok(self.without_bound_plan(rule)),
+                plan => Ok(self.under(rule, plan)),
+            },
         }
+    }
+
+    /// The extensions of a request have a plan by value, which says nothing of its path. Where code
+    /// binds one to a path, the other paths are meant to go without.
+    #[cold]
+    fn without_bound_plan(&self, rule: Arc<Rule>) -> Arc<Rule> {
+        let options = &self.options;
+        let is_bound = options.plan_value.is_some() || !options.plan_values.is_empty();
+        if !is_bound && rule.is_first_unknown_plan(true) {
+            let warning = Warning::new(WarningKind::UnboundPlan);
+            self.warnings.add(warning.about(rule.path()));
+        }
+        rule
     }
 
     /// The rule under this plan. A plan that the rule lacks, or that does not fit it, is counted and

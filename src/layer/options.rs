@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub(crate) struct Options {
     pub(super) cost: Option<Arc<Cost>>,
     pub(crate) plan: Option<Arc<ChoosePlan>>,
     pub(crate) plan_value: Option<Arc<ChoosePlanValue>>,
+    /// Those of [`Limits`](crate::Limits), by path.
+    pub(crate) plan_values: HashMap<Box<str>, Arc<ChoosePlanValue>>,
     /// Any one of them exempts a request.
     pub(crate) exempt: Vec<Arc<Exempt>>,
     pub(crate) peer: Option<PeerHook>,

@@ -148,8 +148,8 @@ impl RateLimitLayer {
     /// if it has none: the rule's own quotas apply. A plan that the rule does not have counts as
     /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A
     /// rule without plans does not ask. A panic is answered with a 500. Default: the closure of
-    /// [`Limits`](crate::Limits::plan); without one, the [`Plan`] among the
-    /// request's extensions.
+    /// [`Limits`](crate::Limits::plan); without one, the name that the request's extensions hold, as
+    /// a [`Plan`]. A plan by value is unused there: see [`plan_value`](Self::plan_value).
     ///
     /// Take the plan from what authentication has found out, and not from what a client may choose.
     /// Write the closure in place, or pass the name of a `fn`: of a closure that a variable holds
@@ -177,20 +177,19 @@ impl RateLimitLayer {
     }
 
     /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
-    /// in a table; `None`: that of [`plan`](Self::plan), and without such a closure the [`Plan`] among
-    /// the request's extensions. All else is the rule's: path, key, cost, algorithm. Quotas may be of any [subject](crate::rule::Subject) of
-    /// the rule, have costs of their own, and limit requests [at a
+    /// in a table; `None`: that of [`plan`](Self::plan), which else says the rule's own quotas. All
+    /// else is the rule's: path, key, cost, algorithm. Quotas may be of any
+    /// [subject](crate::rule::Subject) of the rule, have costs of their own, and limit requests [at a
     /// time](crate::rule::Policy::concurrent). A panic is answered with a 500. Default: the closure
-    /// of [`Limits`](crate::Limits::plan_value); without one, the [`Plan`] among the request's
-    /// extensions.
+    /// that [`Limits`](crate::Limits::plan_value) have for the path.
     ///
     /// A plan that does not fit the rule counts as none: it is
     /// [counted](RuleSnapshot::unknown_plans), and logged once for each rule.
     ///
     /// A quota promises its max while it is in use: from the first charge under it until its window
     /// has passed once since the last one. Charges under other plans count along meanwhile. One that
-    /// begins, or begins again, finds what windows that are no longer carry of what was used before:
-    /// so an upgrade keeps it. Plans with [names](Rule::with_plan) always count along.
+    /// begins, or begins again, finds of what was used before as much as equal and shorter windows
+    /// carry: so an upgrade keeps it. Plans with [names](Rule::with_plan) always count along.
     ///
     /// Equal plans are one computed rule, of which 10,000 are kept, by use.
     ///

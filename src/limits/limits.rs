@@ -228,16 +228,43 @@ impl Limits {
         self.with("exempt", |it| it.exempt.push(Arc::new(exempt)))
     }
 
-    /// The plan of a request, as [`RateLimitLayer::plan`]. A layer may have its own. Default: the
-    /// [`Plan`](crate::rule::Plan) among the request's extensions.
+    /// The plan of a request by its name, as [`RateLimitLayer::plan`]. A layer may have its own.
+    /// Default: the name that the request's extensions hold, as a [`Plan`](crate::rule::Plan).
     pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
         self.with("plan", |it| it.plan = Some(Arc::new(plan)))
     }
 
-    /// The plan of a request as a value, as [`RateLimitLayer::plan_value`]. A layer may have its own.
-    /// Default: the [`Plan`](crate::rule::Plan) among the request's extensions.
-    pub fn plan_value(self, plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
-        self.with("plan_value", |it| it.plan_value = Some(Arc::new(plan)))
+    /// The plan of a request of this path as a value, as [`RateLimitLayer::plan_value`], for its
+    /// layers, [`usage`](Self::usage) and the page. Other paths keep the quotas of their rules. A
+    /// layer may have its own. Default: that of [`plan`](Self::plan).
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use tidegate::rule::Plan;
+    /// use tidegate::{Header, Limits, Quota, Rule};
+    ///
+    /// let tenants = HashMap::from([("acme".to_owned(), Plan::of([Quota::per_minute(600)])?)]);
+    /// let rules = ["api", "login"].map(|path| Rule::new(path, [Quota::per_minute(10)]));
+    /// let limits = Limits::new(rules.into_iter().collect::<Result<Vec<_>, _>>()?)
+    ///     .key(Header::new("x-tenant"))
+    ///     .plan_value("api", move |head| {
+    ///         tenants.get(head.headers.get("x-tenant")?.to_str().ok()?).cloned()
+    ///     });
+    /// # let _ = limits;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn plan_value(
+        self,
+        path: &str,
+        plan: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static,
+    ) -> Self {
+        if self.rules.load().find(path).is_none() {
+            // `verify` names a path that is misspelt.
+            self.rules.mark_used(path);
+        }
+        self.with("plan_value", |it| {
+            it.plan_values.insert(path.into(), Arc::new(plan));
+        })
     }
 
     /// These limits with the same counters and rules, and without a store.
@@ -335,6 +362,7 @@ impl Limits {
     pub(super) fn uncounted_gate(&self, path: &str) -> Gate {
         let mut gate = Gate::named(&self.rules, path);
         gate.options = self.defaults.clone();
+        gate.options.plan_value = self.defaults.plan_values.get(path).cloned();
         // The store is made now, so that no request has to wait for it.
         self.store.get_or_init(default_store);
         gate.store = Arc::clone(&self.store);

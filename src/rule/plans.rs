@@ -18,14 +18,17 @@ use crate::sync::lock;
 /// What a request is limited by: a plan of its rule, by its [name](Self::new), or quotas of its own,
 /// as a [value](Self::of). It is cheap to clone.
 ///
-/// [`plan`](crate::RateLimitLayer::plan) and [`plan_value`](crate::RateLimitLayer::plan_value) of a
-/// layer or of [`Limits`](crate::Limits) choose one by the head of the request. Without them it is
-/// the one that authentication has put into the request's extensions:
+/// [`plan`](crate::RateLimitLayer::plan) of a layer or of [`Limits`](crate::Limits) chooses a name
+/// by the head of the request; without it the request has the name that authentication has put
+/// into its extensions. A value is for one path, which
+/// [`Limits::plan_value`](crate::Limits::plan_value) says, or for one layer. Among the extensions
+/// it is unused, with a [warning](crate::warning::WarningKind::UnboundPlan), until a path takes it
+/// from there:
 ///
 /// ```
 /// use axum::extract::Request;
-/// use tidegate::Quota;
 /// use tidegate::rule::{Plan, Policy, RuleError};
+/// use tidegate::{Limits, Quota, Rule};
 ///
 /// /// Part of a middleware that has found out who asks, and what they bought.
 /// fn authenticated(mut request: Request, a_minute: u32) -> Result<Request, RuleError> {
@@ -34,7 +37,10 @@ use crate::sync::lock;
 ///     request.extensions_mut().insert(plan);
 ///     Ok(request)
 /// }
-/// # let _ = authenticated;
+/// let limits = Limits::new([Rule::new("api", [Quota::per_minute(60)])?])
+///     .plan_value("api", |head| head.extensions.get::<Plan>().cloned());
+/// # let _ = (authenticated, limits);
+/// # Ok::<(), RuleError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Plan(PlanOf);
@@ -53,9 +59,10 @@ impl Plan {
     }
 
     /// A plan that is a value: these quotas, in place of those that the rule has for the same
-    /// subjects. Other [subjects](super::Subject) keep the rule's. Policies say [of which
-    /// subject](Policy::of_subject) they are, and may limit [requests at a
-    /// time](Policy::concurrent).
+    /// subjects. Policies say [of which subject](Policy::of_subject) they are, and may limit
+    /// [requests at a time](Policy::concurrent). What they do not name stays the rule's: other
+    /// [subjects](super::Subject), and requests at a time beside quotas. To lift that, make it of
+    /// [`Quotas`] with [`unlimited`](Quotas::unlimited), which are `Into<Plan>`.
     ///
     /// A request whose plan does not fit its rule (a subject that the rule lacks, more than 16
     /// quotas together) is limited by the rule's own quotas, which is counted and logged once.
@@ -91,8 +98,9 @@ impl Rule {
     /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
     /// about under several. Default: none.
     ///
-    /// In a [joint](Self::joint) rule a plan replaces the quotas of the subjects that it names, and
-    /// [`Quotas::unlimited`] takes away those of a subject. All other subjects keep the rule's.
+    /// What a plan does not name stays the rule's: the quotas of other subjects of a
+    /// [joint](Self::joint) rule, [requests at a time](Self::with_max_concurrent) beside a plan of
+    /// quotas, and quotas beside a plan of nothing else. [`Quotas::unlimited`] lifts it.
     ///
     /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
     /// own quotas: requests that have these say no plan.
@@ -313,7 +321,8 @@ impl RuleSettings {
         self.check_subjects(plan.given())?;
         let first = self.subjects.first().map(Subject::name);
         for name in plan.unlimited_subjects() {
-            if self.subjects.iter().all(|it| it.name() != &**name) {
+            let is_kind = Policy::KINDS.contains(&&**name);
+            if !is_kind && self.subjects.iter().all(|it| it.name() != &**name) {
                 return Err(RuleError::UnknownSubject(name.to_string()));
             }
             let is_of_it = |it: &Policy| it.subject().or(first) == Some(&**name);
@@ -331,15 +340,15 @@ impl RuleSettings {
 
     fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
         let first = self.subjects.first().map(Subject::name);
-        let subject = |policy: &Policy| policy.subject().or(first).map(str::to_owned);
-        let named: Vec<_> = plan.given().iter().map(subject).collect();
+        let of = |policy: &Policy| (policy.subject().or(first).map(str::to_owned), policy.kind());
+        let named: Vec<_> = plan.given().iter().map(of).collect();
         let is_kept = |policy: &&Policy| {
-            let of = subject(policy);
-            let is_unlimited = |name: &Arc<str>| of.as_deref() == Some(&**name);
-            !named.contains(&of) && !plan.unlimited_subjects().iter().any(is_unlimited)
+            let (subject, kind) = of(policy);
+            let lifts = |name: &Arc<str>| subject.as_deref() == Some(name) || kind == &**name;
+            !named.contains(&(subject.clone(), kind))
+                && !plan.unlimited_subjects().iter().any(lifts)
         };
-        let kept = self.policies.iter().filter(is_kept).cloned();
-        let mut policies: Box<[_]> = plan.given().to_vec().into();
+        let mut policies = plan.given().to_vec();
         for policy in &mut policies {
             let of_first = policy.subject.is_none().then_some(self.subjects.first());
             let of_first = of_first.flatten().filter(|first| !first.name().is_empty());
@@ -347,8 +356,9 @@ impl RuleSettings {
                 .map(|it| it.name().into())
                 .or(policy.subject.take());
         }
+        policies.extend(self.policies.iter().filter(is_kept).cloned());
         Policy::name_all(&self.path, &mut policies);
-        policies.into_iter().chain(kept).collect()
+        policies.into()
     }
 }
 

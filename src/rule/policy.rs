@@ -31,6 +31,13 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The words for the quotas of a window, and for requests at a time.
+    pub(super) const KINDS: [&str; 2] = ["max-count", "max-concurrent"];
+
+    pub(super) fn kind(&self) -> &'static str {
+        Self::KINDS[usize::from(self.is_concurrent)]
+    }
+
     /// A quota with a name. Characters of the name that a header field cannot contain are
     /// percent-encoded.
     #[must_use]

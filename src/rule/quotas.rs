@@ -82,9 +82,10 @@ impl Quotas {
         }
     }
 
-    /// These quotas, under which the [subjects](super::Subject) of these names are not limited: for
-    /// a plan of a [joint](crate::Rule::joint) rule, which else keeps the rule's quotas of all
-    /// subjects that it does not name. Default: none. A rule without such a subject refuses them.
+    /// These quotas as a plan that lifts what it else keeps of its rule: the quotas of the
+    /// [subjects](super::Subject) of these names, under `"max-concurrent"` all bounds of [requests
+    /// at a time](super::Policy::concurrent), and under `"max-count"` all others. Default: nothing.
+    /// A rule without such a subject refuses them.
     ///
     /// ```
     /// use tidegate::rule::{Policy, Quotas};

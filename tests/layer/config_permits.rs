@@ -90,7 +90,8 @@ fn of_plans() {
             joint,
             "max-concurrent = 8",
             &[
-                "everyone: api-everyone 8 at a time",
+                "everyone: api-everyone-concurrent 8 at a time",
+                "everyone: api-everyone 5 per 1s",
                 "bearer: api-bearer 4 at a time",
             ],
         ),
@@ -98,7 +99,48 @@ fn of_plans() {
     for plain in [PER_MINUTE, "max-concurrent = 1\n"] {
         let of_both = "max-concurrent = 9\nmax-count = 7\nwindow = '1s'";
         cases.push((plain, of_both, both));
-        cases.push((plain, "max-concurrent = 9", &["none: api 9 at a time"]));
+    }
+    // What a plan does not say stays.
+    let of_both = format!("{PER_MINUTE}max-concurrent = 4\n");
+    let own = &["none: api-1s 7 per 1s", "none: api-concurrent 4 at a time"];
+    let of_rule = &["none: api-concurrent 9 at a time", "none: api-1m 60 per 1m"];
+    for (rest, plan, expected) in [
+        (&*of_both, "max-count = 7\nwindow = '1s'", &own[..]),
+        (&of_both, "max-concurrent = 9", of_rule),
+        (
+            PER_MINUTE,
+            "max-concurrent = 9",
+            &["none: api-concurrent 9 at a time", "none: api 60 per 1m"],
+        ),
+        (
+            "max-concurrent = 4\n",
+            "max-count = 7\nwindow = '1s'",
+            &["none: api-1s 7 per 1s", "none: api 4 at a time"],
+        ),
+        // Unless the plan says that it goes.
+        (
+            &of_both,
+            "max-count = 7\nwindow = '1s'\nunlimited = ['max-concurrent']",
+            &["none: api 7 per 1s"],
+        ),
+        (
+            &of_both,
+            "max-concurrent = 9\nunlimited = ['max-count']",
+            &["none: api 9 at a time"],
+        ),
+        (
+            "quotas = [{ MAX, key = 'bearer' }, { max-concurrent = 4, key = 'bearer' }, \
+             { max-concurrent = 2, key = 'method' }, { MAX, key = 'method' }]\n",
+            "quotas = [{ max-count = 7, window = '1s', key = 'bearer' }]",
+            &[
+                "bearer: api-bearer-1s 7 per 1s",
+                "bearer: api-bearer-concurrent 4 at a time",
+                "method: api-method-concurrent 2 at a time",
+                "method: api-method-1s 5 per 1s",
+            ],
+        ),
+    ] {
+        cases.push((rest, plan, expected));
     }
     for (rest, plan, expected) in cases {
         let rule = rule(&format!("{rest}[rules.api.plans.pro]\n{plan}"));
@@ -133,6 +175,22 @@ async fn a_plan_from_code_has_permits() {
         assert_eq!(left, 6, "{lines}");
         assert_eq!(counted(&limits, "api").unknown_plans, 0);
     }
+}
+
+/// What a customer bought of a rule does not lift how many of its requests run at a time.
+#[tokio::test]
+async fn a_plan_without_permits_keeps_those_of_the_rule() {
+    let limits = limits(&format!("{PER_MINUTE}max-concurrent = 1"));
+    let more = Quotas::new([Quota::per_minute(600)]).expect("valid");
+    let lifted = more.clone().unlimited(["max-concurrent"]);
+    let check = |plan: &Quotas| {
+        let plan = Plan::from(plan.clone());
+        limits.check("api", Key::default()).plan_value(plan)
+    };
+    let _held = check(&more).await.expect("the first");
+    let refused = check(&more).await.expect_err("one runs");
+    assert!(refused.decision().is_some_and(Decision::is_busy));
+    check(&lifted).await.expect("any number may run");
 }
 
 /// The counts of a rule that gets or loses a max of requests at a time go on.

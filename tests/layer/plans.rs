@@ -1,6 +1,7 @@
 //! Quotas that depend on who asks.
 
 use tidegate::rule::Plan;
+use tidegate::warning::Warning;
 
 use crate::*;
 
@@ -123,6 +124,79 @@ async fn a_panic_is_a_500_for_this_request_alone() {
         let app = app(layer);
         assert_eq!(answer(&app, "x", "broken").await.status, 500);
         assert_eq!(answer(&app, "x", "").await.status, 200);
+    }
+}
+
+/// A plan by value is for one path: what acme bought of `api` lets it neither guess more passwords
+/// nor run more exports.
+#[tokio::test]
+async fn a_plan_by_value_is_of_its_path() {
+    const OTHERS: &str = r#"
+        [rules.login]
+        max-count = 5
+        window = "1m"
+        key = "header:x-user"
+
+        [rules.export]
+        max-count = 7
+        max-concurrent = 4
+        window = "1m"
+        key = "header:x-user"
+    "#;
+    let text = format!("{FILE}{OTHERS}");
+    let acme = plan_value([Quota::per_minute(9)]);
+    let bought = acme.clone();
+    let limits = of_toml(&text)
+        .plan_value("api", move |head| plan_of(head).map(|_| bought.clone()))
+        .plan_value("export", |_| None);
+    let usage = limits.usage(["api", "login"]).expect("they have keys");
+    let layers = ["api", "login", "export"].map(|path| limits.layer(path));
+    let usage = Router::new().route("/", axum::routing::get(usage));
+    let shown = answer(&usage, "acme", "table").await.body;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let left = |at: usize| shown["rules"][at]["policies"][0]["remaining"].clone();
+    assert_eq!([left(0), left(1)], [json!(9), json!(5)]);
+    for (layer, expected) in layers.into_iter().zip([9, 5, 7]) {
+        let app = app(layer);
+        assert_eq!(admitted(&app, "acme", "table").await, expected);
+    }
+    let unused = limits.clone().plan_value("apo", |_| None).verify();
+    let unused = unused.expect_err("a misspelt path");
+    assert_eq!(unused.paths_without_rule, ["apo"]);
+    // A call says its path.
+    let refused = limits.check("api", "ajax").plan_value(acme).await;
+    assert!(refused.is_ok());
+}
+
+/// Nor does one among the extensions, whose path nobody knows: the line that mends it is shown.
+#[tokio::test]
+async fn a_value_among_the_extensions_is_told_of() {
+    let (is_bound, is_not) = (true, false);
+    for (is_bound, expected) in [(is_not, 2), (is_bound, 9)] {
+        let mut limits = of_toml(&format!("{FILE}{}", FILE.replace("api", "other")));
+        if is_bound {
+            limits = limits.plan_value("api", |head| head.extensions.get::<Plan>().cloned());
+        }
+        let authenticated = |mut request: Request<Body>, next: axum::middleware::Next| {
+            let plan = plan_value([Quota::per_minute(9)]);
+            request.extensions_mut().insert(plan);
+            next.run(request)
+        };
+        for (path, expected) in [("api", expected), ("other", 2)] {
+            let app = app(limits.layer(path));
+            let app = app.layer(axum::middleware::from_fn(authenticated));
+            assert_eq!(admitted(&app, "acme", "").await, expected);
+            let warnings = limits.warnings();
+            let told = |it: &&Warning| it.kind == WarningKind::UnboundPlan;
+            let told: Vec<_> = warnings.iter().filter(told).collect();
+            assert_eq!(
+                told.len(),
+                usize::from(!is_bound) * (1 + usize::from(path == "other"))
+            );
+            let line =
+                format!(".plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned())");
+            assert!(is_bound || told.iter().any(|it| it.to_string().contains(&line)));
+        }
     }
 }
 

@@ -81,6 +81,11 @@ fn of_file() -> Limits {
     of_toml(FILE).plan(plan_of)
 }
 
+/// What the file says of requests at a time, also under a plan.
+fn permits() -> Value {
+    json!({"name": "api-concurrent", "limit": 4, "remaining": 4})
+}
+
 /// A rule that counts users.
 fn of_users(path: &str, max: u64) -> Rule {
     per_minute(path, max).with_key(Header::new("x-user"))
@@ -104,8 +109,7 @@ async fn it_shows_what_is_left_and_charges_nothing() {
             assert!((1..=60).contains(&reset), "{reset}");
             let used_up =
                 json!({"name": "api-1m", "limit": 2, "remaining": 0, "reset": reset, "window": 60});
-            let permits = json!({"name": "api-concurrent", "limit": 4, "remaining": 4});
-            let of_api = json!({"path": "api", "policies": [used_up, permits]});
+            let of_api = json!({"path": "api", "policies": [used_up, permits()]});
             assert_eq!(*api, of_api);
             assert_eq!(tokens["path"], TOKENS);
             assert_eq!(tokens["policies"][0]["remaining"], 59);
@@ -126,9 +130,10 @@ async fn it_shows_what_is_left_and_charges_nothing() {
             "name": "often", "limit": 600, "remaining": 598,
             "reset": body["rules"][0]["policies"][0]["reset"], "window": 90.5,
         });
-        let of_plan = json!({"path": "api", "plan": "pro", "policies": [often]});
+        let of_plan = json!({"path": "api", "plan": "pro", "policies": [often, permits()]});
         assert_eq!(body["rules"][0], of_plan);
-        assert_eq!(answer.field("ratelimit-policy"), Some("\"often\";q=600"));
+        let of_plan = "\"often\";q=600,\"api-concurrent\";q=4;qu=\"concurrent-requests\"";
+        assert_eq!(answer.field("ratelimit-policy"), Some(of_plan));
         assert_eq!(left(&app(&limits, &paths), "bob").await, [2, 60]);
         // What was asked has left no trace.
         assert_eq!(send(&app(&limits, &paths), "/0", "bob").await.status, 200);
@@ -234,7 +239,7 @@ async fn to_a_client_that_is_exempt_all_is_left() {
     let (answer, body) = shown(&app(&exempt, &["api"]), "root pro").await;
     let whole =
         json!({"name": "often", "limit": 600, "remaining": 600, "reset": 0, "window": 90.5});
-    let rule = json!({"path": "api", "plan": "pro", "policies": [whole]});
+    let rule = json!({"path": "api", "plan": "pro", "policies": [whole, permits()]});
     assert_eq!(body, json!({"rules": [rule]}));
     assert_eq!(answer.field("ratelimit"), None, "nothing limits it");
 }

@@ -168,7 +168,8 @@ impl Spec {
     /// then the same again as code gives them. Of several subjects the first is raised.
     pub fn under(&self, plan: usize) -> Vec<Limit> {
         let mut limits = self.planned(plan % RAISED).unwrap_or_default().to_vec();
-        let is_own = |own: &&Limit| limits.iter().all(|it| it.subject != own.subject);
+        let of = |limit: &Limit| (limit.subject, limit.quota.is_some());
+        let is_own = |own: &&Limit| limits.iter().all(|it| of(it) != of(own));
         let own: Vec<_> = self.own.iter().filter(is_own).cloned().collect();
         limits.extend(own);
         if let Some(factor) = factor(plan) {
@@ -179,7 +180,7 @@ impl Spec {
         limits
     }
 
-    /// What a plan says of the subjects that it names.
+    /// What a plan says of the quotas, or of the permits, of the subjects that it names.
     fn planned(&self, plan: usize) -> Option<&[Limit]> {
         let plan = match plan.checked_sub(self.plans.len() + 1) {
             Some(_) if !self.is_given(plan) => return None,
