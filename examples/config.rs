@@ -18,6 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         [rules.getId]
         max-count = 1
         window = "10s"
+        key = "everyone"
         "#,
     )?;
     let app = Router::new()
@@ -32,7 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     println!("from now on 3, and what was counted stays:");
     limits.rules().replace(Rules::from_toml(
-        "[rules.getId]\nmax-count = 3\nwindow-time = 10\nwindow-time-unit = \"SECONDS\"",
+        "[rules.getId]\nkey = \"everyone\"\nmax-count = 3\nwindow-time = 10\n\
+         window-time-unit = \"SECONDS\"",
     )?);
     show(&app, support::get("/getId")).await;
     show(&app, support::get("/getId")).await;

@@ -8,6 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use tidegate::key::Everyone;
 use tidegate::metrics::LATENCY_BUCKETS;
 use tidegate::rule::Policy;
 use tidegate::{Limits, Quota, Rule};
@@ -18,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = Policy::new("quick", Quota::per_second(3));
     let daily = Policy::new("daily", Quota::per_day(1_000));
     let rule = Rule::with_policies("search", [quick, daily])?;
-    let limits = Limits::new([rule]);
+    let limits = Limits::new([rule]).key(Everyone);
 
     let durations = Matcher::Full("tidegate_store_duration_seconds".to_owned());
     let prometheus = PrometheusBuilder::new()

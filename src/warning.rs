@@ -41,6 +41,10 @@ pub struct Warning {
 pub enum WarningKind {
     /// A layer or a check has a path without a rule, so it limits nothing.
     NoRule,
+    /// A request came to a layer of [`Limits`](crate::Limits), and neither the layer, nor its rule or
+    /// each subject of it, nor these limits have a key: all clients are counted together. Where that
+    /// is meant, the key [`Everyone`](crate::key::Everyone) (`key = "everyone"` in a file) says so.
+    NoKey,
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
     CostAboveQuota,
@@ -165,6 +169,12 @@ impl fmt::Display for Warning {
                 f,
                 "there is no rule for {path:?}, so its layer or check limits nothing: add a rule, or \
                  correct that path"
+            ),
+            WarningKind::NoKey => write!(
+                f,
+                "nothing says whom the rule {path:?} counts, so its layer counts all clients \
+                 together: give a key to the layer, the rule or Limits, before the layer is made; if \
+                 all together are meant, the key Everyone, in a file key = \"everyone\""
             ),
             WarningKind::CostAboveQuota => write!(
                 f,

@@ -154,7 +154,17 @@ impl Gate {
         let sees_none = rule.outcomes().is_some_and(|it| !it.contain_error());
         let is_check = fields.is_none() && sees_none;
         let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
-        let found = [of_unused_key, of_exemptions, of_log, of_check];
+        // The key of a check is in its call, and who writes a layer in one line means all clients.
+        let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
+        let has_none = may_miss && !self.knows_keys(rule);
+        let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
+        let found = [
+            of_no_key,
+            of_unused_key,
+            of_exemptions,
+            of_log,
+            of_check,
+        ];
         for found in of_keys.chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }

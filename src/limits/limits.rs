@@ -144,7 +144,8 @@ impl Limits {
     /// are counted together.
     ///
     /// A limit for all clients together says so by its own key: [`Everyone`](crate::key::Everyone),
-    /// or `key = "everyone"` in a file. Without one it becomes a limit for each key.
+    /// or `key = "everyone"` in a file. Without one it becomes a limit for each key, and where
+    /// nothing says a key there is a [warning](WarningKind::NoKey).
     ///
     /// ```
     /// use tidegate::key::Everyone;

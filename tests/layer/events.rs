@@ -98,7 +98,7 @@ fn denials(log: &Log) -> Vec<String> {
 async fn a_summary_of_denials_at_most_every_ten_seconds() {
     let log = Log::start();
     let rule = Rule::new("p", [Quota::per_day(2)]).expect("valid");
-    let limits = Limits::new([rule]);
+    let limits = Limits::new([rule]).key(Everyone);
     let apps = [(); 2].map(|()| app_at("/p", limits.layer("p")));
     for _ in 0..99 {
         for app in &apps {

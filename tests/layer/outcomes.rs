@@ -117,7 +117,7 @@ async fn responses_of_inner_layers_are_no_outcomes() {
 #[tokio::test]
 async fn a_grpc_request_is_settled_by_its_status_in_the_head() {
     let (store, rule) = (memory(), refunding(100, &["2xx", "grpc-0", "grpc-5"]));
-    let limits = limits_of(&rule, &store);
+    let limits = limits_of(&rule, &store).key(Everyone);
     let handler = any(|Path(status): Path<String>| async move {
         match &*status {
             "trailers" => OK.into_response(),

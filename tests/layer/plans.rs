@@ -259,7 +259,7 @@ async fn a_cost_above_a_quota_from_code_is_a_warning() {
         (10, vec![]),
         (4, vec![WarningKind::CostAboveQuota]),
     ] {
-        let limits = Limits::new([kit::per_minute("p", 50).with_cost(5)]);
+        let limits = Limits::new([kit::per_minute("p", 50).with_cost(5)]).key(Everyone);
         let quotas = plan_value([quota(max, WINDOW)]);
         let layer = limits.layer("p").plan_value(move |_| Some(quotas.clone()));
         let app = app(layer);

@@ -28,7 +28,7 @@ async fn ask(app: &Router, path: &str, fields: &[(&str, &str)]) {
 
 /// The warnings after one request to `/login` in this store.
 async fn in_store(store: impl Store) -> Vec<Kind> {
-    let limits = limits([roomy("login")]).store(store);
+    let limits = limits([roomy("login")]).key(Everyone).store(store);
     ask(&app_of(&limits, &["login"]), "/login", &[]).await;
     kinds(&limits)
 }
@@ -103,6 +103,61 @@ async fn the_peer_is_a_subject() {
         ask(&app_of(&limits, &["login"]), "/login", FORWARDED).await;
         assert_eq!(kinds(&limits), expected);
     }
+}
+
+/// A rule whose key nobody has said counts all clients together, which its layer's first request shows.
+#[tokio::test]
+async fn nobody_has_said_a_key() {
+    let log = kit::log::Log::start();
+    let rule = || kit::per_hour("login", 9);
+    let of_file = |key: &str| {
+        of_toml(&format!(
+            "[rules.login]\nmax-count = 9\nwindow = '1h'\n{key}"
+        ))
+    };
+    let quota = "max-count = 9, window = '1h'";
+    let joint = |key: &str| {
+        let quotas = format!("quotas = [{{ {quota}, key = 'method' }}, {{ {quota}{key} }}]");
+        of_toml(&format!("[rules.login]\n{quotas}"))
+    };
+    for (case, limits, expected) in [
+        ("none", limits([rule()]), &[Kind::NoKey][..]),
+        ("of the rule", limits([rule().with_key(Everyone)]), &[]),
+        ("of all", limits([rule()]).key(PeerIp), &[]),
+        ("none in the file", of_file(""), &[Kind::NoKey]),
+        ("of the file", of_file("key = 'everyone'"), &[]),
+        ("none of a subject", joint(""), &[Kind::NoKey]),
+        ("of each subject", joint(", key = 'everyone'"), &[]),
+    ] {
+        limits.declare_checks(["login"]);
+        limits.verify().expect("it is no error");
+        let app = app_of(&limits, &["login"]);
+        for _ in 0..2 {
+            ask(&app, "/login", &[]).await;
+            assert_eq!(kinds(&limits), expected, "{case}");
+        }
+    }
+    let of_layer = limits([rule()]);
+    ask(&kit::app(of_layer.layer("login").key(PeerIp)), "/", &[]).await;
+    of_layer
+        .check("login", Key::default())
+        .await
+        .expect("it says its key");
+    assert_eq!(of_layer.warnings(), []);
+    // A rule may lose its key while requests run.
+    let limits = of_file("key = 'everyone'");
+    let app = app_of(&limits, &["login"]);
+    limits.rules().replace([rule()].into());
+    ask(&app, "/login", &[]).await;
+    assert_eq!(kinds(&limits), [Kind::NoKey]);
+    let lines = log.lines();
+    let told = lines
+        .iter()
+        .filter(|it| it.contains("nothing says whom the rule \"login\" counts"));
+    assert_eq!(told.count(), 4, "{lines:?}");
+    // Who writes a limit in one line counts all together.
+    ask(&kit::app(RateLimitLayer::new("login", WINDOW, 9)), "/", &[]).await;
+    assert!(log.lines().is_empty());
 }
 
 /// Where a subject has no key of its own, it has that of the layer.
@@ -265,7 +320,7 @@ async fn a_memory_store_is_nearly_full() {
 /// Rules are made, layers are made, the first request comes: ten seconds later somebody is told.
 #[tokio::test(start_paused = true)]
 async fn rules_without_layers_and_layers_without_rules() {
-    let limits = limits([roomy("login"), roomy("signin"), roomy("search")]);
+    let limits = limits([roomy("login"), roomy("signin"), roomy("search")]).key(Everyone);
     let app = app_of(&limits, &["login", "sign-in"]);
     let no_rule = only(&limits);
     assert_eq!(no_rule.kind, Kind::NoRule);
@@ -313,7 +368,8 @@ async fn a_log_is_large() {
         (10_001, Algorithm::SlidingWindow, &[]),
         (10_001, Algorithm::Gcra, &[]),
     ] {
-        let (limits, app) = of(owned_rule("p", max, WINDOW).with_algorithm(algorithm));
+        let rule = owned_rule("p", max, WINDOW).with_key(Everyone);
+        let (limits, app) = of(rule.with_algorithm(algorithm));
         ask(&app, "/p", &[]).await;
         assert_eq!(kinds(&limits), expected);
     }

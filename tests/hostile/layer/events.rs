@@ -121,7 +121,7 @@ async fn replaced_rules_bring_no_further_summary() {
 async fn failures_are_told_on_changes_only() {
     let refused = || StoreError::new(StoreErrorKind::Refused, "a test refuses");
     let ask_for_100_s = async |limits: Limits, status: u16| {
-        let app = app(limits.layer("a"));
+        let app = app(limits.layer("a").key(Everyone));
         for _ in 0..1_000 {
             assert_eq!(status_of(&app, "").await, status);
             advance(millis(100)).await;

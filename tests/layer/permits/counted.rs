@@ -38,7 +38,7 @@ async fn a_busy_rule_has_an_outcome_of_its_own() {
 #[tokio::test]
 async fn no_warning_about_a_quota_is_about_permits() {
     let many = Rule::with_policies("export", [Policy::concurrent(20_000)]).expect("valid");
-    let limits = Limits::new([many]);
+    let limits = Limits::new([many]).key(Everyone);
     send(&app(limits.layer("export")), "/").await;
     assert_eq!(limits.warnings(), []);
 
@@ -55,7 +55,7 @@ async fn no_warning_about_a_quota_is_about_permits() {
     assert_eq!(warning.name.as_deref(), Some("export-1m"));
 
     let none = Rule::with_policies("export", [Policy::concurrent(0)]).expect("valid");
-    let limits = Limits::new([none.with_cost(5)]);
+    let limits = Limits::new([none.with_cost(5)]).key(Everyone);
     send(&app(limits.layer("export")), "/").await;
     assert_eq!(limits.warnings(), []);
 }

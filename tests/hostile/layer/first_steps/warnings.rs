@@ -123,7 +123,7 @@ async fn nothing_of_a_request_is_shown() {
 /// log is told nevertheless.
 #[test]
 fn the_runtime_of_the_first_request_ends() {
-    let limits = limits([roomy("login"), roomy("unused")]);
+    let limits = limits([roomy("login"), roomy("unused")]).key(Everyone);
     let app = catch_all(&limits, "login");
     let log = Log::start();
     let mut lines = Vec::new();
@@ -333,7 +333,7 @@ async fn the_question_for_evictions_goes_wrong() {
 async fn a_redis_that_begins_to_evict() {
     let server = Server::start();
     let store = connected(&server.url).await;
-    let limits = limits([roomy("login")]).store(store.clone());
+    let limits = limits([roomy("login")]).key(Everyone).store(store.clone());
     let app = catch_all(&limits, "login");
     ask(&app, &[]).await;
     assert_eq!(kinds(&limits), []);
