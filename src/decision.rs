@@ -46,6 +46,8 @@ pub struct Decision {
     /// Whether it was, if only at a cost of 0.
     has_receipt: bool,
     found: Found,
+    /// In microseconds; of a denial.
+    retry_after: u64,
     why: Why,
     source: Source,
     /// Whether it came after the time-out and still counts, because this process was slow.
@@ -56,7 +58,7 @@ pub struct Decision {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Allowed,
-    Denied(Duration),
+    Denied,
     Never,
 }
 
@@ -95,19 +97,10 @@ pub enum Verdict {
     Never,
 }
 
-impl Verdict {
-    /// This verdict with a retry-after of whole microseconds.
-    fn rounded(mut self) -> Self {
-        if let Self::Denied { retry_after } | Self::OnHold { retry_after } = &mut self {
-            *retry_after = Duration::from_micros(micros(*retry_after));
-        }
-        self
-    }
-}
-
 /// Rounded up, so that no time that was promised is too short.
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+    let seconds = duration.as_secs().saturating_mul(1_000_000);
+    seconds.saturating_add(duration.subsec_nanos().div_ceil(1_000).into())
 }
 
 /// Most rules have one quota, and that one must not cost an allocation.
@@ -200,6 +193,7 @@ pub struct QuotaState {
     remaining: u64,
     /// In microseconds.
     reset_after: u64,
+    max: u64,
     is_exceeded: bool,
     is_hidden: bool,
 }
@@ -209,7 +203,8 @@ impl QuotaState {
     const MAX_REMAINING: u64 = 999_999_999_999_999;
 
     /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that
-    /// one can have, and replenished after `reset_after`.
+    /// one can have, and replenished after `reset_after`. So many units are its
+    /// [max](Self::with_max), too.
     #[must_use]
     pub fn new(remaining: u64, reset_after: Duration) -> Self {
         Self::from_micros(remaining.min(Self::MAX_REMAINING), micros(reset_after))
@@ -223,9 +218,17 @@ impl QuotaState {
         Self {
             remaining,
             reset_after,
+            max: remaining,
             is_exceeded: false,
             is_hidden: false,
         }
+    }
+
+    /// This state of a quota that has so many units when none is used: its max, or its burst.
+    #[must_use]
+    pub const fn with_max(mut self, max: u64) -> Self {
+        self.max = max;
+        self
     }
 
     /// This state behind a take of this cost, which was decided so.
@@ -272,6 +275,34 @@ impl QuotaState {
         self.remaining
     }
 
+    /// Units that this quota has when none is used: the max of the rule, plan or raise that decided,
+    /// under GCRA the burst, and of requests at a time their number.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Units that are used now: [`max`](Self::max) without what [remains](Self::remaining). Units
+    /// [owed](crate::Rule::with_owe_at_most) beyond max are not seen here.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// let admitted = limits.check("chat", "alice").cost(8).await?;
+    /// let decision = admitted.decision.expect("there is a rule");
+    /// let [quota] = decision.quotas() else { unreachable!("it has one") };
+    /// assert_eq!(quota.used() * 100 / quota.max(), 80, "percent");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.max.saturating_sub(self.remaining)
+    }
+
     /// How long until all units of this quota are available again, if no take is charged before;
     /// zero if they are.
     #[must_use]
@@ -290,14 +321,14 @@ impl Decision {
         cost: u64,
         states: impl ExactSizeIterator<Item = QuotaState>,
     ) -> Self {
-        Self::from_states(verdict.rounded(), source, cost, states, None)
+        Self::from_states(verdict, source, cost, states, None)
     }
 
     /// The denial of an operator: no quota denied the take.
     #[cfg(feature = "page")]
     pub(crate) fn blocked(time: Duration, states: Arc<[QuotaState]>) -> Self {
         let verdict = Verdict::Denied { retry_after: time };
-        Self::of_states(verdict.rounded(), Source::Operator, states)
+        Self::of_states(verdict, Source::Operator, states)
     }
 
     pub(crate) fn from_states(
@@ -327,18 +358,19 @@ impl Decision {
         source: Source,
         receipt: Option<&Receipt>,
     ) -> Self {
-        let (found, why) = match verdict {
-            Verdict::Allowed => (Found::Allowed, Why::Quotas),
-            Verdict::Denied { retry_after } => (Found::Denied(retry_after), Why::Quotas),
-            Verdict::Busy { retry_after } => (Found::Denied(retry_after), Why::Busy),
-            Verdict::OnHold { retry_after } => (Found::Denied(retry_after), Why::Hold),
-            Verdict::Never => (Found::Never, Why::Quotas),
+        let (found, why, retry_after) = match verdict {
+            Verdict::Allowed => (Found::Allowed, Why::Quotas, Duration::ZERO),
+            Verdict::Denied { retry_after } => (Found::Denied, Why::Quotas, retry_after),
+            Verdict::Busy { retry_after } => (Found::Denied, Why::Busy, retry_after),
+            Verdict::OnHold { retry_after } => (Found::Denied, Why::Hold, retry_after),
+            Verdict::Never => (Found::Never, Why::Quotas, Duration::ZERO),
         };
         Self {
             states,
             charged: Charged::by(receipt),
             has_receipt: receipt.is_some(),
             found,
+            retry_after: micros(retry_after),
             why,
             source,
             is_late: false,
@@ -428,7 +460,7 @@ impl Decision {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.found {
-            Found::Denied(retry_after) => Some(retry_after),
+            Found::Denied => Some(Duration::from_micros(self.retry_after)),
             Found::Allowed | Found::Never => None,
         }
     }
@@ -500,9 +532,10 @@ impl Decision {
     /// What the store found.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
+        let retry_after = Duration::from_micros(self.retry_after);
         match self.found {
             Found::Allowed => Verdict::Allowed,
-            Found::Denied(retry_after) => match self.why {
+            Found::Denied => match self.why {
                 Why::Quotas => Verdict::Denied { retry_after },
                 Why::Busy => Verdict::Busy { retry_after },
                 Why::Hold => Verdict::OnHold { retry_after },
@@ -528,11 +561,9 @@ impl Decision {
     pub(crate) fn aged_by(&self, age: Duration, source: Source) -> Self {
         let mut aged = self.clone();
         (aged.source, aged.is_late) = (source, false);
-        if let Found::Denied(retry_after) = &mut aged.found {
-            *retry_after = retry_after.saturating_sub(age);
-        }
+        let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        aged.retry_after = aged.retry_after.saturating_sub(micros);
         if let States::One(state) = &mut aged.states {
-            let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
             state.reset_after = state.reset_after.saturating_sub(micros);
         }
         aged
@@ -548,7 +579,7 @@ impl Decision {
             if cost == 0 {
                 self = self.looked();
             }
-            (self.found, self.why) = (Found::Denied(time), Why::Hold);
+            (self.found, self.why, self.retry_after) = (Found::Denied, Why::Hold, micros(time));
             return self.with_receipt(None);
         }
         self
@@ -556,7 +587,7 @@ impl Decision {
 
     /// This decision for a caller that only looks: it is allowed, and nothing was charged.
     pub(crate) fn looked(mut self) -> Self {
-        (self.found, self.why) = (Found::Allowed, Why::Quotas);
+        (self.found, self.why, self.retry_after) = (Found::Allowed, Why::Quotas, 0);
         if self.quotas().iter().any(QuotaState::is_exceeded) {
             let states = self.states_mut().iter_mut();
             states.for_each(|state| state.is_exceeded = false);
@@ -567,9 +598,7 @@ impl Decision {
     /// This denial with a retry-after that is no longer than this.
     pub(crate) fn within(&self, retry_after: Duration) -> Self {
         let mut sooner = self.clone();
-        if let Found::Denied(known) = &mut sooner.found {
-            *known = retry_after.min(*known);
-        }
+        sooner.retry_after = sooner.retry_after.min(micros(retry_after));
         sooner
     }
 

@@ -20,7 +20,8 @@ impl QuotaUse {
             true => 0,
             false => ends_at().saturating_sub(now),
         };
-        QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
+        let state = QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after);
+        state.with_max(self.limit)
     }
 
     fn fits(self, cost: u64) -> bool {

@@ -214,8 +214,9 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
 /// The denial of a take whose key is blocked for this time. What the store has left is not known.
 #[cold]
 fn blocked(take: &Take, time: Duration) -> Box<Decision> {
-    let states = (0..take.rule().policies().len()).map(|place| {
-        let state = QuotaState::new(0, time);
+    let algorithm = take.rule().algorithm().algorithm();
+    let states = take.rule().policies().iter().enumerate().map(|(place, policy)| {
+        let state = QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota()));
         match take.is_told(place) {
             true => state,
             false => state.hidden(),

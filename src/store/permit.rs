@@ -395,7 +395,8 @@ pub(super) fn of_permits(
         Verdict::Allowed => !only_looks && held > max,
         _ => held >= max,
     };
-    let state = QuotaState::from_micros(max.saturating_sub(held), 0).exceeded(is_exceeded);
+    let state = QuotaState::from_micros(max.saturating_sub(held), 0);
+    let state = state.with_max(max).exceeded(is_exceeded);
     Decision::of_state(verdict, source, state, holder)
 }
 

@@ -124,3 +124,58 @@ fn an_empty_path_panics() {
 fn a_zero_window_panics() {
     let _ = RateLimitLayer::new("p", Duration::ZERO, 1);
 }
+
+/// A handler can say how much is used, whatever has decided: each algorithm, permits, a plan, a
+/// denial, an operator, a fallback.
+#[tokio::test]
+async fn what_is_used_of_each_quota() {
+    let used = |decision: Option<&Decision>| {
+        let decision = decision.expect("a decision");
+        let quotas = decision.quotas().iter();
+        let all = quotas.map(|it| {
+            assert_eq!(it.used() + it.remaining(), it.max());
+            (it.used(), it.max())
+        });
+        all.collect::<Vec<_>>()
+    };
+    let stores = Stores::start().await;
+    let down = Stub::down().capabilities_fn(|inner| inner.capabilities());
+    let down = Resilient::new(down).fallback(Share::of_processes(1));
+    let down: Arc<dyn Store> = Arc::new(down.build());
+    for store in stores.all.iter().chain([&down]) {
+        for algorithm in Algorithm::ALL {
+            let quotas = [Quota::per_hour(10), Quota::per_day(40)];
+            let plan = Quotas::new([Quota::per_hour(20)]).expect("valid");
+            let rule = Rule::new(algorithm.name(), quotas).expect("valid");
+            let rule = rule.with_algorithm(algorithm).with_plan("pro", plan);
+            let rule = rule.expect("valid").with_max_concurrent(3);
+            let limits = limits_of(&rule.expect("valid"), store);
+            let check = |cost| limits.check(algorithm.name(), "alice").cost(cost);
+            let held = check(8).await.expect("room");
+            assert_eq!(used(held.decision.as_ref()), [(8, 10), (8, 40), (1, 3)]);
+            let denied = check(5).await.expect_err("two are left");
+            assert_eq!(used(denied.decision()), [(8, 10), (8, 40), (1, 3)]);
+            let upgraded = check(4).plan("pro").await.expect("room");
+            assert_eq!(used(upgraded.decision.as_ref()), [(12, 20), (2, 3)]);
+            let alone = Rule::new("alone", [Quota::per_hour(7)]).expect("valid");
+            let alone = limits_of(&alone.with_algorithm(algorithm), store);
+            alone
+                .check("alone", algorithm.name())
+                .cost(5)
+                .await
+                .expect("room");
+            let left = alone
+                .peek("alone", algorithm.name())
+                .await
+                .expect("an answer");
+            assert_eq!(used(left.as_ref()), [(5, 7)]);
+            let blocked = limits
+                .block(algorithm.name(), "alice", WINDOW, "a test")
+                .await;
+            blocked.expect("it is kept");
+            let denied = check(1).await.expect_err("blocked");
+            assert_eq!(used(denied.decision()), [(10, 10), (40, 40), (3, 3)]);
+        }
+        stores.flush();
+    }
+}

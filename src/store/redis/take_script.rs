@@ -487,8 +487,8 @@ impl QuotaReply {
     fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
         let delay = self.held.map(|held| algorithm.delay(quota, held, later));
         let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
-        let remaining = self.remaining.saturating_add(later);
-        QuotaState::from_micros(remaining.min(algorithm.limit(quota)), reset_after)
+        let (remaining, max) = (self.remaining.saturating_add(later), algorithm.limit(quota));
+        QuotaState::from_micros(remaining.min(max), reset_after).with_max(max)
     }
 }
 
