@@ -25,6 +25,8 @@ pub(crate) struct Warnings {
 
 impl Warnings {
     pub(crate) const MAX: usize = 1_000;
+    /// Of paths without a rule, which clients may choose.
+    pub(crate) const MAX_WITHOUT_RULE: usize = Self::MAX / 10;
     /// By then an application has made its layers.
     const STARTED_AFTER: Duration = Duration::from_secs(10);
 
@@ -32,7 +34,12 @@ impl Warnings {
     pub(crate) fn add(&self, warning: Warning) {
         let is_known = |known: &Warning| (known.kind, &known.path) == (warning.kind, &warning.path);
         let mut found = lock(&self.found);
-        if found.len() < Self::MAX && !found.iter().any(is_known) {
+        let of_no_rule = found.iter().filter(|it| it.kind == WarningKind::NoRule);
+        let has_room = match warning.kind {
+            WarningKind::NoRule => of_no_rule.count() < Self::MAX_WITHOUT_RULE,
+            _ => found.len() < Self::MAX,
+        };
+        if has_room && !found.iter().any(is_known) {
             found.push(warning.clone());
             drop(found);
             warning.log();

@@ -34,8 +34,8 @@ impl Limits {
     /// Mistakes in the set-up that show so far, each with its remedy: see
     /// [`warning`](crate::warning). Those of the rules and of the store are those of now. What
     /// requests show is remembered: the first 100 requests of a layer are looked at, and then one
-    /// of 64 until there were 10,000. One for each kind and path, at most 1,000, and in the order
-    /// of their kinds.
+    /// of 64 until there were 10,000. One for each kind and path, in the order of their kinds, at
+    /// most 1,000: 100 of them about paths without a rule, which clients may choose.
     ///
     /// Each is logged once, with the feature `tracing`.
     #[must_use]
@@ -44,8 +44,9 @@ impl Limits {
         let mut all = self.warnings.found();
         all.retain(|warning| !of_rules(warning.kind));
         let about = |kind| move |path: String| Warning::new(kind).about(&path);
-        let without_rule = self.rules.paths_without_rule();
-        all.extend(without_rule.into_iter().map(about(WarningKind::NoRule)));
+        let without_rule = self.rules.paths_without_rule().into_iter();
+        let without_rule = without_rule.take(Warnings::MAX_WITHOUT_RULE);
+        all.extend(without_rule.map(about(WarningKind::NoRule)));
         if self.warnings.has_started() {
             let unused = self.rules.paths_without_layer();
             all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));

@@ -416,7 +416,25 @@ async fn the_list_is_bounded() {
     for at in 0..3_000 {
         let _layer = limits.layer(&format!("p{at}"));
     }
-    assert_eq!(limits.warnings().len(), 1_000);
+    assert_eq!(limits.warnings().len(), 100);
+}
+
+/// Where clients choose the paths of checks, those that have no rule leave room for what else is
+/// wrong, in the list and in the log.
+#[tokio::test]
+async fn unknown_paths_leave_room() {
+    let log = kit::log::Log::start();
+    let limits = limits([roomy("login").with_key(PeerIp)]);
+    for tool in 0..2_000 {
+        let admitted = limits.check(&format!("a-tool:{tool}"), "alice").await;
+        admitted.expect("there is no rule");
+    }
+    ask(&app_of(&limits, &["login"]), "/login", FORWARDED).await;
+    let kinds = kinds(&limits);
+    let unknown = kinds.iter().filter(|it| **it == Kind::NoRule).count();
+    assert_eq!((unknown, kinds.len()), (100, 101));
+    assert!(kinds.contains(&Kind::PeerIpBehindProxy));
+    assert_eq!(log.lines().len(), 101);
 }
 
 /// An extractor of one's own that panics when it is asked for warnings changes nothing.
