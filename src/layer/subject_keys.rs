@@ -15,10 +15,13 @@ use crate::store::{Store, Take};
 /// [everyone](crate::key::Everyone). A peek and a reset are about the subjects that are named, one
 /// or several. A joint rule with one subject takes its key alone, too.
 ///
+/// An empty text is a key as any other: `""` names another count than `Key::default()`, which is no
+/// key, that of a rule or a [`call`](crate::Limits::call) to which nobody gave one.
+///
 /// ```
 /// use tidegate::key::{Bearer, Everyone};
 /// use tidegate::rule::Subject;
-/// use tidegate::{Limits, Quota, Rule};
+/// use tidegate::{Key, Limits, Quota, Rule};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,6 +34,7 @@ use crate::store::{Store, Take};
 /// let left = limits.peek("api", alice.clone()).await?.expect("there is a rule");
 /// assert_eq!(left.remaining(), 9);
 /// assert!(limits.reset("api", alice).await?);
+/// assert_ne!(Key::from(""), Key::default());
 /// # Ok(())
 /// # }
 /// ```

@@ -22,7 +22,8 @@ impl Limits {
     /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
     /// failures `on-error = "proceed"` applies.
     ///
-    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. Under a
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. An empty
+    /// text is a key of its own, and not that of a rule without one: `Key::default()`. Under a
     /// [joint](crate::Rule::joint) rule the key of each subject is said by its
     /// [name](SubjectKeys): `limits.check("api", [("user", user), ("address", address)])`. A path
     /// that only checks use is in use from its first check on, or once it is
@@ -125,7 +126,8 @@ impl Limits {
     /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
     /// With [`plan`](Peek::plan) it is what is left of that plan's quotas. Under a
     /// [joint](crate::Rule::joint) rule it is about the subjects that are [named](SubjectKeys): the
-    /// quotas of the others are full.
+    /// quotas of the others are full. An empty text is a key of its own, as in a
+    /// [check](Self::check).
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};

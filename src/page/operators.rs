@@ -28,10 +28,10 @@ const MAX_NOTE: usize = 200;
 
 impl Limits {
     /// Denies the requests of a key for 1 second to a day, in all processes of the service within
-    /// two seconds: without a question to the store, and without a charge. `Duration::ZERO` ends
-    /// it. `by` says who does it, for the log and the [page](crate::page), which is not needed; it
-    /// may be empty, and 100 characters are kept. A [note](Operation::note) says why. Of a key that
-    /// no request had lately, the log has a warning.
+    /// two seconds: without a question to the store, and without a charge. Those that wait for their
+    /// turn are denied, too. `Duration::ZERO` ends it. `by` says who does it, for the log and the
+    /// [page](crate::page), which is not needed; it may be empty, and 100 characters are kept. A
+    /// [note](Operation::note) says why. Of a key that no request had lately, the log has a warning.
     ///
     /// The key is that of a [check](Self::check); under a joint rule of one subject, by its
     /// [name](SubjectKeys). A block comes before that the key is let through, and ends that. A
@@ -92,7 +92,9 @@ impl Limits {
     /// Multiplies the quotas of a key by a [factor](Factor) of 0.01 to 1,000 for a minute to 90
     /// days, in all processes of the service within two seconds: max, burst, requests at a time and
     /// units that may be owed, of the plan that a request has anyway, also in a fallback's share.
-    /// Each is rounded down, and at least 1 where it was not 0. Under a joint rule they are the
+    /// Each is rounded down, and at least 1 where it was not 0. A request that costs more than what
+    /// a factor below 1 leaves of a max is denied as [never](crate::decision::Verdict::Never)
+    /// fitting. Under a joint rule they are the
     /// quotas of one subject. Another raise of the key replaces it, `Duration::ZERO` ends it, and
     /// for the rest it is as [`block`](Self::block).
     ///

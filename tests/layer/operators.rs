@@ -533,3 +533,27 @@ async fn a_key_that_no_request_had_lately_is_warned_of() {
     raised.expect("it can be done");
     assert!(is_warned());
 }
+
+/// Also for requests that wait already; and a raise may leave too little for a request to ever fit.
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_are_blocked_and_a_small_raise_is_never() {
+    let limits = kit::limits([per_minute("api", 4)], paused());
+    let full = limits.check("api", "alice").cost(4).await;
+    full.expect("room");
+    let waits = limits.check("api", "alice").wait(WINDOW);
+    let waits = tokio::spawn(waits.into_future());
+    tokio::time::sleep(SECOND).await;
+    assert!(!waits.is_finished());
+    let blocked = limits.block("api", "alice", HOUR, "ops").await;
+    blocked.expect("it is kept");
+    let denied = waits.await.expect("no panic").expect_err("blocked");
+    let by = denied.decision().expect("a decision").source();
+    assert_eq!(by, tidegate::decision::Source::Operator);
+
+    raise(&limits, "bob", 0.5).await;
+    let denied = limits.check("api", "bob").cost(3).wait(WINDOW).await;
+    assert_eq!(denied.expect_err("two at most").retry_after(), None);
+    // Two counts: of those without a key, and of those whose key is empty.
+    limits.check("api", "").cost(4).await.expect("room");
+    limits.call("api").cost(4).await.expect("room");
+}
