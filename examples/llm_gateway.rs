@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{Stream, StreamExt, iter};
 use tidegate::rule::{Plan, Policy, RuleError};
 use tidegate::store::Charges;
-use tidegate::{Limits, Quota};
+use tidegate::{Decision, Limits, Quota};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
@@ -31,6 +31,7 @@ pub(crate) const LIMITS: &str = r#"
     key = "header:x-org"
     max-concurrent = 4
     settles = true                # so a request may wait for what others give back
+    cost-above-max = "reserve-max" # an estimate above what an organisation bought
     refund-on = ["5xx"]           # what the model did not answer is free
     quotas = [
         { name = "requests", max-count = 60, window = "1m", cost = 1 },
@@ -70,17 +71,20 @@ pub(crate) fn gateway(
 fn estimate(head: &Parts) -> u64 {
     let said = head.headers.get("x-max-tokens");
     let said = said.and_then(|it| it.to_str().ok()?.parse().ok());
-    said.unwrap_or(200).clamp(1, 1_000)
+    said.unwrap_or(200).max(1)
 }
 
 async fn chat(
     State(model): State<Arc<Model>>,
     head: HeaderMap,
     charges: Charges,
+    decision: Option<Decision>,
     prompt: String,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, StatusCode> {
     let org = head.get("x-org").and_then(|it| it.to_str().ok());
-    let answer = model.ask(org.unwrap_or_default(), &prompt);
+    // The model's `max_tokens`: of the second quota, which counts tokens.
+    let most = decision.map_or(u64::MAX, |it| it.quotas()[1].max());
+    let answer = model.ask(org.unwrap_or_default(), &prompt, most);
     let answer = answer.ok_or(StatusCode::BAD_GATEWAY)?;
     // It settles when the response is dropped: at its end, or when the client has left.
     let meter = charges.of("chat").meter();
@@ -99,9 +103,10 @@ impl Model {
         self: Arc<Self>,
         org: &str,
         prompt: &str,
+        max_tokens: u64,
     ) -> Option<impl Stream<Item = (String, u64)> + use<>> {
-        let (org, end) = (org.to_owned(), prompt.parse().ok()?);
-        let numbers = iter(1..=end).then(async |number: u64| {
+        let (org, end) = (org.to_owned(), prompt.parse::<u64>().ok()?);
+        let numbers = iter(1..=end.min(max_tokens / 10)).then(async |number| {
             sleep(Duration::from_millis(20)).await;
             number
         });

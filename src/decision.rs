@@ -52,6 +52,8 @@ pub struct Decision {
     source: Source,
     /// Whether it came after the time-out and still counts, because this process was slow.
     pub(crate) is_late: bool,
+    /// Whether the take was asked at less than its request costs.
+    pub(crate) is_reduced: bool,
 }
 
 /// A verdict without its words for a busy rule, which would make a decision larger.
@@ -374,6 +376,7 @@ impl Decision {
             why,
             source,
             is_late: false,
+            is_reduced: false,
         }
     }
 
@@ -542,6 +545,13 @@ impl Decision {
             },
             Found::Never => Verdict::Never,
         }
+    }
+
+    /// Whether the request costs more than max and [reserves max](crate::Rule::with_reserve_max), as
+    /// its rule says.
+    #[must_use]
+    pub const fn is_reduced(&self) -> bool {
+        self.is_reduced
     }
 
     /// Which store decided.

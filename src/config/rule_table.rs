@@ -22,16 +22,16 @@ const ENTRY_KEYS: &str = "name key subject hidden cost";
 /// The keys of a rule's table that say besides how requests are counted.
 const COUNT_KEYS: &str = "quotas algorithm sub-windows";
 /// The other keys of a rule's table.
-const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles owe-at-most shadow plans \
-     outgoing hold-at-most hold-on";
+const KEYS: &str = "enabled key client-ip exempt cost on-error refund-on settles cost-above-max \
+     owe-at-most shadow plans outgoing hold-at-most hold-on";
 /// The message for a key of earlier versions, in place of one that the key is unknown.
 const NO_LEASES: &str = "units are not leased any more, expected k keys of max / k each for so \
      busy a key: see capacity.md";
 /// The keys of a rule's table that say what holds for permits.
 const PERMIT_KEYS: &str = "permit-lease busy-retry-after";
 /// The keys that are about what is charged in quotas, and those that are about the cost of a request.
-const CHARGE_KEYS: &str = "cost refund-on settles owe-at-most algorithm sub-windows";
-const COST_KEYS: &str = "cost settles owe-at-most";
+const CHARGE_KEYS: &str = "cost refund-on settles cost-above-max owe-at-most algorithm sub-windows";
+const COST_KEYS: &str = "cost settles cost-above-max owe-at-most";
 /// The message for one of the charge keys in a table without quotas.
 const NOTHING_IS_CHARGED: &str = "nothing is charged, expected max-count and window beside \
      max-concurrent: each request holds one permit";
@@ -89,6 +89,12 @@ pub(super) fn rule(
     })?;
     let rule = table.set("settles", rule, |rule, settles| {
         Ok(rule.with_settling(settles.boolean()?))
+    })?;
+    let rule = table.set("cost-above-max", rule, |rule, choice| {
+        let expected = "\"reserve-max\", beside settles = true";
+        let is_known = |it: &str| (it == "reserve-max" && rule.settles()).then_some(());
+        choice.text(expected, is_known)?;
+        Ok(rule.with_reserve_max())
     })?;
     let rule = table.set("owe-at-most", rule, |rule, most| {
         Ok(rule.with_owe_at_most(units(most)?))

@@ -180,7 +180,7 @@ impl Gate {
     #[inline]
     fn decide_after(
         &self,
-        #[cfg_attr(not(feature = "page"), allow(unused_mut))] mut take: Take,
+        mut take: Take,
         wait: Wait,
     ) -> Deciding {
         match self.limited(&take) {
@@ -192,6 +192,7 @@ impl Gate {
             #[cfg(feature = "page")]
             Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
+        take = take.reserving();
         if take.rule().is_shadow() {
             let rule = Arc::clone(take.rule());
             let charge = self.refunds_by_response(&rule);
@@ -311,6 +312,7 @@ impl Gate {
         if take.rule().has_hidden() {
             decision.set_hidden(|quota| !take.is_told(quota));
         }
+        decision.is_reduced = take.is_reduced;
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());
         }

@@ -165,14 +165,8 @@ impl Gate {
         let may_miss = fields.is_some() && matches!(self.rule, RuleSource::Named { .. });
         let has_none = may_miss && !self.knows_keys(rule);
         let of_no_key = has_none.then(|| Warning::new(WarningKind::NoKey));
-        let found = [
-            of_no_key,
-            of_unused_key,
-            of_exemptions,
-            of_log,
-            of_check,
-        ];
-        for found in of_keys.chain(found.into_iter().flatten()) {
+        let found = [of_unused_key, of_exemptions, of_log, of_check];
+        for found in of_keys.chain(of_no_key).chain(found.into_iter().flatten()) {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

@@ -145,9 +145,9 @@ impl RateLimitLayer {
     }
 
     /// The plan of a request, which chooses among the [plans](Rule::with_plan) of the rule; `None`
-    /// if it has none: the rule's own quotas apply, and nothing else is asked. A plan that the rule does not have counts as
-    /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A
-    /// rule without plans does not ask. A panic is answered with a 500. Default: the closure of
+    /// if it has none: the rule's own quotas apply, and nothing else is asked. A plan that the rule
+    /// does not have counts as none, too: it is [counted](RuleSnapshot::unknown_plans), and logged
+    /// once for each rule. A rule without plans does not ask. A panic is answered with a 500. Default: the closure of
     /// [`Limits`](crate::Limits::plan); without one, the name that the request's extensions hold, as
     /// a [`Plan`]. A plan by value is unused there: see [`plan_value`](Self::plan_value).
     ///
@@ -178,8 +178,7 @@ impl RateLimitLayer {
 
     /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
     /// in a table. After `None` the next source is asked: [`plan`](Self::plan), else the name among the
-    /// request's extensions, else it is the rule's own quotas. All
-    /// else is the rule's: path, key, cost, algorithm. Quotas may be of any
+    /// request's extensions, else it is the rule's own quotas. All else is the rule's: path, key, cost, algorithm. Quotas may be of any
     /// [subject](crate::rule::Subject) of the rule, have costs of their own, and limit requests [at a
     /// time](crate::rule::Policy::concurrent). A panic is answered with a 500. Default: the closure
     /// that [`Limits`](crate::Limits::plan_value) have for the path.

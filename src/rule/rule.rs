@@ -53,6 +53,8 @@ pub(super) struct RuleSettings {
     pub(super) file: Option<Arc<FileSwitches>>,
     pub(super) refund_on: Option<Arc<Outcomes>>,
     pub(super) settles: bool,
+    /// Whether a cost above max reserves max.
+    pub(super) reserves_max: bool,
     /// `None`: the max of each quota.
     pub(super) owe_at_most: Option<u64>,
     pub(super) cost: u64,
@@ -208,6 +210,40 @@ impl Rule {
     #[must_use]
     pub const fn settles(&self) -> bool {
         self.settings.settles
+    }
+
+    /// Lets a request whose cost, an estimate, is above a max of the quotas that decide it (of the
+    /// rule, its plan or its raise, under GCRA the burst) reserve that max, where it would be denied
+    /// for ever. The [settlement](crate::store::Charge::settle) charges what was used beyond it, and
+    /// the decision [says so](crate::Decision::is_reduced). Without effect unless the rule
+    /// [settles](Self::with_settling). Default: such a request never fits.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rule = Rule::new("chat", [Quota::per_minute(1_000)])?;
+    /// let limits = Limits::new([rule.with_settling(true).with_reserve_max()]);
+    /// let admitted = limits.check("chat", "acme").cost(8_000).await?;
+    /// assert!(admitted.decision.is_some_and(|it| it.is_reduced()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_reserve_max(self) -> Self {
+        self.with(|it| it.reserves_max = true)
+    }
+
+    /// The units that a request of this cost reserves.
+    pub(crate) fn reserved(&self, cost: u64) -> u64 {
+        if !self.settings.reserves_max || !self.settles() {
+            return cost;
+        }
+        let at_cost = |it: &&Policy| it.cost().is_none() && !it.is_concurrent();
+        let limit = |it: &Policy| self.algorithm().algorithm().limit(&it.quota());
+        let limits = self.policies().iter().filter(at_cost).map(limit);
+        limits.fold(cost, u64::min)
     }
 
     /// How many units of each quota a key may owe: a [settlement](crate::store::Charge::settle)

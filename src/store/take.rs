@@ -31,6 +31,8 @@ pub struct Take {
     joint: Option<Arc<JointTake>>,
     cost: u64,
     only_looks: bool,
+    /// Whether it reserves less than its request costs.
+    pub(crate) is_reduced: bool,
     is_repeat: bool,
     /// Whether its caller asks again later where the store is overloaded.
     pub(crate) is_patient: bool,
@@ -126,6 +128,7 @@ impl Take {
             joint,
             cost,
             only_looks: false,
+            is_reduced: false,
             is_repeat: false,
             is_patient: false,
             is_unawaited: false,
@@ -151,6 +154,17 @@ impl Take {
         }
         self.cost = cost;
         self
+    }
+
+    /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
+    #[inline]
+    pub(crate) fn reserving(mut self) -> Self {
+        let cost = self.rule().reserved(self.cost);
+        self.is_reduced = cost < self.cost;
+        match self.is_reduced {
+            true => self.with_cost(cost),
+            false => self,
+        }
     }
 
     /// This take, which only looks: it has no cost, also in counts with a cost of their own and of

@@ -83,14 +83,16 @@ async fn what_was_used_beyond_the_limit_is_waited_for() {
     let limits = of_toml(LIMITS).store(paused());
     let model = Arc::new(Model::default());
     let app = gateway(&limits, &model, &Arc::default()).expect("a rule");
-    // 100 tokens are reserved, and 1,500 used.
+    // 100 tokens are reserved, and 1,000 used: the model is not asked for more than there are.
     assert_eq!(send(&app, "acme", "150", 100, 150).await, OK);
+    // An estimate above all of them is no denial for ever.
+    assert_eq!(send(&app, "apex", "1", 5_000, 1).await, OK);
     assert_eq!(send(&app, "acme", "1", 10, 1).await, DENIED);
     // Another organisation.
     assert_eq!(send(&app, "ajax", "1", 10, 1).await, OK);
     tokio::time::advance(WINDOW).await;
     assert_eq!(send(&app, "acme", "1", 10, 1).await, OK);
-    assert_eq!(model.bills()["acme"], 1_510);
+    assert_eq!(model.bills()["acme"], 1_010);
 }
 
 /// A plan from the table is exact over two processes, an organisation sees what it has left, and a

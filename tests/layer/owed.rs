@@ -161,3 +161,61 @@ async fn a_settlement_without_an_answer_is_lost() {
     assert_eq!(charge.settle(5).await.expect("once"), Settled::default());
     assert_eq!(lost(), 1);
 }
+
+/// An estimate above max reserves max, of the quotas that the request has; settling charges the
+/// rest. Without that it never fits.
+#[tokio::test]
+async fn an_estimate_above_max_reserves_max() {
+    const RULE: &str = "
+        [rules.chat]
+        settles = true
+        CHOICE
+        quotas = [
+            { max-count = 60, window = '1h', key = 'header:x-org', cost = 1 },
+            { max-count = 1_000, window = '1h', key = 'header:x-org' },
+            { max-concurrent = 9, key = 'header:x-org' },
+        ]
+        plans.pro.quotas = [
+            { max-count = 60, window = '1h', key = 'header:x-org', cost = 1 },
+            { max-count = 10_000, window = '1h', key = 'header:x-org' },
+        ]";
+    const CHOICE: &str = "cost-above-max = 'reserve-max'";
+    for store in &Stores::start().await.all {
+        let key = |org: &str| Header::new("x-org").key(org);
+        let never = of_toml(&RULE.replace("CHOICE", ""));
+        let refused = never.check("chat", key("acme")).cost(5_000).await;
+        assert_eq!(refused.expect_err("above max").retry_after(), None);
+        let limits = of_toml(&RULE.replace("CHOICE", CHOICE)).store(Arc::clone(store));
+        for (org, factor) in [("more", 10.0), ("less", 0.5)] {
+            let raised = limits.raise("chat", key(org), factor, WINDOW, "ops").await;
+            raised.expect("it is kept");
+        }
+        for (org, plan, reserved, settled) in [
+            ("acme", "", 1_000, (700, 0, 0)),
+            ("pro", "pro", 5_000, (4_700, 0, 0)),
+            ("more", "", 5_000, (4_700, 0, 0)),
+            ("less", "", 500, (200, 0, 0)),
+            ("large", "", 1_000, (0, 500, 0)),
+        ] {
+            let check = || limits.check("chat", key(org)).plan(plan);
+            let admitted = check().cost(5_000).await.expect("room");
+            let decision = admitted.decision.expect("it is limited");
+            let units = decision.receipt().map(|it| it.units());
+            assert_eq!(
+                (units, decision.is_reduced()),
+                (Some(reserved), reserved < 5_000)
+            );
+            let used = if org == "large" { 1_500 } else { 300 };
+            let charge = admitted.charge.expect("it was charged");
+            let of_use = charge.settle(used).await.expect("an answer");
+            assert_eq!(parts(of_use), settled, "{org}");
+            let fits = check().cost(100).await;
+            assert_eq!(fits.is_ok(), org != "large");
+        }
+        // It waits for what is used, as others do.
+        let denied = limits.check("chat", key("acme")).cost(5_000).await;
+        assert!(denied.expect_err("300 are used").retry_after().is_some());
+        let app = app(limits.layer("chat").cost(|_| 5_000));
+        assert_eq!(ask(&app, "/", "x-org: ajax").await.status, 200);
+    }
+}
