@@ -97,6 +97,9 @@ pub enum WarningKind {
     ReadableToken,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which lacks it.
     SetTooLate,
+    /// Two layers around one handler, as of a router and of one that is nested in it, have charged
+    /// the same key of the same path for one request.
+    ChargedTwice,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
     /// Redis evicts keys when its memory is full. Each connection looks when it begins, and logs it.
@@ -273,6 +276,11 @@ impl fmt::Display for Warning {
                 f,
                 "Limits::{name} was called after a layer was made, which does not have it: set it \
                  before the first layer"
+            ),
+            WarningKind::ChargedTwice => write!(
+                f,
+                "a request is charged twice by the rule {path:?}, by two layers around one handler: \
+                 take one of them out, or give it another path or key"
             ),
             WarningKind::DefaultPrefix => f.write_str(
                 "the keys in Redis have the default prefix, so other services with rules of the same \

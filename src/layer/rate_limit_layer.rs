@@ -147,9 +147,10 @@ impl RateLimitLayer {
     /// The plan of a request, which chooses among the [plans](Rule::with_plan) of the rule; `None`
     /// if it has none: the rule's own quotas apply, and nothing else is asked. A plan that the rule
     /// does not have counts as none, too: it is [counted](RuleSnapshot::unknown_plans), and logged
-    /// once for each rule. A rule without plans does not ask. A panic is answered with a 500. Default: the closure of
-    /// [`Limits`](crate::Limits::plan); without one, the name that the request's extensions hold, as
-    /// a [`Plan`]. A plan by value is unused there: see [`plan_value`](Self::plan_value).
+    /// once for each rule. A rule without plans does not ask. A panic is answered with a 500.
+    /// Default: the closure of [`Limits`](crate::Limits::plan); without one, the name that the
+    /// request's extensions hold, as a [`Plan`]. A plan by value is unused there: see
+    /// [`plan_value`](Self::plan_value).
     ///
     /// Take the plan from what authentication has found out, and not from what a client may choose.
     /// Write the closure in place, or pass the name of a `fn`: of a closure that a variable holds

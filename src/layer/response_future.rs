@@ -21,6 +21,7 @@ use super::upload::Upload;
 use super::waiting::WaitingSince;
 use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
+use crate::warning::{Warning, WarningKind};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit).
@@ -205,8 +206,14 @@ where
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
         if let Some(admitted) = &mut admitted {
-            if let Some(answer) = &admitted.answer {
-                Answers::add_inner(request.extensions_mut(), answer);
+            if let Some(answer) = &admitted.answer
+                && Answers::add_inner(request.extensions_mut(), answer)
+            {
+                let warning = Warning::new(WarningKind::ChargedTwice);
+                admitted
+                    .gate
+                    .warnings
+                    .add(warning.about(admitted.rule.path()));
             }
             if let Some(since) = admitted.waiting_since {
                 request.extensions_mut().insert(WaitingSince(since));

@@ -338,25 +338,22 @@ impl RuleSettings {
         }
     }
 
+    /// What the plan says, and what it omits: quotas, or requests at a time, of a subject.
     fn merged(&self, plan: &Quotas) -> Box<[Policy]> {
         let first = self.subjects.first().map(Subject::name);
-        let of = |policy: &Policy| (policy.subject().or(first).map(str::to_owned), policy.kind());
-        let named: Vec<_> = plan.given().iter().map(of).collect();
-        let is_kept = |policy: &&Policy| {
-            let (subject, kind) = of(policy);
-            let lifts = |name: &Arc<str>| subject.as_deref() == Some(name) || kind == &**name;
-            !named.contains(&(subject.clone(), kind))
-                && !plan.unlimited_subjects().iter().any(lifts)
-        };
+        let first = first.filter(|name| !name.is_empty());
         let mut policies = plan.given().to_vec();
         for policy in &mut policies {
-            let of_first = policy.subject.is_none().then_some(self.subjects.first());
-            let of_first = of_first.flatten().filter(|first| !first.name().is_empty());
-            policy.subject = of_first
-                .map(|it| it.name().into())
-                .or(policy.subject.take());
+            policy.subject = policy.subject.take().or(first.map(Into::into));
         }
-        policies.extend(self.policies.iter().filter(is_kept).cloned());
+        let is_kept = |own: &&Policy| {
+            let (subject, kind) = (own.subject().or(first), own.kind());
+            let is_said = |it: &Policy| (it.subject(), it.kind()) == (subject, kind);
+            let lifts = |name: &Arc<str>| subject == Some(name) || kind == &**name;
+            !plan.unlimited_subjects().iter().any(lifts) && !policies.iter().any(is_said)
+        };
+        let kept: Vec<_> = self.policies.iter().filter(is_kept).cloned().collect();
+        policies.extend(kept);
         Policy::name_all(&self.path, &mut policies);
         policies.into()
     }

@@ -36,13 +36,16 @@ pub(crate) struct Denial {
 }
 
 impl Answers {
-    /// Adds the answer of a layer to a request that goes inwards.
+    /// Adds the answer of a layer to a request that goes inwards. Whether an outer layer has charged
+    /// the same count.
     #[inline]
-    pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) {
+    pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) -> bool {
         let mut answer = answer.clone();
         answer.release();
         let outer: &mut Self = request.get_or_insert_default();
+        let is_repeated = outer.charges.iter().any(|it| it.is_of_count_of(&answer));
         outer.charges.push(answer);
+        is_repeated
     }
 
     /// Adds the answer of a layer to a response that goes outwards, with these fields in it.

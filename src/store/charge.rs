@@ -70,6 +70,12 @@ impl Charge {
         Self::decided(store, take, decision, None, RefundQueue::default())
     }
 
+    /// Whether both are of one count of one store.
+    pub(crate) fn is_of_count_of(&self, other: &Self) -> bool {
+        let [one, other] = [self, other].map(|it| (&it.charged.store, it.take().count_name()));
+        one.1 == other.1 && Arc::ptr_eq(one.0, other.0)
+    }
+
     /// What a layer's store has decided about a take that it allowed. A layer counts refunds.
     pub(crate) fn decided(
         store: Arc<dyn Store>,

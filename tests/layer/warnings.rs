@@ -419,6 +419,37 @@ async fn the_list_is_bounded() {
     assert_eq!(limits.warnings().len(), 100);
 }
 
+/// A router and one that is nested in it both have the layer: each request is charged twice.
+#[tokio::test]
+async fn a_request_is_charged_twice() {
+    for store in &Stores::start().await.all {
+        let log = kit::log::Log::start();
+        let rules = ["login", "api"].map(|path| roomy(path).with_key(Header::new("x-user")));
+        let limits = limits(rules).store(Arc::clone(store));
+        let inner = |layer| Router::new().route("/", any(async || "1")).layer(layer);
+        let ask = async |inner: Router, outer| {
+            let app = Router::new().nest("/login", inner).layer(outer);
+            for _ in 0..3 {
+                super::ask(&app, "/login", "x-user: alice, x-other: bob").await;
+            }
+            let kinds = kinds(&limits).into_iter();
+            kinds.filter(|it| *it == Kind::ChargedTwice).count()
+        };
+        let layer = |path| limits.layer(path);
+        let of_other = layer("login").key(Header::new("x-other"));
+        let elsewhere = layer("login").store(MemoryStore::new());
+        for apart in [layer("api"), of_other, elsewhere] {
+            assert_eq!(ask(inner(layer("login")), apart).await, 0);
+        }
+        assert_eq!(ask(inner(layer("login")), layer("login")).await, 1);
+        let lines = log.lines();
+        let told = lines
+            .iter()
+            .filter(|it| it.contains("is charged twice by the rule \"login\""));
+        assert_eq!(told.count(), 1, "{lines:?}");
+    }
+}
+
 /// Where clients choose the paths of checks, those that have no rule leave room for what else is
 /// wrong, in the list and in the log.
 #[tokio::test]
