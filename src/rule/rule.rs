@@ -235,15 +235,9 @@ impl Rule {
         self.with(|it| it.reserves_max = true)
     }
 
-    /// The units that a request of this cost reserves.
-    pub(crate) fn reserved(&self, cost: u64) -> u64 {
-        if !self.settings.reserves_max || !self.settles() {
-            return cost;
-        }
-        let at_cost = |it: &&Policy| it.cost().is_none() && !it.is_concurrent();
-        let limit = |it: &Policy| self.algorithm().algorithm().limit(&it.quota());
-        let limits = self.policies().iter().filter(at_cost).map(limit);
-        limits.fold(cost, u64::min)
+    /// Whether a request above max [reserves max](Self::with_reserve_max).
+    pub(crate) const fn reserves_max(&self) -> bool {
+        self.settings.reserves_max && self.settings.settles
     }
 
     /// How many units of each quota a key may owe: a [settlement](crate::store::Charge::settle)

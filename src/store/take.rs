@@ -159,7 +159,14 @@ impl Take {
     /// This take at the cost that the rule lets it [reserve](Rule::with_reserve_max).
     #[inline]
     pub(crate) fn reserving(mut self) -> Self {
-        let cost = self.rule().reserved(self.cost);
+        if !self.rule().reserves_max() {
+            return self;
+        }
+        let (algorithm, counts) = (self.rule().algorithm().algorithm(), self.counts_owed());
+        let quotas = counts.iter().flat_map(|count| count.rule().quotas());
+        let cost = quotas
+            .map(|quota| algorithm.limit(quota))
+            .fold(self.cost, u64::min);
         self.is_reduced = cost < self.cost;
         match self.is_reduced {
             true => self.with_cost(cost),

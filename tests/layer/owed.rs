@@ -219,3 +219,25 @@ async fn an_estimate_above_max_reserves_max() {
         assert_eq!(ask(&app, "/", "x-org: ajax").await.status, 200);
     }
 }
+
+/// A subject that the request lacks reduces nothing.
+#[tokio::test]
+async fn only_what_a_request_is_counted_by_reduces_it() {
+    for store in &Stores::start().await.all {
+        let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(1_000));
+        let team = Subject::new("team", Header::new("x-team")).skip_absent();
+        let rule = Rule::joint("chat", [user, team.limit(Quota::per_hour(400))]);
+        let rule = rule.expect("valid").with_settling(true).with_reserve_max();
+        let limits = limits_of(&rule, store);
+        for (keys, reserved) in [
+            (&[("user", "alice")][..], 900),
+            (&[("user", "bob"), ("team", "a")], 400),
+        ] {
+            let keys = keys.iter().map(|(name, key)| (*name, Key::from(*key)));
+            let keys: tidegate::layer::SubjectKeys = keys.collect();
+            let admitted = limits.check("chat", keys).cost(900).await.expect("room");
+            let receipt = admitted.decision.and_then(|it| it.receipt());
+            assert_eq!(receipt.map(|it| it.units()), Some(reserved));
+        }
+    }
+}
