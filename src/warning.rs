@@ -259,8 +259,9 @@ impl fmt::Display for Warning {
             WarningKind::UnboundPlan => write!(
                 f,
                 "a request of {path:?} has a plan by value among its extensions, which says nothing \
-                 of its path and is unused: if it is for this path, add to Limits \
-                 .plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned())"
+                 of its path and is unused: if it is for this path, write \
+                 .plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned()) on Limits, or \
+                 without the path on its layer"
             ),
             WarningKind::KeyOfJointRule => write!(
                 f,
