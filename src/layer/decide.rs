@@ -178,11 +178,7 @@ impl Gate {
     }
 
     #[inline]
-    fn decide_after(
-        &self,
-        mut take: Take,
-        wait: Wait,
-    ) -> Deciding {
+    fn decide_after(&self, mut take: Take, wait: Wait) -> Deciding {
         match self.limited(&take) {
             Limited::Whole => {}
             #[cfg(feature = "page")]

@@ -215,12 +215,17 @@ fn set(entries: &mut Vec<OperatorEntry>, one: OperatorKey) {
 #[cold]
 fn blocked(take: &Take, time: Duration) -> Box<Decision> {
     let algorithm = take.rule().algorithm().algorithm();
-    let states = take.rule().policies().iter().enumerate().map(|(place, policy)| {
-        let state = QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota()));
-        match take.is_told(place) {
-            true => state,
-            false => state.hidden(),
-        }
-    });
+    let states = take
+        .rule()
+        .policies()
+        .iter()
+        .enumerate()
+        .map(|(place, policy)| {
+            let state = QuotaState::new(0, time).with_max(algorithm.limit(&policy.quota()));
+            match take.is_told(place) {
+                true => state,
+                false => state.hidden(),
+            }
+        });
     Decision::blocked(time, states.collect()).into()
 }
