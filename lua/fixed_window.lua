@@ -30,22 +30,21 @@ for place = 1, kind == USUAL and #keys or 0 do
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
+    quotas, expiry, slice, max, window = unpack(FIXED_RULE, question, rule_from)
     this_slice = floor(now / slice)
   end
 
-  local mark, serial, last_charge, window_then, needed_until, refundable_since, start, used
+  local mark, serial, last_charge, window_then, refundable_since, start, used
   if raw and #raw == FIXED_STATE_SIZE then
-    mark, serial, last_charge, _, window_then, needed_until, refundable_since, start, used =
+    mark, serial, last_charge, _, window_then, _, refundable_since, start, used =
       unpack(FIXED_STATE, raw)
   else
-    mark, serial, last_charge, window_then, needed_until, refundable_since, start, used =
-      not raw and FIXED_MARK, 0, now, window, now + window, now, now, 0
+    mark, serial, last_charge, window_then, refundable_since, start, used =
+      not raw and FIXED_MARK, 0, now, window, now, now, 0
   end
   local is_usual = mark == FIXED_MARK and quotas == 1 and rows == 1
     and now <= deadline and cost > 0 and cost <= max
-    and window_then == window and needed_until == last_charge + window
-    and last_charge <= now and refundable_since <= now and start <= last_charge and used <= max
+    and window_then == window and last_charge <= now and refundable_since <= now and start <= last_charge and used <= max
 
   if used == 0 or start + window <= now then
     if last_charge ~= now then serial = 0 end

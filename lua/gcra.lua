@@ -25,14 +25,14 @@ local values = keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[
 local rule_at, quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
 local is_exact, expiry_text, this_slice
 
--- The usual case: one quota, takes of one cost, and a key that was charged under this quota alone,
--- or never. All else is left for the core.
+-- The usual case: one quota, takes of one cost, and a key that was charged under windows of this
+-- length alone, or never. All else is left for the core.
 for place = 1, kind == USUAL and #keys or 0 do
   local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+    quotas, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, rule_from)
     this_slice = floor(now / slice)
     is_exact = quotas == 1 and max > 0 and (burst + pace_units) * pace_micros < EXACT
@@ -48,17 +48,27 @@ for place = 1, kind == USUAL and #keys or 0 do
       start, units = not raw and GCRA_MARK, 0, now, max, window, burst, now + life, now, now, 0
   end
   local is_usual = mark == GCRA_MARK and is_exact and rows == 1
-    and now <= deadline and cost > 0 and cost <= burst
-    and max_then == max and window_then == window and burst_then == burst
-    and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
-    and start <= last_charge and units <= burst + pace_units
+    and now <= deadline and cost > 0 and cost <= burst and window_then == window
+    and last_charge <= now and refundable_since <= now and start <= last_charge
+  -- Charged under another max the bucket is as full, and of the unit that drains as much has drained.
+  local is_same, paced_for = max_then == max, needed_until - last_charge - life
+  if is_same then
+    is_usual = is_usual and burst_then == burst
+    if paced_for > 0 then paced_for = paced_for + now - last_charge end
+  else
+    paced_for = 1
+    local product = (now - start) * max_then
+    is_usual = is_usual and product < EXACT
+    units, start = units - floor(product / window), math.max(now - floor(product % window / max), 0)
+  end
+  is_usual = is_usual and units <= burst + pace_units and (is_same or units + cost <= burst)
 
   -- The units that have not drained yet. A product that is too large to be exact is larger than all
   -- units, so that nothing is left. If nothing is left, the bucket begins afresh.
   local used = units - floor((now - start) * pace_units / pace_micros)
-  if used <= 0 or needed_until <= now then
+  if used <= 0 then
     if last_charge ~= now then serial = 0 end
-    refundable_since, start, units, used = now, now, 0, 0
+    refundable_since, start, units, used, paced_for = now, now, 0, 0, 0
   end
   local allowed = cost * takes <= burst - used and takes or math.max(floor((burst - used) / cost), 0)
 
@@ -67,10 +77,10 @@ for place = 1, kind == USUAL and #keys or 0 do
     local charged, paces = cost * allowed, floor((now - start) / pace_micros)
     start, units, used = start + paces * pace_micros, units - paces * pace_units + charged, used + charged
     serial = (serial + charged) % MODULUS
-    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
-      refundable_since, start, units)
+    local state = pack(GCRA_STATE, GCRA_MARK, serial, now, max, window, burst,
+      now + life + math.min(math.max(paced_for, 0), TEN_YEARS), refundable_since, start, units)
     local written
-    if raw and floor(last_charge / slice) == this_slice then
+    if raw and is_same and floor(last_charge / slice) == this_slice then
       written = pcall('SET', keys[place], state, 'KEEPTTL')
     else
       -- The same for all keys of a rule: to format a number takes as long as a command. A value of

@@ -24,7 +24,7 @@ local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
 local now_text = clock and clock[1] .. sub('00000' .. clock[2], -6) or ARGV[3]
 local question, replies, is_left = ARGV[1], { pack('>I8I8', now, ARGV[2]) }, false
 local kind, at = unpack('>BI2', question)
-local rule_at, quotas, limiting, expiry, slice, behind, this_slice, expiry_text, _
+local rule_at, quotas, expiry, slice, behind, this_slice, expiry_text, _
 -- The longest window, the largest max, and the max of the longest window.
 local longest, largest, longest_max
 -- Each of these has a value for each quota: its max and its window; the instant at which the window
@@ -38,7 +38,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
   local key, rule_from, rows, cost, takes, deadline = KEYS[place], nil, nil, nil, nil, nil
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
-    quotas, limiting, _, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
+    quotas, expiry, slice, behind = unpack(RULE_HEAD, question, rule_from)
     rule_at, expiry_text, this_slice, longest, largest = rule_from, nil, floor(now / slice), 0, 0
     for n = 1, quotas do
       local max, window
@@ -49,7 +49,7 @@ for place = 1, kind == USUAL and #KEYS or 0 do
     end
   end
 
-  local is_usual = quotas == limiting and rows == 1 and now <= deadline and cost > 0
+  local is_usual = rows == 1 and now <= deadline and cost > 0
   -- The newest entry describes the whole set. An error is no entry: only a key without one is new.
   local found = is_usual and pcall('ZRANGE', key, '-1', '-1')
   local newest = found and (found[1] or found.err)

@@ -32,26 +32,25 @@ for place = 1, kind == USUAL and #keys or 0 do
   rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
   if rule_from ~= rule_at then
     rule_at, expiry_text = rule_from, nil
-    quotas, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
+    quotas, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, rule_from)
     this_slice = floor(now / slice)
     length = math.max(floor(window / sub_windows), 1)
   end
 
-  local mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
-    number
+  local mark, serial, last_charge, window_then, refundable_since, length_then, base, number
   local stamp, total = now, 0
   if raw and #raw > WINDOW_STATE_SIZE then
-    mark, serial, last_charge, _, window_then, needed_until, refundable_since, length_then, base,
-      number = unpack(WINDOW_STATE, raw)
+    mark, serial, last_charge, _, window_then, _, refundable_since, length_then, base, number =
+      unpack(WINDOW_STATE, raw)
     stamp, total = unpack(WINDOW_ENTRY, raw, #raw - WINDOW_ENTRY_SIZE + 1)
   else
-    mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
-      number = not raw and WINDOW_MARK, 0, now, window, now + window, now, length, 0, 0
+    mark, serial, last_charge, window_then, refundable_since, length_then, base, number =
+      not raw and WINDOW_MARK, 0, now, window, now, length, 0, 0
   end
   local is_usual = mark == WINDOW_MARK and quotas == 1 and rows == 1
     and now <= deadline and cost > 0 and cost <= max
     and window_then == window and length_then == length
-    and needed_until == last_charge + window and stamp <= last_charge and last_charge <= now
+    and stamp <= last_charge and last_charge <= now
     and refundable_since <= now and total < MODULUS - max
     and (not raw or total > base and #raw == WINDOW_STATE_SIZE + number * WINDOW_ENTRY_SIZE)
 

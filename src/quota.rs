@@ -3,8 +3,6 @@ use std::time::Duration;
 
 /// The most quotas that one rule may have.
 pub(crate) const MAX_QUOTAS: usize = 16;
-/// The most that a take is charged to: those of a rule, and one that counts for all of its plans.
-pub(crate) const MAX_CHARGED: usize = MAX_QUOTAS + 1;
 
 /// A limit over a window: at most `max` units in any `window`.
 ///
@@ -33,18 +31,6 @@ pub struct Quota {
     window: u64,
     /// Only GCRA reads it.
     burst: u64,
-    role: Role,
-}
-
-/// What a quota of a take is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Role {
-    /// It denies what does not fit.
-    Limits,
-    /// It is charged along, and denies nothing.
-    Counts,
-    /// It is charged along, denies nothing, and counts no less than any other quota in use would.
-    Bounds,
 }
 
 impl Quota {
@@ -123,28 +109,7 @@ impl Quota {
 
     /// A quota of valid parts.
     pub(crate) const fn of_parts(max: u64, window: u64, burst: u64) -> Self {
-        Self {
-            max,
-            window,
-            burst,
-            role: Role::Limits,
-        }
-    }
-
-    /// This quota, which is charged and never denies.
-    pub(crate) const fn counting_only(mut self) -> Self {
-        self.role = Role::Counts;
-        self
-    }
-
-    /// This quota, which counts for any other quota in use.
-    pub(crate) const fn bounding(mut self) -> Self {
-        self.role = Role::Bounds;
-        self
-    }
-
-    pub(crate) const fn bounds(&self) -> bool {
-        matches!(self.role, Role::Bounds)
+        Self { max, window, burst }
     }
 
     /// At most `max` units in any second. This and the next three take 32 bits, of which each number
@@ -188,13 +153,6 @@ impl Quota {
         self.burst
     }
 
-    /// Whether it denies nothing: it is charged along with other quotas, because another plan of
-    /// the same rule has it. Such quotas stand behind the others of a [take](crate::Take::quotas).
-    #[must_use]
-    pub const fn only_counts(&self) -> bool {
-        !matches!(self.role, Role::Limits)
-    }
-
     /// The window.
     #[must_use]
     pub const fn window(&self) -> Duration {
@@ -204,15 +162,6 @@ impl Quota {
     /// The window in microseconds, a multiple of 1,000.
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
-    }
-}
-
-/// How many of a take's quotas may deny it. Those that only count stand behind them.
-#[inline]
-pub(crate) fn number_that_limit(quotas: &[Quota]) -> usize {
-    match quotas {
-        [_] => 1,
-        _ => MAX_QUOTAS.min(quotas.partition_point(|quota| !quota.only_counts())),
     }
 }
 

@@ -142,13 +142,14 @@ impl<'a> Counts<'a> {
         Ok(decision.with_source(Source::Other))
     }
 
-    fn refund(&mut self, name: &str, receipt: &Receipt, units: u64) -> Result<u64, StoreError> {
-        let Some(mut count) = self.get(name)? else {
+    fn refund(&mut self, take: &Take, receipt: &Receipt) -> Result<u64, StoreError> {
+        let name = take.name("");
+        let Some(mut count) = self.get(&name)? else {
             return Ok(0);
         };
-        let refunded = count.refund(self.now, receipt, units);
+        let refunded = count.refund(self.now, take.quotas(), receipt, take.cost());
         if refunded > 0 {
-            self.put(name, &count)?;
+            self.put(&name, &count)?;
         }
         Ok(refunded)
     }
@@ -201,9 +202,8 @@ impl Store for RedbStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (name, receipt) = (take.name(""), receipt.clone());
-        let units = take.cost();
-        self.transact(move |counts| counts.refund(&name, &receipt, units))
+        let (take, receipt) = (take.clone(), receipt.clone());
+        self.transact(move |counts| counts.refund(&take, &receipt))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {

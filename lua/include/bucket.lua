@@ -2,15 +2,16 @@
 -- every `pace_micros`.
 --
 -- Uses   floor
--- Gives  drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more does
+-- Gives  fraction(part, number, of)
+--        drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more does
 --        time_for(units, bucket) -> the microseconds in which they drain, rounded up
 
--- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.
+-- part * number / of, for a part smaller than `of`: the quotient, and what is left.
 local function fraction(part, number, of)
   local product = part * number
   if product < EXACT then
     local quotient = floor(product / of)
-    return quotient, quotient * of < product
+    return quotient, product - quotient * of
   end
   -- Too large for a double: bit by bit, as by hand.
   local quotient, left, bit = 0, 0, 562949953421312
@@ -23,14 +24,14 @@ local function fraction(part, number, of)
     while left >= of do quotient, left = quotient + 1, left - of end
     bit = bit / 2
   end
-  return quotient, left > 0
+  return quotient, left
 end
 
 local function drained(micros, bucket)
   local pace_units, pace_micros = bucket.pace_units, bucket.pace_micros
   local whole = floor(micros / pace_micros)
   local quotient, rest = fraction(micros - whole * pace_micros, pace_units, pace_micros)
-  return whole * pace_units + quotient, rest
+  return whole * pace_units + quotient, rest > 0
 end
 
 local function time_for(units, bucket)
@@ -39,6 +40,6 @@ local function time_for(units, bucket)
   local part = units - whole * pace_units
   if part == 0 then return whole * pace_micros end
   local quotient, rest = fraction(part, pace_micros, pace_units)
-  if rest then quotient = quotient + 1 end
+  if rest > 0 then quotient = quotient + 1 end
   return whole * pace_micros + quotient
 end

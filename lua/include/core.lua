@@ -2,16 +2,14 @@
 -- each key is loaded once; then all takes are decided, and each key that was charged is written
 -- once, at the end. A take names one count, or several that are charged all, or not at all.
 --
--- A rule has: its quotas in its array part, each with its limit; charged: how many they are, or 0
--- if it is of permits; limiting: how many of these limit; shares: two of them have one counter;
--- has_bound, expiry, slice: see formats.md; behind: where the question says more of it;
+-- A rule has: its quotas in its array part, each with its limit; number: how many they are, or 0
+-- if it is of permits; expiry, slice: see formats.md; behind: where the question says more of it;
 -- other: the functions of its states, if they are not the algorithm's. A state is what stands under
 -- a key. It has: key, rule, is_changed, error; and for each quota n own[n].used, the units that
 -- count now. The core uses these functions of the algorithm:
 --   read_quota(from) -> quota, behind
---   is_same(quota, other), or nil     whether they have one counter
 --   load(key, rule, raw) -> state     `raw` is the string under the key, or nil
---   prepare(state, owes)              before the first charge of a call
+--   prepare(state)                    before the first charge of a call
 --   charge(state, units)
 --   wait(counter, limit, cost)        microseconds until a cost fits that does not fit now
 --   ends_at(counter)                  when nothing of it counts any more
@@ -25,17 +23,15 @@
 -- others are set where they are needed.
 
 local function read_rule(from)
-  local charged, limiting, bounds, expiry, slice, at = unpack(RULE_HEAD, question, from)
+  local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
-  if charged > 0 then quota, at = read_quota(at) end
-  local rule = { quota, charged = charged, limiting = limiting, has_bound = bounds == 1,
-    expiry = expiry, slice = slice, behind = at, expiry_text = false }
-  for n = 2, charged do
+  if number > 0 then quota, at = read_quota(at) end
+  local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at, expiry_text = false }
+  for n = 2, number do
     rule[n], at = read_quota(at)
-    for before = 1, n - 1 do rule.shares = rule.shares or is_same and is_same(rule[before], rule[n]) end
   end
   rule.behind, rules[from] = at, rule
-  if charged == 0 then
+  if number == 0 then
     permits = permits or permit_functions()
     rule.other = permits
   end
@@ -64,7 +60,7 @@ end
 local function fits(state, cost, takes, held)
   local rule, own = state.rule, state.own
   if held then takes = 0 end
-  for n = 1, rule.limiting do
+  for n = 1, rule.number do
     local limit = rule[n].limit
     local room = limit - own[n].used
     if cost > room or limit == 0 then return 0 end
@@ -76,7 +72,7 @@ end
 -- An answer to takes that are answered alike, with what each quota is like behind them.
 local function answer(state, verdict, alike, number)
   local rule, own, text = state.rule, state.own, nil
-  for n = 1, rule.limiting do
+  for n = 1, rule.number do
     local limit, counter, reset = rule[n].limit, own[n], 0
     local used = counter.used
     if used > 0 and limit > 0 then reset = max(ends_at(counter) - now, 0) end
@@ -87,12 +83,12 @@ local function answer(state, verdict, alike, number)
 end
 
 -- Charges so many units of a count, once it is known that they fit.
-local function spend(state, units, owes)
+local function spend(state, units)
   if units == 0 then return end
   if not state.is_changed then
     number_changed = number_changed + 1
     state.is_changed, changed[number_changed] = true, state
-    prepare(state, owes)
+    prepare(state)
   end
   charge(state, units)
 end
@@ -108,7 +104,7 @@ local function answers(state, cost, takes, fitting, held)
   end
   if fitting == takes then return text end
   local verdict, number = DENIED, 0
-  for n = 1, rule.limiting do
+  for n = 1, rule.number do
     local limit = rule[n].limit
     if cost > limit or limit == 0 then
       verdict, number = NEVER, 0
@@ -124,11 +120,11 @@ end
 -- how many they are.
 local function owe(state, units)
   local rule, at, most = state.rule, state.rule.behind, nil
-  for n = 1, rule.limiting do
+  for n = 1, rule.number do
     most, at = unpack('>I7', question, at)
     units = max(min(units, most - state.own[n].used), 0)
   end
-  spend(state, units, true)
+  spend(state, units)
   return answer(state, ALLOWED, 1, units)
 end
 

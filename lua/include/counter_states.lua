@@ -1,13 +1,12 @@
--- States of algorithms that keep a counter for each quota, for takes and for refunds.
+-- States of algorithms that keep a counter for each window, for takes and for refunds.
 --
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial       units ever charged, modulo 2^52: tells takes of one instant apart
 --   stamp        when something was charged last
--- and the counters: those of the rule's quotas, and those of earlier quotas for as long as what was
--- charged under them still counts. Each charge goes to all of them, so that two rules may take turns
--- on one key, and neither refills the other. A value that is no such string, or damaged, is as good
--- as none. Nothing is written unless something is charged. If the clock went back, what was charged
--- in the future counts; a charge then pulls it back to now.
+-- and the counters: those of the quotas that were charged last, and those of other windows in which
+-- something counts. A charge goes to those of its own quotas alone. A value that is no such string, or
+-- damaged, is as good as none. Nothing is written unless something is charged. If the clock went
+-- back, what was charged in the future counts; a charge then pulls it back to now.
 --
 -- Once loaded, a state has
 --   rule, serial, stamp
@@ -18,13 +17,14 @@
 --
 -- A counter has
 --   quota, used
---   needed_until      until when it is needed for what was charged while that was the rule's quota
+--   needed_until      its last charge and as long as a full counter counts; earlier versions read until
+--                     when it is needed
 --   refundable_since  takes from before this are not told apart in it, and not given back
 -- and what its algorithm adds. The algorithm gives
 --   own_mark, leased_mark
 --                     what a state begins with; the second, of earlier versions, may be nil
 --   read_counter(raw, at, stamp, quota) -> counter, at     nil if it is damaged
---   write_counter(counter) -> text
+--   write_counter(counter, stamp) -> text     `stamp` is the instant of the last charge
 --   used_now(counter, latest): units that count now; `latest` is now, or the last charge if that
 --                     is later
 
@@ -45,7 +45,7 @@ local function read_counters(state, raw)
       local is_valid = life > 0 and life <= TEN_YEARS
       if not is_valid or counter.needed_until > stamp + 2 * TEN_YEARS then return end
       local used = used_now(counter, latest)
-      if used > 0 and counter.needed_until > now then has_units = true end
+      if used > 0 then has_units = true end
       counter.used, size = used, size + 1
       if known then known[size] = counter else known = { counter } end
     until at > #raw
@@ -56,6 +56,6 @@ end
 -- What stands under a key.
 local function state_text(state, counters)
   local text = pack(HEADER, own_mark, state.serial, state.stamp)
-  for t = 1, #counters do text = text .. write_counter(counters[t]) end
+  for t = 1, #counters do text = text .. write_counter(counters[t], state.stamp) end
   return text
 end

@@ -1,48 +1,33 @@
--- Takes that are charged to counters, for `core`.
+-- Takes that are charged to counters, for `core`. No two quotas of a rule have the same window.
 --
 -- Besides what `counter_states` says, a state has
 --   key
 --   own          the counter of each of the rule's quotas; `known` itself if these are just those
 -- and only where it is so
 --   is_new       one of its own is new
---   counters     those that are charged and written, if these are others than its own
+--   counters     those that are written, if these are not just its own: its own come first
 --   sets_expiry  the key gets a new expiry
--- and a counter owes, if this call charges units owed to it, or is_in_debt, if it held such. The
--- algorithm gives
---   new_counter(quota, units, stamp)
---   is_same(quota, other): whether a counter of the one can go on as one of the other
---   carried_over(counter, stamp, quota): units that a new counter of this other quota begins with
---   charge_counter(counter, units, stamp) -> units that it could not hold
+-- and a counter is_mixed, if takes of before are not told apart any more. The algorithm gives
+--   new_counter(quota)
+--   serve(counter, quota): it goes on under this quota of its window
+--   follow_clock_back(counter): what was charged in the future counts as charged now
+--   charge_counter(counter, units)
 --   ends_at(counter): when nothing of it counts any more
 
--- The counters of the rule's quotas, if something counts, or two quotas share a counter.
+-- The counters of the rule's quotas, where something counts.
 local function own_counters(state)
-  local rule, known, stamp, own = state.rule, state.has_units and state.known or {}, state.stamp, {}
-  local is_as_before = #known == rule.charged
-  for n = 1, rule.charged do is_as_before = is_as_before and known[n].quota == rule[n] end
-  if is_as_before and not rule.shares then return known end
-  for n = 1, rule.charged do
-    local quota, counter, most = rule[n], nil, 0
+  local rule, known, own = state.rule, state.known, {}
+  local is_as_before = #known == rule.number
+  for n = 1, rule.number do is_as_before = is_as_before and known[n].quota == rule[n] end
+  if is_as_before then return known end
+  for n = 1, rule.number do
+    local quota, counter = rule[n], nil
+    -- Earlier versions kept several of one window: the first one was charged last under its own.
     for t = 1, #known do
-      if is_same(known[t].quota, quota) then counter = known[t] end
-    end
-    for before = 1, n - 1 do
-      if is_same(rule[before], quota) then counter = own[before] end
-    end
-    -- What counts under any other quota counts here, too.
-    for t = 1, counter and 0 or #known do
-      local units = known[t].needed_until > now and carried_over(known[t], stamp, quota) or 0
-      -- A bucket that counts for all quotas, and is at least half full, may have flowed over.
-      local bound = rule.has_bound and rule[rule.charged]
-      if bound and bound.capacity and is_same(known[t].quota, bound)
-        and units >= floor(bound.capacity / 2) then
-        units = MAX_HELD
-      end
-      most = max(most, units)
+      if not counter and known[t].quota.window == quota.window then counter = known[t] end
     end
     if not counter then
-      counter, state.is_new = new_counter(quota, most, stamp), true
-      counter.used = used_now(counter, max(stamp, now))
+      counter, state.is_new = new_counter(quota), true
     end
     own[n] = counter
   end
@@ -56,53 +41,49 @@ local function load(key, rule, raw)
   raw = raw or pcall('GET', key)
   if type(raw) == 'table' then state.error, raw = raw.err, false end
   if raw then read_counters(state, raw) end
-  if state.has_units or rule.shares then
+  if state.has_units then
     state.own = own_counters(state)
   else
-    state.own, state.is_new = { new_counter(rule[1], 0, now) }, true
-    for n = 2, rule.charged do state.own[n] = new_counter(rule[n], 0, now) end
+    state.own, state.is_new = { new_counter(rule[1]) }, true
+    for n = 2, rule.number do state.own[n] = new_counter(rule[n]) end
   end
   return state
 end
 
--- The counters that are charged and written, where they may be others than the rule's: those, and
--- the 4 of earlier quotas that are needed longest; 2 if one of the rule's counts for all. No two
--- counters are equal in all that they are sorted by.
-local function chosen_counters(state)
-  local own, rule, counters, earlier, is_own = state.own, state.rule, {}, {}, {}
-  for n = 1, rule.charged do
-    if not is_own[own[n]] then counters[#counters + 1] = own[n] end
-    is_own[own[n]] = true
+-- Chooses the counters that are written, where others than the rule's may count: the rule's come
+-- first. Of too many others those that end first are dropped.
+local function choose_counters(state)
+  local rule, counters, others, windows = state.rule, {}, {}, {}
+  for n = 1, rule.number do
+    counters[n], windows[rule[n].window] = state.own[n], true
   end
-  for t = 1, state.has_units and #state.known or 0 do
+  state.counters = counters
+  for t = 1, #state.known do
     local counter = state.known[t]
-    if not is_own[counter] and counter.used > 0 and counter.needed_until > now then
-      earlier[#earlier + 1] = counter
-    end
+    local window = counter.quota.window
+    if not windows[window] and counter.used > 0 then others[#others + 1] = counter end
+    windows[window] = true
   end
-  table.sort(earlier, function(a, b)
-    if a.needed_until ~= b.needed_until then return a.needed_until > b.needed_until end
-    a, b = a.quota, b.quota
-    if a.window ~= b.window then return a.window > b.window end
-    if a.max ~= b.max then return a.max > b.max end
-    if a.variant ~= b.variant then return a.variant > b.variant end
-    return (a.capacity or 0) > (b.capacity or 0)
-  end)
-  for e = 1, min(#earlier, rule.has_bound and MAX_EARLIER_BESIDE_BOUND or MAX_EARLIER) do
-    counters[#counters + 1] = earlier[e]
+  local room = MAX_COUNTERS - rule.number
+  if #others > room then
+    table.sort(others, function(a, b)
+      local a_ends, b_ends = ends_at(a), ends_at(b)
+      if a_ends ~= b_ends then return a_ends > b_ends end
+      return a.quota.window > b.quota.window
+    end)
   end
-  return counters
+  for n = 1, min(#others, room) do counters[#counters + 1] = others[n] end
 end
 
 -- Makes a state ready for its first charge of a call.
-local function prepare(state, owes)
+local function prepare(state)
   local rule, own, stamp, since = state.rule, state.own, state.stamp, max(state.since or 0, now)
-  local slice, went_back = rule.slice, stamp > now
-  local this_slice = floor(now / slice)
-  local sets_expiry = state.is_new or went_back or owes
+  local went_back = stamp > now
+  local sets_expiry = state.is_new or went_back or floor(stamp / rule.slice) ~= floor(now / rule.slice)
   for t = 1, state.known and #state.known or 0 do
     local counter = state.known[t]
     if went_back then
+      follow_clock_back(counter)
       counter.needed_until = min(counter.needed_until, now + counter.quota.life)
       counter.refundable_since = max(counter.refundable_since, stamp + 1)
     end
@@ -111,30 +92,28 @@ local function prepare(state, owes)
   -- The serial numbers run from zero again, unless a take with such a number may have the same
   -- stamp: one of this very instant, or one from before the clock went back.
   if not state.has_units and since == now and stamp ~= now then state.serial = 0 end
-  for n = 1, rule.charged do
-    local quota, counter = rule[n], own[n]
-    local charged_before = counter.needed_until - quota.life
-    sets_expiry = sets_expiry or counter.quota.life ~= quota.life
-      or floor(charged_before / slice) ~= this_slice
-    counter.quota, counter.needed_until = quota, now + quota.life
-    if owes and n <= rule.limiting then counter.owes = true end
-    if counter.used > quota.limit then counter.is_in_debt = true end
-    if counter.refundable_since == 0 then counter.refundable_since = since end
+  for n = 1, rule.number do
+    local counter, quota = own[n], rule[n]
+    -- One that was not charged at that instant, or counts for another time, may need a later expiry.
+    sets_expiry = sets_expiry or counter.needed_until ~= stamp + quota.life
+    if counter.quota ~= quota then
+      serve(counter, quota)
+      counter.quota = quota
+    end
+    counter.needed_until = now + quota.life
+    if counter.refundable_since == 0 or counter.is_mixed then counter.refundable_since = since end
   end
-  if own ~= state.known and (state.has_units or rule.shares) then
-    state.counters = chosen_counters(state)
-  end
+  if own ~= state.known and state.has_units then choose_counters(state) end
   if sets_expiry then state.sets_expiry = true end
 end
 
 local function charge(state, units)
   local counters = state.counters or state.own
-  for t = 1, #counters do
-    local counter = counters[t]
-    local lost = charge_counter(counter, units, state.stamp)
-    if lost > 0 and counter.refundable_since <= now then counter.refundable_since = now + 1 end
+  for n = 1, state.rule.number do
+    local counter = counters[n]
+    charge_counter(counter, units)
     -- Units owed last longer than a full counter does.
-    if counter.owes or counter.is_in_debt then counter.needed_until = max(counter.needed_until, ends_at(counter)) end
+    if counter.used > counter.quota.limit then state.sets_expiry = true end
   end
   state.stamp, state.serial = now, (state.serial + units) % MODULUS
 end
@@ -147,7 +126,9 @@ local function write(state)
   local expiry = rule.expiry
   for t = 1, #counters do
     local counter = counters[t]
-    local needed = counter.needed_until - now + 2 * max(counter.quota.life / 16, SLICE)
+    -- What is damaged may say that it never ends.
+    local ends = min(max(counter.needed_until, ends_at(counter)), now + 2 * TEN_YEARS)
+    local needed = ends - now + 2 * max(counter.quota.life / 16, SLICE)
     expiry = max(expiry, ceil(needed / MILLISECOND))
   end
   if expiry > rule.expiry then return pcall('SET', state.key, text, 'PX', expiry).err end

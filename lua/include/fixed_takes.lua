@@ -8,28 +8,17 @@ local function read_quota(from)
   return { max = max, window = window, limit = max, life = window }, behind
 end
 
--- Whether a counter of the one can go on as a counter of the other.
-local function is_same(one, other) return one.window == other.window end
-
--- The units that a new counter takes over from one of another quota.
-local function carried_over(counter) return counter.used end
-
--- A counter of these units, of a window that began at that instant.
-local function new_counter(quota, units, stamp)
-  return { quota = quota, used = 0, needed_until = 0, refundable_since = 0, start = stamp,
-    units = min(units, MAX_HELD) }
+local function new_counter(quota)
+  return { quota = quota, used = 0, needed_until = 0, refundable_since = 0, start = now, units = 0 }
 end
 
--- Returns how many units it could not hold.
+local function serve() end
+
+local function follow_clock_back(counter) counter.start = min(counter.start, now) end
+
 local function charge_counter(counter, units)
-  counter.start = min(counter.start, now)
-  if counter.units == 0 or counter.start + counter.quota.window <= now then
-    counter.start, counter.units = now, 0
-  end
-  local lost = max(counter.units + units - MAX_HELD, 0)
-  counter.units = counter.units + units - lost
-  counter.used = counter.units
-  return lost
+  if counter.used == 0 then counter.start, counter.units = now, 0 end
+  counter.units, counter.used = counter.units + units, counter.used + units
 end
 
 -- When nothing of it counts any more.

@@ -2,6 +2,9 @@
 -- `burst` units, and drains by `pace_units` in every `pace_micros`. Besides what all counters have
 -- it says:
 --   start, units   when its busy time began, and the units poured in since then
+--   paced_since    since when it has drained at this pace; 0 if that is as long as it gives takes back.
+--                  It is written as 1 and how long before the last charge that was, added to
+--                  needed_until
 -- In a state it is big-endian integers of 7 bytes: max, window, burst, needed_until,
 -- refundable_since, start, units.
 --
@@ -11,10 +14,8 @@ local own_mark, leased_mark = GCRA_MARK, nil
 
 -- A quota that a counter in a state was charged under, and that is not the rule's.
 local function earlier_quota(max, window, burst)
-  local a, b = math.max(max, 1), window
-  while b > 0 do a, b = b, a % b end
-  local quota = { max = max, window = window, burst = burst, life = window,
-    capacity = math.max(max, burst), pace_units = math.max(max, 1) / a, pace_micros = window / a }
+  local quota = { max = max, window = window, burst = burst, life = window, limit = burst,
+    pace_units = math.max(max, 1), pace_micros = window }
   if burst > max then quota.life = time_for(burst, quota) end
   return quota
 end
@@ -46,12 +47,17 @@ local function read_counter(raw, from, stamp, rule_quota)
   if not quota or quota.max ~= max or quota.window ~= window or quota.burst ~= burst then
     quota = earlier_quota(max, window, burst)
   end
-  return { quota = quota, used = 0, needed_until = needed_until,
-    refundable_since = refundable_since, start = start, units = units }, behind
+  local paced_for = math.max(needed_until - stamp - quota.life, 0)
+  return { quota = quota, used = 0, needed_until = needed_until - paced_for,
+    refundable_since = refundable_since, start = start, units = units,
+    paced_since = paced_for > 0 and math.max(stamp + 1 - paced_for, 0) or 0 }, behind
 end
 
-local function write_counter(counter)
-  local quota = counter.quota
-  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, counter.needed_until,
-    counter.refundable_since, counter.start, counter.units)
+local function write_counter(counter, stamp)
+  local quota, needed_until = counter.quota, counter.needed_until
+  if counter.paced_since > 0 then
+    needed_until = stamp + quota.life + math.min(1 + stamp - counter.paced_since, TEN_YEARS)
+  end
+  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, needed_until, counter.refundable_since,
+    counter.start, counter.units)
 end

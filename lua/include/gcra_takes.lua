@@ -4,13 +4,8 @@
 local function read_quota(from)
   local max, window, burst, life, pace_units, pace_micros, behind =
     unpack(GCRA_QUOTA, question, from)
-  return { max = max, window = window, burst = burst, life = life, capacity = math.max(max, burst),
-    limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
-end
-
--- Whether a counter of the one can go on as a counter of the other.
-local function is_same(one, other)
-  return one.window == other.window and one.max == other.max and one.capacity == other.capacity
+  return { max = max, window = window, burst = burst, life = life, limit = max > 0 and burst or 0,
+    pace_units = pace_units, pace_micros = pace_micros }, behind
 end
 
 -- When so many units, which stand at the bottom of the bucket, have drained.
@@ -21,41 +16,36 @@ local function drains_at(counter, units)
   return counter.start + time_for(units, quota)
 end
 
--- The units that a new counter takes over from one of another quota: what is in the bucket at the
--- last charge, so that the new bucket does not drain it a second time.
-local function carried_over(counter, stamp)
-  return counter.used > 0 and used_at(counter, stamp) or 0
+local function new_counter(quota)
+  return { quota = quota, used = 0, needed_until = 0, refundable_since = 0, start = now, units = 0,
+    paced_since = 0 }
 end
 
--- A counter that holds these units since that instant.
-local function new_counter(quota, units, stamp)
-  return { quota = quota, used = 0, needed_until = 0, refundable_since = 0, start = stamp,
-    units = min(units, quota.capacity) }
+-- Under another max it is as full, and of the unit that drains as much has drained, rounded down to a
+-- microsecond of the new pace.
+local function serve(counter, quota)
+  local before, passed = counter.quota, max(now - counter.start, 0)
+  if before.max == quota.max then return end
+  local _, part = fraction(passed % quota.window, before.max, quota.window)
+  counter.start, counter.units = max(now - floor(part / quota.max), 0), counter.used
+  counter.paced_since = now
 end
 
--- Pours units in now, after what was poured in at `stamp` last. Returns how many it could not hold.
-local function charge_counter(counter, units, stamp)
-  local used, start, pace_micros = counter.used, counter.start, counter.quota.pace_micros
-  if used == 0 then
+-- While the clock was behind, nothing drained.
+local function follow_clock_back(counter)
+  counter.start, counter.units, counter.paced_since = now, counter.used, min(counter.paced_since, now)
+end
+
+-- Pours units in now.
+local function charge_counter(counter, units)
+  local start, quota = counter.start, counter.quota
+  if counter.used == 0 then
     counter.start, counter.units = now, 0
-  elseif stamp > now then
-    counter.start, counter.units = now, used
-  elseif now - start >= pace_micros then
-    local paces = floor((now - start) / pace_micros)
-    counter.start = start + paces * pace_micros
-    counter.units = counter.units - paces * counter.quota.pace_units
+  elseif now - start >= quota.pace_micros then
+    local paces = floor((now - start) / quota.pace_micros)
+    counter.start, counter.units = start + paces * quota.pace_micros, counter.units - paces * quota.pace_units
   end
-  local room = counter.quota.capacity - used
-  if counter.owes or units <= room then
-    counter.units, counter.used = counter.units + units, used + units
-    return 0
-  elseif room < 0 then
-    return units
-  end
-  -- What another quota's takes pour in beyond what it can hold is lost. It is full to the brim, not
-  -- to the last unit that fits wholly.
-  counter.start, counter.units, counter.used = now, used + room, used + room
-  return units - room
+  counter.units, counter.used = counter.units + units, counter.used + units
 end
 
 -- When nothing of it counts any more.
@@ -69,6 +59,6 @@ end
 -- What the reply says of several takes that were charged alike: the units that each counter holds.
 local function held_units(state)
   local text = ''
-  for n = 1, state.rule.limiting do text = text .. pack(HELD, state.own[n].units) end
+  for n = 1, state.rule.number do text = text .. pack(HELD, state.own[n].units) end
   return text
 end

@@ -1,6 +1,6 @@
   -- What `joint` uses, for fixed windows.
   local function read_rule(from)
-    local _, _, _, expiry, slice, max, window = unpack(FIXED_RULE, question, from)
+    local _, expiry, slice, max, window = unpack(FIXED_RULE, question, from)
     return { limit = max, window = window, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry) }
   end
@@ -10,10 +10,9 @@
     -- MGET answers nothing for a key of another type, too, and GET an error.
     if not raw then return pcall('GET', key) == false and new or nil end
     if #raw ~= FIXED_STATE_SIZE then return nil end
-    local mark, serial, last_charge, _, window, needed_until, refundable_since, start, used =
+    local mark, serial, last_charge, _, window, _, refundable_since, start, used =
       unpack(FIXED_STATE, raw)
-    if mark ~= FIXED_MARK or window ~= rule.window or needed_until ~= last_charge + window
-      or last_charge > now or refundable_since > now or start > last_charge or used > rule.limit then
+    if mark ~= FIXED_MARK or window ~= rule.window or last_charge > now or refundable_since > now or start > last_charge or used > rule.limit then
       return nil
     end
     new.keeps_expiry = floor(last_charge / rule.slice) == rule.this_slice

@@ -1,6 +1,6 @@
   -- What `joint` uses, for buckets.
   local function read_rule(from)
-    local _, _, _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+    local _, expiry, slice, max, window, burst, life, pace_units, pace_micros =
       unpack(GCRA_RULE, question, from)
     return { limit = burst, max = max, window = window, life = life, pace_units = pace_units,
       pace_micros = pace_micros, slice = slice, this_slice = floor(now / slice),
@@ -21,7 +21,7 @@
     end
     local used = units - floor((now - start) * rule.pace_units / rule.pace_micros)
     new.keeps_expiry = floor(last_charge / rule.slice) == rule.this_slice
-    if used <= 0 or needed_until <= now then
+    if used <= 0 then
       if last_charge == now then new.serial = serial end
       return new
     end

@@ -2,7 +2,7 @@
   local millis
 
   local function read_permits(from)
-    local _, _, _, lease, process, max = unpack('>BBBI7I7I7', question, from)
+    local _, lease, process, max = unpack('>BI7I7I7', question, from)
     millis = millis or format('%.0f', floor(now / 1000))
     return { limit = max, is_permits = true, process = process,
       ends_at = format('%.0f', floor(now / 1000) + 1 + lease), expiry = format('%.0f', 2 * lease) }

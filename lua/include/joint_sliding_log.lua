@@ -1,7 +1,7 @@
   -- What `joint` uses, for logs. Each is read where it is decided about first.
   local values = false
   local function read_rule(from)
-    local _, _, _, expiry, slice, max, window = unpack(LOG_RULE, question, from)
+    local _, expiry, slice, max, window = unpack(LOG_RULE, question, from)
     return { limit = max, window = window, slice = slice, this_slice = floor(now / slice),
       expiry = format('%.0f', expiry) }
   end

@@ -1,6 +1,6 @@
   -- What `joint` uses, for sliding windows.
   local function read_rule(from)
-    local _, _, _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, from)
+    local _, expiry, slice, max, window, sub_windows = unpack(WINDOW_RULE, question, from)
     return { limit = max, window = window, length = math.max(floor(window / sub_windows), 1),
       slice = slice, this_slice = floor(now / slice), expiry = format('%.0f', expiry) }
   end
@@ -12,11 +12,11 @@
     -- MGET answers nothing for a key of another type, too, and GET an error.
     if not raw then return pcall('GET', key) == false and new or nil end
     if #raw <= WINDOW_STATE_SIZE then return nil end
-    local mark, serial, last_charge, _, window, needed_until, refundable_since, length, base, number =
+    local mark, serial, last_charge, _, window, _, refundable_since, length, base, number =
       unpack(WINDOW_STATE, raw)
     local stamp, total = unpack(WINDOW_ENTRY, raw, #raw - WINDOW_ENTRY_SIZE + 1)
     if mark ~= WINDOW_MARK or window ~= rule.window or length ~= rule.length
-      or needed_until ~= last_charge + window or stamp > last_charge or last_charge > now
+      or stamp > last_charge or last_charge > now
       or refundable_since > now or total >= MODULUS - rule.limit or total <= base
       or #raw ~= WINDOW_STATE_SIZE + number * WINDOW_ENTRY_SIZE then
       return nil

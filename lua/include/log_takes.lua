@@ -2,15 +2,14 @@
 --
 -- Besides what `log_states` says, a state has
 --   rule
---   own           of each quota that limits: used, the units in its window; window; oldest and base:
+--   own           of each quota: used, the units in its window; window; oldest and base:
 --                 the stamp of the oldest entry in it, and the total before
 --   last_charge   when something was charged last
 --   merges        the newest entry takes in what this call charges
 -- and only where it is so
 --   went_back     something was charged in the future
 
--- All quotas share one log, and none has a counter of its own.
-local is_same, held_units
+local held_units
 local edge_known, edge_text
 
 -- For commands. To format a number takes as long as a command.
@@ -49,7 +48,7 @@ local function load(key, rule)
   state.error = found.err
   if found[1] then read_log(state, found[1]) end
   state.last_charge = state.stamp
-  for n = 1, rule.limiting do state.own[n] = counter_of(state, rule[n]) end
+  for n = 1, rule.number do state.own[n] = counter_of(state, rule[n]) end
   return state
 end
 
@@ -200,7 +199,6 @@ local function trim(state, window, most)
     local counter = state.own[n]
     if counter.window == window then oldest, base = counter.oldest, counter.base end
   end
-  -- Or that of a quota that only counts.
   if not oldest then oldest, base = beginning(state, first_behind(key, now - window)) end
   if (state.total - base) % MODULUS > MAX_HELD then
     base, state.more = (state.total - MAX_HELD) % MODULUS, state.more or more_of()
@@ -214,7 +212,7 @@ end
 local function write(state)
   local key, rule, newest, merges = state.key, state.rule, state.newest, state.merges
   local longest, largest, went_back = rule[1], 0, state.went_back
-  for n = 1, rule.charged do
+  for n = 1, rule.number do
     if rule[n].window > longest.window then longest = rule[n] end
     largest = max(largest, rule[n].max)
   end

@@ -3,8 +3,10 @@
 -- KEYS     for each count two keys of one slot: the count, as the algorithm's script keeps it, and
 --          what was given back, where the algorithm keeps that apart: see include/refunded_ranges.lua
 -- ARGV[1]  for each count the number of its refunds, a big-endian integer of 2 bytes, and their
---          receipts: stamp, serial number and units of the take, and the most units to give back:
---          big-endian integers of 7 bytes
+--          receipts: stamp, serial number and units of the take, the most units to give back, and
+--          how many windows follow, in 1 byte: those of the take's quotas, where each has a counter;
+--          big-endian integers of 7 bytes. Behind the number stands, in 4 bytes, how many bytes the
+--          receipts are
 -- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: for each refund the units that were given back, 0 if the take counts no longer; or an
@@ -15,7 +17,8 @@
 -- once.
 --
 -- Gives  the locals below: key is the count in hand; `next_receipt` reads the next refund into
---        receipt_stamp, receipt_serial, receipt_units and most, the most units to give back
+--        receipt_stamp, receipt_serial, receipt_units; most, the most units to give back; and
+--        receipt_windows, a set
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local floor, ceil, concat, max, min = math.floor, math.ceil, table.concat, math.max, math.min
@@ -27,11 +30,17 @@ if not now then
   local clock = call('TIME')
   now = clock[1] * 1000000 + clock[2]
 end
-local receipt_stamp, receipt_serial, receipt_units, most
+local receipt_stamp, receipt_serial, receipt_units, most, receipt_windows
 local replies, next_at = {}, 1
 
 local function next_receipt()
-  receipt_stamp, receipt_serial, receipt_units, most, next_at =
+  local number, window
+  receipt_stamp, receipt_serial, receipt_units, most, number, next_at =
     unpack(RECEIPT, ARGV[1], next_at)
   if receipt_units < most then most = receipt_units end
+  receipt_windows = {}
+  for _ = 1, number do
+    window, next_at = unpack('>I7', ARGV[1], next_at)
+    receipt_windows[window] = true
+  end
 end

@@ -31,7 +31,7 @@ local function refund_all(number, apart)
     if state.has_units and ranges then ranges.before(state) end
     for t = 1, #counters do
       local counter = counters[t]
-      if receipt_stamp >= counter.refundable_since then
+      if receipt_windows[counter.quota.window] and receipt_stamp >= counter.refundable_since then
         units = max(units, refund_counter(counter))
       end
     end

@@ -3,10 +3,10 @@
 -- Uses   refund_all(number, apart): gives back so many receipts, and adds a reply for each; `apart`
 --        is the key of what the algorithm keeps apart
 for place = 1, #KEYS, 2 do
-  local number, answered
+  local number, size, answered
   key, answered = KEYS[place], #replies
-  number, next_at = unpack('>I2', ARGV[1], next_at)
-  local behind = next_at + number * RECEIPT_SIZE
+  number, size, next_at = unpack('>I2I4', ARGV[1], next_at)
+  local behind = next_at + size
   local is_done, reason = _G.pcall(refund_all, number, KEYS[place + 1])
   if not is_done then
     local text = type(reason) == 'table' and reason.err or tostring(reason)

@@ -22,11 +22,14 @@ local function touched(counter, instant)
   return rest and gone + 1 or gone
 end
 
--- First in, first out: the units of the take that have not begun to drain. Those are no fewer than
--- what is left if all that drained since then was the take's.
+-- First in, first out: the units of the take that have not begun to drain. If the pace was the same,
+-- those are no fewer than what is left if all that drained since then was the take's.
 local function refund_counter(counter)
   local whole = counter.units - touched(counter, counter.start)
-  local left = max(whole - charged_later, receipt_units - touched(counter, receipt_stamp))
+  local left = whole - charged_later
+  if receipt_stamp >= counter.paced_since then
+    left = max(left, receipt_units - touched(counter, receipt_stamp))
+  end
   local taken = max(min(most, left, whole), 0)
   counter.units = counter.units - taken
   return taken

@@ -212,7 +212,7 @@ impl Algorithm {
 /// The numbers that the states have in common with their scripts, by their names there.
 #[cfg(all(test, feature = "redis"))]
 impl Algorithm {
-    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 8] {
+    pub(crate) fn numbers_of_scripts() -> [(&'static str, u64); 7] {
         use super::{counters, refunded_ranges, sliding_log};
         let number = |number: usize| u64::try_from(number).expect("small");
         [
@@ -220,11 +220,7 @@ impl Algorithm {
             ("TEN_YEARS", TEN_YEARS),
             ("MILLISECOND", sliding_log::MILLISECOND),
             ("MAX_HELD", MAX_HELD),
-            ("MAX_EARLIER", number(counters::MAX_EARLIER)),
-            (
-                "MAX_EARLIER_BESIDE_BOUND",
-                number(counters::MAX_EARLIER_BESIDE_BOUND),
-            ),
+            ("MAX_COUNTERS", number(counters::MAX_COUNTERS)),
             ("LOG_MAX_RANGES", number(refunded_ranges::MAX_RANGES)),
             ("GCRA_MAX_RANGES", number(Bucket::MAX_RANGES)),
         ]
@@ -237,9 +233,9 @@ pub(super) trait AlgorithmState {
     /// before. Returns whether anything of it still counted.
     fn reset(&mut self, now: u64) -> bool;
 
-    /// Gives back up to `units` of the take with this receipt, as far as they still count, and
-    /// returns how many.
-    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64;
+    /// Gives back up to `units` of the take with this receipt under these quotas, as far as they
+    /// still count, and returns how many.
+    fn refund(&mut self, now: u64, quotas: &[Quota], receipt: &Receipt, units: u64) -> u64;
 
     /// The instant from which on nothing counts. After a reset, a new state gives nothing back of
     /// earlier takes from then on.
@@ -363,9 +359,8 @@ impl Default for AnyState {
 pub(crate) const MODULUS: u64 = 1 << 52;
 pub(crate) const MODULUS_MASK: u64 = MODULUS - 1;
 
-/// No count holds more units: those of a plan may be charged to another plan's quota beyond its
-/// max. No quota needs more, together with those owed, and a sum of these and of one take is below
-/// the modulus.
+/// No count holds more units. No quota needs more, together with those owed, and a sum of these and
+/// of one take is below the modulus.
 pub(super) const MAX_HELD: u64 = 1 << 51;
 
 /// The longest window, in microseconds.

@@ -24,7 +24,7 @@ use crate::quota::Quota;
 /// let receipt = count.take(Algorithm::Gcra, 0, &quotas, 2).receipt().expect("it was charged");
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
-/// assert_eq!(count.refund(1_000_000, &receipt, 2), 1, "a part of one unit has drained");
+/// assert_eq!(count.refund(1_000_000, &quotas, &receipt, 2), 1, "a part of one unit has drained");
 ///
 /// // Another algorithm begins with nothing.
 /// assert_eq!(count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).remaining(), 1);
@@ -143,14 +143,15 @@ impl Count {
         self.state.owe(now, quotas, sub_windows, units, &most)
     }
 
-    /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more
-    /// than the take was charged, and nothing that has ceased to count.
+    /// Gives back up to `units` of an earlier take, which was charged under these quotas, and returns
+    /// how many. It gives back no more than the take was charged, and nothing that has ceased to
+    /// count. A counter that is newer than the take gives nothing back.
     ///
     /// A count does not know which takes were given back: the caller has to ask once for each take.
     /// A second time, units of other takes would be given back.
-    pub fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+    pub fn refund(&mut self, now: u64, quotas: &[Quota], receipt: &Receipt, units: u64) -> u64 {
         let units = units.min(receipt.units());
-        self.state.state_mut().refund(now, receipt, units)
+        self.state.state_mut().refund(now, quotas, receipt, units)
     }
 
     /// Forgets what was charged until `now`: the next take finds nothing charged. Of takes that
@@ -172,8 +173,8 @@ impl Count {
     /// let before = count.take(Algorithm::SlidingLog, 7, &quotas, 2).receipt().expect("charged");
     /// assert!(count.reset(8));
     /// let after = count.take(Algorithm::SlidingLog, 9, &quotas, 2).receipt().expect("charged");
-    /// assert_eq!(count.refund(9, &before, 2), 0, "they are somebody else's now");
-    /// assert_eq!(count.refund(9, &after, 2), 2);
+    /// assert_eq!(count.refund(9, &quotas, &before, 2), 0, "they are somebody else's now");
+    /// assert_eq!(count.refund(9, &quotas, &after, 2), 2);
     /// # Ok::<(), tidegate::rule::QuotaError>(())
     /// ```
     ///

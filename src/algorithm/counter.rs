@@ -1,4 +1,4 @@
-//! What an algorithm keeps for one quota.
+//! What an algorithm keeps for one window.
 
 use std::fmt;
 
@@ -6,47 +6,31 @@ use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use crate::quota::Quota;
 
-/// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and
+/// What an algorithm keeps for one window, in constant memory. Instants are microseconds, and
 /// `last_charge` is the instant of the last charge of its key.
 pub(super) trait Counter: fmt::Debug + Clone {
     /// The most ranges of refunded units that are kept, if refunds have to know how many units
     /// were charged later and not given back.
     const MAX_RANGES: usize = 0;
 
-    /// The counter of this quota, with nothing charged.
+    /// The counter of this quota's window, with nothing charged.
     fn new(quota: &Quota, sub_windows: u16) -> Self;
 
-    /// The counter of this quota, with `units` charged at `stamp`.
-    fn charged_once(quota: &Quota, sub_windows: u16, stamp: u64, units: u64) -> Self {
-        let mut counter = Self::new(quota, sub_windows);
-        counter.charge(stamp, Level::default(), units);
-        counter
-    }
-
-    /// Whether it can be the counter of this quota, with what it has counted.
+    /// Whether it goes on under this quota as it is.
     fn can_serve(&self, quota: &Quota, _sub_windows: u16) -> bool {
         self.quota().window_micros() == quota.window_micros()
     }
 
-    /// Becomes the counter of this quota, which it [can serve](Self::can_serve).
-    fn serve(&mut self, quota: &Quota);
+    /// Goes on under this quota, which has the same window. Returns whether takes of before are not
+    /// told apart any more.
+    fn serve(&mut self, quota: &Quota, sub_windows: u16, now: u64) -> bool;
 
     /// The quota that it was charged under last.
     fn quota(&self) -> &Quota;
 
-    /// What distinguishes it from other counters of a key whose window and max are the same.
-    fn variant(&self) -> u64 {
-        0
-    }
-
     /// The most units that may be used together under this quota.
     fn limit(quota: &Quota) -> u64 {
         quota.max()
-    }
-
-    /// How long a charge counts at most.
-    fn life(&self) -> u64 {
-        self.quota().window_micros()
     }
 
     /// Units that count at `now`.
@@ -57,18 +41,6 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// The units that count at `now`, with what a charge at this instant needs besides.
     fn level(&self, now: u64, last_charge: u64) -> Level;
 
-    /// Units that a new counter of this other quota begins with, as if they were charged at
-    /// `last_charge`: no fewer than count there at `now` of what counts here.
-    fn carried_over(&self, now: u64, last_charge: u64, _quota: &Quota) -> u64 {
-        self.used(now, last_charge)
-    }
-
-    /// Whether this counter, if it counts for all quotas of a key and holds `held` units, may have
-    /// forgotten some, so that a new quota begins full.
-    fn may_lose(&self, _held: u64) -> bool {
-        false
-    }
-
     /// Microseconds until `cost` units fit under the limit, if they do not fit now.
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
 
@@ -76,13 +48,10 @@ pub(super) trait Counter: fmt::Debug + Clone {
     fn ends_at(&self) -> u64;
 
     /// Charges units, whether or not they fit under a limit. `level` is that of this instant.
-    /// Returns how many units it could not hold.
-    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64;
+    fn charge(&mut self, now: u64, level: Level, units: u64);
 
-    /// [Charges](Self::charge) units owed, of which it holds as many as may be owed.
-    fn owe(&mut self, now: u64, level: Level, units: u64) -> u64 {
-        self.charge(now, level, units)
-    }
+    /// Nothing of it counts, and no take of before is given back any more.
+    fn restart(&mut self) {}
 
     /// Gives back units of a take that still count, and returns how many.
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64;
@@ -93,9 +62,17 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Writes all that later answers depend on.
     fn write(&self, writer: &mut ByteWriter, last_charge: u64);
 
+    /// Until when earlier versions charge it along: no less than it [counts](Self::ends_at).
+    fn needed_until(&self, _last_charge: u64) -> u64 {
+        self.ends_at()
+    }
+
     /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a counter that
     /// answers without a panic.
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError>;
+
+    /// Reads what it was said to be [needed](Self::needed_until).
+    fn read_needed(&mut self, _needed_until: u64, _last_charge: u64) {}
 }
 
 /// How full a counter is at an instant.
@@ -111,6 +88,8 @@ pub(super) struct Level {
 pub(super) struct CounterRefund {
     /// When the take was charged.
     pub(super) stamp: u64,
+    /// When something was charged last.
+    pub(super) last_charge: u64,
     /// Units that it was charged.
     pub(super) charged: u64,
     /// The most units to give back.

@@ -42,6 +42,16 @@ impl Entries {
         self.resolution
     }
 
+    /// From now on charges of a span of this length share an entry. Returns whether it was another.
+    pub(super) fn set_resolution(&mut self, resolution: u64) -> bool {
+        let is_other = self.resolution != resolution;
+        if is_other {
+            self.resolution = resolution;
+            self.span_end = self.newest().map_or(0, |newest| self.span_end(newest));
+        }
+        is_other
+    }
+
     /// When something was charged last.
     pub(super) fn newest(&self) -> Option<u64> {
         self.newest.map(|entry| entry.stamp)

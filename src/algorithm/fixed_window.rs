@@ -18,12 +18,12 @@ use crate::quota::Quota;
 /// beginning of the next. Where that matters, take [`SlidingWindow`](super::SlidingWindow), which
 /// costs little more.
 ///
-/// **Memory.** A few numbers for each quota. **Cost.** A comparison.
+/// **Memory.** A few numbers for each window. **Cost.** A comparison.
 ///
 /// **Source.** The oldest of all: a counter with an expiry, as in the documentation of Redis's
 /// `INCR`.
 ///
-/// With several quotas each has a window of its own. Instants are microseconds since any epoch.
+/// With several quotas each window has a counter of its own. Instants are microseconds since any epoch.
 /// Should the clock go back behind a window's start, the window starts anew with what it holds.
 ///
 /// ```
@@ -74,8 +74,9 @@ impl Counter for FixedWindowCounter {
         }
     }
 
-    fn serve(&mut self, quota: &Quota) {
+    fn serve(&mut self, quota: &Quota, _: u16, _: u64) -> bool {
         self.quota = quota.without_burst();
+        false
     }
 
     fn quota(&self) -> &Quota {
@@ -97,16 +98,15 @@ impl Counter for FixedWindowCounter {
     fn ends_at(&self) -> u64 {
         match self.units {
             0 => 0,
-            _ => self.start.saturating_add(self.life()),
+            _ => self.start.saturating_add(self.quota.window_micros()),
         }
     }
 
-    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
+    fn charge(&mut self, now: u64, level: Level, units: u64) {
         if level.used == 0 {
             self.start = now;
         }
-        self.units = MAX_HELD.min(level.used + units);
-        level.used + units - self.units
+        self.units = level.used + units;
     }
 
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {

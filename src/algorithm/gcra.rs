@@ -1,4 +1,4 @@
-use super::algorithm::MAX_HELD;
+use super::algorithm::{MAX_HELD, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
@@ -19,12 +19,13 @@ use crate::quota::Quota;
 /// nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span `s`
 /// admits at most `burst + floor(s * max / window)` units.
 ///
-/// **Memory.** A few numbers for each quota. **Cost.** Three divisions.
+/// **Memory.** A few numbers for each window. **Cost.** Three divisions.
 ///
 /// **Source.** ITU-T Recommendation I.371, the continuous-state leaky bucket; for HTTP after
 /// [Brandur Leach](https://brandur.org/rate-limiting).
 ///
-/// With several quotas each has a bucket of its own. Instants are microseconds since any epoch.
+/// With several quotas each window has a bucket of its own, whatever the max. It drains at the max
+/// that charged it last; of several of one take, at the smallest. Instants are microseconds since any epoch.
 /// Should the clock go back, buckets stay as full as they were. They drain again once the clock is
 /// where it was, or from the next charge on.
 ///
@@ -66,18 +67,12 @@ impl Gcra {
 pub(super) struct Bucket {
     quota: Quota,
     pace: Pace,
-    /// How long it drains when it is as full as it can be.
-    life: u64,
     /// When the busy time began, moved on by whole paces.
     start: u64,
     /// Units poured in since then.
     units: u64,
-}
-
-/// The most that a quota's bucket holds. Takes of another quota may cost more: what they pour in
-/// beyond is lost.
-pub(super) fn capacity(quota: &Quota) -> u64 {
-    quota.max().max(quota.burst())
+    /// Since when it has drained at this pace; 0 if that is as long as it gives takes back.
+    paced_since: u64,
 }
 
 impl Counter for Bucket {
@@ -85,33 +80,29 @@ impl Counter for Bucket {
     const MAX_RANGES: usize = 4;
 
     fn new(quota: &Quota, _: u16) -> Self {
-        let pace = Pace::of(quota);
         Self {
             quota: *quota,
-            pace,
-            life: pace.life(quota),
+            pace: Pace::of(quota),
             start: 0,
             units: 0,
+            paced_since: 0,
         }
     }
 
     fn can_serve(&self, quota: &Quota, _: u16) -> bool {
-        self.quota.max() == quota.max()
-            && self.quota.window_micros() == quota.window_micros()
-            && capacity(&self.quota) == capacity(quota)
+        self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
     }
 
-    fn serve(&mut self, quota: &Quota) {
-        // It drains and holds the same: otherwise it would be another counter.
+    fn serve(&mut self, quota: &Quota, _: u16, now: u64) -> bool {
+        if !self.can_serve(quota, 1) {
+            *self = self.at_pace_of(quota, now);
+        }
         self.quota = *quota;
+        false
     }
 
     fn quota(&self) -> &Quota {
         &self.quota
-    }
-
-    fn variant(&self) -> u64 {
-        capacity(&self.quota)
     }
 
     fn limit(quota: &Quota) -> u64 {
@@ -119,10 +110,6 @@ impl Counter for Bucket {
             0 => 0,
             _ => quota.burst(),
         }
-    }
-
-    fn life(&self) -> u64 {
-        self.life
     }
 
     /// While the clock is behind the last charge, nothing drains.
@@ -135,18 +122,6 @@ impl Counter for Bucket {
         }
     }
 
-    /// A unit that has drained here does not drain again there.
-    fn carried_over(&self, now: u64, last_charge: u64, _: &Quota) -> u64 {
-        match self.used(now, last_charge) {
-            0 => 0,
-            _ => self.used(last_charge, last_charge),
-        }
-    }
-
-    fn may_lose(&self, held: u64) -> bool {
-        held >= capacity(&self.quota) / 2
-    }
-
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
         let has_to_drain = (self.units + cost).saturating_sub(limit);
         let fits_at = self.start.saturating_add(self.pace.time_for(has_to_drain));
@@ -157,33 +132,33 @@ impl Counter for Bucket {
         self.start.saturating_add(self.pace.time_for(self.units))
     }
 
-    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
-        self.drain(now, level);
-        let (capacity, used) = (capacity(&self.quota), level.used);
-        let room = capacity.saturating_sub(used);
-        if units > room && used <= capacity {
-            // It is full to the brim, not to the last unit that fits wholly.
-            (self.start, self.units) = (now, capacity);
-            return units - room;
+    fn charge(&mut self, now: u64, level: Level, units: u64) {
+        if level.used == 0 {
+            (self.start, self.units) = (now, 0);
+        } else {
+            self.start += level.paces * self.pace.micros;
+            self.units -= level.paces * self.pace.units;
         }
-        self.units += units.min(room);
-        units.saturating_sub(room)
-    }
-
-    fn owe(&mut self, now: u64, level: Level, units: u64) -> u64 {
-        self.drain(now, level);
         self.units += units;
-        0
     }
 
-    /// First in, first out: the units of the take that have not begun to drain. Those are no fewer
-    /// than what is left if all that drained since then was the take's.
+    fn restart(&mut self) {
+        self.paced_since = 0;
+    }
+
+    /// First in, first out: the units of the take that have not begun to drain. If the pace was the
+    /// same, those are no fewer than what is left if all that drained since then was the take's.
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
         let touched_since = |instant| self.pace.touched(now.saturating_sub(instant));
         let whole = self.units.saturating_sub(touched_since(self.start));
-        let left = whole.saturating_sub(refund.later);
-        let least = refund.charged.saturating_sub(touched_since(refund.stamp));
-        let refunded = refund.units.min(left.max(least)).min(whole);
+        let paced_for = self.paced_for(refund.last_charge);
+        let is_of_pace = refund.stamp.saturating_add(paced_for) > refund.last_charge;
+        let least = match paced_for == 0 || is_of_pace {
+            true => refund.charged.saturating_sub(touched_since(refund.stamp)),
+            false => 0,
+        };
+        let left = whole.saturating_sub(refund.later).max(least).min(whole);
+        let refunded = refund.units.min(left);
         self.units -= refunded;
         refunded
     }
@@ -191,6 +166,7 @@ impl Counter for Bucket {
     fn follow_clock_back(&mut self, now: u64, last_charge: u64) {
         let used = self.used(now, last_charge);
         (self.start, self.units) = (now, used);
+        self.paced_since = self.paced_since.min(now);
     }
 
     fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
@@ -198,6 +174,21 @@ impl Counter for Bucket {
         writer.number(self.quota.burst());
         writer.number_near(self.start, last_charge);
         writer.number(self.units);
+    }
+
+    /// It is said there, too, since when it has drained at this pace.
+    fn needed_until(&self, last_charge: u64) -> u64 {
+        let life = self.pace.life(&self.quota);
+        let paced_for = self.paced_for(last_charge);
+        last_charge.saturating_add(life).saturating_add(paced_for)
+    }
+
+    fn read_needed(&mut self, needed_until: u64, last_charge: u64) {
+        let unpaced = last_charge.saturating_add(self.pace.life(&self.quota));
+        self.paced_since = match needed_until.saturating_sub(unpaced) {
+            0 => 0,
+            paced_for => (last_charge + 1).saturating_sub(paced_for),
+        };
     }
 
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
@@ -222,13 +213,25 @@ impl Counter for Bucket {
 }
 
 impl Bucket {
-    /// Forgets what has drained until an instant of this level.
-    fn drain(&mut self, now: u64, level: Level) {
-        if level.used == 0 {
-            (self.start, self.units) = (now, 0);
-        } else {
-            self.start += level.paces * self.pace.micros;
-            self.units -= level.paces * self.pace.units;
+    /// Until the last charge, a microsecond more, and no more than ten years; 0 for all its time.
+    fn paced_for(&self, last_charge: u64) -> u64 {
+        match self.paced_since {
+            0 => 0,
+            since => (1 + last_charge.saturating_sub(since)).min(TEN_YEARS),
+        }
+    }
+
+    /// The bucket of another max from this instant on: as full, and of the unit that drains as much
+    /// has drained, rounded down to a microsecond of the new pace.
+    fn at_pace_of(&self, quota: &Quota, now: u64) -> Self {
+        let window = u128::from(self.quota.window_micros());
+        let busy = u128::from(now.saturating_sub(self.start));
+        let part = busy * u128::from(self.quota.max()) % window / u128::from(quota.max().max(1));
+        Self {
+            start: now.saturating_sub(part as u64),
+            units: self.used(now, now),
+            paced_since: now,
+            ..Self::new(quota, 1)
         }
     }
 }
@@ -254,7 +257,7 @@ impl Pace {
 
     /// How long the fullest bucket of this quota drains, in microseconds.
     pub(super) fn life(self, quota: &Quota) -> u64 {
-        self.time_for(capacity(quota))
+        self.time_for(quota.max().max(quota.burst()))
     }
 
     /// Units of which at least a part drains in this time.

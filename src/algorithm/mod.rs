@@ -17,7 +17,7 @@
 //!
 //! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
 //! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
-//! all quotas of a rule; the others keep a counter for each quota. [`Count`] is the state of any of
+//! all quotas of a rule; the others keep a counter for each window. [`Count`] is the state of any of
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
 #[allow(clippy::module_inception)]
@@ -31,7 +31,6 @@ mod fixed_window;
 mod gcra;
 mod quota_use;
 mod refunded_ranges;
-mod shared_counters;
 mod sliding_log;
 mod sliding_window;
 

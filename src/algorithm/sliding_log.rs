@@ -5,7 +5,7 @@ use super::entries::Entries;
 use super::quota_use::{QuotaUse, verdict};
 use super::refunded_ranges::{MAX_RANGES, RefundedRanges};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::quota::{MAX_CHARGED, Quota, number_that_limit};
+use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
 pub(super) const MILLISECOND: u64 = 1_000;
@@ -143,7 +143,8 @@ impl AlgorithmState for SlidingLog {
         has_counted
     }
 
-    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+    /// All quotas look at one log.
+    fn refund(&mut self, now: u64, _: &[Quota], receipt: &Receipt, units: u64) -> u64 {
         let stamp = receipt.stamp();
         let is_before = stamp < self.refundable_since;
         if self.newest() > now || self.is_forgotten(now) || is_before {
@@ -239,9 +240,9 @@ impl SlidingLog {
             let state = self.state(now, quota, uses[0]);
             return Decision::from_state(verdict, Source::Local, cost, state, receipt);
         }
-        let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
-        let mut uses = [QuotaUse::default(); MAX_CHARGED];
-        let uses = &mut uses[..number_that_limit(quotas)];
+        let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
+        let mut uses = [QuotaUse::default(); MAX_QUOTAS];
+        let uses = &mut uses[..quotas.len()];
         let (verdict, receipt) = self.decide(now, quotas, cost, uses);
         let states = quotas.iter().zip(&*uses);
         let states = states.map(|(quota, quota_use)| self.state(now, quota, *quota_use));
@@ -286,10 +287,11 @@ impl SlidingLog {
         units: u64,
         most: &dyn Fn(&Quota) -> u64,
     ) -> u64 {
-        let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
-        let limiting = quotas[..number_that_limit(quotas)].iter();
+        let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         let used = |quota: &Quota| self.used_in(now, quota.window_micros());
-        let rooms = limiting.map(|quota| most(quota).saturating_sub(used(quota)));
+        let rooms = quotas
+            .iter()
+            .map(|quota| most(quota).saturating_sub(used(quota)));
         let units = rooms.fold(units, u64::min);
         if units > 0 {
             self.prepare(now, quotas);

@@ -1,4 +1,3 @@
-use super::algorithm::MAX_HELD;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::counter::{Counter, CounterRefund, Level};
@@ -70,6 +69,12 @@ pub(super) struct SubWindows {
     entries: Entries,
 }
 
+impl SubWindows {
+    const fn window(&self) -> u64 {
+        self.quota.window_micros()
+    }
+}
+
 /// The length of a sub-window, in microseconds.
 fn resolution(quota: &Quota, sub_windows: u16) -> u64 {
     (quota.window_micros() / u64::from(sub_windows.max(1))).max(1)
@@ -84,60 +89,45 @@ impl Counter for SubWindows {
     }
 
     fn can_serve(&self, quota: &Quota, sub_windows: u16) -> bool {
-        self.life() == quota.window_micros()
+        self.window() == quota.window_micros()
             && self.entries.resolution() == resolution(quota, sub_windows)
     }
 
-    fn serve(&mut self, quota: &Quota) {
+    /// Entries of other sub-windows stay as they are.
+    fn serve(&mut self, quota: &Quota, sub_windows: u16, _: u64) -> bool {
         self.quota = quota.without_burst();
+        self.entries.set_resolution(resolution(quota, sub_windows))
     }
 
     fn quota(&self) -> &Quota {
         &self.quota
     }
 
-    fn variant(&self) -> u64 {
-        self.entries.resolution()
-    }
-
     fn level(&self, now: u64, _: u64) -> Level {
-        let used = self.entries.used(now, self.life());
+        let used = self.entries.used(now, self.window());
         Level { used, paces: 0 }
-    }
-
-    fn carried_over(&self, now: u64, _: u64, quota: &Quota) -> u64 {
-        self.entries
-            .used(now, self.life().min(quota.window_micros()))
     }
 
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
         let behind = |total| self.entries.behind(total);
-        self.entries.wait(now, self.life(), limit - cost, behind)
+        self.entries.wait(now, self.window(), limit - cost, behind)
     }
 
     fn ends_at(&self) -> u64 {
         match self.entries.newest() {
-            Some(newest) if self.entries.held() > 0 => newest.saturating_add(self.life()),
+            Some(newest) if self.entries.held() > 0 => newest.saturating_add(self.window()),
             _ => 0,
         }
     }
 
-    fn charge(&mut self, now: u64, _: Level, units: u64) -> u64 {
-        let outside = self.entries.outside(now, self.life());
+    fn charge(&mut self, now: u64, _: Level, units: u64) {
+        let outside = self.entries.outside(now, self.window());
         self.entries.drop_first(outside);
-        let lost = (self.entries.held() + units).saturating_sub(MAX_HELD);
-        if lost > 0 {
-            let behind = |total| self.entries.behind(total) + units;
-            let needless = self.entries.with_behind(MAX_HELD, behind);
-            self.entries.drop_first(needless);
-        }
         self.entries.push(now, units);
-        self.entries.keep_newest(MAX_HELD);
-        lost
     }
 
     fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
-        let life = self.life();
+        let life = self.window();
         let counts = |stamp: u64| stamp.saturating_add(life) > now;
         self.entries.refund(refund.stamp, refund.units, counts)
     }

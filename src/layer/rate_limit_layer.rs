@@ -187,10 +187,7 @@ impl RateLimitLayer {
     /// A plan that does not fit the rule counts as none: it is
     /// [counted](RuleSnapshot::unknown_plans), and logged once for each rule.
     ///
-    /// A quota promises its max while it is in use: from the first charge under it until its window
-    /// has passed once since the last one. Charges under other plans count along meanwhile. One that
-    /// begins, or begins again, finds of what was used before as much as equal and shorter windows
-    /// carry: so an upgrade keeps it. Plans with [names](Rule::with_plan) always count along.
+    /// [`Rule::with_plan`] says how plans count together.
     ///
     /// Equal plans are one computed rule, of which 10,000 are kept, by use.
     ///

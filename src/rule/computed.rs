@@ -1,11 +1,11 @@
 use std::sync::{Arc, OnceLock};
 
 use super::exemptions::Exemptions;
-use super::plans::{DerivedRules, OtherQuotas};
+use super::plans::DerivedRules;
 use super::policy::{Policy, PolicyTexts};
 use super::rule::{Rule, RuleSettings};
 use super::share::Share;
-use super::subject::{OthersOfCounts, SubjectCount};
+use super::subject::SubjectCount;
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::{escape, hash};
 use crate::quota::Quota;
@@ -17,13 +17,8 @@ pub(super) struct Computed {
     /// The path, the algorithm and the shadow, as the names of a store's keys contain them.
     pub(super) id: Box<str>,
     pub(super) id_hash: u64,
-    /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
-    /// that only count.
+    /// The policies' quotas, as a slice for the algorithms.
     pub(super) quotas: Box<[Quota]>,
-    /// The quotas that charges have to count under, beside those of the policies.
-    pub(super) others: Arc<OtherQuotas>,
-    /// What others charge along, for each count of a joint rule.
-    pub(super) others_of_counts: Option<OthersOfCounts>,
     /// What a store keeps of a joint rule; empty for one of one subject.
     pub(super) counts: Box<[SubjectCount]>,
     pub(super) algorithm: AlgorithmConfig,
@@ -49,14 +44,7 @@ pub(super) struct Computed {
 impl Computed {
     pub(super) fn of(settings: &RuleSettings) -> Self {
         let algorithm = settings.algorithm.algorithm();
-        let of_plans = || OtherQuotas::new(settings.all_quotas().collect(), algorithm);
-        let is_joint = !settings.subjects.is_empty();
-        let others = match is_joint {
-            true => Arc::default(),
-            false => settings.others.clone().unwrap_or_else(of_plans),
-        };
-        let mut quotas: Vec<_> = settings.policies.iter().map(Policy::quota).collect();
-        quotas.extend(others.shared_counters(&quotas, algorithm));
+        let quotas: Box<[_]> = settings.policies.iter().map(Policy::quota).collect();
 
         let file = settings.file.as_deref();
         let exemptions = match file {
@@ -66,13 +54,7 @@ impl Computed {
         let is_shadow = settings.is_shadow || file.is_some_and(|file| file.is_shadow);
         let id_of_path = || id_of(&settings.path, algorithm, is_shadow);
         let id = settings.id_of_count.clone().unwrap_or_else(id_of_path);
-        let others_of_counts = is_joint.then(|| match &settings.others_of_counts {
-            Some(others) => Arc::clone(others),
-            None => settings.others_of_counts(algorithm),
-        });
-        let counts = others_of_counts.as_ref();
-        let counts = counts.map(|others| settings.counts(&id, others));
-        let counts = counts.unwrap_or_default();
+        let counts = settings.counts(&id);
         let lives = quotas.iter().map(|quota| algorithm.life(quota));
         let of_counts = counts.iter().map(|count| count.rule.life_micros());
         let life = lives.chain(of_counts).max().unwrap_or(0);
@@ -80,9 +62,7 @@ impl Computed {
             // Permits have the id of the count beside them.
             id_hash: hash(&id) ^ u64::from(settings.is_permits),
             id,
-            quotas: quotas.into(),
-            others,
-            others_of_counts,
+            quotas,
             counts,
             algorithm: settings.algorithm,
             life,

@@ -9,9 +9,7 @@ use super::quotas::{Quotas, check_policies};
 use super::raise::Factors;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
-use super::share::Share;
 use super::subject::Subject;
-use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 use crate::sync::lock;
 
@@ -93,10 +91,10 @@ impl From<Quotas> for Plan {
 impl Rule {
     /// Adds a plan: other quotas for the requests that say its name, by
     /// [`RateLimitLayer::plan`](crate::RateLimitLayer::plan) or a [`Plan`](crate::rule::Plan)
-    /// among their extensions. All else stays: path, key, cost, algorithm. A charge counts in every
-    /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
-    /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
-    /// about under several. Default: none.
+    /// among their extensions. All else stays: path, key, cost, algorithm. Quotas of one window count
+    /// together, whatever their max: an upgrade keeps what was used, and a downgrade denies until it
+    /// fits. A plan with another window begins empty (under the sliding log with what lies in it): who
+    /// changes plans at will gets in a window at most what each admits, together. Default: none.
     ///
     /// What a plan does not name stays the rule's: the quotas of other subjects of a
     /// [joint](Self::joint) rule, [requests at a time](Self::with_max_concurrent) beside a plan of
@@ -104,11 +102,6 @@ impl Rule {
     ///
     /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
     /// own quotas: requests that have these say no plan.
-    ///
-    /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
-    ///
-    /// Of more than 16 quotas with different windows (under GCRA: different rates), a key whose plan
-    /// changes may be denied longer than it would be with fewer of them, never less.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -273,14 +266,12 @@ impl Rule {
         at_cost.map(Policy::quota)
     }
 
-    /// The settings of a rule that is made of this one, and counts under these quotas, too.
-    pub(super) fn made_of(&self, others: Arc<OtherQuotas>) -> RuleSettings {
+    /// The settings of a rule that is made of this one.
+    pub(super) fn made_of(&self) -> RuleSettings {
         let (settings, computed) = (&self.settings, self.computed());
         let exemptions = computed.exemptions.as_ref();
         RuleSettings {
             plans: Arc::default(),
-            others: Some(others),
-            others_of_counts: computed.others_of_counts.clone(),
             exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
             file: None,
             is_shadow: computed.is_shadow,
@@ -299,11 +290,10 @@ impl Rule {
 
     /// This rule with what a request has chosen, which fits it.
     fn with_chosen(&self, chosen: Chosen) -> Arc<Self> {
-        let mut made = self.made_of(Arc::clone(&self.computed().others));
+        let mut made = self.made_of();
         if let Chosen::Plan(PlanQuotas { quotas, .. }) | Chosen::Value(quotas) = &chosen {
             made.policies = self.settings.merged(quotas);
             made = made.with_only_subject();
-            made.others_of_counts = made.counts_beside(self.computed());
         }
         made.chosen = chosen;
         Arc::new(Self::of(made))
@@ -356,50 +346,6 @@ impl RuleSettings {
         policies.extend(kept);
         Policy::name_all(&self.path, &mut policies);
         policies.into()
-    }
-}
-
-/// The quotas that the charges of a rule have to count under, beside those of its policies. The
-/// rules of all its plans share them.
-#[derive(Debug, Default)]
-pub(super) struct OtherQuotas {
-    all: Box<[Quota]>,
-    /// At most 16, under which a charge counts as it does under all.
-    summary: Box<[Quota]>,
-    /// With a fallback's share of each, for the share and the cost that were asked for first.
-    shared: OnceLock<((Share, u64), Arc<Self>)>,
-}
-
-impl OtherQuotas {
-    pub(super) fn new(all: Box<[Quota]>, algorithm: Algorithm) -> Arc<Self> {
-        let summary = algorithm.shared_counters(&[], &all).into();
-        Arc::new(Self {
-            all,
-            summary,
-            shared: OnceLock::new(),
-        })
-    }
-
-    /// Those that a take under `own` quotas is charged to along with these.
-    pub(super) fn shared_counters(&self, own: &[Quota], algorithm: Algorithm) -> Vec<Quota> {
-        algorithm.shared_counters(own, &self.summary)
-    }
-
-    /// A share of each, for requests of this cost.
-    pub(super) fn of_share(&self, share: Share, algorithm: Algorithm, cost: u64) -> Arc<Self> {
-        let share_of = |quota: &Quota| {
-            let shared = share.quota(quota, algorithm, cost);
-            match quota.bounds() {
-                true => shared.bounding(),
-                false => shared,
-            }
-        };
-        let make = || Self::new(self.all.iter().map(share_of).collect(), algorithm);
-        let (known, shared) = self.shared.get_or_init(|| ((share, cost), make()));
-        match *known == (share, cost) {
-            true => Arc::clone(shared),
-            false => make(),
-        }
     }
 }
 

@@ -59,7 +59,8 @@ impl Quotas {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name.
+    /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name or, of one
+    /// subject and cost, the same window.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Result<Self, RuleError> {
         Self::of("quota", policies.into_iter().collect())
     }
@@ -138,6 +139,15 @@ pub(super) fn check_policies(policies: &[Policy]) -> Result<(), RuleError> {
         }
         if policies[..at].iter().any(|other| other.name() == name) {
             return Err(RuleError::SameName(name.to_owned()));
+        }
+        let is_of_same_count = |other: &&Policy| {
+            let is_alike = other.subject == policy.subject && other.cost() == policy.cost();
+            is_alike && !other.is_concurrent()
+        };
+        let mut others = policies[..at].iter().filter(is_of_same_count);
+        let window = policy.quota.window();
+        if !policy.is_concurrent() && others.any(|other| other.quota.window() == window) {
+            return Err(RuleError::SameWindow(name.to_owned()));
         }
         if policy.is_concurrent() && policy.cost().is_some() {
             return Err(RuleError::CostOfPermits(name.to_owned()));

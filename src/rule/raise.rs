@@ -89,7 +89,7 @@ impl Rule {
 
     fn with_factors(&self, factors: Factors) -> RuleSettings {
         let algorithm = self.algorithm().algorithm();
-        let mut made = self.made_of(Arc::clone(&self.computed().others));
+        let mut made = self.made_of();
         made.factors = factors;
         for policy in &mut made.policies {
             let factor = self.settings.factor_of(&made.factors, policy);

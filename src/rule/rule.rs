@@ -6,12 +6,12 @@ use super::computed::Computed;
 use super::exemptions::{Exemptions, FileSwitches};
 use super::max_concurrent::PermitSettings;
 use super::outcomes::Outcomes;
-use super::plans::{Chosen, OtherQuotas, PlanQuotas};
+use super::plans::{Chosen, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::check_policies;
 use super::raise::Factors;
 use super::rule_error::RuleError;
-use super::subject::{OthersOfCounts, Subject};
+use super::subject::Subject;
 use crate::algorithm::{Algorithm, AlgorithmConfig};
 use crate::key::KeyExtractor;
 use crate::quota::Quota;
@@ -65,11 +65,6 @@ pub(super) struct RuleSettings {
     pub(super) chosen: Chosen,
     /// By what an operator multiplies the quotas of each subject, if the rule is made for that.
     pub(super) factors: Factors,
-    /// The quotas that charges count under beside those of the policies, if the rule is made of
-    /// another one. Otherwise they are those of its plans.
-    pub(super) others: Option<Arc<OtherQuotas>>,
-    /// What others charge along, for each count of a joint rule.
-    pub(super) others_of_counts: Option<OthersOfCounts>,
     /// The name of the only subject, if code gave it one.
     pub(super) only_subject: Option<Arc<str>>,
     /// The id, if the rule is made for a count of a joint rule.
@@ -84,11 +79,6 @@ pub(super) struct RuleSettings {
 }
 
 impl RuleSettings {
-    /// The quotas of the rule, and those of its plans.
-    pub(super) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
-        self.given_policies().map(Policy::quota)
-    }
-
     /// Those of the rule, and what was said of those of its plans.
     pub(super) fn given_policies(&self) -> impl Iterator<Item = &Policy> {
         let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.given());
@@ -360,12 +350,6 @@ impl Rule {
     /// The quotas alone, in the policies' order.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        &self.charged_quotas()[..self.settings.policies.len()]
-    }
-
-    /// The quotas that a take is charged to: behind those of the policies, those of other plans,
-    /// which only count.
-    pub(crate) fn charged_quotas(&self) -> &[Quota] {
         &self.computed().quotas
     }
 

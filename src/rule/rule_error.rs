@@ -17,6 +17,9 @@ pub enum RuleError {
     /// Two quotas have the same name.
     #[error("two quotas are named \"{0}\", expected a name of its own for each")]
     SameName(String),
+    /// Two quotas of one subject and cost have the same window.
+    #[error("\"{0}\" is a second quota of one window, expected one: the smaller max decides")]
+    SameWindow(String),
     /// There are no subjects, or more than 8.
     #[error("{0} subjects, expected 1 to {MAX_SUBJECTS}")]
     NumberOfSubjects(usize),

@@ -140,19 +140,10 @@ impl Rule {
             };
             policy.with_quota(quota)
         };
-        let others = self.computed().others.of_share(share, algorithm, cost);
-        let others_of_counts = self.computed().others_of_counts.as_ref().map(|counts| {
-            let counts = counts.iter().map(|(id, others)| {
-                let cost = id.cost.unwrap_or(cost);
-                (id.clone(), others.of_share(share, algorithm, cost))
-            });
-            counts.collect()
-        });
         Self::of(RuleSettings {
             policies: self.policies().iter().map(shared).collect(),
             owe_at_most: self.owe_at_most().map(|units| share.of(units)),
-            others_of_counts,
-            ..self.made_of(others)
+            ..self.made_of()
         })
     }
 }

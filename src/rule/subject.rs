@@ -1,14 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::computed::Computed;
-use super::plans::OtherQuotas;
 use super::policy::Policy;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
-use crate::algorithm::Algorithm;
 use crate::key::{Everyone, KeyExtractor, escape};
-use crate::quota::Quota;
 
 /// The most subjects of a rule.
 pub(super) const MAX_SUBJECTS: usize = 8;
@@ -132,9 +128,6 @@ impl CountId {
     }
 }
 
-/// The quotas that charges have to count under in each count, of the rule and its plans.
-pub(super) type OthersOfCounts = Arc<[(CountId, Arc<OtherQuotas>)]>;
-
 impl Rule {
     /// A rule of 1 to 8 subjects. A request is decided for all of them together, by one clock and
     /// in one call: it is charged in each, or denied and charged in none. A denial says when the
@@ -234,13 +227,12 @@ impl Rule {
     /// The ids that the counts of the rule and of its plans have in a store.
     pub(super) fn ids_of_counts(&self) -> Vec<String> {
         let id = self.id();
-        match &self.computed().others_of_counts {
-            None => vec![id.to_owned()],
-            Some(counts) => {
-                let counts = counts.iter().filter(|(of, _)| !of.is_permits);
-                counts.map(|(of, _)| of.in_store(id)).collect()
-            }
+        if !self.is_joint() {
+            return vec![id.to_owned()];
         }
+        let counts = self.settings.ids_of_counts(self.settings.given_policies());
+        let counts = counts.iter().filter(|count| !count.is_permits);
+        counts.map(|count| count.in_store(id)).collect()
     }
 
     /// The name of the subject of a rule that has one; `None` if it has no name.
@@ -310,81 +302,55 @@ impl RuleSettings {
         self
     }
 
-    /// Of each count of the rule and its plans, all quotas.
-    pub(super) fn others_of_counts(&self, algorithm: Algorithm) -> OthersOfCounts {
-        let mut counts: Vec<(CountId, Vec<Quota>)> = Vec::new();
-        for policy in self.given_policies() {
+    /// The counts of these policies, those of permits behind all others.
+    fn ids_of_counts<'a>(&self, policies: impl IntoIterator<Item = &'a Policy>) -> Vec<CountId> {
+        let mut counts = Vec::new();
+        for policy in policies {
             let id = self.id_of_count(policy);
-            // Nothing counts along with permits.
-            let quota = (!id.is_permits).then(|| policy.quota());
-            match counts.iter_mut().find(|(known, _)| *known == id) {
-                Some((_, quotas)) => quotas.extend(quota),
-                None => counts.push((id, quota.into_iter().collect())),
+            if !counts.contains(&id) {
+                counts.push(id);
             }
         }
-        // Permits behind all others.
-        counts.sort_by_key(|(id, _)| id.is_permits);
-        let counts = counts.into_iter();
-        let counts = counts.map(|(id, all)| (id, OtherQuotas::new(all.into(), algorithm)));
-        counts.collect()
+        counts.sort_by_key(|id| id.is_permits);
+        counts
     }
 
-    /// What others charge along for each count of these settings, which were made of another rule:
-    /// a count that it lacks has none. `None` if takes are over one count.
-    pub(super) fn counts_beside(&self, made_of: &Computed) -> Option<OthersOfCounts> {
+    /// The counts that a take is charged in, for a rule with this id. None for a rule of one subject.
+    pub(super) fn counts(&self, id: &str) -> Box<[SubjectCount]> {
         if self.subjects.is_empty() {
-            return None;
+            return Box::default();
         }
-        let mut counts = match &made_of.others_of_counts {
-            Some(counts) => counts.to_vec(),
-            None => vec![(CountId::default(), Arc::clone(&made_of.others))],
-        };
-        for policy in &self.policies {
-            let id = self.id_of_count(policy);
-            if counts.iter().all(|(known, _)| *known != id) {
-                counts.push((id, Arc::default()));
-            }
-        }
-        counts.sort_by_key(|(id, _)| id.is_permits);
-        Some(counts.into())
+        let counts = self.ids_of_counts(&self.policies).into_iter();
+        counts.filter_map(|count| self.count(id, &count)).collect()
     }
 
-    /// The counts that a take is charged in, for a rule with this id.
-    pub(super) fn counts(&self, id: &str, others: &OthersOfCounts) -> Box<[SubjectCount]> {
-        let ids: Vec<_> = self
-            .policies
-            .iter()
-            .map(|it| self.id_of_count(it))
-            .collect();
-        let counts = others.iter().filter_map(|(id_of_count, others)| {
-            let places = (0..ids.len()).filter(|at| ids[*at] == *id_of_count);
-            let places: Box<[_]> = places.collect();
-            let name = &id_of_count.subject;
-            let subject = self.subjects.iter().position(|it| it.name == *name)?;
-            // Each request holds one permit.
-            let cost = id_of_count.cost.or(id_of_count.is_permits.then_some(1));
-            let rule = RuleSettings {
-                path: Arc::clone(&self.path),
-                policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
-                prefix: self.prefix.clone(),
-                cost: cost.unwrap_or(self.cost),
-                owe_at_most: self.raised_owed(subject),
-                algorithm: self.algorithm,
-                is_shadow: self.is_shadow,
-                file: self.file.clone(),
-                others: Some(Arc::clone(others)),
-                id_of_count: Some(id_of_count.in_store(id).into()),
-                is_permits: id_of_count.is_permits,
-                permits: self.permits,
-                ..RuleSettings::default()
-            };
-            (!places.is_empty()).then(|| SubjectCount {
-                subject,
-                cost,
-                rule: Arc::new(Rule::of(rule)),
-                places,
-            })
-        });
-        counts.collect()
+    /// `None` if the rule has no such subject.
+    fn count(&self, id: &str, count: &CountId) -> Option<SubjectCount> {
+        let is_of_count = |at: &usize| self.id_of_count(&self.policies[*at]) == *count;
+        let places: Box<[_]> = (0..self.policies.len()).filter(is_of_count).collect();
+        let mut subjects = self.subjects.iter();
+        let subject = subjects.position(|it| it.name == count.subject)?;
+        // Each request holds one permit.
+        let cost = count.cost.or(count.is_permits.then_some(1));
+        let rule = Self {
+            path: Arc::clone(&self.path),
+            policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
+            prefix: self.prefix.clone(),
+            cost: cost.unwrap_or(self.cost),
+            owe_at_most: self.raised_owed(subject),
+            algorithm: self.algorithm,
+            is_shadow: self.is_shadow,
+            file: self.file.clone(),
+            id_of_count: Some(count.in_store(id).into()),
+            is_permits: count.is_permits,
+            permits: self.permits,
+            ..Self::default()
+        };
+        Some(SubjectCount {
+            subject,
+            cost,
+            rule: Arc::new(Rule::of(rule)),
+            places,
+        })
     }
 }

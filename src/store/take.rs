@@ -396,12 +396,10 @@ impl Take {
         self.cost
     }
 
-    /// The quotas that are charged, if there is one count: those of the rule, which have to have
-    /// room, and behind them those that [only count](Quota::only_counts), because other plans of
-    /// the rule have them. A decision says nothing of the latter.
+    /// The quotas that have to have room and are charged, if there is one count: those of the rule.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.rule().charged_quotas()
+        self.rule().quotas()
     }
 
     /// The name under which a store keeps the count of the rule and key: the prefix, the rule's

@@ -219,9 +219,8 @@ impl MemoryStore {
             return lock(&part.permits).release(take.count_name(), receipt);
         }
         take.given_back(receipt, |take, receipt| {
-            let (name, cost) = (take.count_name(), take.cost());
-            let (hash, mut shard, now) = part.locked(name);
-            shard.refund(hash, name, now, receipt, cost)
+            let (hash, mut shard, now) = part.locked(take.count_name());
+            shard.refund(hash, now, take, receipt)
         })
     }
 

@@ -205,19 +205,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn refund(
-        &mut self,
-        hash: u32,
-        name: &CountName,
-        now: u64,
-        receipt: &Receipt,
-        units: u64,
-    ) -> u64 {
-        let Some(at) = self.find(hash, name) else {
+    /// Gives back as many units as the take costs.
+    pub(super) fn refund(&mut self, hash: u32, now: u64, take: &Take, receipt: &Receipt) -> u64 {
+        let Some(at) = self.find(hash, take.count_name()) else {
             return 0;
         };
-        let full = self.as_full(at);
-        full.map_or(0, |full| full.count.refund(now, receipt, units))
+        let (full, quotas, units) = (self.as_full(at), take.quotas(), take.cost());
+        full.map_or(0, |full| full.count.refund(now, quotas, receipt, units))
     }
 
     /// Resets a key's count, and returns whether anything of it still counted. The key is dropped

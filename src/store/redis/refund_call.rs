@@ -3,6 +3,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::{Change, CountKey, CountQuestion, of_given_back};
 use super::take_call::{CallKind, NO_DEADLINE};
+use crate::algorithm::Algorithm;
 use crate::connection::{CallId, Carrier, Question, SendOptions, ServerClock};
 
 /// The most refunds in one script call. Such a call of a log occupies the server for about 0.2 ms,
@@ -82,6 +83,15 @@ impl RefundCall {
             }
             let number = u16::try_from(refunds.len()).expect("a call has at most 64 refunds");
             receipts.extend_from_slice(&number.to_be_bytes());
+            if has_two_keys {
+                let mut of_count = Vec::with_capacity(40 * refunds.len());
+                let refunds = refunds.iter().map(CountQuestion::in_call);
+                refunds.for_each(|asked| write_refund(asked, &mut of_count));
+                let size = u32::try_from(of_count.len()).expect("64 refunds have few bytes");
+                receipts.extend_from_slice(&size.to_be_bytes());
+                receipts.append(&mut of_count);
+                continue;
+            }
             for question in refunds {
                 let asked = CountQuestion::in_call(question);
                 let (receipt, max) = asked.refund();
@@ -89,9 +99,10 @@ impl RefundCall {
                     Change::Renew { lease, .. } => [lease, self.deadline(question, clock)],
                     _ => [receipt.units(), max],
                 };
-                for number in [receipt.stamp(), receipt.serial(), third, fourth] {
-                    receipts.extend_from_slice(&number.to_be_bytes()[1..]);
-                }
+                write(
+                    &[receipt.stamp(), receipt.serial(), third, fourth],
+                    &mut receipts,
+                );
             }
         }
         command.arg(receipts).arg(self.kind.announces_by());
@@ -141,5 +152,31 @@ impl RefundCall {
     /// The refunds of all counts.
     pub(super) fn into_questions(self) -> Vec<Question> {
         self.counts.into_iter().flatten().collect()
+    }
+}
+
+/// A receipt, the most units to give back, and the windows of the take's quotas.
+fn write_refund(asked: &CountQuestion, into: &mut Vec<u8>) {
+    let ((receipt, max), rule) = (asked.refund(), &asked.count.name.rule);
+    let units = [receipt.units(), max];
+    write(
+        &[receipt.stamp(), receipt.serial(), units[0], units[1]],
+        into,
+    );
+    let quotas = match rule.algorithm().algorithm() {
+        // They look at one log.
+        Algorithm::SlidingLog => &[],
+        _ => rule.quotas(),
+    };
+    into.push(u8::try_from(quotas.len()).expect("at most 16 quotas"));
+    quotas
+        .iter()
+        .for_each(|it| write(&[it.window_micros()], into));
+}
+
+/// Writes numbers of 7 bytes.
+fn write(numbers: &[u64], into: &mut Vec<u8>) {
+    for number in numbers {
+        into.extend_from_slice(&number.to_be_bytes()[1..]);
     }
 }

@@ -54,13 +54,10 @@ const RECORD_SIZE: usize = 20;
 /// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for
 /// each rule, and sent once for a run of keys.
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
-    let has_one_quota = |rule: &Rule| rule.charged_quotas().len() == 1;
+    let has_one_quota = |rule: &Rule| rule.quotas().len() == 1;
     // The usual case of a log knows several quotas, that of the others one.
     let may_be_usual = |rule: &Rule| match rule.algorithm().algorithm() {
-        Algorithm::SlidingLog => {
-            let (charged, limiting) = (rule.charged_quotas().len(), rule.quotas().len());
-            charged > 0 && charged == limiting
-        }
+        Algorithm::SlidingLog => !rule.quotas().is_empty(),
         _ => has_one_quota(rule),
     };
     let is_usual = |key: &KeyTakes| key.joint().is_none() && !key.owes && may_be_usual(key.rule());
@@ -179,21 +176,17 @@ fn encode(rule: &Rule) -> Box<[u8]> {
             true => MAX_NUMBER,
             false => rule.max_permits(),
         };
-        let mut bytes = vec![0; 3];
+        let mut bytes = vec![0];
         write(&[lease, holder::process(), max], &mut bytes);
         return bytes.into();
     }
     let counting = rule.algorithm();
-    let charged = rule.charged_quotas();
-    let numbers = [charged.len(), rule.quotas().len()];
-    let numbers = numbers.map(|number| u8::try_from(number).expect("at most 17 quotas"));
-    let has_bound = charged.len() > rule.quotas().len() && charged.iter().any(Quota::bounds);
-    let mut bytes = vec![numbers[0], numbers[1], has_bound.into()];
+    let mut bytes = vec![u8::try_from(rule.quotas().len()).expect("at most 16 quotas")];
     let into = &mut bytes;
     let slice = (rule.life_micros() / 16).max(SLICE);
     let expiry = (rule.life_micros() + 2 * slice).div_ceil(1_000);
     write(&[expiry, slice], into);
-    for quota in charged {
+    for quota in rule.quotas() {
         let algorithm = counting.algorithm();
         write(&[quota.max(), quota.window_micros()], into);
         write(
