@@ -72,7 +72,10 @@ pub fn run(bytes: &[u8]) {
             _ => {
                 let receipt = Receipt::new(input.likely(), input.likely(), input.likely());
                 let units = input.likely();
-                let back = history.count.clone().refund(history.now, &receipt, units);
+                let back = history
+                    .count
+                    .clone()
+                    .refund(history.now, &rules[0].1, &receipt, units);
                 assert!(back <= units.min(receipt.units()));
             }
         }
@@ -91,6 +94,7 @@ struct History {
 
 struct Charged {
     receipt: Receipt,
+    quotas: Vec<Quota>,
     back: u64,
     is_refunded: bool,
 }
@@ -150,12 +154,17 @@ impl History {
                 let receipt = receipt.filter(|receipt| receipt.units() > 0);
                 self.charged.extend(receipt.map(|receipt| Charged {
                     receipt,
+                    quotas: quotas.to_vec(),
                     back: 0,
                     is_refunded: false,
                 }));
             }
             Verdict::Denied { retry_after } => {
-                assert!(fits && !retry_after.is_zero(), "{decision:?}");
+                let is_promised = self.now <= LATEST;
+                assert!(
+                    fits && !(is_promised && retry_after.is_zero()),
+                    "{decision:?}"
+                );
                 assert_eq!(
                     standing(&decision),
                     standing(&before),
@@ -203,7 +212,9 @@ impl History {
         let Some(charged) = charged.filter(|charged| !charged.is_refunded) else {
             return;
         };
-        let back = self.count.refund(self.now, &charged.receipt, units);
+        let back = self
+            .count
+            .refund(self.now, &charged.quotas, &charged.receipt, units);
         tell(|| {
             format!(
                 "{}: refund {units} of {:?}: {back}",

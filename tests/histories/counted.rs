@@ -115,7 +115,6 @@ impl Counted {
             return Ok((decision, Some(0)));
         }
         self.is_untraced |= self.last.as_ref().is_some_and(|last| last != terms);
-        self.is_untraced |= terms.counted.len() > terms.own.len();
         self.afresh(now, take, cost, seen)?;
         self.goes_on_counting(now, take, seen)?;
         let before = self.would(now, take, 0);
@@ -141,8 +140,12 @@ impl Counted {
             .zip(terms.limits())
             .any(|(range, limit)| range.least > limit);
         seen.note_if(is_over, "above a limit");
-        let is_known = self.ledger.is_known(now, terms);
-        seen.note_if(!is_known && self.last.is_some(), "counted after a change");
+        let is_counted = decision.quotas().iter().zip(terms.limits());
+        let is_counted = is_counted
+            .into_iter()
+            .any(|(it, limit)| it.remaining() < limit);
+        let was_changed = self.ledger.was_changed(terms);
+        seen.note_if(was_changed && is_counted, "counted after a change");
 
         let read = self.read.take(config, now, quotas, cost);
         ensure!(
@@ -197,7 +200,7 @@ impl Counted {
         remaining.map_err(|broken| format!("{broken}: {decision:?}"))?;
         self.nobody_refills(now, terms, take, number.is_some(), seen)?;
         self.answers(now, terms, take, &decision, seen)?;
-        self.is_remembered_as_long(now, terms, take, &decision)?;
+        self.is_remembered_as_long(now, take, &decision)?;
         self.store(now)?;
         if self.jumps > 0 && number.is_some() {
             self.check_clock(now, truth, terms, take, seen)?;
@@ -312,7 +315,6 @@ impl Counted {
     fn is_remembered_as_long(
         &self,
         now: u64,
-        terms: &Terms,
         take: &Take,
         decision: &Decision,
     ) -> Result<(), Broken> {
@@ -326,7 +328,7 @@ impl Counted {
             ensure!(alike, "{got:?} of what is forgotten, not {new:?}");
         }
         let latest = self.ledger.forgotten_at().max(now.saturating_add(1_000));
-        let is_vague = terms.is_given || self.ledger.is_vague();
+        let is_vague = self.ledger.is_vague();
         let is_late = forgotten_at > latest && !is_vague;
         ensure!(!is_late, "remembered until {forgotten_at}, not {latest}");
         Ok(())
@@ -341,8 +343,8 @@ impl Counted {
         is_charged: bool,
         seen: &Seen,
     ) -> Result<(), Broken> {
-        let tallies = [Algorithm::Gcra, Algorithm::FixedWindow];
-        if !tallies.contains(&terms.way.algorithm) || terms.is_given {
+        // A bucket that another max has charged drains by that.
+        if terms.way.algorithm != Algorithm::FixedWindow {
             return Ok(());
         }
         let actual = self.would(now, take, 0);
@@ -387,9 +389,7 @@ impl Counted {
     ) -> Result<(), Broken> {
         let is_steady = self.last.as_ref() == Some(old) && self.jumps == 0;
         let is_bucket = old.way.algorithm == Algorithm::Gcra;
-        // What code gives is another law's.
-        let is_plain = !old.is_given && !new.is_given;
-        if !is_steady || is_bucket || !is_plain {
+        if !is_steady || is_bucket {
             return Ok(());
         }
         let peek = |terms: &Terms| {
@@ -419,27 +419,28 @@ impl Counted {
     pub(crate) fn refund(
         &mut self,
         now: u64,
+        quotas: &[Quota],
         (receipt, number, units): (&Receipt, usize, u64),
         look: Option<(&Take, &Terms)>,
         seen: &Seen,
     ) -> Result<u64, Broken> {
         let before = look.map(|(take, _)| self.would(now, take, 0));
-        let back = self.count.refund(now, receipt, units);
+        let back = self.count.refund(now, quotas, receipt, units);
         if !self.has_laws {
             return Ok(back);
         }
         self.ledger.check_refund(now, number, (units, back))?;
-        let read = self.read.refund(now, receipt, units);
+        let read = self.read.refund(now, quotas, receipt, units);
         ensure!(
             read == back,
             "{read} given back of what was read, not {back}"
         );
-        let quiet = self.quiet.refund(now, receipt, units);
+        let quiet = self.quiet.refund(now, quotas, receipt, units);
         ensure!(
             quiet == back,
             "{quiet} given back, had nobody asked, not {back}"
         );
-        let stored = self.stored.refund(now, receipt, units);
+        let stored = self.stored.refund(now, quotas, receipt, units);
         let may_differ = self.count.forgotten_at() <= now || stored == back;
         ensure!(
             may_differ,
@@ -452,7 +453,7 @@ impl Counted {
             let mut others = undone.receipts.iter();
             let other = others.find(|(other, _)| *other == number);
             let receipt = other.map_or(receipt, |(_, receipt)| receipt);
-            let got = undone.count.refund(now, receipt, units);
+            let got = undone.count.refund(now, quotas, receipt, units);
             ensure!(
                 got == back,
                 "{got} given back after what was undone, not {back}"
@@ -551,6 +552,7 @@ impl Counted {
     pub(crate) fn undo(
         &mut self,
         now: u64,
+        terms: &Terms,
         take: &Take,
         costs: &[u64],
         order: u16,
@@ -558,7 +560,7 @@ impl Counted {
     ) -> Result<(), Broken> {
         // An entry that was there keeps the stamp of the last take it was shared by, even if that
         // one is undone: its units come back late, as sharing allows.
-        if self.undone.is_some() || self.ledger.would_share(now) || self.jumps > 0 {
+        if self.undone.is_some() || self.ledger.would_share(now, terms) || self.jumps > 0 {
             return Ok(());
         }
         let (config, quotas) = (take.rule().algorithm(), take.quotas());
@@ -572,7 +574,7 @@ impl Counted {
             let receipt = receipts.remove(usize::from(order) % receipts.len());
             let (units, back) = (
                 receipt.units(),
-                count.refund(now, &receipt, receipt.units()),
+                count.refund(now, quotas, &receipt, receipt.units()),
             );
             ensure!(back == units, "{back} of {units} given back at once");
         }
@@ -646,7 +648,7 @@ impl Counted {
             }
         }
         // Admissions resume within a window.
-        let spans = terms.counted.iter();
+        let spans = terms.own.iter();
         let spans = spans.map(|quota| span_of_memory(terms.way, quota).max(window(quota)));
         let then = self.would(now + spans.max().unwrap_or(0), take, 0);
         for (state, limit) in then.quotas().iter().zip(terms.limits()) {

@@ -76,7 +76,10 @@ fn follow(history: &History, parts: &[u16], seen: &Seen) -> Result<(), Broken> {
         client.now = step.now;
         match &step.act {
             Act::Refund(charge, units) => {
-                client.count.refund(step.now, &receipts[*charge], *units);
+                let quotas = client.quotas.clone();
+                client
+                    .count
+                    .refund(step.now, &quotas, &receipts[*charge], *units);
             }
             Act::Take(costs) => {
                 let decision = client.take(costs[0]);

@@ -210,7 +210,7 @@ impl Reference<'_> {
                 0 => 0,
                 units => {
                     let of = (receipt, *number, count.cost().min(units));
-                    counted.refund(self.now, of, None, self.seen)?
+                    counted.refund(self.now, count.quotas(), of, None, self.seen)?
                 }
             };
             let of_kind = &mut most[usize::from(kind_of(count).1)];

@@ -126,8 +126,6 @@ pub(crate) struct Reference<'a> {
     pub(crate) spec: Rc<Spec>,
     rule: Arc<Rule>,
     pub(crate) plan: usize,
-    /// Code gave quotas under this rule.
-    has_given: bool,
     keys: u16,
     pub(crate) now: u64,
     /// The time that passed, whatever the clock says.
@@ -178,7 +176,6 @@ impl<'a> Reference<'a> {
             path,
             spec,
             plan: 0,
-            has_given: false,
             keys: 0,
             now: setup.start,
             truth: setup.start,
@@ -242,7 +239,6 @@ impl Reference<'_> {
         self.seen.note_if(plan != self.plan, "changes of the plan");
         self.seen.note_if(plan >= RAISED, "raised");
         self.plan = plan;
-        self.has_given |= self.spec.is_given(plan);
         if kind == Kind::Reload {
             self.reload(step)?;
         }
@@ -287,7 +283,6 @@ impl Reference<'_> {
         let before = Rc::clone(&self.spec);
         self.spec = Rc::new(next.clone());
         self.rule = self.spec.rule(&self.path);
-        self.has_given = self.spec.is_given(self.plan);
         if self.spec.way == before.way && !self.spec.is_joint() {
             let [old, new] = [&before, &self.spec].map(|spec| self.terms(spec, self.plan, None));
             let counts = self.counts.values();
@@ -344,18 +339,11 @@ impl Reference<'_> {
                 limit.subject == Some(subject) && limit.has_own_cost == has_own_cost
             }
         };
-        let of = |limits: &mut dyn Iterator<Item = &Limit>| -> Vec<Quota> {
-            limits
-                .filter(is_of_count)
-                .filter_map(|it| it.quota)
-                .collect()
-        };
-        let own = of(&mut spec.under(plan).iter());
+        let limits = spec.under(plan);
+        let own = limits.iter().filter(is_of_count);
         Terms {
             way: spec.way,
-            counted: of(&mut spec.all()).into(),
-            own,
-            is_given: spec.is_given(plan) || self.has_given,
+            own: own.filter_map(|it| it.quota).collect(),
         }
     }
 
@@ -455,6 +443,7 @@ impl Reference<'_> {
                 let of = (receipt, *of_ledger, units);
                 counted.refund(
                     self.now,
+                    take.quotas(),
                     of,
                     peek.as_ref().map(|it| (it, &terms)),
                     self.seen,
@@ -551,9 +540,11 @@ impl Reference<'_> {
             return Ok(());
         };
         let costs = self.aim().costs(step);
+        let terms = self.terms(&self.spec, self.plan, None);
         if let Some(counted) = self.counts.get_mut(&take.name("")) {
             counted.undo(
                 self.now,
+                &terms,
                 &take,
                 &costs[..costs.len().min(4)],
                 step.size,

@@ -48,8 +48,13 @@ fn a_new_quota_counts_nothing_that_is_longer_ago(algorithm: Algorithm) {
     take(&mut count, algorithm, 0, &old, 5);
     take(&mut count, algorithm, 100 * MILLI, &old, 1);
     let left = |now| remaining(&count, algorithm, now, &new)[1];
-    let is_tally = matches!(algorithm, Algorithm::FixedWindow | Algorithm::Gcra);
-    assert!(is_tally || left(108 * MILLI - 1) == 2);
+    // Another window is another counter. A log has none.
+    let begins_with = if algorithm == Algorithm::SlidingLog {
+        2
+    } else {
+        3
+    };
+    assert_eq!(left(108 * MILLI - 1), begins_with);
     assert_eq!(left(108 * MILLI), 3);
 }
 
@@ -65,7 +70,7 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
         let now = MILLI;
         let expected = remaining(&count, algorithm, now, &long);
         let receipt = take(&mut count, algorithm, now, &short, units);
-        let back = count.refund(now, &receipt, units);
+        let back = count.refund(now, &short, &receipt, units);
         let remaining = remaining(&count, algorithm, now, &long);
         assert!(
             remaining <= expected,
@@ -84,7 +89,7 @@ fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
         take(&mut count, algorithm, 0, &long, long[0].max());
         let before = remaining(&count, algorithm, MILLI, &short);
         let receipt = take(&mut count, algorithm, MILLI, &short, 1);
-        let back = count.refund(MILLI, &receipt, 1);
+        let back = count.refund(MILLI, &short, &receipt, 1);
         let after = remaining(&count, algorithm, MILLI, &short);
         assert_eq!((back, after), (1, before), "{long:?}, then {short:?}");
     }
@@ -99,7 +104,7 @@ fn a_refund_takes_nothing_away() {
     take(&mut count, by(2), 0, &rule, 2);
     let receipt = take(&mut count, by(2), MILLI, &rule, 1);
     let before = remaining(&count, by(16), MILLI, &rule);
-    assert_eq!(count.refund(MILLI, &receipt, 1), 1);
+    assert_eq!(count.refund(MILLI, &rule, &receipt, 1), 1);
     let after = remaining(&count, by(16), MILLI, &rule);
     assert!(
         before[0] <= after[0] && before[1] <= after[1],
@@ -130,7 +135,7 @@ fn a_refund_takes_nothing_away_from_a_bucket() {
     take(&mut count, Algorithm::Gcra, 0, &rule, 2);
     let receipt = take(&mut count, Algorithm::Gcra, 806, &rule, 1);
     let before = remaining(&count, Algorithm::Gcra, 806, &next);
-    assert_eq!(count.refund(806, &receipt, 1), 1);
+    assert_eq!(count.refund(806, &rule, &receipt, 1), 1);
     let after = remaining(&count, Algorithm::Gcra, 806, &next);
     assert!(before <= after, "{before:?}, then {after:?}");
 }
@@ -146,13 +151,70 @@ fn a_refund_across_sub_windows_frees_nothing_else() {
     take(&mut count, by(64), 1_332, &rule, 1);
     take(&mut count, by(4), 8_333, &rule, 1);
     take(&mut count, by(64), 8_333, &rule, 1);
-    let back = count.refund(8_341, &receipt, 1);
+    let back = count.refund(8_341, &rule, &receipt, 1);
     // Those at 1,332 and 8,333.
     let remaining = remaining(&count, by(4), 8_341, &rule);
     assert!(
         remaining[0] <= 2,
         "{remaining:?} after {back} was given back"
     );
+}
+
+/// Plans that take turns on one bucket: what each has taken counts for the other.
+#[test]
+fn two_plans_share_a_bucket() {
+    let [slow, fast] = [rule([(2, 1_000)]), rule([(5, 1_000)])];
+    let (mut count, gcra) = (Count::default(), Algorithm::Gcra);
+    let mut receipts = vec![take(&mut count, gcra, 0, &slow, 1)];
+    receipts.extend([1, 1].map(|cost| take(&mut count, gcra, 0, &fast, cost)));
+    assert!(!count.take(gcra, 0, &fast, 4).is_allowed(), "3 are used");
+    assert!(!count.take(gcra, 0, &slow, 1).is_allowed());
+    assert_eq!(count.owe(gcra, 0, &slow, u64::MAX, None), 1, "2 and 2 owed");
+    for (receipt, quotas) in receipts.iter().zip([&slow, &fast, &fast]) {
+        assert_eq!(count.refund(0, quotas, receipt, 1), 1);
+    }
+    assert!(count.take(gcra, 0, &slow, 1).is_allowed());
+    assert!(!count.take(gcra, 0, &slow, 1).is_allowed());
+}
+
+kit::for_each_algorithm!(plans_that_alternate_fit);
+
+/// A customer whose windows alternate is denied by none in which there is room.
+fn plans_that_alternate_fit(algorithm: Algorithm) {
+    if algorithm == Algorithm::SlidingLog {
+        // It counts all that lies in the window.
+        return;
+    }
+    let [short, long, middle] = [(12, 5_000), (11, 60_000), (16, 30_000)].map(|it| rule([it]));
+    let mut count = Count::default();
+    for round in 0..6 {
+        let now = round * 5 * SECOND;
+        take(&mut count, algorithm, now, &short, 12);
+        assert!(!count.take(algorithm, now, &short, 1).is_allowed());
+    }
+    take(&mut count, algorithm, 26 * SECOND, &long, 11);
+    take(&mut count, algorithm, 27 * SECOND, &middle, 16);
+    for quotas in [&long, &middle] {
+        let denied = count.take(algorithm, 27 * SECOND, quotas, 2);
+        assert!(!denied.is_allowed(), "{denied:?}");
+    }
+}
+
+kit::for_each_algorithm!(a_refund_refills_no_other_window);
+
+/// What another window was charged is not given back with it, nor with a receipt from before.
+fn a_refund_refills_no_other_window(algorithm: Algorithm) {
+    let (old, new) = (rule([(9, 8)]), rule([(9, 16), (9, 8)]));
+    let mut count = Count::default();
+    let before = take(&mut count, algorithm, 0, &old, 5);
+    take(&mut count, algorithm, MILLI, &new, 3);
+    let left = remaining(&count, algorithm, MILLI, &new);
+    count.refund(MILLI, &new, &before, 5);
+    let after = remaining(&count, algorithm, MILLI, &new);
+    match algorithm {
+        Algorithm::SlidingLog => assert_eq!(after, [6, 6]),
+        _ => assert_eq!(after[0], left[0], "the new window"),
+    }
 }
 
 /// A bucket without room has nothing to wait for.
@@ -174,7 +236,7 @@ fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
     take(&mut count, algorithm, 0, &rule, 1);
     take(&mut count, algorithm, now, &rule, 2);
     // The old one was counted from 0 to now.
-    assert_eq!(count.refund(now, &old, 1), 0, "{algorithm:?}");
+    assert_eq!(count.refund(now, &rule, &old, 1), 0, "{algorithm:?}");
     let remaining = remaining(&count, algorithm, now, &rule);
     assert_eq!(remaining, [0], "{algorithm:?}");
 }
@@ -188,7 +250,7 @@ fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
     let receipt = take(&mut count, Algorithm::SlidingLog, 10_000, &rule, 1);
     take(&mut count, Algorithm::SlidingLog, 5_000, &rule, 1);
     take(&mut count, Algorithm::SlidingLog, 10_001, &rule, 2);
-    let back = count.refund(10_001, &receipt, 1);
+    let back = count.refund(10_001, &rule, &receipt, 1);
     let remaining = remaining(&count, Algorithm::SlidingLog, 10_001, &rule);
     assert_eq!((back, remaining[0]), (0, 0));
 }

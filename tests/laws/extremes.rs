@@ -140,13 +140,13 @@ fn anything_may_be_asked(algorithm: Algorithm) {
             if kind < 2 {
                 let receipt = receipts.get(cost as usize % receipts.len().max(1));
                 let receipt = receipt.cloned().unwrap_or(Receipt::new(now, serial, cost));
-                let back = count.refund(now, &receipt, cost);
+                let back = count.refund(now, quotas, &receipt, cost);
                 ensure!(
                     back <= receipt.units().min(cost),
                     "{back} of {receipt:?} given back"
                 );
                 let forged = Receipt::new(now, serial, cost);
-                count.clone().refund(now, &forged, serial);
+                count.clone().refund(now, quotas, &forged, serial);
                 continue;
             }
             let decision = count.take(*way, now, quotas, cost);
@@ -184,9 +184,13 @@ fn more_units_than_a_number_holds(algorithm: Algorithm) {
         assert!(denied.retry_after().is_some(), "round {round}: {denied:?}");
         let receipt = decision.receipt().expect("it was charged");
         if round % 100 == 0 {
-            let back = count.refund(now, &receipt, u64::MAX);
+            let back = count.refund(now, &[most], &receipt, u64::MAX);
             assert_eq!(back, Quota::MAX_UNITS, "round {round}");
-            assert_eq!(count.refund(now, &receipt, u64::MAX), 0, "round {round}");
+            assert_eq!(
+                count.refund(now, &[most], &receipt, u64::MAX),
+                0,
+                "round {round}"
+            );
         }
         now += 1_000;
     }
@@ -207,7 +211,7 @@ fn the_end_of_time(algorithm: Algorithm) {
                 let _ = count.forgotten_at();
                 if let Some(receipt) = receipt {
                     // At the very end everything is over at once.
-                    let back = count.refund(now, &receipt, 1);
+                    let back = count.refund(now, &rule, &receipt, 1);
                     assert!(back <= 1, "{decision:?}");
                 }
             }

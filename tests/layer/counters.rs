@@ -43,8 +43,8 @@ async fn decisions_by_outcome_and_source() {
 #[tokio::test]
 async fn denials_by_quota_outlive_a_changed_rule() {
     let policies = |burst| {
-        let policies = [("burst", burst), ("daily", 6)];
-        let policies = policies.map(|(name, max)| Policy::new(name, quota(max, WINDOW)));
+        let policies = [("burst", burst, WINDOW), ("daily", 6, 2 * WINDOW)];
+        let policies = policies.map(|(name, max, window)| Policy::new(name, quota(max, window)));
         Rules::from_iter([Rule::with_policies("a", policies).expect("valid")])
     };
     let limits = Limits::new(policies(4));

@@ -56,8 +56,8 @@ async fn a_clients_mistake_is_not_logged() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_a_debug_event() {
     let log = Log::start();
-    let policies = [("burst", 2), ("daily", 5)];
-    let policies = policies.map(|(name, max)| Policy::new(name, quota(max, WINDOW)));
+    let policies = [("burst", 2, WINDOW), ("daily", 5, 2 * WINDOW)];
+    let policies = policies.map(|(name, max, window)| Policy::new(name, quota(max, window)));
     let rule = Rule::with_policies("p", policies).expect("valid");
     let layer = RateLimitLayer::from_rule(rule)
         .key(|_: &Parts| Ok(Key::from("alice")))

@@ -61,7 +61,8 @@ async fn a_network_is_exempt_by_the_clients_address() {
 /// Without such a table the client is the peer, unless a proxy wrote a field: then it is nobody.
 #[tokio::test]
 async fn a_network_is_exempt_by_the_peer() {
-    let limits = of_toml(&format!("{RULE}exempt.networks = [\"10.0.0.0/8\"]"));
+    let exempt = "key = \"everyone\"\nexempt.networks = [\"10.0.0.0/8\"]";
+    let limits = of_toml(&format!("{RULE}{exempt}"));
     assert!(is_exempt(&limits, from("10.0.0.1", "/", &[])).await);
     assert!(!is_exempt(&limits, from("203.0.113.9", "/", &[])).await);
     assert!(limits.warnings().is_empty());

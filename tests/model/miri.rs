@@ -70,7 +70,7 @@ fn algorithms_take_over_from_each_other() {
         }
         let decision = count.take(second, 7_000, &quotas, 1);
         if let Some(receipt) = decision.receipt() {
-            count.refund(7_500, &receipt, 1);
+            count.refund(7_500, &quotas, &receipt, 1);
         }
         assert!(count.take(second, 1_000_000, &quotas, 2).is_allowed());
         assert!(!count.take(second, 1_000_000, &quotas, 2).is_allowed());

@@ -82,7 +82,12 @@ fn row() -> impl Strategy<Value = Row> {
 
 fn history() -> impl Strategy<Value = History> {
     let sub_windows = prop::sample::select(vec![1, 4, 64]);
-    let rule = (prop::collection::vec(quota(), 1..4), sub_windows);
+    let quotas = prop::collection::vec(quota(), 1..4).prop_map(|mut quotas| {
+        quotas.sort_by_key(Quota::window);
+        quotas.dedup_by_key(|quota| quota.window());
+        quotas
+    });
+    let rule = (quotas, sub_windows);
     let before = prop_oneof![
         8 => Just(Before::Nothing),
         1 => Just(Before::AnotherType),
@@ -117,9 +122,7 @@ fn history() -> impl Strategy<Value = History> {
 /// All of the same path, so that they take turns on the same keys.
 fn rules(history: &History, algorithm: Algorithm) -> Vec<Arc<Rule>> {
     let rule = |(quotas, sub_windows): &(Vec<Quota>, u16)| {
-        // Names of their own, since two quotas may have the same window here.
-        let named = |(at, quota): (usize, &Quota)| Policy::new(&at.to_string(), *quota);
-        let rule = Rule::with_policies("p", quotas.iter().enumerate().map(named));
+        let rule = Rule::new("p", quotas.iter().copied());
         let counting = AlgorithmConfig::from(algorithm).sub_windows(*sub_windows);
         Arc::new(rule.expect("valid").with_algorithm(counting))
     };
@@ -198,7 +201,7 @@ async fn play(
             let decision = match answer {
                 Ok(Answer::GivenBack(units)) => {
                     let receipt = refunded.expect("it was one");
-                    prop_assert_eq!(units, count.refund(now, &receipt, cost));
+                    prop_assert_eq!(units, count.refund(now, rule.quotas(), &receipt, cost));
                     continue;
                 }
                 Ok(Answer::Decision(decision)) => decision,

@@ -87,8 +87,7 @@ async fn check_takes(server: &Redis, outputs: &[(Version, String)]) {
         let take = take.with_cost(numbers[0]);
         let algorithm = take.rule().algorithm().algorithm();
         for count in take.counts() {
-            let quotas = count.quotas().iter().filter(|it| !it.only_counts());
-            for quota in quotas {
+            for quota in count.quotas() {
                 let of = (count.name(""), quota.window());
                 let all = charged.entry(of);
                 let all = all.or_insert(Charged(algorithm, *quota, Vec::new()));

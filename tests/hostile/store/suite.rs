@@ -383,7 +383,7 @@ impl Store for Own {
             _ => receipt.units(),
         };
         let receipt = Receipt::new(receipt.stamp(), receipt.serial(), units);
-        let refund = |count: &mut Count| count.refund(now, &receipt, take.cost());
+        let refund = |count: &mut Count| count.refund(now, take.quotas(), &receipt, take.cost());
         StoreFuture::ready(Ok(self.with(&name, refund)))
     }
 

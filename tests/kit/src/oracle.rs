@@ -4,8 +4,6 @@
 //! sums over it; instants are microseconds, and sums are wide enough for whatever fits into a
 //! quota. Where rules change, laws promise bounds, so an expectation is a range.
 
-use std::rc::Rc;
-
 use tidegate::decision::{Receipt, Verdict};
 use tidegate::{Algorithm, Decision, Quota};
 
@@ -23,14 +21,13 @@ macro_rules! ensure {
 
 const TEN_YEARS: u128 = Quota::MAX_WINDOW.as_micros();
 
-/// A take that was admitted, as one quota sees it.
+/// A take that was admitted, as one window sees it.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
+    number: usize,
     stamp: u64,
     cost: u64,
     back: u64,
-    /// It was charged above the limit, as far as need be.
-    is_owed: bool,
 }
 
 impl Entry {
@@ -83,73 +80,71 @@ impl Range {
     }
 }
 
-/// All that one quota admitted since it was in use, in the order in which it did. Clocks do not go
-/// back here.
+/// All that was charged under one window, in the order in which it was. Clocks do not go back here.
 #[derive(Debug, Clone)]
 struct Book {
-    way: Way,
-    quota: Quota,
-    /// The number of the first entry.
-    first: usize,
+    algorithm: Algorithm,
+    window: u64,
+    /// The fewest sub-windows that it has had, and its last number of them.
+    sub_windows: [u16; 2],
     entries: Vec<Entry>,
+    /// From which instants on its bucket drains by how much in a window.
+    paces: Vec<(u64, u64)>,
     /// When the fixed window began, if one did.
     start: Option<u64>,
-    /// It is not exactly known any more what was given back, since a bucket flowed over or after
-    /// many refunds.
+    /// It is not exactly known any more what was given back.
     is_blurred: bool,
+    /// Of charges before this one, and its instant, nothing is given back, or perhaps nothing if they
+    /// are of that instant.
+    mixed_until: (usize, u64),
 }
 
+/// In units times the window: how full a bucket is at least and at most.
+type Levels = [i128; 2];
+
 impl Book {
-    const fn new(way: Way, quota: Quota, first: usize) -> Self {
+    const fn new(way: Way, window: u64) -> Self {
         Self {
-            way,
-            quota,
-            first,
+            algorithm: way.algorithm,
+            window,
+            sub_windows: [way.sub_windows; 2],
             entries: Vec::new(),
+            paces: Vec::new(),
             start: None,
             is_blurred: false,
+            mixed_until: (0, 0),
         }
-    }
-
-    fn window(&self) -> u64 {
-        window(&self.quota)
     }
 
     fn scale(&self) -> i128 {
-        i128::from(self.window())
+        i128::from(self.window)
     }
 
-    /// Whether a counter of this quota is one of that quota.
-    fn serves(&self, way: Way, quota: &Quota) -> bool {
-        let is_alike = window(quota) == self.window();
-        match self.way.algorithm {
-            Algorithm::Gcra => {
-                let capacity = |quota: &Quota| quota.max().max(quota.burst());
-                is_alike
-                    && quota.max() == self.quota.max()
-                    && capacity(quota) == capacity(&self.quota)
-            }
-            Algorithm::SlidingWindow => is_alike && way.sub_windows == self.way.sub_windows,
-            _ => is_alike,
-        }
-    }
-
-    fn admit(&mut self, entry: Entry) {
+    fn admit(&mut self, entry: Entry, way: Way, quota: &Quota) {
         if self.running(entry.stamp).is_none() {
             self.start = Some(entry.stamp);
         }
+        let pace = quota.max();
+        if self.paces.last().is_none_or(|(_, last)| *last != pace) {
+            self.paces.push((entry.stamp, pace));
+        }
+        if way.algorithm == Algorithm::SlidingWindow && self.sub_windows[1] != way.sub_windows {
+            self.mixed_until = (entry.number, entry.stamp);
+            self.sub_windows = [self.sub_windows[0].min(way.sub_windows), way.sub_windows];
+        }
         self.entries.push(entry);
-        let capacity = i128::from(self.quota.max().max(self.quota.burst())) * self.scale();
-        self.is_blurred |= !entry.is_owed && self.level(entry.stamp, i128::MAX, true) > capacity;
     }
 
-    /// So many units of a take were given back, of which this quota takes what it still counts.
+    fn at(&self, number: usize) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.number == number)
+    }
+
+    /// So many units of a take were given back, of which this window takes what it still counts.
     fn give_back(&mut self, now: u64, number: usize, units: u64) {
-        let Some(index) = number.checked_sub(self.first) else {
+        let Some(at) = self.at(number) else {
             return;
         };
-        let most = self.counted_of(now, number).most;
-        self.entries[index].back += units.min(most);
+        self.entries[at].back += units.min(self.counted_of(now, number).most);
         // A window in which nothing was admitted has not begun.
         let running = self.running(now);
         if running.is_some_and(|start| self.since(start) == 0) {
@@ -159,7 +154,7 @@ impl Book {
 
     /// How many units count now.
     fn counted(&self, now: u64) -> Range {
-        match self.way.algorithm {
+        match self.algorithm {
             Algorithm::SlidingLog if self.entries.iter().all(|entry| entry.back == 0) => {
                 Range::exactly(self.inside_as_shared(now))
             }
@@ -178,14 +173,10 @@ impl Book {
                 most: self.inside_as_shared(now),
             },
             Algorithm::Gcra => {
-                let capacity = i128::from(self.quota.max().max(self.quota.burst()));
-                let level = |with_refunds| {
-                    let level = self.level(now, capacity * self.scale(), with_refunds);
-                    units(div_ceil(level, self.scale()))
-                };
+                let up = |level: i128| units(div_ceil(level, self.scale()));
                 Range {
-                    least: level(true),
-                    most: level(!self.is_blurred),
+                    least: up(self.levels(now, true)[0]),
+                    most: up(self.levels(now, !self.is_blurred)[1]),
                 }
             }
             Algorithm::FixedWindow => {
@@ -197,29 +188,33 @@ impl Book {
 
     /// How many units of a take count now.
     fn counted_of(&self, now: u64, number: usize) -> Range {
-        let Some(entry) = number.checked_sub(self.first).map(|at| &self.entries[at]) else {
+        let Some(at) = self.at(number) else {
             return Range::exactly(0);
         };
+        let entry = &self.entries[at];
         let net = units(entry.net());
         let if_counted = |counts: bool| if counts { net } else { 0 };
-        let range = match self.way.algorithm {
+        let range = match self.algorithm {
             Algorithm::SlidingLog | Algorithm::SlidingWindow => Range {
-                least: if_counted(entry.is_inside(now, self.window())),
-                most: if_counted(self.last_shared(entry).is_inside(now, self.window())),
+                least: if_counted(entry.is_inside(now, self.window)),
+                most: if_counted(self.last_shared(entry).is_inside(now, self.window)),
             },
             Algorithm::Gcra => {
                 // First in, first out. A unit that has drained by a part does not count.
-                let later = &self.entries[number - self.first + 1..];
-                let after: i128 = later.iter().map(Entry::net).sum();
-                let full = self.level(now, i128::MAX, true) / self.scale();
-                Range::exactly(units((full - after).clamp(0, entry.net())))
+                let after: i128 = self.entries[at + 1..].iter().map(Entry::net).sum();
+                let levels = self.levels(now, true);
+                let [least, most] =
+                    levels.map(|level| units((level / self.scale() - after).clamp(0, entry.net())));
+                Range { least, most }
             }
             Algorithm::FixedWindow => Range::exactly(if_counted(
                 self.running(now).is_some_and(|start| entry.stamp >= start),
             )),
             other => panic!("no law for {other:?}"),
         };
-        match self.is_blurred {
+        let (until, since) = self.mixed_until;
+        match self.is_blurred || number < until {
+            true if number < until && entry.stamp < since => Range::exactly(0),
             true => Range {
                 least: 0,
                 most: net,
@@ -230,13 +225,13 @@ impl Book {
 
     /// Units stamped inside of `(now - window, now]`.
     fn inside(&self, now: u64) -> u64 {
-        let inside = |entry: &&Entry| entry.is_inside(now, self.window());
+        let inside = |entry: &&Entry| entry.is_inside(now, self.window);
         units(self.entries.iter().filter(inside).map(Entry::net).sum())
     }
 
     /// The same, but takes that share a place count as of the last of them.
     fn inside_as_shared(&self, now: u64) -> u64 {
-        let inside = |entry: &&Entry| self.last_shared(entry).is_inside(now, self.window());
+        let inside = |entry: &&Entry| self.last_shared(entry).is_inside(now, self.window);
         units(self.entries.iter().filter(inside).map(Entry::net).sum())
     }
 
@@ -257,48 +252,51 @@ impl Book {
     /// Whether two takes may share a place.
     fn may_share(&self, first: u64, last: u64) -> bool {
         let apart = u128::from(last.saturating_sub(first));
-        match self.way.algorithm {
+        match self.algorithm {
             Algorithm::SlidingLog => first / 1_000 == last / 1_000,
             // Less than a sub-window apart.
             Algorithm::SlidingWindow => {
-                first <= last
-                    && apart * u128::from(self.way.sub_windows) < u128::from(self.window())
+                let sub_windows = u128::from(self.sub_windows[0]);
+                first <= last && apart * sub_windows < u128::from(self.window)
             }
             _ => false,
         }
     }
 
-    /// GCRA: how full the bucket is, in units times the window. What other plans pour in beyond the
-    /// capacity flows over; what is owed stays.
-    fn level(&self, now: u64, capacity: i128, with_refunds: bool) -> i128 {
-        let rate = i128::from(self.quota.max());
-        let (mut level, mut at) = (0, 0);
+    /// GCRA: how full the bucket is, exactly and with what each change of its max may have rounded
+    /// up: a microsecond of its time under the new one.
+    fn levels(&self, now: u64, with_refunds: bool) -> Levels {
+        let (mut levels, mut at, mut paces) = ([0, 0], 0, self.paces.iter().peekable());
+        let mut pace = 0;
+        let drain = |levels: &mut Levels, micros: u64, pace: u64| {
+            let drained = i128::from(micros) * i128::from(pace);
+            levels.iter_mut().for_each(|it| *it = 0.max(*it - drained));
+        };
         for entry in &self.entries {
+            drain(&mut levels, entry.stamp - at, pace);
+            at = entry.stamp;
+            if let Some((_, next)) = paces.next_if(|(from, _)| *from <= at) {
+                pace = *next;
+                // No bucket became busy before the clock began.
+                let is_early = u128::from(at) <= u128::from(self.window);
+                if levels[1] > 0 {
+                    levels[1] += if is_early { self.scale() } else { pace.into() };
+                }
+            }
             let units = if with_refunds {
                 entry.net()
             } else {
                 entry.cost.into()
             };
-            level = 0.max(level - i128::from(entry.stamp - at) * rate);
-            at = entry.stamp;
-            let poured = level + units * self.scale();
-            level = match entry.is_owed {
-                true => poured,
-                false => poured.min(capacity.max(level)),
-            };
+            levels.iter_mut().for_each(|it| *it += units * self.scale());
         }
-        0.max(level - i128::from(now - at) * rate)
-    }
-
-    /// Whether a bucket is above what it holds.
-    fn is_in_debt(&self, now: u64) -> bool {
-        let capacity = i128::from(self.quota.max().max(self.quota.burst())) * self.scale();
-        self.way.algorithm == Algorithm::Gcra && self.level(now, i128::MAX, true) > capacity
+        drain(&mut levels, now - at, pace);
+        levels
     }
 
     /// The start of the fixed window that runs.
     fn running(&self, now: u64) -> Option<u64> {
-        let runs = |start: &u64| i128::from(*start) + i128::from(self.window()) > i128::from(now);
+        let runs = |start: &u64| i128::from(*start) + i128::from(self.window) > i128::from(now);
         self.start.filter(runs)
     }
 
@@ -313,12 +311,7 @@ impl Book {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Terms {
     pub way: Way,
-    /// The quotas that have to have room.
     pub own: Vec<Quota>,
-    /// All under which a charge has to count: those and those of other plans.
-    pub counted: Rc<[Quota]>,
-    /// Code gives the quotas: one that is new for the key may find less.
-    pub is_given: bool,
 }
 
 impl Terms {
@@ -326,37 +319,23 @@ impl Terms {
         self.own.iter().map(|quota| limit(self.way, quota))
     }
 
-    /// A quota of no units is never charged, so that its plan counts nothing.
-    fn in_use(&self) -> impl Iterator<Item = &Quota> {
-        self.counted.iter().filter(|it| limit(self.way, it) > 0)
-    }
-
-    fn slides(&self) -> bool {
-        matches!(
-            self.way.algorithm,
-            Algorithm::SlidingLog | Algorithm::SlidingWindow
-        )
+    fn is_log(&self) -> bool {
+        self.way.algorithm == Algorithm::SlidingLog
     }
 }
 
-/// A charge, with the quotas that were in use.
+/// A charge, with the windows that were charged.
 #[derive(Debug, Clone)]
 struct Charge {
     entry: Entry,
-    counted: Rc<[Quota]>,
-    way: Way,
-    is_given: bool,
+    windows: Vec<u64>,
+    terms: Terms,
 }
 
 impl Charge {
-    /// The quotas under which it counts.
-    fn in_use(&self) -> impl Iterator<Item = &Quota> {
-        self.counted.iter().filter(|it| limit(self.way, it) > 0)
-    }
-
     /// How long a window is in use after it.
     fn life(&self) -> u64 {
-        self.in_use().map(window).max().unwrap_or(0)
+        self.windows.iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -367,19 +346,21 @@ pub struct Ledger {
     charges: Vec<Charge>,
     /// How many were forgotten before these.
     first: usize,
-    /// Of the quotas that have been in use all the time.
+    /// One for each window that was charged. A log has none: all look at one list.
     books: Vec<Book>,
-    /// The longest window that has been in use all the time.
+    /// Of a log: the longest window that has been in use all the time.
     horizon: u64,
     /// After how long nothing counts any more.
     span: u64,
-    is_given: bool,
     refunds: usize,
     was_reset: Option<u64>,
     /// The clock went back: nothing is known until a reset.
     is_astray: bool,
     has_stepped: bool,
 }
+
+/// A count has at most so many counters.
+const MAX_COUNTERS: usize = 32;
 
 impl Ledger {
     /// How many units count of this quota.
@@ -390,27 +371,43 @@ impl Ledger {
         if self.is_forgotten(now) {
             return Range::exactly(0);
         }
-        if let Some(book) = self.book(terms, quota)
-            && !self.is_given
-            && !terms.is_given
-        {
+        if terms.is_log() {
+            return self.counted_in_log(now, terms, quota);
+        }
+        let mut books = self.books.iter();
+        let book = books.find(|book| book.window == window(quota));
+        let range = book.map_or(Range::exactly(0), |book| book.counted(now));
+        match self.books.len() > MAX_COUNTERS {
+            true => Range { least: 0, ..range },
+            false => range,
+        }
+    }
+
+    fn counted_in_log(&self, now: u64, terms: &Terms, quota: &Quota) -> Range {
+        let book = self.log(terms, quota);
+        if window(quota) <= self.horizon {
             return book.counted(now);
         }
-        let admitted = self.admitted(now, terms, quota);
-        let least = match terms.slides() {
-            true => admitted.max(self.kept(now, quota)),
-            false => admitted,
+        let charges = self.charges.iter();
+        let all = charges.map(|charge| i128::from(charge.entry.cost)).sum();
+        let charges = self.charges.iter();
+        let under_it = charges.filter(|charge| charge.windows.contains(&window(quota)));
+        let admitted = Book {
+            entries: under_it.map(|charge| charge.entry).collect(),
+            ..book
         };
-        // A counter that was new when a take was charged gives nothing of it back.
-        let all = self
-            .charges
-            .iter()
-            .map(|charge| i128::from(charge.entry.cost));
-        let most = match self.is_given || terms.is_given {
-            true => u64::MAX,
-            false => units(all.sum()).max(least),
-        };
+        let least = admitted.inside(now).max(self.kept(now, quota));
+        let most = units(all).max(least);
         Range { least, most }
+    }
+
+    /// All that was charged, as a quota of a log sees it.
+    fn log(&self, terms: &Terms, quota: &Quota) -> Book {
+        Book {
+            entries: self.charges.iter().map(|charge| charge.entry).collect(),
+            is_blurred: self.refunds > 32,
+            ..Book::new(terms.way, window(quota))
+        }
     }
 
     /// The same of a quota that has been in use all the time, if it was exactly known what was given
@@ -420,7 +417,14 @@ impl Ledger {
     ///
     /// If it was not in use all the time.
     pub fn exactly_counted(&self, now: u64, terms: &Terms, quota: &Quota) -> Range {
-        let mut book = self.book(terms, quota).expect("it is in use");
+        let mut book = match terms.is_log() {
+            true => self.log(terms, quota),
+            false => {
+                let mut books = self.books.iter();
+                let book = books.find(|book| book.window == window(quota));
+                book.expect("it is in use").clone()
+            }
+        };
         book.is_blurred = false;
         book.counted(now)
     }
@@ -434,52 +438,11 @@ impl Ledger {
         }
     }
 
-    /// Whether all that is known of this quota is exact.
+    /// Whether all that is known of these quotas is exact.
     pub fn is_known(&self, now: u64, terms: &Terms) -> bool {
-        let has_book = |quota| self.book(terms, quota).is_some();
-        let is_known = terms.own.iter().all(has_book) && !self.is_given;
+        let is_in_use = |quota| !terms.is_log() || window(quota) <= self.horizon;
+        let is_known = terms.own.iter().all(is_in_use);
         !self.is_astray && (self.is_forgotten(now) || is_known)
-    }
-
-    fn book(&self, terms: &Terms, quota: &Quota) -> Option<Book> {
-        let mut books = self.books.iter();
-        if let Some(book) = books.find(|book| book.serves(terms.way, quota)) {
-            return Some(book.clone());
-        }
-        let is_log = terms.way.algorithm == Algorithm::SlidingLog;
-        (is_log && window(quota) <= self.horizon).then(|| {
-            let mut book = Book::new(terms.way, *quota, self.first);
-            book.entries = self.charges.iter().map(|charge| charge.entry).collect();
-            book.is_blurred = self.refunds > 32;
-            book
-        })
-    }
-
-    /// Units that were admitted while this quota was in use, and have to count for it.
-    fn admitted(&self, now: u64, terms: &Terms, quota: &Quota) -> u64 {
-        let is_bucket = terms.way.algorithm == Algorithm::Gcra;
-        let mut given = self.charges.iter().map(|charge| charge.is_given);
-        let is_mixed = is_bucket && self.is_given && !given.all(|it| it && terms.is_given);
-        if terms.way.algorithm == Algorithm::FixedWindow || is_mixed {
-            return 0;
-        }
-        let mut book = Book::new(terms.way, *quota, 0);
-        // Where takes slide, a window goes on with another max.
-        let is_in_use = |charge: &&Charge| match terms.slides() {
-            true => charge.in_use().any(|it| window(it) == window(quota)),
-            false => charge.counted.contains(quota),
-        };
-        let charges = self.charges.iter().filter(is_in_use);
-        // What one plan owes may be forgotten once others are charged.
-        let entries = charges.map(|charge| Entry {
-            is_owed: false,
-            ..charge.entry
-        });
-        book.entries = entries.collect();
-        match terms.slides() {
-            true => book.inside(now),
-            false => book.counted(now).least,
-        }
     }
 
     /// Units inside of the window that have to count for any quota of this window, whether or not a
@@ -520,26 +483,19 @@ impl Ledger {
     /// Whether the rule that asks is another than the one that was charged last.
     pub fn was_changed(&self, terms: &Terms) -> bool {
         let last = self.charges.last();
-        let mut charges = self.charges.iter();
-        let is_bucket = terms.way.algorithm == Algorithm::Gcra;
-        let owes = is_bucket && charges.any(|charge| charge.entry.is_owed);
-        if terms.counted.len() > terms.own.len() && (owes || self.has_stepped) {
-            return true;
-        }
-        last.is_some_and(|last| last.counted != terms.counted || last.way != terms.way)
-            || self.is_given
-            || terms.is_given
+        last.is_some_and(|last| last.terms != *terms)
     }
 
-    /// Whether nobody knows for how long something counts: code gave the quotas under which it was
-    /// charged, or the clock went back.
+    /// Whether nobody knows for how long something counts: the clock went back.
     pub const fn is_vague(&self) -> bool {
-        self.is_given || self.has_stepped
+        self.has_stepped
     }
 
     /// Whether a take of this instant would move the stamp of an earlier one.
-    pub fn would_share(&self, now: u64) -> bool {
-        self.books.iter().any(|book| book.would_share(now))
+    pub fn would_share(&self, now: u64, terms: &Terms) -> bool {
+        let log = terms.own.first().map(|quota| self.log(terms, quota));
+        let log = log.iter().filter(|_| terms.is_log());
+        log.chain(&self.books).any(|book| book.would_share(now))
     }
 
     /// What a take has to be answered: the verdict, before it is charged.
@@ -594,12 +550,7 @@ impl Ledger {
         decision: &Decision,
     ) -> Result<(), Broken> {
         for ((quota, limit), state) in terms.own.iter().zip(terms.limits()).zip(decision.quotas()) {
-            // Of buckets of which code gives the quotas only what is admitted is promised.
-            let is_vague = terms.is_given && terms.way.algorithm == Algorithm::Gcra;
-            let left = match is_vague {
-                true => Range::ANY,
-                false => self.counted(now, terms, quota).left_of(limit),
-            };
+            let left = self.counted(now, terms, quota).left_of(limit);
             let remaining = state.remaining();
             ensure!(
                 left.contains(remaining),
@@ -632,71 +583,45 @@ impl Ledger {
                 horizon: u64::MAX,
                 ..Self::default()
             };
-            for quota in terms.in_use() {
-                let is_new = !self.books.iter().any(|it| it.serves(terms.way, quota));
-                if is_new {
-                    self.books.push(Book::new(terms.way, *quota, first));
+        }
+        let number = self.first + self.charges.len();
+        let entry = Entry {
+            number,
+            stamp: now,
+            cost: units,
+            back: 0,
+        };
+        self.charges.push(Charge {
+            entry,
+            windows: terms.own.iter().map(window).collect(),
+            terms: terms.clone(),
+        });
+        if self.is_astray {
+            return number;
+        }
+        let longest = terms.own.iter().map(window).max();
+        self.horizon = self.horizon.min(longest.unwrap_or(0));
+        for quota in terms.own.iter().filter(|_| !terms.is_log()) {
+            let mut books = self.books.iter_mut();
+            match books.find(|book| book.window == window(quota)) {
+                Some(book) => book.admit(entry, terms.way, quota),
+                None => {
+                    let mut book = Book::new(terms.way, window(quota));
+                    book.admit(entry, terms.way, quota);
+                    self.books.push(book);
                 }
             }
         }
-        let is_in_use = |book: &Book| {
-            let is_used = terms.in_use().any(|quota| book.serves(terms.way, quota));
-            // What one plan owes may be forgotten once others are charged.
-            let is_own = terms.own.iter().any(|quota| book.serves(terms.way, quota));
-            is_used && (is_own && is_owed || !book.is_in_debt(now))
-        };
-        let charge = Charge {
-            entry: Entry {
-                stamp: now,
-                cost: units,
-                back: 0,
-                is_owed,
-            },
-            counted: Rc::clone(&terms.counted),
-            way: terms.way,
-            is_given: terms.is_given,
-        };
-        self.is_given |= terms.is_given;
-        if self.is_astray {
-            self.charges.push(charge);
-            return self.first + self.charges.len() - 1;
-        }
-        let windows = terms.in_use().map(window);
-        self.horizon = self.horizon.min(windows.max().unwrap_or(0));
-        // A bucket above what it holds flows over, too, with all that is charged to it.
-        let flows_over = self
-            .books
-            .iter()
-            .any(|book| !is_in_use(book) && book.is_in_debt(now));
-        self.books.retain(is_in_use);
-        for book in &mut self.books {
-            // Of what is owed, only the quotas that limit hold all.
-            let is_own = terms.own.iter().any(|quota| book.serves(terms.way, quota));
-            let is_owed = is_owed && is_own;
-            book.admit(Entry {
-                is_owed,
-                ..charge.entry
-            });
-        }
-        let is_blurred = flows_over || self.books.iter().any(|book| book.is_blurred);
-        self.books
-            .iter_mut()
-            .for_each(|it| it.is_blurred |= is_blurred);
-        let spans = terms.counted.iter();
+        let spans = terms.own.iter();
         let spans = spans.map(|quota| span_of_memory(terms.way, quota).max(window(quota)));
-        // A bucket that counts for all that code gives drains for up to twice as long.
-        let is_doubled = self.is_given && terms.way.algorithm == Algorithm::Gcra;
-        let times = if is_doubled { 2 } else { 1 };
-        let span = times * spans.max().unwrap_or(0);
+        let span = spans.max().unwrap_or(0);
         self.span = self.span.max(span);
         if is_owed && terms.way.algorithm == Algorithm::Gcra {
             // What is owed drains after what fits.
-            self.span = self
-                .span
-                .max(span + u64::try_from(2 * TEN_YEARS).expect("it fits"));
+            let more = u64::try_from(2 * TEN_YEARS).expect("it fits");
+            self.span = self.span.max(span + more);
         }
-        self.charges.push(charge);
-        self.first + self.charges.len() - 1
+        number
     }
 
     /// Units of a take were given back.
@@ -721,48 +646,59 @@ impl Ledger {
             return Ok(());
         }
         self.refunds += 1;
-        let places = match self.books.first().map(|book| book.way.algorithm) {
-            Some(Algorithm::Gcra) => 4,
-            Some(Algorithm::SlidingLog) => 32,
-            _ => usize::MAX,
-        };
-        let is_many = self.refunds > places;
+        let is_bucket = self.charges[index].terms.way.algorithm == Algorithm::Gcra;
+        let is_many = is_bucket && self.refunds > 4;
         self.books
             .iter_mut()
             .for_each(|it| it.is_blurred |= is_many);
-        let counted = self.books.iter();
-        let counted: Vec<_> = counted.map(|book| book.counted_of(now, number)).collect();
-        let all_known = self.books.len() == self.counters();
-        // A counter of a bucket that is new to a key knows of no take before, and lets the others
-        // know no more.
-        let last = self.charges.last().expect("at least this one");
-        let is_bucket = last.way.algorithm == Algorithm::Gcra;
+        let range = match self.charges[index].terms.is_log() {
+            true => self.counted_of_log(now, index),
+            false => self.counted_of(now, number),
+        };
+        // All later charges of a bucket's key may be behind it, those of other windows, too.
+        let has_others = |charge: &Charge| charge.windows != self.charges[index].windows;
+        let is_mixed = is_bucket && self.charges[index + 1..].iter().any(has_others);
         // Nothing holds more than 2^51.
         let mut costs = self.charges.iter().map(|it| it.entry.cost);
         let is_beyond = costs.try_fold(1 << 51, u64::checked_sub).is_none();
-        let is_vague = self.is_given || is_bucket && !all_known || is_beyond;
-        let least = counted.iter().map(|it| it.least).max().unwrap_or(0);
-        let least = if is_vague { 0 } else { least.min(units) };
+        let is_vague = is_mixed || is_beyond || self.books.len() > MAX_COUNTERS;
+        let least = if is_vague { 0 } else { range.least.min(units) };
         ensure!(back >= least, "{back} given back, but {least} count");
-        let most = counted.iter().map(|it| it.most).max();
-        if let Some(most) = most.filter(|_| all_known && !self.is_given) {
-            ensure!(back <= most, "{back} given back, but {most} count");
-        }
+        let most = range.most;
+        ensure!(back <= most, "{back} given back, but {most} count");
         self.give_back(now, number, back);
+        if is_vague && self.charges[index].windows.len() > 1 {
+            // How many the others have given back is not known.
+            let books = self.books.iter_mut();
+            let own = books.filter(|book| book.at(number).is_some());
+            own.for_each(|book| book.is_blurred = true);
+        }
         Ok(())
     }
 
-    /// How many counters all that is charged has had.
-    fn counters(&self) -> usize {
-        let mut all: Vec<Book> = Vec::new();
-        for charge in &self.charges {
-            for quota in &*charge.counted {
-                if !all.iter().any(|book| book.serves(charge.way, quota)) {
-                    all.push(Book::new(charge.way, *quota, 0));
-                }
-            }
+    /// How many units of a take count now, in the window where most do.
+    fn counted_of(&self, now: u64, number: usize) -> Range {
+        let ranges = self.books.iter().map(|book| book.counted_of(now, number));
+        let most = |one: Range, other: Range| Range {
+            least: one.least.max(other.least),
+            most: one.most.max(other.most),
+        };
+        ranges.reduce(most).unwrap_or(Range::exactly(0))
+    }
+
+    /// The same of a log, which gives back while the longest window needs it.
+    fn counted_of_log(&self, now: u64, index: usize) -> Range {
+        let Charge { entry, terms, .. } = &self.charges[index];
+        let of = |window: u64| {
+            let mut log = self.log(terms, &terms.own[0]);
+            log.window = window;
+            log.counted_of(now, entry.number)
+        };
+        let longest = self.charges.iter().map(Charge::life).max();
+        Range {
+            least: of(self.horizon).least,
+            most: of(longest.unwrap_or(0)).most,
         }
-        all.len()
     }
 
     /// What is forgotten is not given back. (A log tells takes of one millisecond apart only while

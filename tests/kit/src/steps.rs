@@ -6,7 +6,7 @@
 //! plainest step: a take of one unit, at once.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
@@ -500,8 +500,17 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..=most)
 }
 
+/// The first quota of each window.
 pub fn limits(quotas: Vec<Quota>) -> Vec<Limit> {
-    quotas.into_iter().map(Limit::of).collect()
+    of_other_windows(quotas.into_iter().map(Limit::of))
+}
+
+/// Without those that have the window of an earlier one of the same count.
+fn of_other_windows(limits: impl IntoIterator<Item = Limit>) -> Vec<Limit> {
+    let mut known = HashSet::new();
+    let key = |limit: &Limit| (limit.quota.map(|it| it.window()), limit.has_own_cost);
+    let limits = limits.into_iter();
+    limits.filter(|limit| known.insert(key(limit))).collect()
 }
 
 /// No log is written that holds more than two of the largest quotas, as one may where the window of
@@ -612,10 +621,10 @@ fn joint_limits(has_each: bool) -> impl Strategy<Value = Vec<Limit>> {
             // Half of them are as the scripts' usual case wants them.
             let number = usize::from(number / 64).min(own.len());
             let number = if has_each { number.max(1) } else { number };
-            let own = own[..number].iter();
-            limits.extend(own.map(|limit| Limit {
+            let own = of_other_windows(own[..number].iter().cloned());
+            limits.extend(own.into_iter().map(|limit| Limit {
                 subject: Some(name),
-                ..*limit
+                ..limit
             }));
             if *has_permits >= 200 {
                 limits.push(Limit {

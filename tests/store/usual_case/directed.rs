@@ -15,8 +15,6 @@ fn rule(max: u64, window: u64, burst: u64, sub_windows: u64) -> RuleNumbers {
             burst,
             sub_windows,
         }],
-        limiting: 1,
-        has_bound: false,
     }
 }
 
@@ -95,7 +93,6 @@ fn unusual_questions() -> History {
         .into_iter()
         .flat_map(|rule| rule.quotas)
         .collect();
-    history.rules[1].limiting = 2;
     history
 }
 

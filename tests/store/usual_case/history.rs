@@ -21,10 +21,8 @@ pub(super) struct QuotaNumbers {
 
 #[derive(Debug, Clone)]
 pub(super) struct RuleNumbers {
+    /// Each with a window of its own.
     pub(super) quotas: Vec<QuotaNumbers>,
-    /// The others only count.
-    pub(super) limiting: usize,
-    pub(super) has_bound: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -124,13 +122,10 @@ fn rule() -> impl Strategy<Value = RuleNumbers> {
         5 => prop::collection::vec(quota(), 1),
         1 => prop::collection::vec(quota(), 2..4),
     ];
-    (quotas, 1..4_usize, any::<bool>()).prop_map(|(quotas, limiting, has_bound)| {
-        let limiting = limiting.min(quotas.len());
-        RuleNumbers {
-            has_bound: has_bound && limiting < quotas.len(),
-            limiting,
-            quotas,
-        }
+    quotas.prop_map(|mut quotas| {
+        quotas.sort_by_key(|quota| quota.window);
+        quotas.dedup_by_key(|quota| quota.window);
+        RuleNumbers { quotas }
     })
 }
 
@@ -280,8 +275,7 @@ impl RuleNumbers {
 
     /// As `lua/formats.md` says.
     fn bytes(&self, algorithm: Algorithm) -> Vec<u8> {
-        let head = [self.quotas.len(), self.limiting, self.has_bound.into()];
-        let mut bytes: Vec<u8> = head.map(|number| number as u8).into();
+        let mut bytes = vec![self.quotas.len() as u8];
         let slice = self.slice(algorithm);
         let expiry = (self.life(algorithm) + 2 * slice).div_ceil(1_000);
         write(&[expiry, slice], &mut bytes);

@@ -1,6 +1,6 @@
 -- Plays a history in several worlds, step by step, and compares them after each step. It stands
 -- behind the functions `take_worlds`, a take for each world; `refund` and `reset`, all of them
--- (KEYS, ARGV); and TELLS_HELD.
+-- (KEYS, ARGV); TELLS_HELD; and QUOTA_SIZE, of one in a question.
 --
 -- The server's clock stands still meanwhile, so that no key expires.
 --
@@ -159,7 +159,10 @@ local function read_receipts(reply, question, keys, now)
   for place = 1, #keys do
     local rule, rows, cost, takes, answers_all
     rule, rows, cost, takes, _, record = unpack('>I2I2I7I2I7', question, record)
-    local _, limiting = unpack('>BB', question, rule)
+    local limiting, windows = string.byte(question, rule), ''
+    for n = 0, limiting - 1 do
+      windows = windows .. string.sub(question, rule + 22 + n * QUOTA_SIZE, rule + 28 + n * QUOTA_SIZE)
+    end
     for row = 1, rows do
       if row > 1 then cost, takes, _, further = unpack('>I7I2I7', question, further) end
       local left = answers_all and 0 or takes
@@ -178,7 +181,7 @@ local function read_receipts(reply, question, keys, now)
             local of = receipts[keys[place]] or {}
             receipts[keys[place]] = of
             for n = alike - 1, 0, -1 do
-              of[#of + 1] = { now, (serial - n * cost) % MODULUS, cost }
+              of[#of + 1] = { now, (serial - n * cost) % MODULUS, cost, windows }
             end
           end
         end
@@ -197,10 +200,10 @@ local function refund_of(key, text, keeps)
     if receipt then
       if not keeps then table.remove(of, #of - newer) end
       number, parts = number + 1,
-        parts .. pack('>I7I7I7I7', receipt[1], receipt[2], receipt[3], most + 0)
+        parts .. pack('>I7I7I7I7B', receipt[1], receipt[2], receipt[3], most + 0, #receipt[4] / 7) .. receipt[4]
     end
   end
-  return number > 0 and pack('>I2', number) .. parts
+  return number > 0 and pack('>I2I4', number, #parts) .. parts
 end
 
 -- What becomes of a step in a world: its reply as a text.
@@ -254,7 +257,7 @@ local function lives(question, keys)
   local life_of = {}
   for _, key in ipairs(keys) do
     local rule = unpack('>I2', question, record)
-    local expiry, slice = unpack('>I7I7', question, rule + 3)
+    local expiry, slice = unpack('>I7I7', question, rule + 1)
     record = record + 20
     -- Of two rules of a key, one may have denied.
     life_of[key] = math.min(life_of[key] or math.huge, expiry * 1000 - 2 * slice - 1000)

@@ -33,6 +33,11 @@ impl Player {
     pub(super) fn play_of(&self, take: &str, worlds: usize) -> Play {
         let file = file(self.algorithm);
         let tells_held = self.algorithm == Algorithm::Gcra;
+        let quota_size = 7 * match self.algorithm {
+            Algorithm::Gcra => 6,
+            Algorithm::SlidingWindow => 3,
+            _ => 2,
+        };
         let function =
             |name: &str, text: &str| format!("local function {name}(KEYS, ARGV)\n{text}\nend\n");
         let text = [
@@ -40,7 +45,7 @@ impl Player {
             function("general_take", &kit::script(&file)),
             function("refund", &kit::script(&format!("refund/{file}"))),
             function("reset", &kit::script("reset.lua")),
-            format!("local TELLS_HELD = {tells_held}\n"),
+            format!("local TELLS_HELD, QUOTA_SIZE = {tells_held}, {quota_size}\n"),
             "local take_worlds = { take, general_take".to_owned(),
             if worlds == 3 { ", take }\n" } else { " }\n" }.to_owned(),
             include_str!("play.lua").to_owned(),

@@ -9,7 +9,10 @@ fn many(subjects: usize, quotas: usize) -> Result<Rule, RuleError> {
         left -= own;
         let subject = Subject::new(&format!("s{at}"), Everyone);
         (0..own as u64).fold(subject, |subject, number| {
-            let policy = Policy::new(&format!("q{at}-{number}"), quota(10 + number, 60_000));
+            let policy = Policy::new(
+                &format!("q{at}-{number}"),
+                quota(10 + number, 60_000 + number),
+            );
             subject.limit(policy.with_cost(1 + number % 4))
         })
     });

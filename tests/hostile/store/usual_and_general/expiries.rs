@@ -45,7 +45,9 @@ async fn histories(algorithm: Algorithm) {
                 let max = [1, 2, 5, 50, Quota::MAX_UNITS][random.below(5) as usize];
                 (max, WINDOWS[random.below(9) as usize])
             };
-            let of: Vec<_> = (0..number).map(any).collect();
+            let mut of: Vec<_> = (0..number).map(any).collect();
+            of.sort_by_key(|(_, window)| *window);
+            of.dedup_by_key(|(_, window)| *window);
             let rule = owned(algorithm, &path, &of);
             let life = of.iter().map(|(_, window)| *window).max().expect("a quota");
             let number = random.below(3);

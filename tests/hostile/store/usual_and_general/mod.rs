@@ -17,7 +17,7 @@ fn quota(max: u64, millis: u64) -> Quota {
     Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
 }
 
-/// Quotas with names of their own, since several may have the same window here.
+/// Quotas with names of their own.
 fn quotas(of: &[(u64, u64)]) -> Quotas {
     let policies = of.iter().enumerate();
     let policies =

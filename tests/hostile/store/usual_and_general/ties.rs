@@ -1,18 +1,7 @@
-//! Law 8 where more counters of earlier quotas are needed than are kept, and some of them are
-//! needed for equally long: memory and Redis drop the same ones.
+//! Law 8 where a key was charged under more windows than it has counters: memory and Redis drop the
+//! same ones, also of counters that end together.
 
 use super::*;
-
-/// A rule with a quota that counts for all: only two counters of earlier quotas are kept.
-fn bounded(algorithm: Algorithm) -> Arc<Rule> {
-    let rule = owned(algorithm, "ties", &[(9, 1_000), (9, 10_000)]);
-    // More plans than quotas that are charged along: one counts for all.
-    let plan = |at: u64| quotas(&[(8, 20_000 - at)]);
-    let plans = (0..16).map(|at| (at.to_string(), plan(at)));
-    let own = Arc::new(rule.with_plans(plans).expect("valid"));
-    assert!(take(&own, "").quotas().iter().any(Quota::only_counts));
-    own
-}
 
 /// All takes at these instants, in microseconds after the beginning, are decided alike.
 async fn is_alike(takes: &[(u64, &Arc<Rule>)]) {
@@ -30,40 +19,37 @@ async fn is_alike(takes: &[(u64, &Arc<Rule>)]) {
     }
 }
 
-/// Buckets of one pace that hold different numbers of units are as full as each other.
+/// More windows than a key has counters, of which several end together.
 #[tokio::test]
-async fn buckets_of_one_pace() {
-    let bound = bounded(Algorithm::Gcra);
-    let short = Arc::new(owned(Algorithm::Gcra, "ties", &[(9, 7)]));
-    let bursts = [40, 80, 60, 50];
-    for number in 2..=bursts.len() {
-        for first in 0..number {
-            let mut bursts = bursts[..number].to_vec();
-            bursts.rotate_left(first);
-            let policies = bursts.iter().map(|burst| {
-                let quota = quota(40, 7).with_burst(*burst).expect("valid");
-                Policy::new(&burst.to_string(), quota)
-            });
-            let pace = Rule::with_policies("ties", policies).expect("valid");
-            let pace = Arc::new(pace.with_algorithm(Algorithm::Gcra));
-            is_alike(&[
-                (0, &short),
-                (0, &pace),
-                (0, &pace),
-                (2_000, &pace),
-                (2_000, &bound),
-                (2_000, &pace),
-            ])
-            .await;
-        }
+async fn more_windows_than_counters() {
+    for algorithm in [
+        Algorithm::SlidingWindow,
+        Algorithm::Gcra,
+        Algorithm::FixedWindow,
+    ] {
+        let rules: Vec<_> = (0..40_u64)
+            .map(|at| Arc::new(owned(algorithm, "ties", &[(1, 1_000 + at / 2 * 10)])))
+            .collect();
+        let pair = (0..40_u64).map(|at| {
+            let windows = [(9, 2_000 + at * 10), (9, 5_000 - at * 10)];
+            Arc::new(owned(algorithm, "ties", &windows))
+        });
+        let pairs: Vec<_> = pair.collect();
+        // All of them end at the same instant.
+        let charged = rules.iter().enumerate();
+        let charged = charged.map(|(at, rule)| (1_000 * (200 - at as u64 / 2 * 10), rule));
+        let mut takes: Vec<_> = charged.rev().collect();
+        takes.extend(pairs.iter().map(|rule| (201_000, rule)));
+        takes.extend(rules.iter().map(|rule| (202_000, rule)));
+        takes.extend(pairs.iter().rev().map(|rule| (203_000, rule)));
+        is_alike(&takes).await;
     }
 }
 
-/// Windows of one length that are divided differently end together.
+/// The number of sub-windows changes: it is the same counter.
 #[tokio::test]
 async fn windows_of_one_length() {
     let algorithm = Algorithm::SlidingWindow;
-    let bound = bounded(algorithm);
     let divided = [64, 4, 16, 1].map(|number| {
         let rule = owned(algorithm, "ties", &[(9, 100)]);
         Arc::new(rule.with_algorithm(AlgorithmConfig::from(algorithm).sub_windows(number)))
@@ -73,10 +59,9 @@ async fn windows_of_one_length() {
             let mut divided = divided[..number].to_vec();
             divided.rotate_left(first);
             let mut takes: Vec<_> = divided.iter().map(|rule| (0, rule)).collect();
-            takes.extend(divided.iter().map(|rule| (60_000, rule)));
-            takes.push((70_000, &bound));
-            takes.extend(divided.iter().map(|rule| (110_000, rule)));
-            takes.extend(divided.iter().map(|rule| (120_000, rule)));
+            for after in [60_000, 70_000, 110_000, 120_000] {
+                takes.extend(divided.iter().map(|rule| (after, rule)));
+            }
             is_alike(&takes).await;
         }
     }
