@@ -91,9 +91,12 @@ pub(super) fn rule(
         Ok(rule.with_settling(settles.boolean()?))
     })?;
     let rule = table.set("cost-above-max", rule, |rule, choice| {
-        let expected = "\"reserve-max\", beside settles = true";
-        let is_known = |it: &str| (it == "reserve-max" && rule.settles()).then_some(());
-        choice.text(expected, is_known)?;
+        if !rule.settles() {
+            return Err(
+                choice.mistake("nothing charges the rest, expected settles = true beside it")
+            );
+        }
+        choice.text("\"reserve-max\"", |it| (it == "reserve-max").then_some(()))?;
         Ok(rule.with_reserve_max())
     })?;
     let rule = table.set("owe-at-most", rule, |rule, most| {
