@@ -176,8 +176,7 @@ impl fmt::Display for Warning {
             WarningKind::NoKey => write!(
                 f,
                 "nothing says whom the rule {path:?} counts, so its layer counts all clients \
-                 together: give a key to the layer, the rule or Limits, before the layer is made; if \
-                 all together are meant, the key Everyone, in a file key = \"everyone\""
+                 together: give a key to the layer, the rule or Limits, or say Everyone (key = \"everyone\")"
             ),
             WarningKind::CostAboveQuota => write!(
                 f,

@@ -168,10 +168,7 @@ impl Take {
             .map(|quota| algorithm.limit(quota))
             .fold(self.cost, u64::min);
         self.is_reduced = cost < self.cost;
-        match self.is_reduced {
-            true => self.with_cost(cost),
-            false => self,
-        }
+        self.with_cost(cost)
     }
 
     /// This take, which only looks: it has no cost, also in counts with a cost of their own and of
