@@ -277,8 +277,8 @@ impl QuotaState {
         self.remaining
     }
 
-    /// Units that this quota has when none is used: the max of the rule, plan or raise that decided,
-    /// under GCRA the burst, and of requests at a time their number.
+    /// Units that this quota has when none is used: the max of the rule, plan or raise that
+    /// decided, under GCRA the burst, and of requests at a time their number.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
@@ -547,8 +547,8 @@ impl Decision {
         }
     }
 
-    /// Whether the request costs more than max and [reserves max](crate::Rule::with_reserve_max), as
-    /// its rule says.
+    /// Whether the request costs more than max and [reserves max](crate::Rule::with_reserve_max),
+    /// as its rule says.
     #[must_use]
     pub const fn is_reduced(&self) -> bool {
         self.is_reduced

@@ -41,9 +41,10 @@ pub struct Warning {
 pub enum WarningKind {
     /// A layer or a check has a path without a rule, so it limits nothing.
     NoRule,
-    /// A request came to a layer of [`Limits`](crate::Limits), and neither the layer, nor its rule or
-    /// each subject of it, nor these limits have a key: all clients are counted together. Where that
-    /// is meant, the key [`Everyone`](crate::key::Everyone) (`key = "everyone"` in a file) says so.
+    /// A request came to a layer of [`Limits`](crate::Limits), and neither the layer, nor its rule
+    /// or each subject of it, nor these limits have a key: all clients are counted together. Where
+    /// that is meant, the key [`Everyone`](crate::key::Everyone) (`key = "everyone"` in a file)
+    /// says so.
     NoKey,
     /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it
     /// was denied for good. A quota of 0 units is no mistake.
@@ -176,7 +177,8 @@ impl fmt::Display for Warning {
             WarningKind::NoKey => write!(
                 f,
                 "nothing says whom the rule {path:?} counts, so its layer counts all clients \
-                 together: give a key to the layer, the rule or Limits, or say Everyone (key = \"everyone\")"
+                 together: give a key to the layer, the rule or Limits, or say Everyone (in a file \
+                 \"everyone\")"
             ),
             WarningKind::CostAboveQuota => write!(
                 f,
@@ -257,8 +259,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::UnboundPlan => write!(
                 f,
-                "a request of {path:?} has a plan by value among its extensions, which says nothing \
-                 of its path and is unused: if it is for this path, write \
+                "a request of {path:?} has a plan by value among its extensions, which says \
+                 nothing of its path and is unused: if it is for this path, write \
                  .plan_value({path:?}, |head| head.extensions.get::<Plan>().cloned()) on Limits, or \
                  without the path on its layer"
             ),
@@ -279,8 +281,8 @@ impl fmt::Display for Warning {
             ),
             WarningKind::ChargedTwice => write!(
                 f,
-                "a request is charged twice by the rule {path:?}, by two layers around one handler: \
-                 take one of them out, or give it another path or key"
+                "a request is charged twice by the rule {path:?}, by two layers around one \
+                 handler: take one of them out, or give it another path or key"
             ),
             WarningKind::DefaultPrefix => f.write_str(
                 "the keys in Redis have the default prefix, so other services with rules of the same \

@@ -178,11 +178,12 @@ impl RateLimitLayer {
     }
 
     /// The [plan](Plan::of) of a request as a value, where what a customer bought stands elsewhere, as
-    /// in a table. After `None` the next source is asked: [`plan`](Self::plan), else the name among the
-    /// request's extensions, else it is the rule's own quotas. All else is the rule's: path, key, cost, algorithm. Quotas may be of any
-    /// [subject](crate::rule::Subject) of the rule, have costs of their own, and limit requests [at a
-    /// time](crate::rule::Policy::concurrent). A panic is answered with a 500. Default: the closure
-    /// that [`Limits`](crate::Limits::plan_value) have for the path.
+    /// in a table. After `None` the next source is asked: [`plan`](Self::plan), else the name among
+    /// the request's extensions, else it is the rule's own quotas. All else is the rule's: path,
+    /// key, cost, algorithm. Quotas may be of any [subject](crate::rule::Subject) of the rule, have
+    /// costs of their own, and limit requests [at a time](crate::rule::Policy::concurrent). A panic
+    /// is answered with a 500. Default: the closure that [`Limits`](crate::Limits::plan_value) have
+    /// for the path.
     ///
     /// A plan that does not fit the rule counts as none: it is
     /// [counted](RuleSnapshot::unknown_plans), and logged once for each rule.

@@ -237,8 +237,8 @@ impl Limits {
 
     /// The plan of a request of this path as a value, as [`RateLimitLayer::plan_value`], for its
     /// layers, [`usage`](Self::usage) and the page. Other paths keep the quotas of their rules. Of
-    /// several closures for a path the last one counts. A layer may have its own. Default, and after
-    /// `None`: that of [`plan`](Self::plan).
+    /// several closures for a path the last one counts. A layer may have its own. Default, and
+    /// after `None`: that of [`plan`](Self::plan).
     ///
     /// ```
     /// use std::collections::HashMap;

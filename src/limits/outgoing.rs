@@ -36,10 +36,10 @@ impl Limits {
     /// decision on, whatever is left of the quotas. Returns for how long it is held now.
     ///
     /// A hold is never shortened, so a time of zero only asks; [`reset`](Self::reset) ends it.
-    /// Longer ones than the rule's [`hold-at-most`](Rule::with_hold_at_most) are cut. Calls without a
-    /// key are held by `Key::default()`; `""` is a key of its own. A fallback of
-    /// this process obeys it, too, also if the store gives no answer. [`outgoing`](Self::outgoing)
-    /// calls it by what a partner answers.
+    /// Longer ones than the rule's [`hold-at-most`](Rule::with_hold_at_most) are cut. Calls without
+    /// a key are held by `Key::default()`; `""` is a key of its own. A fallback of this process
+    /// obeys it, too, also if the store gives no answer. [`outgoing`](Self::outgoing) calls it by
+    /// what a partner answers.
     ///
     /// ```
     /// use std::time::Duration;

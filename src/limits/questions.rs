@@ -22,13 +22,13 @@ impl Limits {
     /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
     /// failures `on-error = "proceed"` applies.
     ///
-    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. An empty
-    /// text is a key of its own, and not that of a rule without one: `Key::default()`. Under a
-    /// [joint](crate::Rule::joint) rule the key of each subject is said by its
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. An
+    /// empty text is a key of its own, and not that of a rule without one: `Key::default()`. Under
+    /// a [joint](crate::Rule::joint) rule the key of each subject is said by its
     /// [name](SubjectKeys): `limits.check("api", [("user", user), ("address", address)])`. A path
     /// that only checks use is in use from its first check on, or once it is
-    /// [declared](Self::declare_checks). Checks that are awaited together, as by `join_all`, share calls
-    /// of Redis beyond the first eight.
+    /// [declared](Self::declare_checks). Checks that are awaited together, as by `join_all`, share
+    /// calls of Redis beyond the first eight.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};

@@ -41,9 +41,9 @@ impl Rule {
     /// that. Once a process cannot do so for longer than a lease, its requests go on and others are
     /// admitted in their place.
     ///
-    /// A [plan](Self::with_plan) may have a max of its own among its quotas; one that has none keeps
-    /// the rule's, unless it is [unlimited](super::Quotas::unlimited). The permits of a key are the
-    /// same under all plans: each compares their number with its own max.
+    /// A [plan](Self::with_plan) may have a max of its own among its quotas; one that has none
+    /// keeps the rule's, unless it is [unlimited](super::Quotas::unlimited). The permits of a key
+    /// are the same under all plans: each compares their number with its own max.
     ///
     /// In a rule of several subjects the first one is limited;
     /// [`Subject::limit`](super::Subject::limit) takes a [`Policy::concurrent`] for any of them.

@@ -203,9 +203,9 @@ impl Rule {
     }
 
     /// Lets a request whose cost, an estimate, is above a max of the quotas that decide it (of the
-    /// rule, its plan or its raise, under GCRA the burst) reserve that max, where it would be denied
-    /// for ever. The [settlement](crate::store::Charge::settle) charges what was used beyond it, and
-    /// the decision [says so](crate::Decision::is_reduced). Without effect unless the rule
+    /// rule, its plan or its raise, under GCRA the burst) reserve that max, where it would be
+    /// denied for ever. The [settlement](crate::store::Charge::settle) charges what was used beyond
+    /// it, and the decision [says so](crate::Decision::is_reduced). Without effect unless the rule
     /// [settles](Self::with_settling). Default: such a request never fits.
     ///
     /// ```

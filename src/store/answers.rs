@@ -36,8 +36,8 @@ pub(crate) struct Denial {
 }
 
 impl Answers {
-    /// Adds the answer of a layer to a request that goes inwards. Whether an outer layer has charged
-    /// the same count.
+    /// Adds the answer of a layer to a request that goes inwards. Whether an outer layer has
+    /// charged the same count.
     #[inline]
     pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) -> bool {
         let mut answer = answer.clone();

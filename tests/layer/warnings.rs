@@ -105,7 +105,8 @@ async fn the_peer_is_a_subject() {
     }
 }
 
-/// A rule whose key nobody has said counts all clients together, which its layer's first request shows.
+/// A rule whose key nobody has said counts all clients together, which its layer's first request
+/// shows.
 #[tokio::test]
 async fn nobody_has_said_a_key() {
     let log = kit::log::Log::start();
