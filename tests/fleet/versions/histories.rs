@@ -16,8 +16,9 @@ struct History {
     random: Random,
     algorithm: &'static str,
     rules: &'static str,
-    /// What was drawn of windows, if files change nothing but max.
-    windows: Option<Vec<String>>,
+    /// What was drawn, if files change nothing of it: windows and bursts of all but the log, and max
+    /// of GCRA. Of what they change older versions charge the earlier counters along.
+    drawn: std::collections::BTreeMap<String, String>,
     now: u64,
     /// Numbers of charges that are not given back, with their costs, and who was asked.
     charges: Vec<(u64, u64, usize)>,
@@ -30,7 +31,7 @@ impl History {
         Self {
             rules: all[random.below(all.len() as u64) as usize],
             algorithm: Algorithm::ALL[(number % 4) as usize].name(),
-            windows: random.is(70).then(Vec::new),
+            drawn: std::collections::BTreeMap::new(),
             now: 1_800_000_000_000_777,
             charges: Vec::new(),
             random,
@@ -45,22 +46,29 @@ impl History {
         let is_gcra = self.algorithm == "gcra";
         let text = self.rules.replace("ALGORITHM", self.algorithm);
         let text = text.replace('\n', "\t");
-        let (mut words, mut at) = (vec!["rules ".to_owned()], 0);
+        let is_kept = |name: &str| match name {
+            "WINDOW" | "LONG" | "BURST" => self.algorithm != "sliding-log",
+            name => name == "MAX" && is_gcra,
+        };
+        let is_kept: Vec<_> = ["WINDOW", "LONG", "BURST", "MAX"]
+            .into_iter()
+            .filter(|name| is_kept(name))
+            .collect();
+        let mut words = vec!["rules ".to_owned()];
         for part in text.split_inclusive(|it: char| !it.is_ascii_uppercase()) {
             let (name, end) = part.split_at(part.len() - 1);
             let drawn = match name {
                 "MAX" => self.pick(&["1", "2", "3", "4", "7", "9", "40", "1000"]),
-                "WINDOW" => self.pick(&["1ms", "3ms", "8ms", "20ms", "64ms", "1s", "60s"]),
+                "WINDOW" => self.pick(&["1ms", "3ms", "8ms", "20ms", "64ms", "2s", "60s"]),
                 "LONG" => self.pick(&["100ms", "500ms", "1s"]),
                 "BURST" if is_gcra => self.pick(&["", "", ", burst = 1", ", burst = 11"]),
                 "BURST" => "",
                 other => other,
             };
             let mut drawn = drawn.to_owned();
-            if let (Some(windows), "WINDOW" | "LONG" | "BURST") = (&mut self.windows, name) {
-                windows.extend((windows.len() == at).then_some(drawn));
-                drawn = windows[at].clone();
-                at += 1;
+            if is_kept.contains(&name) {
+                let kept = self.drawn.entry(name.to_owned());
+                drawn = kept.or_insert(drawn).clone();
             }
             words.extend([drawn, end.to_owned()]);
         }
