@@ -30,7 +30,7 @@ impl Service {
         let store = store.failures(1).processes(2);
         let rule = kit::per_hour("slow", MAX);
         let limits = Limits::new([rule]).store(store.clone());
-        let app = kit::app(limits.layer("slow"));
+        let app = kit::app(limits.layer("slow").key(Everyone));
         Self {
             server,
             store,

@@ -66,9 +66,10 @@ fn three_plans_in_turn_from_two_processes() {
         let rules = rules(algorithm);
         let mut oracle = Oracle::new(algorithm);
         for [_, stamp, _, which, units, reset] in &granted {
-            oracle.charge(*stamp, *units);
+            let quotas = rules[*which as usize].quotas();
+            oracle.charge(*stamp, *units, quotas);
             // The window that ends last is enough.
-            let quota = rules[*which as usize].quotas().last().expect("one");
+            let quota = quotas.last().expect("one");
             let over = oracle.over(*stamp, quota, Duration::from_micros(*reset));
             assert_eq!(over, None, "law 1, {algorithm:?}");
         }

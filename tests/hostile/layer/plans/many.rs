@@ -51,11 +51,8 @@ async fn ten_thousand_quotas_on_one_key() {
         granted.sort_by_key(|(stamp, serial, ..)| (*stamp, *serial));
         let mut oracle = Oracle::new(algorithm);
         for (stamp, _, rule, decision) in &granted {
-            oracle.charge(*stamp, 1);
-            // A fixed window that is new for a key may find less.
-            if algorithm != Algorithm::FixedWindow {
-                oracle.check_allowed(*stamp, rule.quotas(), decision);
-            }
+            oracle.charge(*stamp, 1, rule.quotas());
+            oracle.check_allowed(*stamp, rule.quotas(), decision);
         }
         let bytes = bytes(&server, &format!("CurrentLimiter:many{suffix}:x"));
         assert!(granted.len() >= 3, "{algorithm:?}: {}", granted.len());

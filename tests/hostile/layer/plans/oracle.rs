@@ -6,8 +6,8 @@ use crate::*;
 #[derive(Debug, Clone)]
 pub(super) struct Oracle {
     algorithm: Algorithm,
-    /// Of each charge its time, and its units.
-    charged: Vec<(u64, u64)>,
+    /// Of each charge its time, its units, and its quotas.
+    charged: Vec<(u64, u64, Vec<Quota>)>,
 }
 
 fn micros(time: Duration) -> u64 {
@@ -23,14 +23,24 @@ impl Oracle {
     }
 
     /// What a take at this instant was charged. The charges must stand in order.
-    pub(super) fn charge(&mut self, at: u64, units: u64) {
-        self.charged.push((at, units));
+    pub(super) fn charge(&mut self, at: u64, units: u64, quotas: &[Quota]) {
+        self.charged.push((at, units, quotas.to_vec()));
     }
 
-    fn sum(&self, from_excluded: i128) -> u64 {
-        let charged = self.charged.iter();
-        let counts = charged.filter(|(at, _)| i128::from(*at) > from_excluded);
-        counts.map(|(_, units)| units).sum()
+    /// What counts for a quota at least: what was charged under its window. With it the quota of that
+    /// window.
+    fn counted(&self, quota: &Quota) -> impl Iterator<Item = (u64, u64, &Quota)> {
+        let window = quota.window();
+        self.charged.iter().filter_map(move |(at, units, quotas)| {
+            let own = quotas.iter().find(|it| it.window() == window)?;
+            Some((*at, *units, own))
+        })
+    }
+
+    fn sum(&self, quota: &Quota, from_excluded: i128) -> u64 {
+        let charged = self.counted(quota);
+        let counts = charged.filter(|(at, ..)| i128::from(*at) > from_excluded);
+        counts.map(|(_, units, _)| units).sum()
     }
 
     /// Whether this quota was kept when it let pass a take that is in the charges already; what is
@@ -42,12 +52,12 @@ impl Oracle {
         };
         match self.algorithm {
             Algorithm::SlidingLog | Algorithm::SlidingWindow => {
-                over(self.sum(i128::from(now) - i128::from(window)), max)
+                over(self.sum(quota, i128::from(now) - i128::from(window)), max)
             }
             // The window that counts began one window before its end.
             Algorithm::FixedWindow => {
                 let begin = i128::from(now + micros(reset_after)) - i128::from(window);
-                over(self.sum(begin - 1), max)
+                over(self.sum(quota, begin - 1), max)
             }
             _ => {
                 let (level, most) = (self.bucket(now, quota), quota.burst());
@@ -66,20 +76,15 @@ impl Oracle {
         }
     }
 
-    /// What is in the bucket, in units times the window in microseconds. What others than its own
-    /// plan charge fills it, and does not flow over: a downgrade denies until the rate allows one.
+    /// What is in the bucket, in units times the window in microseconds. It drains at the max that
+    /// charged it last, and a change of max may round a microsecond of that up.
     fn bucket(&self, now: u64, quota: &Quota) -> u128 {
-        let full = u128::from(quota.burst()) * u128::from(micros(quota.window()));
-        let (mut level, mut last) = (0_u128, 0);
-        for &(at, units) in &self.charged {
-            level = level.min(full);
-            level = level.saturating_sub(u128::from(at - last) * u128::from(quota.max()));
+        let (mut level, mut last, mut pace) = (0_u128, 0, 0_u128);
+        for (at, units, own) in self.counted(quota) {
+            level = level.saturating_sub(u128::from(at - last) * pace);
             level += u128::from(units) * u128::from(micros(quota.window()));
-            last = at;
+            (last, pace) = (at, own.max().into());
         }
-        // The last charge may be that of the take in question.
-        let is_now = last == now;
-        let level = if is_now { level } else { level.min(full) };
-        level.saturating_sub(u128::from(now - last) * u128::from(quota.max()))
+        level.saturating_sub(u128::from(now - last) * pace)
     }
 }
