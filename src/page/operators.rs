@@ -99,10 +99,8 @@ impl Limits {
     /// for the rest it is as [`block`](Self::block).
     ///
     /// Units that were used count on, before and after: once the raise ends, a key that used more
-    /// than its plan is denied until those units have left the window. Under GCRA the raised bucket
-    /// begins as full as the fullest one of the rule's plans: beside a plan that drains more slowly
-    /// a key may get less at first than its own plan would give. While a key is let through or
-    /// blocked, its raise waits.
+    /// than its plan is denied until those units have left the window. While a key is let through
+    /// or blocked, its raise waits.
     ///
     /// ```
     /// use std::time::Duration;

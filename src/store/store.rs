@@ -28,9 +28,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
 ///   the [take](Take::quotas): when a rule changes, or two rules share a path, a charge counts for
 ///   as long as the window under which it was charged.
-/// - A take is charged to all of these quotas, also to those that only count, because another plan
-///   of the rule has them: so no plan admits more than its max of what was charged under any plan.
-///   Those deny nothing, and a decision has no state of them.
+/// - A take is charged in the windows of its quotas, and in no others. Quotas of one window share
+///   its count, whatever their max: so a plan goes on with what was charged under another one.
 /// - Every key expires once all its quotas are replenished.
 ///
 /// # Stores of your own
