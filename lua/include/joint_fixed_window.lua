@@ -12,7 +12,8 @@
     if #raw ~= FIXED_STATE_SIZE then return nil end
     local mark, serial, last_charge, _, window, _, refundable_since, start, used =
       unpack(FIXED_STATE, raw)
-    if mark ~= FIXED_MARK or window ~= rule.window or last_charge > now or refundable_since > now or start > last_charge or used > rule.limit then
+    if mark ~= FIXED_MARK or window ~= rule.window or last_charge > now or refundable_since > now
+      or start > last_charge or used > rule.limit then
       return nil
     end
     new.keeps_expiry = floor(last_charge / rule.slice) == rule.this_slice

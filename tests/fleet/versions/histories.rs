@@ -110,8 +110,9 @@ impl History {
             2
         };
         let step = match self.random.below(number) {
-            0 => format!("refund {charge} {units}"),
-            1 => format!("owe {charge} {units}"),
+            // A bucket in which units are owed counts longer than earlier versions know of.
+            1 if self.algorithm != "gcra" => format!("owe {charge} {units}"),
+            0 | 1 => format!("refund {charge} {units}"),
             2 => format!("renew {charge}"),
             _ => format!("release {charge}"),
         };
