@@ -198,9 +198,9 @@ fn quotas(status: &Status) -> Vec<String> {
 /// In all ways to be denied the details agree with the fields.
 #[tokio::test]
 async fn the_details_say_when_to_come_again() {
-    let names = ["a", "b"].map(|name| Policy::new(name, Quota::per_hour(1)));
-    let [shown, hidden] = names;
-    let rule = Rule::with_policies("health", [shown, hidden.hidden()]).expect("valid");
+    let shown = Policy::new("a", Quota::per_hour(1));
+    let hidden = Policy::new("b", Quota::per_minute(1)).hidden();
+    let rule = Rule::with_policies("health", [shown, hidden]).expect("valid");
     let exhausted =
         async |_: Denied| Status::resource_exhausted("caf\u{e9}, 5 %").into_http::<AxumBody>();
     for (layer, names) in [
