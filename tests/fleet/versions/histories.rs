@@ -16,8 +16,8 @@ struct History {
     random: Random,
     algorithm: &'static str,
     rules: &'static str,
-    /// What was drawn, if files change nothing of it: windows and bursts of all but the log, and max
-    /// of GCRA. Of what they change older versions charge the earlier counters along.
+    /// What was drawn, if files change nothing of it: windows and bursts, and max of GCRA. Of what
+    /// they change older versions charge the earlier counters along.
     drawn: std::collections::BTreeMap<String, String>,
     now: u64,
     /// Numbers of charges that are not given back, with their costs, and who was asked.
@@ -46,14 +46,10 @@ impl History {
         let is_gcra = self.algorithm == "gcra";
         let text = self.rules.replace("ALGORITHM", self.algorithm);
         let text = text.replace('\n', "\t");
-        let is_kept = |name: &str| match name {
-            "WINDOW" | "LONG" | "BURST" => self.algorithm != "sliding-log",
-            name => name == "MAX" && is_gcra,
+        let is_kept: &[&str] = match is_gcra {
+            true => &["WINDOW", "LONG", "BURST", "MAX"],
+            false => &["WINDOW", "LONG", "BURST"],
         };
-        let is_kept: Vec<_> = ["WINDOW", "LONG", "BURST", "MAX"]
-            .into_iter()
-            .filter(|name| is_kept(name))
-            .collect();
         let mut words = vec!["rules ".to_owned()];
         for part in text.split_inclusive(|it: char| !it.is_ascii_uppercase()) {
             let (name, end) = part.split_at(part.len() - 1);
