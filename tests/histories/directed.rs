@@ -12,6 +12,8 @@ use crate::*;
 #[derive(Debug, Clone)]
 enum Do {
     Wait(u64),
+    /// The clock goes back.
+    Back(u64),
     Take(u64),
     /// The whole of one of the latest charges is given back.
     Refund(usize),
@@ -41,6 +43,15 @@ fn of(algorithm: Algorithm, quotas: &[Quota]) -> Spec {
 
 /// Plays it on all targets, and returns the verdicts of its takes.
 fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Verdict> {
+    let facts = facts_alike(targets, on, first, steps).into_iter();
+    let verdicts = facts.filter_map(|fact| match fact {
+        Fact::Decided(verdict, ..) => Some(verdict),
+        _ => None,
+    });
+    verdicts.collect()
+}
+
+fn facts_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Fact> {
     let setup = Setup {
         theme: Theme::Mixed,
         specs: vec![first],
@@ -54,6 +65,11 @@ fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Ve
         let result = steps.iter().try_for_each(|step| match step {
             Do::Wait(micros) => {
                 reference.now += micros;
+                Ok(())
+            }
+            Do::Back(micros) => {
+                reference.now -= micros;
+                reference.clock_steps(false);
                 Ok(())
             }
             Do::Take(cost) => reference.take(&[*cost]),
@@ -73,12 +89,7 @@ fn play_alike(targets: &Targets, on: &[On], first: Spec, steps: &[Do]) -> Vec<Ve
     let outcome = targets.runtime.block_on(outcome);
     let Outcome { played, result } = outcome;
     result.unwrap_or_else(|broken| panic!("{broken}"));
-    let facts = played.into_iter().flat_map(|step| step.facts);
-    let verdicts = facts.filter_map(|fact| match fact {
-        Fact::Decided(verdict, ..) => Some(verdict),
-        _ => None,
-    });
-    verdicts.collect()
+    played.into_iter().flat_map(|step| step.facts).collect()
 }
 
 /// So many refunds, in any order, that it is not exactly known any more what was given back.
@@ -290,4 +301,150 @@ fn many_refunds_free_nothing_else(algorithm: Algorithm) {
             "{more} % of the limit count longer, round {round}"
         );
     }
+}
+
+const SECOND: u64 = 1_000_000;
+
+/// Of a quota of a plain history: max, its window in seconds, and what fits at once.
+fn bucket(max: u64, window: u64, burst: u64) -> Do {
+    let quota = seconds(max, window).with_burst(burst).expect("valid");
+    Do::Rule(of(Algorithm::Gcra, &[quota]))
+}
+
+/// The last refund of a history gives back so many units, and so it does everywhere.
+fn gives_back_at_last(steps: &[Do], expected: u64) {
+    let Do::Rule(first) = &steps[0] else {
+        panic!("it begins with its rule");
+    };
+    let facts = facts_alike(&Targets::start(), &ALL[..2], first.clone(), steps);
+    let refunds = facts.iter().filter_map(|fact| match fact {
+        Fact::Units(units) => Some(*units),
+        _ => None,
+    });
+    assert_eq!(refunds.last(), Some(expected), "{steps:?}");
+}
+
+/// A key has places for the counters of 32 windows.
+#[test]
+fn of_too_many_windows_the_first_to_end_is_dropped() {
+    let targets = Targets::start();
+    for (max, again) in [(1, 0), (5, 1)] {
+        let window = |window| Do::Rule(of(Algorithm::FixedWindow, &[seconds(max, window)]));
+        let mut steps = Vec::new();
+        for long in 1_000..1_030 {
+            steps.extend([window(long), Do::Take(1)]);
+        }
+        steps.extend([window(100), Do::Take(1), Do::Wait(50 * SECOND)]);
+        steps.extend([window(90), Do::Take(1 + again)]);
+        // That of 100 seconds began first, and was charged last.
+        steps.extend([window(100), Do::Take(again)]);
+        steps.extend([Do::Wait(SECOND), window(2_000), Do::Take(1)]);
+        steps.extend([Do::Wait(SECOND), window(90), Do::Take(1)]);
+        let first = of(Algorithm::FixedWindow, &[seconds(max, 1_000)]);
+        let verdicts = play_alike(&targets, &ALL[..2], first, &steps);
+        let is_allowed = verdicts.last() == Some(&Verdict::Allowed);
+        assert_eq!(is_allowed, max == 5, "{verdicts:?}");
+    }
+}
+
+/// Of the instant of the last charge before the clock went back nothing is told apart either.
+#[test]
+fn a_take_from_the_last_instant_before_the_clock_went_back_stays_charged() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let steps = [
+            Do::Rule(of(algorithm, &[seconds(5, 100)])),
+            Do::Wait(10 * SECOND),
+            Do::Take(2),
+            Do::Back(5 * SECOND),
+            Do::Take(1),
+            Do::Wait(5 * SECOND),
+            Do::Refund(1),
+        ];
+        gives_back_at_last(&steps, 0);
+    }
+}
+
+/// With other sub-windows a take and one that came later may be one entry.
+#[test]
+fn a_take_from_before_sub_windows_changed_stays_charged() {
+    let of_parts = |sub_windows| {
+        let way = Way {
+            algorithm: Algorithm::SlidingWindow,
+            sub_windows,
+        };
+        Do::Rule(spec(way, vec![seconds(5, 10)]))
+    };
+    let half = SECOND / 2;
+    let first = [of_parts(10), Do::Take(2), Do::Wait(half), of_parts(2)];
+    let steps = [&first[..], &[Do::Take(1), Do::Wait(half), Do::Refund(1)]].concat();
+    gives_back_at_last(&steps, 0);
+}
+
+/// What a bucket knows of its pace after its max, its burst and other windows came and went.
+#[test]
+fn refunds_of_a_bucket_whose_quota_changed() {
+    let second = || Do::Wait(SECOND);
+    // Its burst alone, after its max.
+    let steps = [
+        bucket(10, 10, 10),
+        Do::Take(8),
+        Do::Wait(4 * SECOND),
+        bucket(1, 10, 10),
+        Do::Take(1),
+        Do::Wait(1),
+        bucket(1, 10, 20),
+        Do::Take(1),
+        second(),
+        bucket(20, 60, 20),
+        Do::Take(5),
+        second(),
+        Do::Refund(3),
+    ];
+    gives_back_at_last(&steps, 0);
+    // Two takes under the new max.
+    let steps = [
+        bucket(20, 100, 20),
+        Do::Take(1),
+        second(),
+        bucket(10, 100, 20),
+        Do::Take(1),
+        second(),
+        Do::Take(5),
+        second(),
+        Do::Take(1),
+        second(),
+        bucket(20, 1_000, 20),
+        Do::Take(10),
+        second(),
+        Do::Refund(2),
+    ];
+    gives_back_at_last(&steps, 4);
+    // One was given back before.
+    let steps = [
+        bucket(1, 100, 20),
+        Do::Take(5),
+        second(),
+        Do::Take(3),
+        Do::Refund(0),
+        second(),
+        bucket(2, 100, 20),
+        Do::Take(1),
+        second(),
+        bucket(20, 1_000, 20),
+        Do::Take(1),
+        second(),
+        Do::Refund(2),
+    ];
+    gives_back_at_last(&steps, 0);
+}
+
+/// Rules refuse that, and `Count` takes it: the smaller max paces.
+#[test]
+fn a_bucket_of_two_quotas_drains_at_the_smaller_max() {
+    let quotas = [seconds(10, 10).with_burst(1), seconds(5, 10).with_burst(20)];
+    let quotas = quotas.map(|quota| quota.expect("valid"));
+    let mut count = Count::default();
+    let takes = [1, 2, 3].map(|at| count.take(Algorithm::Gcra, at * SECOND, &quotas, 1));
+    let allowed = takes.map(|decision| decision.verdict() == Verdict::Allowed);
+    assert_eq!(allowed, [true, false, true]);
 }

@@ -114,6 +114,34 @@ async fn raise_and_back() {
     }
 }
 
+/// Of the second subject's bucket of eight four more are owed; of the first one's as before.
+#[tokio::test]
+async fn a_raise_of_the_second_subject_raises_what_may_be_owed() {
+    let user = Subject::new("user", Header::new("x-user")).limit(Quota::per_hour(2));
+    let all = Subject::new("everyone", Everyone).limit(Quota::per_hour(4));
+    let rule = Rule::joint("api", [user, all]).expect("valid");
+    let rule = rule.with_algorithm(Algorithm::Gcra).with_owe_at_most(2);
+    let limits = limits([rule], MemoryStore::new());
+    raise(&limits, [("everyone", Key::default())], 2.0).await;
+    let both = || [("user", Key::from("alice")), ("everyone", Key::default())];
+    let first = limits.check("api", both()).await.expect("there is room");
+    let charge = first.charge.expect("a charge");
+    charge.settle(50).await.expect("an answer");
+    let left = limits.peek("api", both()).await.expect("an answer");
+    let after: Vec<_> = left
+        .expect("a rule")
+        .quotas()
+        .iter()
+        .map(|it| it.reset_after())
+        .collect();
+    let hours = after.iter().map(|after| after.as_secs_f64() / 3_600.0);
+    let units: Vec<_> = hours
+        .zip([2.0, 8.0])
+        .map(|(hours, max)| (hours * max).round())
+        .collect();
+    assert_eq!(units, [4.0, 12.0]);
+}
+
 /// Of one subject alone, at a time, owed, and by the share of a fallback.
 #[tokio::test]
 async fn a_raise_reaches_everything_that_has_a_max() {
