@@ -46,6 +46,12 @@ fn the_costs_in_the_readme_are_measured() {
         lone("`log-resilient`"),
         lone("`tower-rate-limit-redis`"),
     );
+    let few = |row: &str, connections: u32| {
+        let heading = "processor time a request";
+        // The columns are 1, 2, 4, 8 connections and so on.
+        let column = 1 + connections.ilog2() as usize;
+        number(&cell(&benches, heading, row, column))
+    };
     let share = |heading: &str, row: &str| throughput(&benches, heading, row);
     let (keys, hot, denied) = (
         "100,000 keys in turn",
@@ -82,8 +88,19 @@ fn the_costs_in_the_readme_are_measured() {
             share(denied, "memory"),
             share(denied, "tower_governor")
         ),
-        format!("| {} to {} | |", thousands(least), thousands(most)),
-        format!("| {} | |", thousands(at_8)),
+        format!(
+            "| {:.0} / {:.0} µs | tower-rate-limit-redis {:.0} / {:.0} µs |",
+            few("`gcra`, keys", 1),
+            few("`gcra`, keys", 8),
+            few("`tower-rate-limit-redis`, keys", 1),
+            few("`tower-rate-limit-redis`, keys", 8)
+        ),
+        format!(
+            "| {} to {} / {} | |",
+            thousands(least),
+            thousands(most),
+            thousands(at_8)
+        ),
     ];
     let lost: Vec<_> = rows.iter().filter(|row| !readme.contains(*row)).collect();
     assert!(
