@@ -317,11 +317,11 @@ fn gives_back_at_last(steps: &[Do], expected: u64) {
         panic!("it begins with its rule");
     };
     let facts = facts_alike(&Targets::start(), &ALL[..2], first.clone(), steps);
-    let refunds = facts.iter().filter_map(|fact| match fact {
+    let mut refunds = facts.iter().filter_map(|fact| match fact {
         Fact::Units(units) => Some(*units),
         _ => None,
     });
-    assert_eq!(refunds.last(), Some(expected), "{steps:?}");
+    assert_eq!(refunds.next_back(), Some(expected), "{steps:?}");
 }
 
 /// A key has places for the counters of 32 windows.
