@@ -44,7 +44,8 @@ for place = 1, kind == USUAL and #keys or 0 do
   end
   local is_usual = mark == FIXED_MARK and quotas == 1 and rows == 1
     and now <= deadline and cost > 0 and cost <= max
-    and window_then == window and last_charge <= now and refundable_since <= now and start <= last_charge and used <= max
+    and window_then == window and last_charge <= now and refundable_since <= now
+    and start <= last_charge and used <= max
 
   if used == 0 or start + window <= now then
     if last_charge ~= now then serial = 0 end

@@ -50,7 +50,8 @@ for place = 1, kind == USUAL and #keys or 0 do
   local is_usual = mark == GCRA_MARK and is_exact and rows == 1
     and now <= deadline and cost > 0 and cost <= burst and window_then == window
     and last_charge <= now and refundable_since <= now and start <= last_charge
-  -- Charged under another max the bucket is as full, and of the unit that drains as much has drained.
+  -- Charged under another max the bucket is as full, and of the unit that drains as much has
+  -- drained.
   local is_same, paced_for = max_then == max, needed_until - last_charge - life
   if is_same then
     is_usual = is_usual and burst_then == burst

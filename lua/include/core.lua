@@ -26,7 +26,8 @@ local function read_rule(from)
   local number, expiry, slice, at = unpack(RULE_HEAD, question, from)
   local quota
   if number > 0 then quota, at = read_quota(at) end
-  local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at, expiry_text = false }
+  local rule = { quota, number = number, expiry = expiry, slice = slice, behind = at,
+    expiry_text = false }
   for n = 2, number do
     rule[n], at = read_quota(at)
   end

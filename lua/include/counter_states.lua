@@ -4,8 +4,8 @@
 --   serial       units ever charged, modulo 2^52: tells takes of one instant apart
 --   stamp        when something was charged last
 -- and the counters: those of the quotas that were charged last, and those of other windows in which
--- something counts. A charge goes to those of its own quotas alone. A value that is no such string, or
--- damaged, is as good as none. Nothing is written unless something is charged. If the clock went
+-- something counts. A charge goes to those of its own quotas alone. A value that is no such string,
+-- or damaged, is as good as none. Nothing is written unless something is charged. If the clock went
 -- back, what was charged in the future counts; a charge then pulls it back to now.
 --
 -- Once loaded, a state has
@@ -17,8 +17,8 @@
 --
 -- A counter has
 --   quota, used
---   needed_until      its last charge and as long as a full counter counts; earlier versions read until
---                     when it is needed
+--   needed_until      its last charge and as long as a full counter counts; earlier versions read
+--                     until when it is needed
 --   refundable_since  takes from before this are not told apart in it, and not given back
 -- and what its algorithm adds. The algorithm gives
 --   own_mark, leased_mark

@@ -79,7 +79,8 @@ end
 local function prepare(state)
   local rule, own, stamp, since = state.rule, state.own, state.stamp, max(state.since or 0, now)
   local went_back = stamp > now
-  local sets_expiry = state.is_new or went_back or floor(stamp / rule.slice) ~= floor(now / rule.slice)
+  local sets_expiry = state.is_new or went_back
+    or floor(stamp / rule.slice) ~= floor(now / rule.slice)
   for t = 1, state.known and #state.known or 0 do
     local counter = state.known[t]
     if went_back then
@@ -94,7 +95,8 @@ local function prepare(state)
   if not state.has_units and since == now and stamp ~= now then state.serial = 0 end
   for n = 1, rule.number do
     local counter, quota = own[n], rule[n]
-    -- One that was not charged at that instant, or counts for another time, may need a later expiry.
+    -- One that was not charged at that instant, or counts for another time, may need a later
+    -- expiry.
     sets_expiry = sets_expiry or counter.needed_until ~= stamp + quota.life
     if counter.quota ~= quota then
       serve(counter, quota)

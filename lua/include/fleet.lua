@@ -2,7 +2,8 @@
 --
 -- Gives  now, by the server's clock, and STEP_BACK: in milliseconds
 --        whole(number): its text
---        call(command, key, ...): of a command about a key; the error about a foreign value names it
+--        call(command, key, ...): of a command about a key; the error about a foreign value names
+--        it
 
 -- A key that ends so much later than it may is damage. Below that, the clock has stepped back.
 local STEP_BACK = 86400000

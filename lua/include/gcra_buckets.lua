@@ -2,8 +2,8 @@
 -- `burst` units, and drains by `pace_units` in every `pace_micros`. Besides what all counters have
 -- it says:
 --   start, units   when its busy time began, and the units poured in since then
---   paced_since    since when it has drained at this pace; 0 if that is as long as it gives takes back.
---                  It is written as 1 and how long before the last charge that was, added to
+--   paced_since    since when it has drained at this pace; 0 if that is as long as it gives takes
+--                  back. It is written as 1 and how long before the last charge that was, added to
 --                  needed_until
 -- In a state it is big-endian integers of 7 bytes: max, window, burst, needed_until,
 -- refundable_since, start, units.
@@ -58,6 +58,6 @@ local function write_counter(counter, stamp)
   if counter.paced_since > 0 then
     needed_until = stamp + quota.life + math.min(1 + stamp - counter.paced_since, TEN_YEARS)
   end
-  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, needed_until, counter.refundable_since,
-    counter.start, counter.units)
+  return pack(GCRA_COUNTER, quota.max, quota.window, quota.burst, needed_until,
+    counter.refundable_since, counter.start, counter.units)
 end

@@ -21,8 +21,8 @@ local function new_counter(quota)
     paced_since = 0 }
 end
 
--- Under another max it is as full, and of the unit that drains as much has drained, rounded down to a
--- microsecond of the new pace.
+-- Under another max it is as full, and of the unit that drains as much has drained, rounded down to
+-- a microsecond of the new pace.
 local function serve(counter, quota)
   local before, passed = counter.quota, max(now - counter.start, 0)
   if before.max == quota.max then return end
@@ -33,7 +33,8 @@ end
 
 -- While the clock was behind, nothing drained.
 local function follow_clock_back(counter)
-  counter.start, counter.units, counter.paced_since = now, counter.used, min(counter.paced_since, now)
+  counter.start, counter.units = now, counter.used
+  counter.paced_since = min(counter.paced_since, now)
 end
 
 -- Pours units in now.
@@ -43,7 +44,8 @@ local function charge_counter(counter, units)
     counter.start, counter.units = now, 0
   elseif now - start >= quota.pace_micros then
     local paces = floor((now - start) / quota.pace_micros)
-    counter.start, counter.units = start + paces * quota.pace_micros, counter.units - paces * quota.pace_units
+    counter.start = start + paces * quota.pace_micros
+    counter.units = counter.units - paces * quota.pace_units
   end
   counter.units, counter.used = counter.units + units, counter.used + units
 end

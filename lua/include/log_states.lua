@@ -13,8 +13,8 @@
 --   largest       the largest max of these
 --   serial        units ever charged, modulo 2^52: tells takes of one instant apart; and 2^52 more
 --                 if units were given back
--- and only where longer windows of earlier charges still need something of the set, or the clock went
--- back:
+-- and only where longer windows of earlier charges still need something of the set, or the clock
+-- went back:
 --   long_window, long_units   the entries inside of this window are still needed: the newest, which
 --                             hold that many units, each by itself, and all older ones as one entry
 --   long_until                until when

@@ -4,9 +4,9 @@
 --          what was given back, where the algorithm keeps that apart: see include/refunded_ranges.lua
 -- ARGV[1]  for each count the number of its refunds, a big-endian integer of 2 bytes, and their
 --          receipts: stamp, serial number and units of the take, the most units to give back, and
---          how many windows follow, in 1 byte: those of the take's quotas, where each has a counter;
---          big-endian integers of 7 bytes. Behind the number stands, in 4 bytes, how many bytes the
---          receipts are
+--          how many windows follow, in 1 byte: those of the take's quotas, where each has a
+--          counter; big-endian integers of 7 bytes. Behind the number stands, in 4 bytes, how many
+--          bytes the receipts are
 -- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: for each refund the units that were given back, 0 if the take counts no longer; or an

@@ -27,7 +27,8 @@ end
 
 local function charge_counter(counter, units)
   local left, base = count_oldest(counter, now - counter.quota.window, MODULUS)
-  local stays, total, variant = counter.number - left, (counter.total + units) % MODULUS, counter.quota.variant
+  local stays, variant = counter.number - left, counter.quota.variant
+  local total = (counter.total + units) % MODULUS
   if counter.total == base then
     stays = 0
   elseif floor(counter.stamp / variant) == floor(now / variant) then

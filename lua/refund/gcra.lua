@@ -22,8 +22,8 @@ local function touched(counter, instant)
   return rest and gone + 1 or gone
 end
 
--- First in, first out: the units of the take that have not begun to drain. If the pace was the same,
--- those are no fewer than what is left if all that drained since then was the take's.
+-- First in, first out: the units of the take that have not begun to drain. If the pace was the
+-- same, those are no fewer than what is left if all that drained since then was the take's.
 local function refund_counter(counter)
   local whole = counter.units - touched(counter, counter.start)
   local left = whole - charged_later

@@ -35,8 +35,8 @@ pub struct Count {
     state: AnyState,
 }
 
-/// The version of the format of counts in bytes. Added to it is 2 for what was given back, and 1 for
-/// three numbers behind the rest, which earlier versions wrote and no taker needs.
+/// The version of the format of counts in bytes. Added to it is 2 for what was given back, and 1
+/// for three numbers behind the rest, which earlier versions wrote and no taker needs.
 const VERSION: u8 = 1;
 const WITH_MARK: u8 = 1;
 const WITH_REFUNDED: u8 = 2;
@@ -143,9 +143,9 @@ impl Count {
         self.state.owe(now, quotas, sub_windows, units, &most)
     }
 
-    /// Gives back up to `units` of an earlier take, which was charged under these quotas, and returns
-    /// how many. It gives back no more than the take was charged, and nothing that has ceased to
-    /// count. A counter that is newer than the take gives nothing back.
+    /// Gives back up to `units` of an earlier take, which was charged under these quotas, and
+    /// returns how many. It gives back no more than the take was charged, and nothing that has
+    /// ceased to count. A counter that is newer than the take gives nothing back.
     ///
     /// A count does not know which takes were given back: the caller has to ask once for each take.
     /// A second time, units of other takes would be given back.
@@ -188,12 +188,12 @@ impl Count {
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
     /// The first byte is the version of the format and the second one the number of the algorithm.
-    /// The version is 1, and more by 2 where units were given back that still matter; versions 2 and 4,
-    /// of earlier versions of this crate, are read, and not written any more. A later version of
-    /// this crate reads what an earlier one has written. An earlier one answers bytes of a later
-    /// format with [`CountError::UnknownVersion`], or [`CountError::UnknownAlgorithm`]. Quotas
-    /// change a count as they do in memory: bytes that were written under one rule's quotas may be
-    /// read under another's.
+    /// The version is 1, and more by 2 where units were given back that still matter; versions 2
+    /// and 4, of earlier versions of this crate, are read, and not written any more. A later
+    /// version of this crate reads what an earlier one has written. An earlier one answers bytes of
+    /// a later format with [`CountError::UnknownVersion`], or [`CountError::UnknownAlgorithm`].
+    /// Quotas change a count as they do in memory: bytes that were written under one rule's quotas
+    /// may be read under another's.
     ///
     /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry
     /// about 5 to 10. What was given back of a log takes up to about 500 more, of a bucket 30.

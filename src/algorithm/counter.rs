@@ -62,7 +62,8 @@ pub(super) trait Counter: fmt::Debug + Clone {
     /// Writes all that later answers depend on.
     fn write(&self, writer: &mut ByteWriter, last_charge: u64);
 
-    /// Until when earlier versions charge it along: no less than it [counts](Self::ends_at).
+    /// Until when earlier versions let it count: as long as it [does](Self::ends_at), but for units
+    /// owed to a bucket, which they forget a burst after its last charge.
     fn needed_until(&self, _last_charge: u64) -> u64 {
         self.ends_at()
     }

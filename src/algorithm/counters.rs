@@ -19,8 +19,8 @@ const MAX_COUNTERS_READ: usize = 33;
 /// The counters of one key: one for each window under which something was charged that counts.
 ///
 /// Quotas of one window share a counter, whatever their max. A take is charged to the counters of
-/// its own quotas, and to no other. A counter is dropped when nothing in it counts, or, of more than
-/// [`MAX_COUNTERS`], the one that ends first.
+/// its own quotas, and to no other. A counter is dropped when nothing in it counts, or, of more
+/// than [`MAX_COUNTERS`], the one that ends first.
 #[derive(Debug, Clone)]
 pub(super) struct Counters<T> {
     kept: SmallVec<[KeptCounter<T>; 1]>,
@@ -241,7 +241,7 @@ impl<T: Counter> Counters<T> {
         refunded.since() == self.refundable_since() && refunded.end() <= self.serial
     }
 
-    /// Of more counters than there may be, drops those of other quotas that end first.
+    /// Drops counters of other quotas, those that end first, until there are [`MAX_COUNTERS`].
     fn drop_first_to_end(&mut self, quotas: &[Quota]) {
         while self.kept.len() > MAX_COUNTERS {
             let others = self.kept.iter().enumerate();

@@ -23,8 +23,9 @@ use crate::quota::Quota;
 /// **Source.** The oldest of all: a counter with an expiry, as in the documentation of Redis's
 /// `INCR`.
 ///
-/// With several quotas each window has a counter of its own. Instants are microseconds since any epoch.
-/// Should the clock go back behind a window's start, the window starts anew with what it holds.
+/// With several quotas each window has a counter of its own. Instants are microseconds since any
+/// epoch. Should the clock go back behind a window's start, the window starts anew with what it
+/// holds.
 ///
 /// ```
 /// use std::time::Duration;

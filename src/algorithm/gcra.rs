@@ -25,9 +25,9 @@ use crate::quota::Quota;
 /// [Brandur Leach](https://brandur.org/rate-limiting).
 ///
 /// With several quotas each window has a bucket of its own, whatever the max. It drains at the max
-/// that charged it last; of several of one take, at the smallest. Instants are microseconds since any epoch.
-/// Should the clock go back, buckets stay as full as they were. They drain again once the clock is
-/// where it was, or from the next charge on.
+/// that charged it last; of several of one take, at the smallest. Instants are microseconds since
+/// any epoch. Should the clock go back, buckets stay as full as they were. They drain again once
+/// the clock is where it was, or from the next charge on.
 ///
 /// If more than 2^52 units (4.5·10^15) were charged to the key since a take, its refund may give
 /// back units of later takes. Only plans that count bytes, at 100 GB a second beside a window of

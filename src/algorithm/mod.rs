@@ -17,8 +17,8 @@
 //!
 //! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
 //! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
-//! all quotas of a rule; the others keep a counter for each window. [`Count`] is the state of any of
-//! them: what a store keeps for a key. It can be written to bytes and read again.
+//! all quotas of a rule; the others keep a counter for each window. [`Count`] is the state of any
+//! of them: what a store keeps for a key. It can be written to bytes and read again.
 
 #[allow(clippy::module_inception)]
 mod algorithm;

@@ -123,7 +123,8 @@ pub(super) fn rule(
     Ok(rule)
 }
 
-/// The message for quotas that are to be tried, as earlier versions had them beside those of a rule.
+/// The message for quotas that are to be tried, as earlier versions had them beside those of a
+/// rule.
 fn second_rule(path: &str) -> String {
     let second = format!("{}-next", shorten_value(path));
     format!(
@@ -165,7 +166,7 @@ fn tables<'a>(table: &Value<'a>) -> Vec<Value<'a>> {
 }
 
 /// Whether the table, or one of its list of quotas, has one of these keys.
-fn say(table: &Value<'_>, names: &str) -> bool {
+fn has_any(table: &Value<'_>, names: &str) -> bool {
     tables(table).iter().any(|it| it.get_any(names).is_some())
 }
 
@@ -262,7 +263,8 @@ fn with_plans(
             return Err(table.mistake(RuleError::EmptyPlan));
         }
         let entries = entries(&table, algorithm, &[ENTRY_KEYS], client_ip)?;
-        if say(rule_table, "pace") && say(&table, "max-count") && !say(&table, "pace burst") {
+        let is_paced = has_any(rule_table, "pace");
+        if is_paced && has_any(&table, "max-count") && !has_any(&table, "pace burst") {
             let message = "the rule is paced, expected pace = \"even\" or a burst here, too";
             return Err(table.mistake(message));
         }
@@ -444,7 +446,7 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
 
 /// The algorithm of a table, with its sub-windows.
 fn counting(table: &Value<'_>, default: Algorithm) -> Result<AlgorithmConfig, ConfigError> {
-    let default = match say(table, "pace") {
+    let default = match has_any(table, "pace") {
         true => Algorithm::Gcra,
         false => default,
     };

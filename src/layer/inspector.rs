@@ -25,7 +25,7 @@ pub(crate) struct Warnings {
 
 impl Warnings {
     pub(crate) const MAX: usize = 1_000;
-    /// Of paths without a rule, which clients may choose.
+    /// How many of them may be about paths without a rule: clients may choose such paths.
     pub(crate) const MAX_WITHOUT_RULE: usize = Self::MAX / 10;
     /// By then an application has made its layers.
     const STARTED_AFTER: Duration = Duration::from_secs(10);

@@ -88,9 +88,9 @@ impl RateLimitLayer {
     }
 
     /// Which requests are counted together: those with the same key, which this extractor makes. A
-    /// closure that does not name its type goes to [`key_by`](Self::key_by). Default: the rule's key;
-    /// without one, all requests of the path. The subjects of a [joint](Rule::joint) rule keep the
-    /// keys that they have.
+    /// closure that does not name its type goes to [`key_by`](Self::key_by). Default: the rule's
+    /// key; without one, all requests of the path. The subjects of a [joint](Rule::joint) rule keep
+    /// the keys that they have.
     ///
     /// ```
     /// use std::time::Duration;
@@ -442,7 +442,8 @@ impl RateLimitLayer {
         self
     }
 
-    /// What says whom a request counts for, if at all, or its quotas: `Limits::usage` does not know.
+    /// What says whom a request counts for, if at all, or its quotas: `Limits::usage` does not
+    /// know.
     fn with_choice(self, change: impl FnOnce(&mut Options)) -> Self {
         if let RuleSource::Named { rules, path } = &self.gate.rule {
             rules.mark_own_choice(path);

@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::metrics::RuleCounters;
 use crate::store::{Charge, LateCharge, LatePermit, RefundQueue, Store, Take, spawn};
 
-/// Who learns the answer about a take of a shadow rule: the counters, and callers that may give back
-/// what it was charged.
+/// A take of a shadow rule. Its answer goes to the counters, and to callers that may give back what
+/// it was charged.
 struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,

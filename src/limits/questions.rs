@@ -18,9 +18,10 @@ impl Limits {
     /// message on a WebSocket, a job, a login whose user name is in the body.
     ///
     /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
-    /// rules, counters, events and reloads are the same, and so are counts of equal keys. A path without a rule is admitted. What needs a request does not apply: key
-    /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
-    /// failures `on-error = "proceed"` applies.
+    /// rules, counters, events and reloads are the same, and so are counts of equal keys. A path
+    /// without a rule is admitted. What needs a request does not apply: key extractors, exemptions,
+    /// costs by closure, waiting and callbacks. Of the policies for failures `on-error = "proceed"`
+    /// applies.
     ///
     /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. An
     /// empty text is a key of its own, and not that of a rule without one: `Key::default()`. Under
@@ -212,8 +213,8 @@ impl Limits {
     }
 }
 
-/// This take, and one under each plan of a joint rule that has counts of its own, also of those from
-/// code that this process knows: all plans of a rule of one subject share one count.
+/// This take, and one under each plan of a joint rule that has counts of its own, also of those
+/// from code that this process knows: all plans of a rule of one subject share one count.
 pub(crate) fn takes_of_plans(take: &Take) -> Vec<Take> {
     let rule = take.rule();
     let plans = rule.plans().filter(|_| rule.is_joint());

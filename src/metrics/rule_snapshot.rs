@@ -21,8 +21,8 @@ pub struct RuleSnapshot {
     /// The name of each quota of the rule, and how many denied requests it had no room for. A
     /// request may be denied by several quotas.
     pub denials: Vec<(String, u64)>,
-    /// The name of each quota of a [shadow rule](crate::Rule::into_shadow), and how many requests it
-    /// would have denied.
+    /// The name of each quota of a [shadow rule](crate::Rule::into_shadow), and how many requests
+    /// it would have denied.
     pub shadow_denials: Vec<(String, u64)>,
     /// The decisions about requests with each [plan](crate::Rule::with_plan) of the rule. They are
     /// among those of the rule.

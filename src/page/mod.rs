@@ -146,9 +146,9 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through or block it, and their notes. The events that log a change name the key, too. Of a part that looks like
-    /// a token the first four characters are shown. Default: a key is shown as a hash of it, made
-    /// with a secret of the service, and an error by its kind.
+    /// through or block it, and their notes. The events that log a change name the key, too. Of a
+    /// part that looks like a token the first four characters are shown. Default: a key is shown as
+    /// a hash of it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
         self.shows_keys = true;
         self

@@ -21,17 +21,18 @@ use crate::trace;
 
 /// How long the store may take.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// The longest name of an operator, in characters,
+/// The longest name of an operator, in characters.
 const MAX_BY: usize = 100;
-/// and the longest note.
+/// The longest note, in characters.
 const MAX_NOTE: usize = 200;
 
 impl Limits {
     /// Denies the requests of a key for 1 second to a day, in all processes of the service within
-    /// two seconds: without a question to the store, and without a charge. Those that wait for their
-    /// turn are denied, too. `Duration::ZERO` ends it. `by` says who does it, for the log and the
-    /// [page](crate::page), which is not needed; it may be empty, and 100 characters are kept. A
-    /// [note](Operation::note) says why. Of a key that no request had lately, the log has a warning.
+    /// two seconds: without a question to the store, and without a charge. Those that wait for
+    /// their turn are denied, too. `Duration::ZERO` ends it. `by` says who does it, for the log and
+    /// the [page](crate::page), which is not needed; it may be empty, and 100 characters are kept.
+    /// A [note](Operation::note) says why. Of a key that no request had lately, the log has a
+    /// warning.
     ///
     /// The key is that of a [check](Self::check); under a joint rule of one subject, by its
     /// [name](SubjectKeys). A block comes before that the key is let through, and ends that. A
@@ -94,9 +95,8 @@ impl Limits {
     /// units that may be owed, of the plan that a request has anyway, also in a fallback's share.
     /// Each is rounded down, and at least 1 where it was not 0. A request that costs more than what
     /// a factor below 1 leaves of a max is denied as [never](crate::decision::Verdict::Never)
-    /// fitting. Under a joint rule they are the
-    /// quotas of one subject. Another raise of the key replaces it, `Duration::ZERO` ends it, and
-    /// for the rest it is as [`block`](Self::block).
+    /// fitting. Under a joint rule they are the quotas of one subject. Another raise of the key
+    /// replaces it, `Duration::ZERO` ends it, and for the rest it is as [`block`](Self::block).
     ///
     /// Units that were used count on, before and after: once the raise ends, a key that used more
     /// than its plan is denied until those units have left the window. While a key is let through
@@ -163,8 +163,8 @@ impl Limits {
         Operation { limits, keys, one }
     }
 
-    /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the key
-    /// is known: a request had it lately, or an operator has done something with it.
+    /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the
+    /// key is known: a request had it lately, or an operator has done something with it.
     pub(super) async fn operate(
         &self,
         mut one: OperatorKey,
@@ -210,7 +210,8 @@ impl Limits {
         Ok(is_known)
     }
 
-    /// Whether requests of this key, by its name, count or were denied lately. Also if nobody knows.
+    /// Whether requests of this key, by its name, count or were denied lately; true also if nobody
+    /// knows.
     async fn is_used(&self, path: &str, name: &str) -> bool {
         let (limited, _) = most_limited(self);
         let is_it = |it: &LimitedKey| (&*it.path, &*it.key) == (path, name);
@@ -237,8 +238,8 @@ fn line(text: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
     (!line.is_empty()).then(|| line.replace('\n', " ").into())
 }
 
-/// What an operator does to a key, with a note if there is one. It is done when this is awaited: see
-/// [`Limits::block`].
+/// What an operator does to a key, with a note if there is one. It is done when this is awaited:
+/// see [`Limits::block`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -264,7 +265,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Says why, for the log and the [page](crate::page). 200 characters are kept. Default: nothing.
+    /// Says why, for the log and the [page](crate::page). 200 characters are kept. Default:
+    /// nothing.
     pub fn note(mut self, note: &str) -> Self {
         if let Ok(one) = &mut self.one {
             one.note = Some(note.into());

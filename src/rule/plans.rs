@@ -91,10 +91,11 @@ impl From<Quotas> for Plan {
 impl Rule {
     /// Adds a plan: other quotas for the requests that say its name, by
     /// [`RateLimitLayer::plan`](crate::RateLimitLayer::plan) or a [`Plan`](crate::rule::Plan)
-    /// among their extensions. All else stays: path, key, cost, algorithm. Quotas of one window count
-    /// together, whatever their max: an upgrade keeps what was used, and a downgrade denies until it
-    /// fits. A plan with another window begins empty (under the sliding log with what still counts): who
-    /// changes plans at will gets in a window at most what each admits, together. Default: none.
+    /// among their extensions. All else stays: path, key, cost, algorithm. Quotas of one window
+    /// count together, whatever their max: an upgrade keeps what was used, and a downgrade denies
+    /// until it fits. A plan with another window begins empty (under the sliding log with what
+    /// still counts): who changes plans at will gets in a window at most what each admits,
+    /// together. Default: none.
     ///
     /// What a plan does not name stays the rule's: the quotas of other subjects of a
     /// [joint](Self::joint) rule, [requests at a time](Self::with_max_concurrent) beside a plan of

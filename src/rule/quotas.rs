@@ -59,8 +59,8 @@ impl Quotas {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name or, of one
-    /// subject and cost, the same window.
+    /// [`RuleError`] if there are no quotas or more than 16, or if two have the same name or, of
+    /// one subject and cost, the same window.
     pub fn with_policies(policies: impl IntoIterator<Item = Policy>) -> Result<Self, RuleError> {
         Self::of("quota", policies.into_iter().collect())
     }

@@ -315,7 +315,8 @@ impl RuleSettings {
         counts
     }
 
-    /// The counts that a take is charged in, for a rule with this id. None for a rule of one subject.
+    /// The counts that a take is charged in, for a rule with this id. None for a rule of one
+    /// subject.
     pub(super) fn counts(&self, id: &str) -> Box<[SubjectCount]> {
         if self.subjects.is_empty() {
             return Box::default();

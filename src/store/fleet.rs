@@ -213,7 +213,8 @@ impl OperatorKey {
         format!("{} {} {}", self.key, self.path.len(), self.path)
     }
 
-    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own why.
+    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own
+    /// why.
     #[cfg(feature = "redis")]
     pub(super) fn rest(&self) -> String {
         let by = self.by.as_deref().unwrap_or_default();

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! [`Resilient`] is the door to a store of any kind: it bounds the time of an answer, leaves a
-//! store alone that fails, answers denied keys by itself, and decides by a share of the limits while
-//! the store is away. A custom store implements [`Store`], may count by
+//! store alone that fails, answers denied keys by itself, and decides by a share of the limits
+//! while the store is away. A custom store implements [`Store`], may count by
 //! [`Count`](crate::algorithm::Count) under the name [`Take::name`](crate::Take::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 

@@ -341,8 +341,8 @@ impl Take {
             })
     }
 
-    /// Whether clients are told of the quota at this place of the rule: it is not hidden, and counts
-    /// this take.
+    /// Whether clients are told of the quota at this place of the rule: it is not hidden, and
+    /// counts this take.
     pub(crate) fn is_told(&self, quota: usize) -> bool {
         let rule = self.rule();
         let counts = |joint: &Arc<JointTake>| {

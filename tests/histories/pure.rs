@@ -67,8 +67,8 @@ fn reloads(algorithm: Algorithm) {
     }
 }
 
-/// What was charged in a window counts under every plan that has it, so that an upgrade keeps what was
-/// used. Also while the rule loses plans and has them again.
+/// What was charged in a window counts under every plan that has it, so that an upgrade keeps what
+/// was used. Also while the rule loses plans and has them again.
 fn plans(algorithm: Algorithm) {
     let seen = pure(algorithm, Theme::Plans);
     seen.expect(1_500, "changes of the plan");

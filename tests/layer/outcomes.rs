@@ -181,8 +181,8 @@ async fn an_answer_that_comes_after_the_response_is_given_back() {
     assert_eq!(used(&store, &rule).await, 1);
 }
 
-/// A second rule with `shadow = true`, whose layer stands outside: its own `refund-on` gives back what
-/// it was charged; refunds and settlements of handlers reach the inner layer alone.
+/// A second rule with `shadow = true`, whose layer stands outside: its own `refund-on` gives back
+/// what it was charged; refunds and settlements of handlers reach the inner layer alone.
 #[tokio::test]
 async fn a_rule_on_trial_is_given_back_by_its_own_outcomes() {
     for store in &Stores::start().await.all {

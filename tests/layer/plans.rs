@@ -212,8 +212,8 @@ async fn quotas_from_code_count_for_the_rules_own() {
     assert_eq!(admitted(&app, "alice", "").await, 0);
 }
 
-/// A plan with a window of its own begins empty, beside as many quotas as there may be; under the log
-/// it counts what still counts for one of them.
+/// A plan with a window of its own begins empty, beside as many quotas as there may be; under the
+/// log it counts what still counts for one of them.
 #[tokio::test(start_paused = true)]
 async fn a_plan_with_another_window_begins_empty() {
     for algorithm in Algorithm::ALL {

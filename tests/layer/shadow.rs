@@ -38,8 +38,8 @@ async fn a_shadow_rule_changes_nothing_and_counts_what_it_would_deny() {
     }
 }
 
-/// Quotas that are tried in a second rule, whose layer stands outside: it is asked for every request,
-/// also a denied one, and neither rule is charged by the other.
+/// Quotas that are tried in a second rule, whose layer stands outside: it is asked for every
+/// request, also a denied one, and neither rule is charged by the other.
 #[tokio::test]
 async fn a_second_rule_sees_what_the_first_one_denies() {
     let stores = Stores::start().await;

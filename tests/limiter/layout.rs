@@ -85,7 +85,8 @@ async fn a_deleted_limiter_leaves_no_key() {
         assert!(limiter.takes(1).await);
         let fair = limiter.clone().fair();
         let waits = tokio::spawn(async move { fair.acquire(1).await });
-        // The rate, what is left of it, the grants, for a client their epoch; the queue, the clients.
+        // The rate, what is left of it, the grants, for a client their epoch; the queue, the
+        // clients.
         let is_queued = async || server.names().len() >= 5;
         eventually("a fair caller waits", is_queued).await;
         assert!(limiter.delete().await.expect("an answer"));

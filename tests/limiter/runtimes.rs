@@ -5,7 +5,8 @@ use kit::Redis;
 
 use crate::*;
 
-/// In memory the runtimes of the callers do the work: one that ends takes no caller of others along.
+/// In memory the runtimes of the callers do the work: one that ends takes no caller of others
+/// along.
 #[test]
 fn a_runtime_that_ends_keeps_no_caller_of_others() {
     let [ends, stays] = [(); 2].map(|()| Runtime::new().expect("a runtime"));

@@ -219,8 +219,8 @@ async fn redissons_holders_are_waited_for() {
     }
 }
 
-/// The lease of a process that is gone ends without a message: then whoever waits asks, and not when
-/// it would ask anyway, after a second.
+/// The lease of a process that is gone ends without a message: then whoever waits asks, and not
+/// when it would ask anyway, after a second.
 #[tokio::test]
 async fn a_holder_that_is_gone_has_the_lock_as_long_as_its_lease() {
     let (server, lock) = a_lock().await;

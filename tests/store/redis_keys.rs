@@ -458,7 +458,8 @@ async fn a_key_without_its_oldest_entry_still_expires() {
     assert!(expiry > 0, "{expiry}");
 }
 
-/// What earlier versions wrote for 3 in 10 s with a lease of 50 ms: a mark, and integers of 7 bytes.
+/// What earlier versions wrote for 3 in 10 s with a lease of 50 ms: a mark, and integers of 7
+/// bytes.
 fn written(mark: u8, numbers: &[u64]) -> Vec<u8> {
     let sevens = numbers
         .iter()

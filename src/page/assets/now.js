@@ -133,7 +133,7 @@ function words({ quotas, plans, quotas_of_plans: ofPlans }) {
   const one = (quota) => quotaWords(quota) + (quota.subject ? ` (${visible(quota.subject)})` : "");
   const all = (quotas) => quotas.map(one).join(" and ");
   const own = new Set(quotas.map(one));
-  // Of a plan what differs: it may keep the quotas of some subjects.
+  // What a plan has of its own: it may keep the quotas of some subjects.
   const plan = (name, index) => {
     const differs = ofPlans[index]?.filter((quota) => !own.has(one(quota))) ?? [];
     return visible(name) + (differs.length > 0 ? `: ${all(differs)}` : "");

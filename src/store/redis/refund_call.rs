@@ -158,11 +158,8 @@ impl RefundCall {
 /// A receipt, the most units to give back, and the windows of the take's quotas.
 fn write_refund(asked: &CountQuestion, into: &mut Vec<u8>) {
     let ((receipt, max), rule) = (asked.refund(), &asked.count.name.rule);
-    let units = [receipt.units(), max];
-    write(
-        &[receipt.stamp(), receipt.serial(), units[0], units[1]],
-        into,
-    );
+    let [stamp, serial, units] = [receipt.stamp(), receipt.serial(), receipt.units()];
+    write(&[stamp, serial, units, max], into);
     let quotas = match rule.algorithm().algorithm() {
         // They look at one log.
         Algorithm::SlidingLog => &[],

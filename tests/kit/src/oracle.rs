@@ -94,8 +94,8 @@ struct Book {
     start: Option<u64>,
     /// It is not exactly known any more what was given back.
     is_blurred: bool,
-    /// Of charges before this one, and its instant, nothing is given back, or perhaps nothing if they
-    /// are of that instant.
+    /// Of charges before this one, and its instant, nothing is given back, or perhaps nothing if
+    /// they are of that instant.
     mixed_until: (usize, u64),
 }
 

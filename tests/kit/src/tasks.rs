@@ -106,7 +106,8 @@ pub async fn turns_until(
     tokio::spawn(blocks).await.expect("no panic")
 }
 
-/// Whether this holds within 300 ms: what was written before a turn ended is executed a moment later.
+/// Whether this holds within 300 ms: what was written before a turn ended is executed a moment
+/// later.
 pub fn holds_soon(holds: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !holds() {

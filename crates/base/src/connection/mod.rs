@@ -100,7 +100,8 @@
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
 //! - A caller that leaves can know whether its question may have been sent
-//!   ([`ReplyFuture::withdrawal`]): what was not sent then is never sent, and nothing has to be undone.
+//!   ([`ReplyFuture::withdrawal`]): what was not sent then is never sent, and nothing has to be
+//!   undone.
 //! - A question is sent again only when the server has said that it executed nothing of it.
 //! - Whether a link is dead is judged by the link alone. Callers that leave or time out are no
 //!   evidence.

@@ -380,8 +380,8 @@ mod tests {
         assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     }
 
-    /// Whether the place of a reply was free when its caller was woken: an executor may poll or drop
-    /// the caller's future within its waker.
+    /// Whether the place of a reply was free when its caller was woken: an executor may poll or
+    /// drop the caller's future within its waker.
     struct Woken(Arc<ReplySlot<()>>, AtomicBool);
 
     impl Wake for Woken {

@@ -27,8 +27,8 @@ impl Oracle {
         self.charged.push((at, units, quotas.to_vec()));
     }
 
-    /// What counts for a quota at least: what was charged under its window. With it the quota of that
-    /// window.
+    /// What counts for a quota at least: what was charged under its window. With it the quota of
+    /// that window.
     fn counted(&self, quota: &Quota) -> impl Iterator<Item = (u64, u64, &Quota)> {
         let window = quota.window();
         self.charged.iter().filter_map(move |(at, units, quotas)| {
