@@ -158,7 +158,7 @@ pub mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
-mod wait_queue;
+mod waiting;
 pub mod warning;
 
 #[cfg(feature = "limiter")]

@@ -22,13 +22,14 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use super::outage::capabilities;
 use super::shadow_take::ask_in_shadow;
-use super::waiting::{Asked, Wait, Waiter};
+use super::waiting::left_of;
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::{OnError, Rule};
 use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
+use crate::waiting::{Asked, Wait, Waiter};
 
 /// What becomes of a take.
 ///
@@ -143,7 +144,8 @@ impl Deciding {
                 Self::Asked(asked, answer) => gate.answered(asked, answer).await,
                 Self::Waiting(waiting) => {
                     let mut waiting = *waiting;
-                    if !waiting.waiter.turn(gate, &waiting.take).await {
+                    let must_ask = |rule: Option<&_>| gate.must_ask(&waiting.take, rule);
+                    if !waiting.waiter.turn(must_ask).await {
                         return Ok(gate.gives_up(waiting));
                     }
                     match gate.rule() {
@@ -325,7 +327,10 @@ impl Gate {
                 Wait::May(_) => None,
                 Wait::Did(waiter) => {
                     let since = waiter.since;
-                    waiter.allowed(asked, charge.take(), charge.decision());
+                    if let Some(Asked { at, .. }) = asked {
+                        let (take, decision) = (charge.take(), charge.decision());
+                        waiter.allowed(|count| left_of(take, decision, count, at));
+                    }
                     Some(since)
                 }
             };

@@ -11,7 +11,6 @@ use super::decide::Outcome;
 use super::inspector::Warnings;
 use super::options::Options;
 use super::outage::{Outage, capabilities};
-use super::waiting::WaitLimits;
 use crate::callback::{Cause, Panicked, caught};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::in_flight_counter::InFlightCounter;
@@ -21,6 +20,7 @@ use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::{Exemptions, Plan, Rule, SharedRules};
 use crate::store::{Capabilities, RefundQueue, Store, Take, default_store};
 use crate::trace;
+use crate::waiting::WaitLimits;
 use crate::warning::{Warning, WarningKind};
 
 /// Decides about the requests of a path, for a layer or for the checks of the path: the owner of

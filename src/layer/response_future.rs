@@ -18,9 +18,9 @@ use super::action::{Action, Admission, LayerAnswer};
 use super::decide::Permits;
 use super::gate::Gate;
 use super::upload::Upload;
-use super::waiting::WaitingSince;
 use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
+use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
 
 pin_project! {

@@ -1,91 +1,21 @@
-//! Requests and calls that ask again later instead of being denied.
+//! Which takes may wait, and what their answers mean for those that wait: see `src/waiting/`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
-use crate::in_flight_counter::{InFlightCounter, Permit};
-use crate::jitter;
-use crate::metrics::RuleCounters;
 use crate::rule::Rule;
 use crate::store::Take;
-use crate::wait_queue::{ASK_EVERY, Lacking, Left, Place, QueueId, Refill, WaitQueues};
+use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-
-/// How long whoever may wait leaves a store alone that is overloaded once more, at least and at most.
-const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
-
-/// How long requests may wait, and how many. Clones share the count.
-///
-/// Every request asks when it arrives: only a request that was denied waits.
-#[derive(Debug, Clone)]
-pub(super) struct WaitLimits {
-    pub(super) up_to: Duration,
-    pub(super) max: usize,
-    waiting: InFlightCounter,
-}
-
-/// When a request began to wait, in its extensions: the time counts in inner layers, too.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WaitingSince(pub(super) Instant);
-
-/// When the store was asked, and under which rule of the path.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) at: Instant,
-    rule: Option<Arc<Rule>>,
-}
-
-/// Whether a take may wait, or has waited already.
-pub(super) enum Wait {
-    /// It may, and has waited in an outer layer since this instant.
-    May(Option<Instant>),
-    Did(Box<Waiter>),
-}
-
-/// A request or call that waits, until this is dropped.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub(super) since: Instant,
-    /// `None` for one that waits without a limit.
-    deadline: Option<Instant>,
-    /// The path's rule when the store was asked last.
-    rule: Option<Arc<Rule>>,
-    /// Whether units of what it lacks may come back.
-    may_return: bool,
-    /// Whether the store was overloaded when it asked last, and its slot to ask again.
-    pub(super) was_overloaded: bool,
-    slot: Option<OwnedSemaphorePermit>,
-    place: Option<Place>,
-    counters: Arc<RuleCounters>,
-    _permit: Permit,
-}
-
-impl WaitLimits {
-    const DEFAULT_MAX: usize = 1_024;
-
-    /// Whether a request may wait.
-    pub(super) fn is_on(&self) -> bool {
-        !self.up_to.is_zero()
-    }
-
-    /// Since when this request waits in outer layers.
-    #[inline]
-    pub(super) fn since(&self, request: &Extensions) -> Option<Instant> {
-        let WaitingSince(since) = self.is_on().then(|| request.get())??;
-        Some(*since)
-    }
-}
 
 impl Gate {
     /// Notes when a question is asked, and the rule of its path. Returns `None` where no request may
@@ -109,27 +39,18 @@ impl Gate {
     ) -> Option<Box<Waiter>> {
         let (asked, retry_after) = (asked?, decision.retry_after()?);
         let at = asked.at;
-        let refunds = |count: &Take| self.counters.open.refunds(count.count_name().hash());
-        // Units may have come back after its question was answered.
-        let has_crossed = || take.counts().iter().any(|it| refunds(it) != it.refunds);
-        let has_crossed = matches!(wait, Wait::May(_)) && has_crossed();
-        let free_at = match has_crossed {
-            true => Some(at),
-            false => at.checked_add(retry_after.max(MIN_SLEEP)),
+        let is_first = matches!(wait, Wait::May(_));
+        let free_at = if is_first && self.was_refunded_since(take) {
+            at
+        } else {
+            let free_at = at.checked_add(retry_after.max(MIN_SLEEP));
+            free_at.unwrap_or_else(|| at + Duration::from_secs(u32::MAX.into()))
         };
         let may_return = self.may_return(take, decision);
         let mut waiter = self.waiter(wait, asked, take)?;
-        let deadline = waiter.deadline;
-        let is_late = deadline.is_some_and(|until| free_at.is_none_or(|free_at| free_at > until));
-        if is_late && !may_return {
+        if !waiter.denied(lacking(take, decision, free_at), may_return) {
             return None;
         }
-        (waiter.may_return, waiter.slot) = (may_return, None);
-        let free_at = free_at.unwrap_or_else(|| at + Duration::from_secs(u32::MAX.into()));
-        waiter
-            .place
-            .as_mut()?
-            .denied(lacking(take, decision, free_at));
         if decision.is_busy() {
             self.listen(take, decision);
         }
@@ -151,54 +72,44 @@ impl Gate {
     /// The waiter of a take that was asked then, if it has patience and there is a place. The time
     /// counts since it was asked about first in a layer that lets it wait.
     fn waiter(&self, wait: Wait, asked: Asked, take: &Take) -> Option<Box<Waiter>> {
-        let limits = &self.waiting;
         let mut waiter = match wait {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {
-                let since = since.unwrap_or(asked.at);
-                let permit = limits.waiting.try_acquire(limits.max)?;
-                let max_of_key = (limits.max / 4).max(1);
                 // Everybody's count is that of no key which could take all places.
                 let is_bounded = |it: &&Take| take.as_joint().is_none() || !it.key().is_empty();
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(|count| count.count_name().hash());
-                let place = self.counters.open.queues().enter(bounded_by, max_of_key)?;
-                self.counters.waiting.add(1);
-                self.counters.waited.add(1);
-                Box::new(Waiter {
-                    since,
-                    deadline: since.checked_add(limits.up_to),
-                    rule: None,
-                    may_return: false,
-                    was_overloaded: false,
-                    slot: None,
-                    place: Some(place),
-                    counters: Arc::clone(&self.counters),
-                    _permit: permit,
-                })
+                let queues = self.counters.open.queues();
+                self.waiting
+                    .enter(queues, bounded_by, since.unwrap_or(asked.at))?
             }
         };
-        if waiter.deadline.is_some_and(|deadline| deadline <= asked.at) {
+        if !waiter.has_time_at(asked.at) {
             return None;
         }
         (waiter.rule, waiter.was_overloaded) = (asked.rule, false);
         Some(waiter)
     }
 
+    /// Whether units of its counts came back since this take was asked about.
+    fn was_refunded_since(&self, take: &Take) -> bool {
+        let refunds = |count: &Take| self.counters.open.refunds(count.count_name().hash());
+        take.counts().iter().any(|it| refunds(it) != it.refunds)
+    }
+
     /// Whether units of what a denied take lacks may come back before they leave their window.
     fn may_return(&self, take: &Take, decision: &Decision) -> bool {
         let rule = take.rule();
-        match () {
-            () if decision.is_busy() => true,
-            () if decision.is_on_hold() => false,
-            () if self.refunds_by_response(rule) => true,
-            () if !rule.settles() && !rule.has_permits() => false,
-            () => {
-                // Settlements leave quotas with a cost of their own as they are.
-                let mut denied_by = decision.denied_by(rule.policies());
-                denied_by.any(|it| it.is_concurrent() || rule.settles() && it.cost().is_none())
-            }
+        if decision.is_busy() {
+            return true;
         }
+        if decision.is_on_hold() {
+            return false;
+        }
+        // Settlements leave quotas with a cost of their own as they are.
+        let mut denied_by = decision.denied_by(rule.policies());
+        self.refunds_by_response(rule)
+            || denied_by.any(|it| it.is_concurrent() || rule.settles() && it.cost().is_none())
     }
 
     /// Hears of the permits that come back, of the counts that have denied this take.
@@ -225,43 +136,11 @@ impl Gate {
             (now, rule) => now.is_some() != rule.is_some(),
         }
     }
-}
 
-impl Waiter {
-    /// Sleeps until it has to ask. False if it gives up. An operator who lets its key through or
-    /// blocks it, and new rules, are a reason to ask as well.
-    pub(super) async fn turn(&mut self, gate: &Gate, take: &Take) -> bool {
-        if self.was_overloaded {
-            self.slot(gate.counters.open.queues()).await;
-            return self.deadline.is_none_or(|until| Instant::now() < until);
-        }
-        let Some(place) = &self.place else {
-            return true;
-        };
-        let must_ask = || gate.ends_wait(take) || gate.has_other_rule(self.rule.as_ref());
-        place.turn(self.deadline, self.may_return, must_ask).await
-    }
-
-    /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the
-    /// store alone for a moment.
-    async fn slot(&mut self, queues: &WaitQueues) {
-        let until = |time| {
-            let end = Instant::now() + time;
-            self.deadline.map_or(end, |until| until.min(end))
-        };
-        if self.slot.is_some() {
-            let [least, most] = OVERLOADED;
-            sleep_until(until(least + jitter::up_to(most - least))).await;
-        } else {
-            self.slot = queues.slot(until(ASK_EVERY)).await;
-        }
-    }
-
-    /// It was allowed: those behind it may find units, too.
-    pub(super) fn allowed(mut self, asked: Option<Asked>, take: &Take, decision: &Decision) {
-        if let (Some(place), Some(asked)) = (self.place.take(), asked) {
-            place.allowed(|count| left_of(take, decision, count, asked.at));
-        }
+    /// Whether a take that waits has to ask: an operator lets its key through or blocks it, or the
+    /// path has another rule than this, of its last question.
+    pub(super) fn must_ask(&self, take: &Take, rule: Option<&Arc<Rule>>) -> bool {
+        self.ends_wait(take) || self.has_other_rule(rule)
     }
 }
 
@@ -284,7 +163,7 @@ fn of_counts<'a, T>(
 
 /// Returns what is left of the count with this hash, by the answer to a question of this instant. A
 /// take without such a count has nothing left of it.
-fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
+pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
     let of_counts = of_counts(take, decision, |count, states| {
         let is_it = count.count_name().hash() == hash;
         is_it.then(|| left_of_count(count.rule(), states, asked_at))
@@ -355,21 +234,5 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
             false => left.min(count.cost().saturating_sub(1)),
         },
         free_at,
-    }
-}
-
-impl Default for WaitLimits {
-    fn default() -> Self {
-        Self {
-            up_to: Duration::ZERO,
-            max: Self::DEFAULT_MAX,
-            waiting: InFlightCounter::default(),
-        }
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.counters.waiting.subtract(1);
     }
 }

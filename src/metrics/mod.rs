@@ -44,7 +44,6 @@ mod latency;
 #[cfg(feature = "page")]
 mod limited_keys;
 mod named_counters;
-mod open_charges;
 #[cfg(feature = "metrics")]
 mod publisher;
 mod rule_counters;
@@ -54,7 +53,6 @@ pub use latency::LATENCY_BUCKETS;
 
 #[cfg(feature = "page")]
 pub(crate) use limited_keys::{LimitedKey, LimitedKeys, RECENT};
-pub(crate) use open_charges::OpenCharge;
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]

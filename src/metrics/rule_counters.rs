@@ -9,13 +9,13 @@ use super::latency::Latency;
 #[cfg(feature = "page")]
 use super::limited_keys::LimitedKeys;
 use super::named_counters::NamedCounters;
-use super::open_charges::OpenCharges;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
 use crate::rule::{CountName, Rule};
 use crate::sync::lock;
+use crate::waiting::OpenCharges;
 
 /// What all layers of one path count.
 ///
@@ -50,10 +50,6 @@ pub(crate) struct RuleCounters {
     pub(crate) proceeded: Counter,
     /// Requests with a plan that the rule does not have.
     pub(crate) unknown_plans: Counter,
-    /// Requests that wait for units now.
-    pub(crate) waiting: Counter,
-    /// Requests that waited for units, or still do.
-    pub(crate) waited: Counter,
     /// Uploads that were answered and not read to their end.
     pub(crate) closed_uploads: Counter,
     /// Requests of a path without a rule.
@@ -230,6 +226,7 @@ impl RuleCounters {
     pub(crate) fn numbers(&self, path: &str) -> RuleSnapshot {
         let decisions = self.decisions.each_ref();
         let decisions = decisions.map(|sources| sources.each_ref().map(Counter::get));
+        let [waiting, waited] = self.open.queues().numbers();
         let allowed: u64 = decisions[DecisionOutcome::Allowed as usize].iter().sum();
         RuleSnapshot {
             path: path.to_owned(),
@@ -253,8 +250,8 @@ impl RuleCounters {
             blocked: decisions[DecisionOutcome::Denied as usize][Source::Operator as usize],
             proceeded: self.proceeded.get(),
             unknown_plans: self.unknown_plans.get(),
-            waiting: self.waiting.get(),
-            waited: self.waited.get(),
+            waiting,
+            waited,
             closed_uploads: self.closed_uploads.get(),
             latency: self.latency.snapshot(),
         }
@@ -279,13 +276,6 @@ impl Counter {
         let add = |sum: u64| Some(sum.saturating_add(number));
         let relaxed = Ordering::Relaxed;
         self.0.fetch_update(relaxed, relaxed, add).ok();
-    }
-
-    #[inline]
-    pub(crate) fn subtract(&self, number: u64) {
-        if !cfg!(tidegate_uncounted) {
-            self.0.fetch_sub(number, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn get(&self) -> u64 {

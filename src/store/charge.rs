@@ -9,8 +9,9 @@ use super::refund_queue::RefundQueue;
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::metrics::{OpenCharge, RuleCounters};
+use crate::metrics::RuleCounters;
 use crate::sync::lock;
+use crate::waiting::OpenCharge;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///

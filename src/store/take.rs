@@ -38,7 +38,7 @@ pub struct Take {
     pub(crate) is_patient: bool,
     /// Whether nobody waits for the answer: that to a refund, a release, a renewal, a hold.
     is_unawaited: bool,
-    /// What [`OpenCharges::refunds`](crate::metrics::OpenCharges) said before it was asked.
+    /// What [`OpenCharges::refunds`](crate::waiting::OpenCharges) said before it was asked.
     pub(crate) refunds: u32,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,

@@ -23,7 +23,6 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("sync", "", ""),
     // Its macro stands at the root of its crate, and so do those of scripts.
     ("trace", "event tracing", ""),
-    ("wait_queue", "sync", ""),
     ("deadline", "error sync", ""),
     ("decision", "error", ""),
     ("log_on_change", "", ""),
@@ -34,6 +33,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("algorithm", "decision error quota", ""),
     ("key", "error warning", ""),
     ("rule", "algorithm error key quota sync warning", ""),
+    ("waiting", "in_flight_counter jitter rule sync", ""),
     // Redis: no rule, no algorithm and no take.
     (
         "connection",
@@ -52,18 +52,14 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "store",
         "algorithm clock connection deadline decision error in_flight_counter jitter key \
          log_on_change quota rule swept_map sync trace unawaited warning",
-        "metrics test_util",
+        "metrics test_util waiting",
     ),
     ("callback", "decision error key rule store trace", ""),
-    (
-        "metrics",
-        "decision error key quota rule sync wait_queue",
-        "",
-    ),
+    ("metrics", "decision error key quota rule sync waiting", ""),
     (
         "layer",
         "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \
-         store sync trace wait_queue warning",
+         store sync trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::wait_queue::WaitQueues;
 use crate::sync::lock;
-use crate::wait_queue::WaitQueues;
 
 /// What this process may still give back of the counts of one path, and those that wait for units
 /// of these counts. Clones are the same.

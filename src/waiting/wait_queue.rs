@@ -32,7 +32,9 @@ struct Queues {
     places: HashMap<u64, usize>,
     /// Tasks that hear of the permits that come back, by the hash of their count.
     listeners: HashMap<u64, OwnedTask>,
+    /// How many places were given, and how many of them are taken.
     arrivals: u64,
+    waiting: u64,
 }
 
 /// Those of one queue are answered alike, but for their cost.
@@ -148,6 +150,7 @@ impl WaitQueues {
             *queues.places.entry(*hash).or_default() += 1;
         }
         queues.arrivals += 1;
+        queues.waiting += 1;
         Some(Place {
             queues: self.clone(),
             arrival: queues.arrivals,
@@ -158,11 +161,10 @@ impl WaitQueues {
         })
     }
 
-    /// Waits for a slot, in which whoever an overloaded store did not answer asks again, in order of
-    /// arrival. `None` if there is none until then.
-    pub(crate) async fn slot(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
-        let slot = Arc::clone(&self.slots).acquire_owned();
-        timeout_at(until, slot).await.ok()?.ok()
+    /// How many wait, and how many have waited or do.
+    pub(crate) fn numbers(&self) -> [u64; 2] {
+        let queues = lock(&self.counts);
+        [queues.waiting, queues.arrivals]
     }
 
     /// Units of this count came back: the first of each of its queues asks.
@@ -369,6 +371,13 @@ impl Place {
         }
     }
 
+    /// Waits for a slot, in which whoever an overloaded store did not answer asks again, in order of
+    /// arrival. `None` if there is none until then.
+    pub(crate) async fn slot(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
+        let slot = Arc::clone(&self.queues.slots).acquire_owned();
+        timeout_at(until, slot).await.ok()?.ok()
+    }
+
     /// It was allowed. So much is left of the count that it waited for, by its hash.
     pub(crate) fn allowed(mut self, left: impl FnOnce(u64) -> Left) {
         let Some(at) = self.at.take() else {
@@ -442,6 +451,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut queues = lock(&self.queues.counts);
+        queues.waiting -= 1;
         for hash in &self.bounded_by {
             if let Entry::Occupied(mut places) = queues.places.entry(*hash) {
                 *places.get_mut() -= 1;

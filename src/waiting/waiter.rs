@@ -1,0 +1,159 @@
+//! A request or call that waits: how long it may, and when it asks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Extensions;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until};
+
+use super::wait_queue::{ASK_EVERY, Lacking, Left, Place, WaitQueues};
+use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::jitter;
+use crate::rule::Rule;
+
+/// How long whoever may wait leaves a store alone that is overloaded once more, at least and at most.
+const OVERLOADED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+
+/// How long requests may wait, and how many. Clones share the count.
+///
+/// Every request asks when it arrives: only a request that was denied waits.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitLimits {
+    pub(crate) up_to: Duration,
+    pub(crate) max: usize,
+    waiting: InFlightCounter,
+}
+
+/// When a request began to wait, in its extensions: the time counts in inner layers, too.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingSince(pub(crate) Instant);
+
+/// When the store was asked, and under which rule of the path.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    pub(crate) rule: Option<Arc<Rule>>,
+}
+
+/// Whether a take may wait, or has waited already.
+pub(crate) enum Wait {
+    /// It may, and has waited in an outer layer since this instant.
+    May(Option<Instant>),
+    Did(Box<Waiter>),
+}
+
+/// A request or call that waits, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) since: Instant,
+    /// `None` for one that waits without a limit.
+    deadline: Option<Instant>,
+    /// The path's rule when the store was asked last.
+    pub(crate) rule: Option<Arc<Rule>>,
+    /// Whether units of what it lacks may come back.
+    may_return: bool,
+    /// Whether the store was overloaded when it asked last, and its slot to ask again.
+    pub(crate) was_overloaded: bool,
+    slot: Option<OwnedSemaphorePermit>,
+    place: Place,
+    _permit: Permit,
+}
+
+impl WaitLimits {
+    const DEFAULT_MAX: usize = 1_024;
+
+    /// Whether a request may wait.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.up_to.is_zero()
+    }
+
+    /// Since when this request waits in outer layers.
+    #[inline]
+    pub(crate) fn since(&self, request: &Extensions) -> Option<Instant> {
+        let WaitingSince(since) = self.is_on().then(|| request.get())??;
+        Some(*since)
+    }
+
+    /// A waiter, if there is a place for one more: a quarter of all for each of these counts, given
+    /// by their hashes.
+    pub(crate) fn enter(
+        &self,
+        queues: &WaitQueues,
+        bounded_by: impl Iterator<Item = u64>,
+        since: Instant,
+    ) -> Option<Box<Waiter>> {
+        let permit = self.waiting.try_acquire(self.max)?;
+        let place = queues.enter(bounded_by, (self.max / 4).max(1))?;
+        Some(Box::new(Waiter {
+            since,
+            deadline: since.checked_add(self.up_to),
+            rule: None,
+            may_return: false,
+            was_overloaded: false,
+            slot: None,
+            place,
+            _permit: permit,
+        }))
+    }
+}
+
+impl Waiter {
+    /// Whether its patience was not over yet.
+    pub(crate) fn has_time_at(&self, now: Instant) -> bool {
+        self.deadline.is_none_or(|until| now < until)
+    }
+
+    /// It was denied, and goes on waiting. False if it gives up: what it lacks comes too late.
+    pub(crate) fn denied(&mut self, lacking: Lacking, may_return: bool) -> bool {
+        let is_late = self.deadline.is_some_and(|until| lacking.free_at > until);
+        if is_late && !may_return {
+            return false;
+        }
+        (self.may_return, self.slot) = (may_return, None);
+        self.place.denied(lacking);
+        true
+    }
+
+    /// Sleeps until it has to ask. False if it gives up. Where it `must_ask` it sleeps no longer
+    /// than a second.
+    pub(crate) async fn turn(&mut self, must_ask: impl Fn(Option<&Arc<Rule>>) -> bool) -> bool {
+        if self.was_overloaded {
+            self.slot().await;
+            return self.has_time_at(Instant::now());
+        }
+        let must_ask = || must_ask(self.rule.as_ref());
+        let place = &self.place;
+        place.turn(self.deadline, self.may_return, must_ask).await
+    }
+
+    /// Waits for its slot to ask an overloaded store again, at most a second. In a slot it leaves the
+    /// store alone for a moment.
+    async fn slot(&mut self) {
+        let until = |time| {
+            let end = Instant::now() + time;
+            self.deadline.map_or(end, |until| until.min(end))
+        };
+        if self.slot.is_some() {
+            let [least, most] = OVERLOADED;
+            sleep_until(until(least + jitter::up_to(most - least))).await;
+        } else {
+            self.slot = self.place.slot(until(ASK_EVERY)).await;
+        }
+    }
+
+    /// It was allowed: those behind it may find units, too.
+    pub(crate) fn allowed(self, left: impl FnOnce(u64) -> Left) {
+        self.place.allowed(left);
+    }
+}
+
+impl Default for WaitLimits {
+    fn default() -> Self {
+        Self {
+            up_to: Duration::ZERO,
+            max: Self::DEFAULT_MAX,
+            waiting: InFlightCounter::default(),
+        }
+    }
+}
