@@ -51,13 +51,24 @@
 
 // The way of a request:
 //
-//     RateLimit::call           rate_limit.rs        the service
-//       Gate::enter             gate.rs              the rule; no rule: the inner service is called
-//         Gate::take_for        gate.rs              exemption, key, cost and quotas, from the head
-//         Gate::decide          decide.rs            asks the store, and waits: an `Outcome`
-//         Gate::act             responder.rs         counts it, and says what it means: an `Action`
-//     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
-//       Admission::finish       action.rs            the response: gives back by it, and fields
+//     RateLimit::call             rate_limit.rs        the service; steps one after the other:
+//       Gate::rule_or_count       gate.rs              the rule; none: the inner service is called
+//       Gate::take_for            gate.rs              exemption, plan, key and cost, from the head
+//       Gate::enter               gate.rs              a store that failed an outer layer is known
+//         Gate::decide            decide.rs            operators' keys; asks, and waits: an `Outcome`
+//           Store::take           on through wrappers, store, flight and script: see below
+//         Gate::act               responder.rs         counts it, and says what it means: an `Action`
+//     ResponseFuture::poll        response_future.rs   does it: the inner service, a callback, a response
+//       Admission::finish         action.rs            the response: gives back by it, and fields
+//
+// The way of its take, in src/store/, where the store is `Resilient` around a `RedisStore`:
+//
+//     Resilient::take             resilient.rs         the fallback, where the rest gives no answer
+//       Guarded::take             guarded.rs           cached denial, breaker, bound, time-out
+//         RedisStore::take        redis/mod.rs         a question with a name, a rule and a cost
+//           Connection::ask       crates/base/src/connection/: alone over the link, or in a flight
+//           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
+//             lua/                one script for each algorithm: usual page, then core
 //
 // A `Gate` owns what a path's requests share; `Call` decides by one, too. What the application
 // says about its requests are the gate's `Options` (options.rs). Beside these steps:
@@ -65,7 +76,7 @@
 //     inspector.rs              looks for mistakes in the set-up
 //     outage.rs                 a store that failed an outer layer is not asked again
 //     shadow_take.rs            takes whose answers deny nothing
-//     waiting.rs                how long a denied request waits
+//     waiting.rs                which takes may wait: the waiters are in src/waiting/
 //     upload.rs                 reads on what the client of a denied request still sends
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses

@@ -30,8 +30,9 @@ use super::response_future::ResponseFuture;
 ///
 /// let handler = service_fn(async |_: Request<Body>| {
 ///     Ok::<_, Infallible>(Response::new(Body::from("1")))
-/// }); let limited: RateLimit<_> = RateLimitLayer::new("getId", Duration::from_secs(10),
-/// 5).layer(handler);
+/// });
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5);
+/// let limited: RateLimit<_> = layer.layer(handler);
 /// # let _ = limited;
 /// ```
 #[derive(Debug, Clone)]
