@@ -102,7 +102,7 @@ mod upload;
 mod waiting;
 
 pub use admitted::Admitted;
-pub use call::{Call, Unset, With};
+pub use call::Call;
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;
