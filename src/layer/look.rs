@@ -15,6 +15,17 @@ use crate::rule::{Policy, Rule};
 use crate::store::{Store, StoreFuture, Take};
 
 /// What a request has left by a rule: see [`Limits::usage`](crate::Limits::usage).
+///
+/// ```
+/// use tidegate::layer::RuleUsage;
+///
+/// fn shown(usage: &RuleUsage) -> Vec<String> {
+///     let policies = usage.policies();
+///     let left = policies.map(|(policy, state)| format!("{}: {}", policy.name(), state.remaining()));
+///     left.collect()
+/// }
+/// # let _ = shown;
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RuleUsage {

@@ -67,6 +67,19 @@ impl Limits {
 }
 
 /// Reads what callers have left by some rules: see [`Limits::usage`].
+///
+/// ```
+/// use axum::extract::{Request, State};
+/// use axum::response::Response;
+/// use tidegate::limits::UsageReader;
+///
+/// async fn paths(State(usage): State<UsageReader>, request: Request) -> Result<String, Response> {
+///     let usage = usage.of(request.into_parts().0).await?;
+///     let used_up = usage.rules.iter().filter(|it| it.decision.remaining() == 0);
+///     Ok(used_up.map(|it| it.rule.path()).collect())
+/// }
+/// # let _ = paths;
+/// ```
 #[derive(Debug, Clone)]
 pub struct UsageReader {
     gates: Arc<[Arc<Gate>]>,
@@ -75,6 +88,21 @@ pub struct UsageReader {
 
 /// What a caller has left: see [`Limits::usage`]. As a response it is its [JSON](Self::to_json),
 /// beside the layers' fields: a 200 also where all is used up.
+///
+/// ```
+/// use tidegate::{Header, Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rule = Rule::new("api", [Quota::per_minute(600)])?.with_key(Header::new("x-user"));
+/// let usage = Limits::new([rule]).usage(["api"])?;
+/// let (head, ()) = http::Request::builder().header("x-user", "alice").body(())?.into_parts();
+/// let left = usage.of(head).await.expect("it has a key");
+/// assert_eq!(left.rules[0].decision.remaining(), 600);
+/// assert!(left.to_json().contains(r#""limit":600,"remaining":600"#));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Usage {
@@ -87,23 +115,6 @@ pub struct Usage {
 
 impl UsageReader {
     /// What the caller with this head of a request has left.
-    ///
-    /// ```
-    /// use axum::extract::{Request, State};
-    /// use axum::response::Response;
-    /// use tidegate::limits::UsageReader;
-    ///
-    /// async fn remaining(
-    ///     State(usage): State<UsageReader>,
-    ///     request: Request,
-    /// ) -> Result<String, Response> {
-    ///     let usage = usage.of(request.into_parts().0).await?;
-    ///     let policies = usage.rules.iter().flat_map(|rule| rule.policies());
-    ///     let left = policies.map(|(policy, state)| format!("{policy:?} {}", state.remaining()));
-    ///     Ok(left.collect())
-    /// }
-    /// # let _ = remaining;
-    /// ```
     ///
     /// # Errors
     ///
