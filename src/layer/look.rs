@@ -20,8 +20,9 @@ use crate::store::{Store, StoreFuture, Take};
 /// use tidegate::layer::RuleUsage;
 ///
 /// fn shown(usage: &RuleUsage) -> Vec<String> {
-///     let policies = usage.policies();
-///     let left = policies.map(|(policy, state)| format!("{}: {}", policy.name(), state.remaining()));
+///     let left = usage.policies().map(|(policy, state)| {
+///         format!("{}: {} of {}", policy.name(), state.remaining(), state.max())
+///     });
 ///     left.collect()
 /// }
 /// # let _ = shown;
