@@ -63,7 +63,7 @@ pub(crate) fn gateway(
     let limited = post(chat).layer(layer.wait(Duration::from_secs(2)));
     Ok(Router::new()
         .route("/chat", limited)
-        .route("/limits", get(limits.usage(["chat"])?))
+        .route("/limits", get(limits.usage(["chat"])?.handler()))
         .with_state(Arc::clone(model)))
 }
 

@@ -202,6 +202,28 @@ pub use tidegate_macros::limited;
 #[doc(hidden)]
 pub mod __private {
     pub use axum_core::response::{IntoResponse, Response};
+
+    use crate::layer::{CallError, Refused};
+    use crate::{Denied, Failed};
+
+    /// This callback, whose types are known.
+    pub fn degrade<T, F: AsyncFnOnce(Denied) -> T>(callback: F) -> F {
+        callback
+    }
+
+    /// This callback, whose types are known.
+    pub fn on_error<T, F: AsyncFnOnce(Failed) -> T>(callback: F) -> F {
+        callback
+    }
+
+    /// What a function that may fail has returned, unless it was refused.
+    pub fn returned<V, E>(done: Result<V, CallError<E>>) -> Result<Result<V, E>, Refused> {
+        match done {
+            Ok(value) => Ok(Ok(value)),
+            Err(CallError::Inner(error)) => Ok(Err(error)),
+            Err(CallError::Denied(refused) | CallError::Failed(refused)) => Err(refused),
+        }
+    }
 }
 
 /// The examples of the README, compiled.

@@ -1,3 +1,4 @@
+-- include: joint_permits
   -- Decides takes over several counts in their usual case: one quota for each count, and
   -- keys that are as the usual case of one count wants them. Each key is read once, all takes are
   -- decided, and each key is written once, at the end: so what is not usual leaves all for the

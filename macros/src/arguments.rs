@@ -4,7 +4,8 @@ use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, MetaNameValue, Result, Token};
 
-/// The names of the arguments, those that a call has setters for first, in the order of these.
+/// The names of the arguments, in the order in which they are evaluated; a call has setters for the
+/// first ones.
 const NAMES: &str =
     "key, cost, plan, plan_value, wait, degrade, on_error, on_error_chain, limits, crate";
 
@@ -69,7 +70,7 @@ impl Arguments {
 
     /// What the call is given, by the names of its setters.
     pub(crate) fn setters(&self) -> impl Iterator<Item = (&'static str, &MetaNameValue)> {
-        let setters = NAMES.split(", ").take(8);
+        let setters = NAMES.split(", ").take(5);
         setters.filter_map(|name| Some((name, self.named(name)?)))
     }
 

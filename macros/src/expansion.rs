@@ -28,33 +28,83 @@ pub(crate) fn limit(arguments: &Arguments, signature: &Signature, body: &mut Blo
     };
 
     let tidegate = arguments.tidegate();
-    // The compiler names the place of a path's first word.
-    let error = set_place(quote!(#tidegate::layer::CallError), place);
-    let from = quote_spanned!(place=> .unwrap_or_else(|it| #error::from(it).flatten()));
-    let flatten = quote_spanned!(place=> .map_err(#error::flatten));
-    let (run, value, refused) = match returned {
-        Returned::Fallible(value) => (quote!(try_run), value, flatten),
-        Returned::Plain(value) => (quote!(run), value, from),
+    let (run, value, is_fallible) = match returned {
+        Returned::Fallible(value) => ("try_run", value, true),
+        Returned::Plain(value) => ("run", value, false),
         Returned::Response => {
             let made = quote!(#tidegate::__private::IntoResponse::into_response);
             *body = parse_quote!({ #made(async move #body.await) });
-            let response = parse_quote!(#tidegate::__private::Response);
-            (quote!(run), response, from)
+            ("run", parse_quote!(#tidegate::__private::Response), false)
         }
     };
     say_type(body, &value);
     let call = call(arguments);
-    let refused = (!is_answered).then_some(refused);
-    let returned = quote_spanned!(place=> tidegate_returned #refused);
+    let callbacks = callbacks(arguments);
+    let chain = arguments.named("on_error_chain").map(|it| &it.value);
+    let (run, chain) = match chain.map(borrowed) {
+        Some(chain) => (format!("{run}_with"), Some(quote!(#chain,))),
+        None => (run.to_owned(), None),
+    };
+    let run = Ident::new(&run, Span::mixed_site());
+    let mut returned = quote_spanned!(Span::mixed_site()=> tidegate_returned);
+    if is_fallible {
+        returned = quote!(#tidegate::__private::returned(#returned));
+    }
+    let answer = answer(arguments, place, is_fallible);
     // These variables are the macro's own: the body cannot see them. A static of the caller's with
     // one of these names would be a pattern.
     let tokens = quote_spanned! {Span::mixed_site()=>
         let tidegate_call = #call;
-        let tidegate_returned = tidegate_call.#run(async move || #body).await;
-        #returned
+        #callbacks
+        let tidegate_returned = tidegate_call.#run(#chain async move || #body).await;
+        match #returned {
+            ::core::result::Result::Ok(tidegate_value) => tidegate_value,
+            ::core::result::Result::Err(tidegate_refused) => #answer
+        }
     };
     body.stmts = vec![Stmt::Expr(Expr::Verbatim(tokens), None)];
     Ok(())
+}
+
+/// What a function returns whose call was refused. The compiler says at this place where that
+/// cannot be made of a refusal.
+fn answer(arguments: &Arguments, place: Span, is_fallible: bool) -> TokenStream {
+    let tidegate = arguments.tidegate();
+    // The compiler names the place of a path's first word.
+    let error = set_place(quote!(#tidegate::layer::CallError), place);
+    let mut made = quote_spanned!(place=> #error::from(tidegate_refused).flatten());
+    if is_fallible {
+        made = quote!(::core::result::Result::Err(#made));
+    }
+    match (arguments.named("degrade"), arguments.named("on_error")) {
+        (Some(_), Some(_)) => quote_spanned! {Span::mixed_site()=>
+            tidegate_refused.answer_by(tidegate_degrade, tidegate_on_error).await
+        },
+        (Some(degrade), None) => {
+            let degraded = quote_spanned! {at(&degrade.value)=>
+                tidegate_degrade(tidegate_denied).await
+            };
+            quote_spanned! {Span::mixed_site()=>
+                match tidegate_refused.into_denied() {
+                    ::core::result::Result::Ok(tidegate_denied) => #degraded,
+                    ::core::result::Result::Err(tidegate_refused) => #made,
+                }
+            }
+        }
+        _ => made,
+    }
+}
+
+/// The callbacks, which are evaluated before the body moves anything.
+fn callbacks(arguments: &Arguments) -> TokenStream {
+    let tidegate = arguments.tidegate();
+    let callbacks = ["degrade", "on_error"].into_iter().filter_map(|name| {
+        let MetaNameValue { path, value, .. } = arguments.named(name)?;
+        let kind = Ident::new(name, at(path));
+        let variable = Ident::new(&format!("tidegate_{name}"), Span::mixed_site());
+        Some(quote!(let #variable = #tidegate::__private::#kind(#value);))
+    });
+    callbacks.collect()
 }
 
 /// An async closure does not tell its body its return type, so what the body returns would not be
@@ -80,13 +130,16 @@ fn call(arguments: &Arguments) -> TokenStream {
         .map(|(name, MetaNameValue { path, value, .. })| {
             let setter = Ident::new(name, at(path));
             let value = match name {
-                "plan" | "on_error_chain" => borrowed(value),
+                "plan" => borrowed(value),
                 "key" if is_place(value) => borrowed(value),
                 _ => quote!(#value),
             };
             quote!(.#setter(#value))
         });
-    quote!(#tidegate::Limits::call(#limits, #path) #(#setters)*)
+    let refuses = arguments
+        .named("on_error")
+        .map(|_| quote!(.refuse_on_error()));
+    quote!(#tidegate::Limits::call(#limits, #path) #(#setters)* #refuses)
 }
 
 fn borrowed(value: &Expr) -> TokenStream {

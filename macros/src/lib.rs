@@ -65,7 +65,7 @@ use proc_macro::TokenStream;
 /// | `wait` | a `Duration`: how long it may wait where it is denied | it does not wait |
 /// | `degrade` | an async function of `Denied` that returns what the function returns | the refusal is converted |
 /// | `on_error` | the same of `Failed`, where there is no decision; only beside `degrade` | the refusal is converted |
-/// | `on_error_chain` | an `ErrorCallbackChain`, such as a `LazyLock` or a field | none |
+/// | `on_error_chain` | an `ErrorCallbackChain`, such as a `LazyLock` or a field; it comes before `on_error` | none |
 /// | `crate` | the path of the crate `tidegate`, if it has another name | `::tidegate` |
 ///
 /// The function finds what it was charged in `tidegate::store::Charges::current()`.

@@ -364,7 +364,7 @@ async fn recovery_of<A, E: Send + Sync + 'static>(
 /// ```
 ///
 /// A chain of a [call](crate::Limits::call) answers with what the function returns, and also the
-/// function's own errors: see [`Call::on_error_chain`](crate::layer::Call::on_error_chain).
+/// function's own errors: see [`Call::try_run_with`](crate::layer::Call::try_run_with).
 pub struct ErrorCallbackChain<A = Response> {
     /// In the order in which they are tried.
     entries: Vec<ChainEntry<A>>,

@@ -1,20 +1,16 @@
 //! Decisions for code that has no HTTP request, and functions that run behind one.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use http::Request;
-use http::request::Parts;
 
 use super::action::{Admission, Refusal};
 use super::admitted::Admitted;
 use super::decide::{Outcome, Permits};
 use super::gate::Gate;
-use super::refused::{CallError, Refused};
+use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;
-use crate::callback::{Cause, Denied, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
+use crate::callback::{Cause, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
 use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
@@ -25,15 +21,16 @@ use crate::store::{Take, in_call};
 ///
 /// Dropping a future of it before it is done may or may not charge it, as with a request.
 ///
-/// | with | what [`run`](Self::run) returns | what [`try_run`](Self::try_run) returns |
+/// | | the function returns | the call returns |
 /// |---|---|---|
-/// | nothing, or [`degrade`](Self::degrade) | `Result<T, Refused>` | `Result<V, CallError<E>>` |
-/// | [`degrade`](Self::degrade) and [`on_error`](Self::on_error) | `T` | `Result<V, E>` |
-/// | [`on_error_chain`](Self::on_error_chain) | `Result<T, Refused>` | `Result<V, CallError<E>>` |
+/// | [`run`](Self::run) | `T` | `Result<T, Refused>` |
+/// | [`try_run`](Self::try_run) | `Result<V, E>` | `Result<V, CallError<E>>` |
+/// | [`run_with`](Self::run_with) a chain | `T` | `Result<T, Refused>` |
+/// | [`try_run_with`](Self::try_run_with) a chain | `Result<V, E>` | `Result<V, CallError<E>>` |
 ///
-/// `T`, or `Result<V, E>`, is what the function returns, and what the callbacks return in its
-/// place. Neither the function nor a callback is boxed, so the future is `Send` where they are. The
-/// function finds its charge in [`Charges::current`](crate::store::Charges::current).
+/// The caller says what answers in place of a function that was refused: it matches on the result.
+/// The function is not boxed, so the future is `Send` where it is. It finds its charge in
+/// [`Charges::current`](crate::store::Charges::current).
 ///
 /// Awaited without a function it says whether the code may go on. Under a rule that says how many
 /// may run [at a time](Rule::with_max_concurrent), keep the answer as long as the work takes: see
@@ -53,15 +50,7 @@ use crate::store::{Take, in_call};
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is asked until it is awaited or runs a function"]
-pub struct Call<D = Unset, E = Unset> {
-    settings: CallSettings,
-    degrade: D,
-    on_error: E,
-}
-
-/// What a caller says about a call: its path, key, cost and quotas, and how long it may wait.
-#[derive(Debug)]
-struct CallSettings {
+pub struct Call {
     /// Missing for a path without a rule that is not remembered.
     gate: Option<Arc<Gate>>,
     keys: SubjectKeys,
@@ -71,35 +60,13 @@ struct CallSettings {
     wait: Duration,
     /// How many calls of the path may wait; `None`: as many as requests of a layer.
     max_waiting: Option<usize>,
+    refuses_on_error: bool,
 }
-
-/// A [`Call`] has no such callback.
-///
-/// ```
-/// use tidegate::Limits;
-/// use tidegate::layer::{Call, Unset};
-///
-/// let call: Call<Unset, Unset> = Limits::new([]).call("export");
-/// # let _ = call;
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Unset;
-
-/// A [`Call`] has this callback.
-///
-/// ```
-/// use tidegate::Limits;
-/// use tidegate::layer::{Call, Unset, With};
-///
-/// let call: Call<With<_>, Unset> = Limits::new([]).call("export").degrade(async |_| 7);
-/// # let _ = call;
-/// ```
-pub struct With<F>(F);
 
 impl Call {
     /// About everybody's count.
     pub(crate) fn new(gate: Option<Arc<Gate>>) -> Self {
-        let settings = CallSettings {
+        Self {
             gate,
             keys: SubjectKeys::from(Key::default()),
             cost: None,
@@ -107,39 +74,35 @@ impl Call {
             plan_value: None,
             wait: Duration::ZERO,
             max_waiting: None,
-        };
-        let (degrade, on_error) = (Unset, Unset);
-        Self {
-            settings,
-            degrade,
-            on_error,
+            refuses_on_error: false,
         }
     }
 
     /// Says whose count the call is about: a key, or under a [joint](Rule::joint) rule the
     /// [keys](SubjectKeys) of its subjects. Default: that of all calls of the path together.
     pub fn key(mut self, key: impl Into<SubjectKeys>) -> Self {
-        self.settings.keys = key.into();
+        self.keys = key.into();
         self
     }
 
     /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
     /// not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
-        self.settings.plan = Some(Plan::new(name));
+        self.plan = Some(Plan::new(name));
         self
     }
 
     /// Decides by this [plan](Plan::of), which comes before one that has a [name](Self::plan). One
     /// that does not fit the rule counts as none. Default: none.
     pub fn plan_value(mut self, plan: impl Into<Option<Plan>>) -> Self {
-        self.settings.plan_value = plan.into();
+        self.plan_value = plan.into();
         self
     }
 
-    /// Asks for so many units; [0 as well](Take::with_cost). Default: the rule's cost, which is 1 by default.
+    /// Asks for so many units; [0 as well](Take::with_cost). Default: the rule's cost, which is 1 by
+    /// default.
     pub fn cost(mut self, units: u64) -> Self {
-        self.settings.cost = Some(units);
+        self.cost = Some(units);
         self
     }
 
@@ -161,34 +124,80 @@ impl Call {
     /// # }
     /// ```
     pub fn wait(mut self, up_to: Duration) -> Self {
-        self.settings.wait = up_to;
+        self.wait = up_to;
         self
     }
 
     /// At most `max` calls of the path wait at the same time, and a quarter of these for one key.
     pub(crate) fn max_waiting(mut self, max: usize) -> Self {
-        self.settings.max_waiting = Some(max);
+        self.max_waiting = Some(max);
         self
     }
 
-    /// Returns what this callback returns where the call is denied: the function does not run then.
-    /// A callback has the same type as the function. Default: the denial is returned.
+    /// Refuses where there is no decision, also under a rule with `on-error = "proceed"`: what
+    /// becomes of it then is the caller's choice. Default: what the [rule](Rule::with_on_error)
+    /// says.
     ///
-    /// The [head](Denied::head) of the denied request is an empty one. A panic in a callback of a
-    /// call is a panic of the call.
-    pub fn degrade<T, F: AsyncFnOnce(Denied) -> T>(self, callback: F) -> Call<With<F>> {
-        Call {
-            settings: self.settings,
-            degrade: With(callback),
-            on_error: self.on_error,
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("export", [Quota::per_minute(60)])?]);
+    /// let rows = limits.call("export").key("alice").refuse_on_error().run(async || 7).await;
+    /// assert_eq!(rows.unwrap_or(0), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn refuse_on_error(mut self) -> Self {
+        self.refuses_on_error = true;
+        self
+    }
+
+    /// Runs the function, unless it is denied or there is no decision.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if the function did not run.
+    pub async fn run<T>(self, function: impl AsyncFnOnce() -> T) -> Result<T, Refused> {
+        let admission = self.admission().await?;
+        Ok(run_admitted(admission, function, |_| false).await)
+    }
+
+    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
+    /// gives back what the call was charged.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] if the function did not run, or with its own error.
+    pub async fn try_run<V, E>(
+        self,
+        function: impl AsyncFnOnce() -> Result<V, E>,
+    ) -> Result<V, CallError<E>> {
+        let admission = self.admission().await?;
+        let returned = run_admitted(admission, function, Result::is_err).await;
+        returned.map_err(CallError::Inner)
+    }
+
+    /// Runs the function, unless it is denied. Where there is no decision, the callbacks of this
+    /// chain are asked, by the type of the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if the function did not run, and no callback answered.
+    pub async fn run_with<T: Send + 'static>(
+        self,
+        chain: &ErrorCallbackChain<T>,
+        function: impl AsyncFnOnce() -> T,
+    ) -> Result<T, Refused> {
+        match self.recovered(chain).await? {
+            Ok(admission) => Ok(run_admitted(admission, function, |_| false).await),
+            Err(answer) => Ok(answer),
         }
     }
-}
 
-impl<D> Call<D> {
-    /// Returns what the callbacks of this chain return where there is no decision, by the type of
-    /// the error. A chain also answers an error that the function itself returns, under
-    /// [`try_run`](Call::try_run). What none of its callbacks answers is returned.
+    /// Runs a function that may fail, as [`try_run`](Self::try_run) does. The callbacks of this
+    /// chain are asked where there is no decision, and where the function itself fails.
     ///
     /// ```
     /// use std::io;
@@ -202,91 +211,12 @@ impl<D> Call<D> {
     ///     .on::<io::Error>(async |_: Failed| Recovery::Respond(Ok(0)));
     ///
     /// let limits = Limits::new([Rule::new("export", [Quota::per_minute(60)])?]);
-    /// let call = limits.call("export").key("alice").on_error_chain(&errors);
-    /// let rows = call.try_run(async || Err(io::ErrorKind::BrokenPipe.into())).await?;
-    /// assert_eq!(rows, 0);
+    /// let call = limits.call("export").key("alice");
+    /// let rows = call.try_run_with(&errors, async || Err(io::ErrorKind::BrokenPipe.into()));
+    /// assert_eq!(rows.await?, 0);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_error_chain<T>(
-        self,
-        chain: &ErrorCallbackChain<T>,
-    ) -> Call<D, &ErrorCallbackChain<T>> {
-        Call {
-            settings: self.settings,
-            degrade: self.degrade,
-            on_error: chain,
-        }
-    }
-}
-
-impl<D> Call<With<D>> {
-    /// Returns what this callback returns where there is no decision: the store failed, or the
-    /// [key](SubjectKeys) of a subject is missing. It is not called for an error of the function,
-    /// which is the result. Default: the failure is returned.
-    ///
-    /// It stands behind [`degrade`](Call::degrade): with both there is an answer to everything.
-    pub fn on_error<T, F: AsyncFnOnce(Failed) -> T>(self, callback: F) -> Call<With<D>, With<F>> {
-        Call {
-            settings: self.settings,
-            degrade: self.degrade,
-            on_error: With(callback),
-        }
-    }
-}
-
-impl<D> Call<D> {
-    /// Runs the function, unless it is denied or there is no decision.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`] if the function did not run, and no callback answered.
-    pub async fn run<T>(self, function: impl AsyncFnOnce() -> T) -> Result<T, Refused>
-    where
-        D: OnDenied<T>,
-    {
-        Ok(self.limit(function, |_| false).await?.0)
-    }
-
-    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err`
-    /// gives back what the call was charged.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError`] if the function did not run and no callback answered, or with its own error.
-    pub async fn try_run<V, E>(
-        self,
-        function: impl AsyncFnOnce() -> Result<V, E>,
-    ) -> Result<V, CallError<E>>
-    where
-        D: OnDenied<Result<V, E>>,
-    {
-        let (returned, _) = self.limit(function, Result::is_err).await?;
-        returned.map_err(CallError::Inner)
-    }
-}
-
-impl<D, T: Send + 'static> Call<D, &ErrorCallbackChain<T>> {
-    /// Runs the function, unless it is denied or there is no decision.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`] if the function did not run, and no callback answered.
-    pub async fn run(self, function: impl AsyncFnOnce() -> T) -> Result<T, Refused>
-    where
-        D: OnDenied<T>,
-    {
-        Ok(self.limit(function, |_| false).await?.0)
-    }
-}
-
-impl<D, V, E> Call<D, &ErrorCallbackChain<Result<V, E>>>
-where
-    V: Send + 'static,
-    E: Send + Sync + 'static,
-{
-    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
-    /// the function gives back what the call was charged.
     ///
     /// # Errors
     ///
@@ -295,119 +225,62 @@ where
     /// # Panics
     ///
     /// If a callback keeps a clone of the [`Failed`] with an error that it does not answer.
-    pub async fn try_run(
+    pub async fn try_run_with<V: Send + 'static, E: Send + Sync + 'static>(
         self,
+        chain: &ErrorCallbackChain<Result<V, E>>,
         function: impl AsyncFnOnce() -> Result<V, E>,
-    ) -> Result<V, CallError<E>>
-    where
-        D: OnDenied<Result<V, E>>,
-    {
-        let chain = self.on_error;
-        let returned = match self.limit(function, Result::is_err).await? {
-            (Err(error), Some(rule)) => {
-                let answered = recover_own(chain, rule, no_head(), error).await;
-                answered.unwrap_or_else(Err)
-            }
-            (returned, _) => returned,
+    ) -> Result<V, CallError<E>> {
+        let admission = match self.recovered(chain).await? {
+            Ok(admission) => admission,
+            Err(answer) => return answer.map_err(CallError::Inner),
         };
-        returned.map_err(CallError::Inner)
-    }
-}
-
-impl<D, E> Call<With<D>, With<E>> {
-    /// Runs the function, or the callback that answers in its place.
-    pub async fn run<T>(self, function: impl AsyncFnOnce() -> T) -> T
-    where
-        D: AsyncFnOnce(Denied) -> T,
-        E: AsyncFnOnce(Failed) -> T,
-    {
-        self.answer(function, |_| false).await
-    }
-
-    /// Runs a function that may fail. Under a rule with `refund-on = ["error"]` an `Err` of
-    /// the function gives back what the call was charged.
-    ///
-    /// # Errors
-    ///
-    /// That of the function, or of the callback that answered in its place.
-    pub async fn try_run<V, Er>(
-        self,
-        function: impl AsyncFnOnce() -> Result<V, Er>,
-    ) -> Result<V, Er>
-    where
-        D: AsyncFnOnce(Denied) -> Result<V, Er>,
-        E: AsyncFnOnce(Failed) -> Result<V, Er>,
-    {
-        self.answer(function, Result::is_err).await
-    }
-
-    async fn answer<T>(self, function: impl AsyncFnOnce() -> T, has_failed: fn(&T) -> bool) -> T
-    where
-        D: AsyncFnOnce(Denied) -> T,
-        E: AsyncFnOnce(Failed) -> T,
-    {
-        let (rule, refusal) = match self.settings.decided().await {
-            None => return run_admitted(None, function, has_failed).await,
-            Some((_, Outcome::Failed(rule, cause))) => (rule, Refusal::Failed(cause)),
-            Some((gate, outcome)) => {
-                let rule = Arc::clone(outcome.rule());
-                match gate.admission(outcome) {
-                    Ok(admission) => return run_admitted(admission, function, has_failed).await,
-                    Err(refusal) => (rule, refusal),
-                }
-            }
+        let limited_by = admission.as_ref().map(|it| Arc::clone(&it.rule));
+        let returned = run_admitted(admission, function, Result::is_err).await;
+        let answered = match (returned, limited_by) {
+            (Err(error), Some(rule)) => recover_own(chain, rule, no_head(), error).await,
+            (returned, _) => Ok(returned),
         };
-        match refusal {
-            Refusal::Denied(take, decision) => {
-                (self.degrade.0)(Denied::new(take, decision, no_head())).await
-            }
-            Refusal::Failed(cause) => (self.on_error.0)(Failed::new(rule, no_head(), cause)).await,
+        answered.unwrap_or_else(Err).map_err(CallError::Inner)
+    }
+
+    /// Asks the gate, and counts what comes of it. A call that nothing limits has no admission.
+    async fn admission(mut self) -> Result<Option<Admission>, Refused> {
+        match self.decided().await {
+            None => Ok(None),
+            Some((gate, outcome)) => self.admit(gate, outcome),
         }
     }
-}
 
-impl<D, E> Call<D, E> {
-    /// Runs the function if it may run. Otherwise it says what a callback has answered, or who has
-    /// refused it. With the rule that has limited the function, if it ran.
-    async fn limit<T>(
-        self,
-        function: impl AsyncFnOnce() -> T,
-        has_failed: fn(&T) -> bool,
-    ) -> Result<(T, Option<Arc<Rule>>), Refused>
-    where
-        D: OnDenied<T>,
-        E: Recover<T>,
-    {
-        let Some((gate, outcome)) = self.settings.decided().await else {
-            return Ok((run_admitted(None, function, has_failed).await, None));
+    /// The same, where this chain is asked first if there is no decision. An inner error is the
+    /// answer of the chain. A panic of a callback is logged, and no answer.
+    async fn recovered<T: Send + 'static>(
+        mut self,
+        chain: &ErrorCallbackChain<T>,
+    ) -> Result<Result<Option<Admission>, T>, Refused> {
+        let Some((gate, mut outcome)) = self.decided().await else {
+            return Ok(Ok(None));
         };
-        let outcome = match self.on_error.recover(outcome).await {
-            Ok(outcome) => outcome,
-            Err(answer) => return Ok((answer, None)),
-        };
-        match admission(gate, outcome) {
-            Ok(admission) => {
-                let limited_by = admission.as_ref().map(|it| Arc::clone(&it.rule));
-                let returned = run_admitted(admission, function, has_failed).await;
-                Ok((returned, limited_by))
+        if let Some(cause) = outcome.cause().filter(|_| outcome.is_for(chain)) {
+            let failed = Failed::new(Arc::clone(outcome.rule()), no_head(), cause.clone());
+            let recovery = recover(chain, failed).await;
+            match outcome.recovered(cause, recovery.unwrap_or(Recovery::Propagate)) {
+                Ok(goes_on) => outcome = goes_on,
+                Err(answer) => return Ok(Err(answer)),
             }
-            Err(refused) => Ok((self.degrade.answer(refused).await?, None)),
         }
+        self.admit(gate, outcome).map(Ok)
     }
-}
 
-impl CallSettings {
     /// Asks the gate. Returns it with the outcome, which is not counted yet; `None` where nothing
     /// limits the call.
-    async fn decided(mut self) -> Option<(Arc<Gate>, Outcome)> {
+    async fn decided(&mut self) -> Option<(Arc<Gate>, Outcome)> {
         let mut gate = self.gate.take()?;
-        // A call that does not wait needs its keys once.
-        let keys = match self.wait.is_zero() {
-            true => std::mem::replace(&mut self.keys, Key::default().into()),
-            false => {
-                gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
-                self.keys.clone()
-            }
+        let keys = if self.wait.is_zero() {
+            // A call that does not wait needs its keys once.
+            std::mem::replace(&mut self.keys, Key::default().into())
+        } else {
+            gate = Arc::new(gate.waiting_up_to(self.wait, self.max_waiting));
+            self.keys.clone()
         };
         let rule = gate.rule_or_count()?;
         gate.inspect(&rule, None);
@@ -420,6 +293,16 @@ impl CallSettings {
             Err(outcome) => *outcome,
         };
         Some((gate, outcome))
+    }
+
+    /// Counts the outcome, and says whether the call goes on.
+    fn admit(&self, gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
+        let rule = Arc::clone(outcome.rule());
+        let admission = match outcome {
+            Outcome::Failed(_, cause) if self.refuses_on_error => Err(Refusal::Failed(cause)),
+            outcome => gate.admission(outcome),
+        };
+        admission.map_err(|refusal| Refused::new(rule, refusal, gate))
     }
 
     /// Makes the take of this call under this rule. An error is what becomes of the call without a
@@ -439,21 +322,6 @@ impl CallSettings {
             }
         }
     }
-
-    async fn checked(self) -> Result<Admitted, Refused> {
-        let Some((gate, outcome)) = self.decided().await else {
-            return Ok(Admitted::default());
-        };
-        let admission = admission(gate, outcome)?;
-        Ok(admission.map(Admitted::of).unwrap_or_default())
-    }
-}
-
-/// Counts the outcome, and says whether the call goes on. One that nothing limits has no admission.
-fn admission(gate: Arc<Gate>, outcome: Outcome) -> Result<Option<Admission>, Refused> {
-    let rule = Arc::clone(outcome.rule());
-    let admission = gate.admission(outcome);
-    admission.map_err(|refusal| Refused::new(rule, refusal, gate))
 }
 
 /// Runs the function, which holds its permits as long, and finds its charge. What it was charged is
@@ -473,65 +341,14 @@ async fn run_admitted<T>(
     returned
 }
 
-/// Callbacks that are asked first where there is no decision.
-trait Recover<T> {
-    /// What goes on, or the answer of a callback.
-    async fn recover(self, outcome: Outcome) -> Result<Outcome, T>;
-}
-
-impl<T> Recover<T> for Unset {
-    async fn recover(self, outcome: Outcome) -> Result<Outcome, T> {
-        Ok(outcome)
-    }
-}
-
-impl<T: Send + 'static> Recover<T> for &ErrorCallbackChain<T> {
-    /// A panic of a callback is logged, and no answer.
-    async fn recover(self, outcome: Outcome) -> Result<Outcome, T> {
-        let Some(cause) = outcome.cause().filter(|_| outcome.is_for(self)) else {
-            return Ok(outcome);
-        };
-        let failed = Failed::new(Arc::clone(outcome.rule()), no_head(), cause.clone());
-        let recovery = recover(self, failed).await;
-        outcome.recovered(cause, recovery.unwrap_or(Recovery::Propagate))
-    }
-}
-
-/// The head of the request that a call does not have.
-fn no_head() -> Parts {
-    Request::new(()).into_parts().0
-}
-
-/// What answers a [`Call`] that was denied: an asynchronous function of [`Denied`], or nothing.
-pub trait OnDenied<T>: Sized {
-    /// What it answers. A failure is returned.
-    #[doc(hidden)]
-    fn answer(self, refused: Refused) -> impl Future<Output = Result<T, Refused>>;
-}
-
-impl<T> OnDenied<T> for Unset {
-    async fn answer(self, refused: Refused) -> Result<T, Refused> {
-        Err(refused)
-    }
-}
-
-impl<T, F: AsyncFnOnce(Denied) -> T> OnDenied<T> for With<F> {
-    async fn answer(self, refused: Refused) -> Result<T, Refused> {
-        Ok(self.0(refused.into_denied(no_head())?).await)
-    }
-}
-
-impl<F> fmt::Debug for With<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("With")
-    }
-}
-
 impl IntoFuture for Call {
     type Output = Result<Admitted, Refused>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.settings.checked())
+        Box::pin(async {
+            let admission = self.admission().await?;
+            Ok(admission.map(Admitted::of).unwrap_or_default())
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What a request has left by a rule, for a handler that shows it. Nothing is charged or counted.
+//! What a request has left by a rule. Nothing is charged or counted.
 
 use std::sync::Arc;
 
@@ -8,58 +8,115 @@ use http::request::Parts;
 use super::action::{Action, LayerAnswer};
 use super::decide::{Limited, Outcome, check_joint};
 use super::gate::Gate;
-use crate::callback::{Cause, grpc, reduced_capacity};
+use super::headers::{reset, shown};
+use crate::callback::{Cause, grpc, push_json, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
-use crate::error::StoreError;
-use crate::rule::Rule;
+use crate::rule::{Policy, Rule};
 use crate::store::{Store, StoreFuture, Take};
 
-/// A rule that is shown to the client of a request.
+/// What a request has left by a rule: see [`Limits::usage`](crate::Limits::usage).
+///
+/// ```
+/// use tidegate::layer::RuleUsage;
+///
+/// fn shown(usage: &RuleUsage) -> Vec<String> {
+///     let left = usage.policies().map(|(policy, state)| {
+///         format!("{}: {} of {}", policy.name(), state.remaining(), state.max())
+///     });
+///     left.collect()
+/// }
+/// # let _ = shown;
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RuleUsage {
+    /// The rule with the quotas of the request: those of its plan, multiplied while an operator
+    /// raises its key.
+    pub rule: Arc<Rule>,
+    /// What is left, also for a client that the rule does not limit.
+    pub decision: Decision,
+    /// Whether the rule limits the client: it is neither exempt nor let through by an operator.
+    pub is_limited: bool,
+}
+
+impl RuleUsage {
+    /// The quotas that clients are told of, with what is left of each: neither hidden ones nor those
+    /// of subjects that the request does not have.
+    pub fn policies(&self) -> impl Iterator<Item = (&Policy, &QuotaState)> {
+        shown(&self.rule, &self.decision)
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        let mut json = "{\"path\":\"".to_owned();
+        push_json(&mut json, self.rule.path());
+        if let Some(plan) = self.rule.plan() {
+            json.push_str("\",\"plan\":\"");
+            push_json(&mut json, plan);
+        }
+        json.push('"');
+        if let Some(factor) = self.rule.factor() {
+            json += &format!(",\"raised\":{factor}");
+        }
+        let policies: Vec<_> = self.policies().map(|it| self.policy_json(it)).collect();
+        json + &format!(",\"policies\":[{}]}}", policies.join(","))
+    }
+
+    fn policy_json(&self, (policy, state): (&Policy, &QuotaState)) -> String {
+        // The names of policies and subjects have no quotes, backslashes or control characters.
+        let (name, limit, left) = (policy.name(), policy.quota().max(), state.remaining());
+        let mut json = format!("{{\"name\":\"{name}\",\"limit\":{limit},\"remaining\":{left}");
+        if let Some(subject) = policy.subject() {
+            json += &format!(",\"subject\":\"{subject}\"");
+        }
+        if !policy.is_concurrent() {
+            let (reset, window) = (reset(state, &self.decision), policy.quota().window());
+            json += &format!(",\"reset\":{reset},\"window\":{}", window.as_secs_f64());
+        }
+        json + "}"
+    }
+}
+
+/// A question about what is left by a rule.
 pub(crate) struct Look {
-    pub(crate) gate: Arc<Gate>,
-    /// With the quotas that the request has chosen.
-    pub(crate) rule: Arc<Rule>,
-    /// The request, also where an operator lets it through. Missing if the client is exempt.
+    gate: Arc<Gate>,
+    rule: Arc<Rule>,
+    /// Missing if the client is exempt.
     request: Option<Take>,
-    /// What is asked. Missing if the rule does not limit the client, who is exempt or let through.
-    pub(crate) take: Option<Take>,
-    /// The denial that stands in place of the store's answer while an operator blocks the client.
-    pub(crate) blocked: Option<Box<Decision>>,
+    /// Missing if the rule does not limit the client.
+    answer: Option<StoreFuture<Decision>>,
 }
 
 impl Look {
-    /// What the store says is left, by this look's take.
-    pub(crate) fn peek(&self, take: &Take) -> StoreFuture<Decision> {
-        let store = self.gate.store();
-        match check_joint(store, take) {
-            Ok(()) => store.peek(take),
-            Err(error) => StoreFuture::ready(Err(error)),
-        }
-    }
-
-    /// What is left for a client that the rule does not limit: all.
-    pub(crate) fn untouched(&self) -> Decision {
-        let algorithm = self.rule.algorithm().algorithm();
-        let quotas = self.rule.quotas().iter();
-        let states = quotas.map(|quota| QuotaState::from_micros(algorithm.limit(quota), 0));
-        Decision::of_states(Verdict::Allowed, Source::Local, states.collect())
-    }
-
-    /// This decision with what clients are told of: the quotas under which the request counts, also
-    /// those of subjects that an operator lets through.
-    pub(crate) fn told(&self, mut decision: Decision) -> Decision {
+    /// What is left. An error is what a layer does where the store gives no decision.
+    pub(crate) async fn left(self) -> Result<RuleUsage, (Arc<Gate>, Action)> {
+        let is_limited = self.answer.is_some();
+        let answer = match self.answer {
+            Some(answer) => answer.await,
+            None => Ok(untouched(&self.rule)),
+        };
+        let mut decision = answer.map_err(|error| {
+            let failed = Outcome::Failed(Arc::clone(&self.rule), Cause::Store(error, None));
+            (Arc::clone(&self.gate), self.gate.act(failed))
+        })?;
+        // Clients are told of the quotas under which the request counts, also of those of subjects
+        // that an operator lets through.
         if let Some(request) = &self.request {
             decision.set_hidden(|quota| !request.is_told(quota));
         }
-        decision
+        Ok(RuleUsage {
+            rule: self.rule,
+            decision,
+            is_limited,
+        })
     }
+}
 
-    /// What a layer answers where the store gives no decision.
-    pub(crate) async fn answer_without(&self, error: StoreError, head: Parts) -> Response {
-        let (rule, cause) = (Arc::clone(&self.rule), Cause::Store(error, None));
-        let action = self.gate.act(Outcome::Failed(rule, cause));
-        self.gate.answer_instead(action, head).await
-    }
+/// What is left for a client that the rule does not limit: all.
+fn untouched(rule: &Rule) -> Decision {
+    let algorithm = rule.algorithm().algorithm();
+    let quotas = rule.quotas().iter();
+    let states = quotas.map(|quota| QuotaState::from_micros(algorithm.limit(quota), 0));
+    Decision::of_states(Verdict::Allowed, Source::Local, states.collect())
 }
 
 impl Gate {
@@ -72,44 +129,45 @@ impl Gate {
         }
     }
 
-    /// What to show to the client of a request with this head. `None` if no rule denies its
+    /// Asks what the client of a request with this head has left. `None` if no rule denies its
     /// requests, or if nothing but a layer knows whom the rule counts.
     pub(crate) fn look(self: &Arc<Self>, head: &mut Parts) -> Result<Option<Look>, Box<Action>> {
         let is_shown = |rule: &Arc<Rule>| !rule.is_shadow() && self.knows_keys(rule);
         let Some(rule) = self.rule().filter(is_shown) else {
             return Ok(None);
         };
-        let request = match self.read_head(Arc::clone(&rule), head) {
-            Ok(request) => Some(request),
-            Err(action) if matches!(*action, Action::Pass) => None,
+        let (rule, request) = match self.read_head(Arc::clone(&rule), head) {
+            Ok(request) => (Arc::clone(request.rule()), Some(request)),
+            Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let rule = match &request {
-            Some(request) => Arc::clone(request.rule()),
-            None => self.choose_plan(rule, head)?,
-        };
-        let limited = request.as_ref().map(|request| self.limited(request));
-        let (rule, take, blocked) = match limited {
-            None => (rule, None, None),
-            Some(Limited::Whole) => (rule, request.clone(), None),
+        let (rule, answer) = match request.as_ref().map(|it| (it, self.limited(it))) {
+            None => (rule, None),
+            Some((request, Limited::Whole)) => (rule, Some(self.peek(request))),
             #[cfg(feature = "page")]
-            Some(Limited::Blocked(denial)) => (rule, request.clone(), Some(denial)),
+            Some((_, Limited::LetThrough)) => (rule, None),
             #[cfg(feature = "page")]
-            Some(Limited::Part(part)) => (Arc::clone(part.rule()), Some(*part), None),
+            Some((_, Limited::Blocked(denial))) => (rule, Some(StoreFuture::ready(Ok(*denial)))),
             #[cfg(feature = "page")]
-            Some(Limited::LetThrough) => (rule, None, None),
+            Some((_, Limited::Part(part))) => (Arc::clone(part.rule()), Some(self.peek(&part))),
         };
         Ok(Some(Look {
             gate: Arc::clone(self),
             rule,
             request,
-            take,
-            blocked,
+            answer,
         }))
     }
 
-    /// What a layer answers in place of the handler. Where it would call that, there is nothing to
-    /// show: the answer is a 503.
+    fn peek(&self, take: &Take) -> StoreFuture<Decision> {
+        match check_joint(self.store(), take) {
+            Ok(()) => self.store().peek(take),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    /// What a layer answers to a request that shows nothing. Where it would call the handler, the
+    /// answer is a 503.
     pub(crate) async fn answer_instead(self: &Arc<Self>, action: Action, head: Parts) -> Response {
         let grpc = grpc::content_type(&head.method, &head.headers).cloned();
         let action = match action {

@@ -80,7 +80,7 @@
 //     upload.rs                 reads on what the client of a denied request still sends
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
-//     look.rs                   what a request has left, for a handler that shows it
+//     look.rs                   what a request has left, to show it
 //     call.rs                   functions that a rule limits, and checks: they enter at `decide`, and
 //                               get what admitted.rs or refused.rs says
 //     peek.rs                   what a key has left, for code
@@ -113,11 +113,12 @@ mod upload;
 mod waiting;
 
 pub use admitted::Admitted;
-pub use call::{Call, Unset, With};
+pub use call::Call;
 pub(crate) use gate::Gate;
 pub use headers::Headers;
 pub(crate) use inspector::Warnings;
 pub(crate) use look::Look;
+pub use look::RuleUsage;
 #[cfg(feature = "page")]
 pub(crate) use operator_keys::OperatorKeys;
 pub(crate) use options::Options;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
+use http::Request;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 
@@ -54,14 +55,6 @@ impl Refused {
         }))
     }
 
-    /// What a degrade callback gets, if it was denied.
-    pub(super) fn into_denied(self, head: Parts) -> Result<Denied, Self> {
-        match self.0.refusal {
-            Refusal::Denied(take, decision) => Ok(Denied::new(take, decision, head)),
-            Refusal::Failed(_) => Err(self),
-        }
-    }
-
     /// The rule that was asked about.
     #[must_use]
     pub fn rule(&self) -> &Arc<Rule> {
@@ -101,6 +94,53 @@ impl Refused {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision()?.retry_after()
+    }
+
+    /// What a degrade callback gets, if it was denied. The [head](Denied::head) of its request is an
+    /// empty one.
+    ///
+    /// # Errors
+    ///
+    /// Itself, where there is no decision.
+    pub fn into_denied(self) -> Result<Denied, Self> {
+        match self.0.refusal {
+            Refusal::Denied(take, decision) => Ok(Denied::new(take, decision, no_head())),
+            Refusal::Failed(_) => Err(self),
+        }
+    }
+
+    /// What these callbacks return: `degrade` where it was denied, `on_error` where there is no
+    /// decision. With [`refuse_on_error`](super::Call::refuse_on_error) there is an answer to every
+    /// failure.
+    ///
+    /// ```
+    /// use tidegate::{Denied, Failed, Limits, Quota, Rule};
+    ///
+    /// async fn rows(limits: &Limits) -> usize {
+    ///     let rows = limits.call("export").key("alice").refuse_on_error().run(async || 7).await;
+    ///     match rows {
+    ///         Ok(rows) => rows,
+    ///         Err(refused) => refused.answer_by(async |_: Denied| 0, async |_: Failed| 1).await,
+    ///     }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(rows(&Limits::new([Rule::new("export", [Quota::per_hour(0)])?])).await, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn answer_by<T>(
+        self,
+        degrade: impl AsyncFnOnce(Denied) -> T,
+        on_error: impl AsyncFnOnce(Failed) -> T,
+    ) -> T {
+        let Refusing { rule, refusal, .. } = *self.0;
+        match refusal {
+            Refusal::Denied(take, decision) => {
+                degrade(Denied::new(take, decision, no_head())).await
+            }
+            Refusal::Failed(cause) => on_error(Failed::new(rule, no_head(), cause)).await,
+        }
     }
 
     /// The answer that a layer of the path would give to a request with this head: that of the
@@ -172,6 +212,11 @@ impl Refused {
         head.headers.remove(CONTENT_TYPE);
         head.headers
     }
+}
+
+/// The head of the request that a call does not have.
+pub(super) fn no_head() -> Parts {
+    Request::new(()).into_parts().0
 }
 
 impl IntoResponse for Refused {

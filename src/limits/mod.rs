@@ -36,3 +36,4 @@ pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
 #[cfg(feature = "page")]
 pub(crate) use questions::takes_of_plans;
+pub use usage::{Usage, UsageReader};

@@ -56,8 +56,7 @@ impl Limits {
     }
 
     /// Limits a function by the rule of a path: any asynchronous code, as a layer limits a handler.
-    /// Callbacks answer in its place where it is denied, or where there is no decision: see
-    /// [`Call`] for what it returns with them and without.
+    /// Where it is denied, or where there is no decision, the result is a refusal: see [`Call`].
     ///
     /// It decides as a [check](Self::check) does, and holds its permit as long as the function
     /// runs. A path without a rule runs the function.
@@ -70,19 +69,18 @@ impl Limits {
     /// # async fn make_report() -> &'static str { "the report of today" }
     /// let limits = Limits::new([Rule::new("export", [Quota::per_hour(1)])?]);
     ///
-    /// let export = || {
-    ///     let call = limits.call("export").key("alice");
-    ///     let call = call.degrade(async |_| "the report of yesterday");
-    ///     let call = call.on_error(async |failed| {
-    ///         eprintln!("{failed}");
+    /// let export = async || match limits.call("export").key("alice").run(make_report).await {
+    ///     Ok(report) => report,
+    ///     Err(refused) if refused.decision().is_some() => "the report of yesterday",
+    ///     Err(failed) => {
+    ///         eprintln!("{failed:?}");
     ///         "later"
-    ///     });
-    ///     call.run(async || make_report().await)
+    ///     }
     /// };
     /// assert_eq!(export().await, "the report of today");
     /// assert_eq!(export().await, "the report of yesterday");
     ///
-    /// // Without callbacks the refusal is an error. In a handler `?` answers with it.
+    /// // In a handler `?` answers with the refusal.
     /// let refused = limits.call("export").key("alice").run(make_report).await.unwrap_err();
     /// assert!(refused.to_string().starts_with("the limit of export is used up, again in "));
     /// # Ok(())

@@ -1,45 +1,29 @@
-//! What a customer has left, as the answer to a request.
+//! What a customer has left.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum_core::body::Body;
-use axum_core::response::Response;
+use axum_core::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
+use http::request::Parts;
 use http::{HeaderValue, Request, header};
-use tokio::time::Instant;
 
 use super::limits::Limits;
-use crate::callback::{BoxFuture, push_json};
-use crate::decision::Decision;
-use crate::error::StoreError;
-use crate::layer::headers::{reset, shown};
-use crate::layer::{Gate, Look};
-use crate::rule::{Rule, RuleError};
-use crate::sync::lock;
+use crate::callback::BoxFuture;
+use crate::layer::{Gate, Headers, Look, RuleUsage};
+use crate::rule::RuleError;
 
 impl Limits {
-    /// A handler that answers what the caller has left by the rules of these paths, like GitHub's
-    /// `GET /rate_limit`. It charges nothing, and answers with a 200 also where all is used up.
+    /// Reads what a caller has left by the rules of these paths, for code and, like GitHub's
+    /// `GET /rate_limit`, for a [handler](UsageReader::handler). It charges nothing.
     ///
     /// The key and the plan of a request are found as by the layers of these limits, so put the
     /// same authentication around it. What a single layer says for itself (`key`, `plan`,
     /// `plan_value`, `exempt`) is not known here: [`verify`](Self::verify) names layers of these paths
     /// that do. A key of the path or the method is that of this request.
     ///
-    /// The body is JSON, beside the layers' fields:
-    /// `{"rules":[{"path":"api","plan":"pro","policies":[..]}]}`, with policies as
-    /// `{"name":"api-1m","limit":600,"remaining":598,"reset":60,"window":60}`. All of a quota is
-    /// back in `reset` seconds. Requests at a time have no window and no reset: how many more may
-    /// run is what remains. Hidden quotas, subjects that the request does not have, shadow rules
-    /// and rules that are switched off are left out. A client that is exempt or let through has
-    /// all of each quota left, and one that an operator blocks has nothing until the block ends.
-    /// One that is raised has the quotas of the raise, and the rule its factor: `"raised":2.5`.
-    ///
-    /// All rules are asked about at the same time, and each key's answer is kept for a second. A
-    /// request without its key, or without an answer of the store, is answered as by a layer, and
-    /// with a 503 where that would let it pass.
+    /// All rules are asked about at the same time: each costs the store about as much as a request.
+    /// Put a layer with a rule of its own around a handler that everybody may call.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -47,7 +31,8 @@ impl Limits {
     ///
     /// let limits = Limits::new([Rule::new("api", [Quota::per_minute(600)])?]);
     /// let limits = limits.key(Header::new("x-user"));
-    /// let app: Router = Router::new().route("/rate_limit", get(limits.usage(["api"])?));
+    /// let usage = limits.usage(["api"])?;
+    /// let app: Router = Router::new().route("/rate_limit", get(usage.handler()));
     /// # let _ = app;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
@@ -56,18 +41,10 @@ impl Limits {
     ///
     /// [`RuleError`] without a path, for a path without a rule, and for a rule that says no key
     /// where these limits say none.
-    pub fn usage<'a, Paths: IntoIterator<Item = &'a str>>(
+    pub fn usage<'a>(
         &self,
-        paths: Paths,
-    ) -> Result<
-        impl Fn(Request<Body>) -> BoxFuture<'static, Response>
-        + Clone
-        + Send
-        + Sync
-        + 'static
-        + use<Paths>,
-        RuleError,
-    > {
+        paths: impl IntoIterator<Item = &'a str>,
+    ) -> Result<UsageReader, RuleError> {
         let rules = self.rules.load();
         let gates = paths.into_iter().map(|path| {
             let gate = self.uncounted_gate(path);
@@ -80,131 +57,122 @@ impl Limits {
                 }
             }
         });
-        let gates = gates.collect::<Result<Vec<_>, _>>()?;
+        let gates = gates.collect::<Result<Arc<[_]>, _>>()?;
         if gates.is_empty() {
             return Err(RuleError::NoPath);
         }
-        let recent = Mutex::default();
-        let usage = Arc::new(Usage { gates, recent });
-        Ok(move |request| -> BoxFuture<'static, Response> {
-            Box::pin(Arc::clone(&usage).answer(request))
-        })
+        let headers = self.defaults.headers;
+        Ok(UsageReader { gates, headers })
     }
 }
 
-/// The rules that a handler shows.
-struct Usage {
-    gates: Vec<Arc<Gate>>,
-    /// By the name of the count, or of several together.
-    recent: Mutex<HashMap<String, Recent>>,
+/// Reads what callers have left by some rules: see [`Limits::usage`].
+///
+/// ```
+/// use axum::extract::{Request, State};
+/// use axum::response::Response;
+/// use tidegate::limits::UsageReader;
+///
+/// async fn paths(State(usage): State<UsageReader>, request: Request) -> Result<String, Response> {
+///     let usage = usage.of(request.into_parts().0).await?;
+///     let used_up = usage.rules.iter().filter(|it| it.decision.remaining() == 0);
+///     Ok(used_up.map(|it| it.rule.path()).collect())
+/// }
+/// # let _ = paths;
+/// ```
+#[derive(Debug, Clone)]
+pub struct UsageReader {
+    gates: Arc<[Arc<Gate>]>,
+    headers: Headers,
 }
 
-/// What was left of a count a moment ago, under a rule with the quotas of a plan.
-struct Recent {
-    rule: Arc<Rule>,
-    decision: Decision,
-    at: Instant,
+/// What a caller has left: see [`Limits::usage`]. As a response it is its [JSON](Self::to_json),
+/// beside the layers' fields: a 200 also where all is used up.
+///
+/// ```
+/// use tidegate::{Header, Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rule = Rule::new("api", [Quota::per_minute(600)])?.with_key(Header::new("x-user"));
+/// let usage = Limits::new([rule]).usage(["api"])?;
+/// let (head, ()) = http::Request::builder().header("x-user", "alice").body(())?.into_parts();
+/// let left = usage.of(head).await.expect("it has a key");
+/// assert_eq!(left.rules[0].decision.remaining(), 600);
+/// assert!(left.to_json().contains(r#""limit":600,"remaining":600"#));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Usage {
+    /// By rule, in the order of the paths. Shadow rules and rules that are switched off are left
+    /// out. A client that is exempt or let through has all of each quota left, and one that an
+    /// operator blocks has nothing until the block ends.
+    pub rules: Vec<RuleUsage>,
+    headers: Headers,
 }
 
-impl Recent {
-    const MAX: usize = 1_000;
+impl UsageReader {
+    /// What the caller with this head of a request has left.
+    ///
+    /// # Errors
+    ///
+    /// A response: a request without its key, or without an answer of the store, is answered as by
+    /// a layer, and with a 503 where that would let it pass.
+    #[allow(clippy::result_large_err, reason = "it is answered at once")]
+    pub async fn of(&self, mut head: Parts) -> Result<Usage, Response> {
+        let mut looks = Vec::with_capacity(self.gates.len());
+        for gate in &*self.gates {
+            match gate.look(&mut head) {
+                Ok(look) => looks.extend(look),
+                Err(action) => return Err(gate.answer_instead(*action, head).await),
+            }
+        }
+        match try_join_all(looks.into_iter().map(Look::left)).await {
+            Ok(rules) => Ok(Usage {
+                rules,
+                headers: self.headers,
+            }),
+            Err((gate, action)) => Err(gate.answer_instead(action, head).await),
+        }
+    }
 
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < Duration::from_secs(1)
+    /// A handler that answers what the caller has left. The body is JSON, beside the layers' fields.
+    pub fn handler(
+        self,
+    ) -> impl Fn(Request<Body>) -> BoxFuture<'static, Response> + Clone + Send + Sync + 'static
+    {
+        move |request| {
+            let usage = self.clone();
+            Box::pin(async move { usage.of(request.into_parts().0).await.into_response() })
+        }
     }
 }
 
 impl Usage {
-    async fn answer(self: Arc<Self>, request: Request<Body>) -> Response {
-        let (mut head, _) = request.into_parts();
-        let mut looks = Vec::with_capacity(self.gates.len());
-        for gate in &self.gates {
-            match gate.look(&mut head) {
-                Ok(look) => looks.extend(look),
-                Err(action) => return gate.answer_instead(*action, head).await,
-            }
-        }
-        let answers = looks.iter().map(async |look| {
-            let left = self.left(look).await;
-            let left = left.map(|decision| look.told(decision));
-            left.map_err(|error| (look, error))
-        });
-        match try_join_all(answers).await {
-            Ok(decisions) => written(looks.iter().zip(&decisions)),
-            Err((look, error)) => look.answer_without(error, head).await,
-        }
-    }
-
-    async fn left(&self, look: &Look) -> Result<Decision, StoreError> {
-        let Some(take) = &look.take else {
-            return Ok(look.untouched());
-        };
-        if let Some(blocked) = &look.blocked {
-            return Ok(Decision::clone(blocked));
-        }
-        let (name, rule) = (take.name(""), take.rule());
-        if let Some(recent) = lock(&self.recent).get(&name)
-            && recent.is_fresh()
-            && Arc::ptr_eq(&recent.rule, rule)
-        {
-            return Ok(recent.decision.clone());
-        }
-        let decision = look.peek(take).await?;
-        let mut all = lock(&self.recent);
-        if all.len() >= Recent::MAX {
-            all.retain(|_, recent| recent.is_fresh());
-        }
-        if all.len() < Recent::MAX {
-            let (rule, decision, at) = (Arc::clone(rule), decision.clone(), Instant::now());
-            all.insert(name, Recent { rule, decision, at });
-        }
-        Ok(decision)
+    /// JSON: `{"rules":[{"path":"api","plan":"pro","policies":[..]}]}`, with policies as
+    /// `{"name":"api-1m","limit":600,"remaining":598,"reset":60,"window":60}`, those of a
+    /// [joint](crate::Rule::joint) rule with their `subject`. All of a quota is back in `reset`
+    /// seconds. Requests at a time have no window and no reset: how many more may run is what
+    /// remains. A rule that is raised has the factor: `"raised":2.5`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let rules = self.rules.iter().map(RuleUsage::to_json);
+        format!("{{\"rules\":[{}]}}", rules.collect::<Vec<_>>().join(","))
     }
 }
 
-/// The response that shows these rules.
-fn written<'a>(looks: impl Iterator<Item = (&'a Look, &'a Decision)>) -> Response {
-    let mut response = Response::default();
-    let fields = response.headers_mut();
-    let json = HeaderValue::from_static("application/json");
-    fields.insert(header::CONTENT_TYPE, json);
-    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let rules = looks.map(|(look, decision)| {
-        // Nothing limits a client without a take.
-        if look.take.is_some() {
-            let headers = look.gate.options.headers;
-            headers.write(&look.rule, decision, fields);
+impl IntoResponse for Usage {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(self.to_json().into());
+        let fields = response.headers_mut();
+        let json = HeaderValue::from_static("application/json");
+        fields.insert(header::CONTENT_TYPE, json);
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for usage in self.rules.iter().filter(|it| it.is_limited) {
+            self.headers.write(&usage.rule, &usage.decision, fields);
         }
-        json_of(&look.rule, decision)
-    });
-    let rules = rules.collect::<Vec<_>>().join(",");
-    *response.body_mut() = format!("{{\"rules\":[{rules}]}}").into();
-    response
-}
-
-fn json_of(rule: &Rule, decision: &Decision) -> String {
-    let mut json = "{\"path\":\"".to_owned();
-    push_json(&mut json, rule.path());
-    if let Some(plan) = rule.plan() {
-        json.push_str("\",\"plan\":\"");
-        push_json(&mut json, plan);
+        response
     }
-    json.push('"');
-    if let Some(factor) = rule.factor() {
-        json += &format!(",\"raised\":{factor}");
-    }
-    let policies = shown(rule, decision).map(|(policy, state)| {
-        // A policy's name has no quotes, backslashes or control characters.
-        let (name, limit, left) = (policy.name(), policy.quota().max(), state.remaining());
-        let of_window = || {
-            let window = policy.quota().window().as_secs_f64();
-            format!(",\"reset\":{},\"window\":{window}", reset(state, decision))
-        };
-        let of_window = (!policy.is_concurrent())
-            .then(of_window)
-            .unwrap_or_default();
-        format!("{{\"name\":\"{name}\",\"limit\":{limit},\"remaining\":{left}{of_window}}}")
-    });
-    let policies = policies.collect::<Vec<_>>().join(",");
-    json + &format!(",\"policies\":[{policies}]}}")
 }

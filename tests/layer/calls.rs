@@ -59,18 +59,23 @@ async fn callbacks_answer_in_its_place() {
     let name = String::from("alice");
     let call = async |limits: &Limits| {
         let call = limits.call("export").key(&name);
+        let report = call.run(async || format!("the report of {name}")).await;
+        let refused = match report {
+            Ok(report) => return report,
+            Err(refused) => refused,
+        };
         // They borrow what is around them.
-        let call = call.degrade(async |denied: Denied| {
+        let degrade = async |denied: Denied| {
             let of = (denied.rule.path(), denied.cost, denied.key);
             assert_eq!(of, ("export", 1, Key::from(&name)));
             format!("the last report of {name}")
-        });
-        let call = call.on_error(async |failed: Failed| {
+        };
+        let on_error = async |failed: Failed| {
             let expected = FailureKind::Store(StoreErrorKind::Unavailable);
             assert_eq!(failed.kind(), expected);
             format!("nothing for {name}")
-        });
-        call.run(async || format!("the report of {name}")).await
+        };
+        refused.answer_by(degrade, on_error).await
     };
     assert_eq!(call(&limits).await, "the report of alice");
     assert_eq!(call(&limits).await, "the last report of alice");
@@ -78,27 +83,33 @@ async fn callbacks_answer_in_its_place() {
     assert_eq!(call(&broken).await, "nothing for alice");
 }
 
-/// With a degrade callback alone, what is not decided is returned.
+/// A degrade callback gets what was denied; what is not decided stays a refusal.
 #[tokio::test(start_paused = true)]
 async fn one_callback_alone() {
-    let last = async |_: Denied| 1;
-    let call = |limits: &Limits| limits.call("export").key("alice").degrade(last);
+    let call = |limits: &Limits| limits.call("export").key("alice");
     let limits = limits(1);
     assert_eq!(call(&limits).run(async || 7).await.expect("room"), 7);
-    assert_eq!(call(&limits).run(never::<u8>).await.expect("an answer"), 1);
+    let refused = call(&limits).run(never::<u8>).await.expect_err("used up");
+    let denied = refused.into_denied().expect("it was denied");
+    assert_eq!(denied.decision.remaining(), 0);
     let broken = broken(per_minute("export", 1));
     let refused = call(&broken).run(never::<u8>).await;
-    assert!(refused.expect_err("no decision").error().is_some());
+    let refused = refused.expect_err("no decision").into_denied();
+    assert!(refused.expect_err("not denied").error().is_some());
 }
 
-/// A callback comes before what the rule says about failures; without one the function runs.
+/// A caller that wants to know of failures comes before what the rule says about them; otherwise the
+/// function runs.
 #[tokio::test(start_paused = true)]
 async fn the_rule_says_what_a_failure_does() {
     let broken = broken(per_minute("export", 0).with_on_error(OnError::Proceed));
     let call = || broken.call("export");
     assert_eq!(call().run(async || 7).await.expect("it proceeds"), 7);
-    let call = call().degrade(async |_| 1).on_error(async |_| 2);
-    assert_eq!(call.run(never::<u8>).await, 2);
+    let refused = call().refuse_on_error().run(never::<u8>).await;
+    let answer = refused.expect_err("no decision");
+    let answer = answer.answer_by(async |_| 1, async |_| 2);
+    assert_eq!(answer.await, 2);
+    assert!(call().refuse_on_error().await.is_err());
     assert_eq!(counted(&broken, "export").proceeded, 1);
 }
 
@@ -118,11 +129,12 @@ async fn a_chain_of_error_callbacks() {
                 _ => Recovery::Propagate,
             }
         });
-    let call = |limits: &Limits, path: &str| limits.call(path).on_error_chain(&chain);
+    let call = |limits: &Limits, path: &str| limits.call(path);
     let broken_pipe = async || Err(io::ErrorKind::BrokenPipe.into());
     let own = |kind: io::ErrorKind| {
         let call = call(&limits(9), "export");
-        async move { call.try_run(async || Err(kind.into())).await }
+        let chain = &chain;
+        async move { call.try_run_with(chain, async || Err(kind.into())).await }
     };
     assert_eq!(own(io::ErrorKind::BrokenPipe).await.expect("an answer"), 2);
     for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::NotFound] {
@@ -132,23 +144,25 @@ async fn a_chain_of_error_callbacks() {
         assert_eq!(error.kind(), kind);
     }
     // `run` does not look at what the function returns.
-    let ran = call(&limits(9), "export").run(broken_pipe).await;
+    let ran = call(&limits(9), "export").run_with(&chain, broken_pipe);
+    let ran = ran.await;
     assert!(ran.expect("room").is_err());
 
     let export = call(&broken(per_minute("export", 0)), "export");
-    assert_eq!(export.try_run(never).await.expect("an answer"), 1);
+    assert_eq!(
+        export.try_run_with(&chain, never).await.expect("an answer"),
+        1
+    );
     let proceeds = call(&broken(per_minute("proceeds", 0)), "proceeds");
-    let proceeded = proceeds.try_run(async || Ok(7)).await;
+    let proceeded = proceeds.try_run_with(&chain, async || Ok(7)).await;
     assert_eq!(proceeded.expect("it proceeds"), 7);
 
     // A denial is no error, and the chain is not asked.
-    let denied = call(&limits(0), "export").try_run(never).await;
+    let denied = call(&limits(0), "export").try_run_with(&chain, never).await;
     assert!(matches!(denied, Err(CallError::Denied(_))));
-    let degrading = limits(0).call("export").degrade(async |_| Ok(3));
-    let degraded = degrading.on_error_chain(&chain).try_run(never).await;
-    assert_eq!(degraded.expect("an answer"), 3);
     // What is not limited is not answered, either.
-    let unlimited = call(&limits(0), "other").try_run(broken_pipe).await;
+    let unlimited = call(&limits(0), "other").try_run_with(&chain, broken_pipe);
+    let unlimited = unlimited.await;
     assert!(matches!(unlimited, Err(CallError::Inner(_))));
 }
 
@@ -161,13 +175,14 @@ async fn a_missing_key_never_proceeds() {
     let chain =
         ErrorCallbackChain::<u8>::default().on::<KeyError>(async |_: Failed| Recovery::Proceed);
     let call = || limits.call("api").key([("user", Key::from("alice"))]);
-    let refused = call().on_error_chain(&chain).run(never).await;
+    let refused = call().run_with(&chain, never).await;
     assert!(refused.expect_err("a key lacks").key_error().is_some());
-    let call = call().degrade(async |_| 1).on_error(async |failed| {
+    let refused = call().run(never::<u8>).await.expect_err("a key lacks");
+    let on_error = async |failed: Failed| {
         assert!(matches!(failed.kind(), FailureKind::Key(_)));
         2
-    });
-    assert_eq!(call.run(never).await, 2);
+    };
+    assert_eq!(refused.answer_by(async |_| 1, on_error).await, 2);
 }
 
 /// With `refund-on = ["error"]` an `Err` gives back, also through a layer; another outcome does not.
@@ -184,8 +199,10 @@ async fn an_error_gives_back() {
         let call = || limits.call("export").key("alice");
         assert!(call().try_run(fails).await.is_err());
         assert_eq!(left(&limits).await, expected, "{outcome}");
-        let answers = call().degrade(async |_| Ok(())).on_error(async |_| Ok(()));
-        assert_eq!(answers.try_run(fails).await.is_err(), expected == 1);
+        let chain = ErrorCallbackChain::default();
+        let failed = call().try_run_with(&chain, fails).await;
+        let is_own = matches!(failed, Err(CallError::Inner(_)));
+        assert_eq!(is_own, expected == 1);
         assert_eq!(left(&limits).await, expected, "{outcome}");
     }
 
@@ -233,13 +250,14 @@ async fn a_function_settles_its_charge() {
     assert_eq!((left("export").await, left("mail").await), (80, 9));
     assert_eq!(charged().await, 0);
 
-    // With both callbacks, and beyond what was reserved.
-    let call = call("export").degrade(async |_| 0).on_error(async |_| 0);
-    let owed = call.run(async || {
+    // With a chain, and beyond what was reserved.
+    let chain = ErrorCallbackChain::default();
+    let owed = call("export").run_with(&chain, async || {
         let settled = Charges::current().settle(11).await;
         settled.expect("an answer").charged
     });
-    assert_eq!((owed.await, left("export").await), (10, 69));
+    assert_eq!(owed.await.expect("room"), 10);
+    assert_eq!(left("export").await, 69);
 }
 
 /// A call that waits hopes for the units of a function that has asked for its charge.
@@ -347,12 +365,14 @@ async fn its_future_is_what_the_function_is() {
     let counted = Arc::clone(&ran);
     let task = tokio::spawn(async move {
         let call = limits.call("export").key("alice");
-        let call = call.degrade(async |_| ()).on_error(async |_| ());
+        let chain = ErrorCallbackChain::default();
         let count = async || {
             sleep(millis(1)).await;
             counted.fetch_add(1, Ordering::Relaxed);
         };
-        call.run(count).await;
+        if let Err(refused) = call.run_with(&chain, count).await {
+            refused.answer_by(async |_| (), async |_| ()).await;
+        }
         let bob = limits.call("export").key("bob");
         bob.run(async || ()).await.expect("room");
         drop(Rc::new(7));

@@ -235,7 +235,7 @@ async fn a_raise_and_its_end_hold_at_once() {
 async fn the_strongest_holds_and_a_raise_waits() {
     let limits = Limits::new([per_hour("api", 1)]);
     let usage = limits.clone().key(Header::new("x-user"));
-    let usage = Router::new().route("/", get(usage.usage(["api"]).expect("a key")));
+    let usage = Router::new().route("/", get(usage.usage(["api"]).expect("a key").handler()));
     let shown = async || ask(&usage, "/", "x-user: alice").await.body;
     let minute = Duration::from_secs(60);
     raise(&limits, "alice", 2.5).await;

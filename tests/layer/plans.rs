@@ -151,7 +151,7 @@ async fn a_plan_by_value_is_of_its_path() {
         .plan_value("export", |_| None);
     let usage = limits.usage(["api", "login"]).expect("they have keys");
     let layers = ["api", "login", "export"].map(|path| limits.layer(path));
-    let usage = Router::new().route("/", axum::routing::get(usage));
+    let usage = Router::new().route("/", axum::routing::get(usage.handler()));
     let shown = answer(&usage, "acme", "table").await.body;
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     let left = |at: usize| shown["rules"][at]["policies"][0]["remaining"].clone();

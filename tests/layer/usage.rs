@@ -29,7 +29,7 @@ const TOKENS: &str = "to\"kens";
 /// Routes behind the layers of these rules, and one that shows them.
 fn app(limits: &Limits, paths: &[&str]) -> Router {
     let usage = limits.usage(paths.iter().copied()).expect("they are known");
-    let app = Router::new().route("/rate_limit", get(usage));
+    let app = Router::new().route("/rate_limit", get(usage.handler()));
     paths.iter().enumerate().fold(app, |app, (at, path)| {
         let handler = get("1").layer(limits.layer(path));
         app.route(&format!("/{at}"), handler)
@@ -263,45 +263,46 @@ async fn to_a_client_that_is_let_through_all_is_left_and_nothing_to_a_blocked_on
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_left_is_remembered_for_a_second() {
-    let limits = of_file();
-    let app = app(&limits, &["api"]);
-    assert_eq!(left(&app, "alice").await, [2]);
-    send(&app, "/0", "alice").await;
-    send(&app, "/0", "bob").await;
-    assert_eq!(left(&app, "alice").await, [2]);
-    assert_eq!(left(&app, "bob").await, [1], "another key");
-    assert_eq!(left(&app, "alice pro").await, [599], "another plan");
-    assert_eq!(left(&app, "alice").await, [1]);
-    send(&app, "/0", "alice").await;
-    advance(millis(999)).await;
-    assert_eq!(left(&app, "alice").await, [1]);
-    advance(millis(1)).await;
-    assert_eq!(left(&app, "alice").await, [0]);
-
-    limits
-        .rules()
-        .replace(Rules::from_iter([of_users("api", 5)]));
-    assert_eq!(left(&app, "alice").await, [3], "another rule");
+fn is_root(head: &http::request::Parts) -> bool {
+    head.headers.get("x-user").is_some_and(|it| it == "root")
 }
 
+/// Nothing is remembered, and code reads the same without a response.
 #[tokio::test(start_paused = true)]
-async fn no_more_than_1_000_keys_are_remembered() {
-    let store = Stub::listening(Stub::in_memory());
-    let limits = Limits::new([of_users("api", 2)]).store(store.clone());
+async fn code_reads_what_is_left() {
+    let user = Subject::new("user", Header::new("x-user"));
+    let user = user.limit(Quota::per_minute(2));
+    let all = Subject::new("all", Everyone).limit(Quota::per_minute(9));
+    let rule = Rule::joint("api", [user, all]).expect("valid");
+    let limits = Limits::new([rule]).exempt(is_root);
+    let usage = limits.usage(["api"]).expect("they are known");
     let app = app(&limits, &["api"]);
-    for user in 0..1_001 {
-        left(&app, &user.to_string()).await;
-    }
-    let asked = async |user: &str| {
-        let before = store.takes().len();
-        left(&app, user).await;
-        store.takes().len() - before
+    let head = |user: &str| {
+        let request = http::Request::builder().header("x-user", user).body(());
+        request.expect("valid").into_parts().0
     };
-    assert_eq!([asked("999").await, asked("1000").await], [0, 1]);
-    advance(SECOND).await;
-    assert_eq!([asked("1000").await, asked("1000").await], [1, 0]);
+    for expected in [2, 1, 0] {
+        let read = usage.of(head("alice")).await.expect("an answer");
+        let rule = &read.rules[0];
+        assert_eq!(rule.rule.path(), "api");
+        assert!(rule.is_limited);
+        let left = rule
+            .policies()
+            .map(|(policy, state)| (policy.subject(), state.remaining()));
+        let left: Vec<_> = left.collect();
+        assert_eq!(
+            left,
+            [(Some("user"), expected), (Some("all"), 7 + expected)]
+        );
+        let json: Value = serde_json::from_str(&read.to_json()).expect("JSON");
+        assert_eq!(json["rules"][0]["policies"][0]["subject"], "user");
+        send(&app, "/0", "alice").await;
+    }
+    let read = usage.of(head("root")).await.expect("an answer");
+    assert!(!read.rules[0].is_limited);
+    let without = limits.usage(["api"]).expect("it is known");
+    let without = without.of(http::Request::new(()).into_parts().0).await;
+    assert_eq!(without.expect_err("no key").status(), 400);
 }
 
 #[tokio::test]
@@ -361,7 +362,7 @@ async fn a_rule_that_is_gone_is_left_out() {
     let both = || ["api", "tokens"].map(|path| of_users(path, 2));
     let limits = Limits::new(both());
     let usage = limits.usage(["api", "tokens"]).expect("they are known");
-    let app = Router::new().route("/rate_limit", get(usage));
+    let app = Router::new().route("/rate_limit", get(usage.handler()));
     let mut one_is_off = Rules::from(both());
     one_is_off.disable("api");
     let [api, tokens] = both();

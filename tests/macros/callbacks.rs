@@ -119,6 +119,28 @@ async fn a_chain_answers_failures_by_their_type() {
     assert_eq!(reports.report(false).await, Number(2));
 }
 
+#[tokio::test]
+async fn a_chain_leaves_the_rest_to_the_callbacks() {
+    #[limited(
+        "export",
+        key = key(known),
+        limits = limits,
+        degrade = async |_| 1,
+        on_error = async |_| 2,
+        on_error_chain = errors,
+    )]
+    async fn export(limits: &Limits, known: bool, errors: &ErrorCallbackChain<u32>) -> u32 {
+        0
+    }
+    let limits = once();
+    let none = ErrorCallbackChain::default();
+    let some = ErrorCallbackChain::default().any(async |_: Failed| Recovery::Respond(3));
+    assert_eq!(export(&limits, true, &none).await, 0);
+    assert_eq!(export(&limits, true, &some).await, 1);
+    assert_eq!(export(&limits, false, &none).await, 2);
+    assert_eq!(export(&limits, false, &some).await, 3);
+}
+
 /// It says by itself what a failure without an answer becomes.
 #[derive(Debug, PartialEq)]
 struct Number(u32);

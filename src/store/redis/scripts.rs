@@ -18,6 +18,7 @@ const LIBRARY: Library = Library {
         "sliding_windows",
         "sliding_takes",
         "permit_states",
+        "usual_end",
         "joint",
         "joint_permits",
         "joint_gcra",

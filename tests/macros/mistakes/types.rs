@@ -34,13 +34,9 @@ async fn last_report(_: Denied) -> String {
     String::new()
 }
 
-#[limited("export", key = 1, degrade = none, on_error = none, on_error_chain = errors)]
-async fn two_for_errors(errors: ErrorCallbackChain<u32>) -> u32 {
-    1
-}
-
-async fn none<T>(_: T) -> u32 {
-    0
+#[limited("export", key = 1, on_error_chain = errors)]
+async fn other_chain(errors: ErrorCallbackChain<u32>) -> Result<u32, Refused> {
+    Ok(1)
 }
 
 #[limited("export", key = 1)]

@@ -18,13 +18,13 @@ async fn call_somehow(limits: Limits, form: u64) -> bool {
     match form % 4 {
         0 => call.run(work).await.is_ok(),
         1 => {
-            let call = call.degrade(async |_| false).on_error(async |_| false);
-            call.run(work).await
+            let chain = ErrorCallbackChain::default();
+            call.run_with(&chain, work).await.is_ok()
         }
         2 => call.try_run(fails).await.is_err(),
         _ => {
-            let call = call.degrade(async |_| Ok(())).on_error(async |_| Ok(()));
-            call.try_run(fails).await.is_err()
+            let chain = ErrorCallbackChain::default();
+            call.try_run_with(&chain, fails).await.is_err()
         }
     }
 }

@@ -69,8 +69,10 @@ async fn the_function_and_nothing_behind_it() {
     let limits = paused(hourly(100));
     let later = call(&limits, 7).run(async || async { found() }).await;
     assert_eq!(later.expect("room").await, 0);
-    let denied = call(&limits, 200).degrade(async |_| found());
-    assert_eq!(denied.run(async || 1).await.expect("answered"), 0);
+    let denied = call(&limits, 200).run(async || 1).await;
+    let denied = denied.expect_err("used up");
+    let answer = denied.answer_by(async |_| found(), async |_| 1);
+    assert_eq!(answer.await, 0);
     // A check has its charge in its answer.
     let check = call(&limits, 7).run(async || {
         let admitted = limits.check("p", "k").cost(3).await.expect("room");

@@ -23,10 +23,12 @@ async fn a_server_that_hangs_costs_the_timeout() {
         let began = Instant::now();
         let failed = call().run(async || 0).await;
         assert!(failed.expect_err("no decision").error().is_some());
-        let answers = call().degrade(async |_| 1).on_error(async |_| 2);
-        assert_eq!(answers.run(async || 0).await, 2);
-        let answers = call().on_error_chain(&chain);
-        assert_eq!(answers.run(async || 0).await.expect("answered"), 3);
+        let failed = call().refuse_on_error().run(async || 0).await;
+        let answer = failed.expect_err("no decision");
+        let answer = answer.answer_by(async |_| 1, async |_| 2);
+        assert_eq!(answer.await, 2);
+        let answer = call().run_with(&chain, async || 0).await;
+        assert_eq!(answer.expect("answered"), 3);
         let took = began.elapsed();
         assert!(took < 10 * SECOND, "round {round}: {took:?}");
     }
@@ -60,8 +62,7 @@ async fn with_a_fallback_only_those_that_want_to_know_are_asked() {
     let limits = limits(hourly(3), store);
     let mut answers = Vec::new();
     for chain in [&quiet(&asked), &chain, &chain, &chain] {
-        let call = call(&limits).on_error_chain(chain);
-        answers.push(call.run(async || 7).await.ok());
+        answers.push(call(&limits).run_with(chain, async || 7).await.ok());
     }
     let expected = [Some(7), Some(7), Some(7), None];
     assert_eq!(answers, expected, "the fallback decides");

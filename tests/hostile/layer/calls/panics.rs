@@ -18,9 +18,8 @@ async fn a_function_that_panics_gives_its_permit_back() {
             };
             assert!(panics(call().try_run(fails)).await);
             // Where the closure itself panics, before there is a future.
-            let call = call().degrade(async |_| ()).on_error(async |_| ());
             let never = || -> std::future::Ready<()> { panic!("at once") };
-            assert!(panics(call.run(never)).await);
+            assert!(panics(call().run(never)).await);
         }
         let next = call().cost(0).run(async || ()).await;
         assert!(next.is_ok(), "the permit is back");
@@ -66,10 +65,11 @@ async fn a_chain_that_panics_hides_no_error() {
         Recovery::Respond(Ok(7))
     });
     let limits = paused(both(30, 1));
-    let chained = || call(&limits).on_error_chain(&chain);
-    let answered = chained().try_run(async || Err(Own(1))).await;
+    let answered = call(&limits).try_run_with(&chain, async || Err(Own(1)));
+    let answered = answered.await;
     assert_eq!(answered.expect("answered"), 7);
-    let failed = chained().try_run(async || Err(Own(2))).await;
+    let failed = call(&limits).try_run_with(&chain, async || Err(Own(2)));
+    let failed = failed.await;
     assert!(matches!(failed, Err(CallError::Inner(Own(2)))));
     assert!(limits.flush(PATIENT).await);
     let refunded = counted(&limits).refunded_units;
@@ -83,8 +83,8 @@ async fn a_chain_that_panics_hides_no_error() {
         keep.lock().expect("no panic").push(failed);
         async { Recovery::Propagate }
     });
-    let call = call(&limits).on_error_chain(&keeps);
-    assert!(panics(call.try_run(async || Err(Own(3)))).await);
+    let keeping = call(&limits).try_run_with(&keeps, async || Err(Own(3)));
+    assert!(panics(keeping).await);
     assert_eq!(left_at_last(&limits).await, 1);
     assert_eq!(counted(&limits).refunded_units, 3);
 }
