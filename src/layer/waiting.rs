@@ -163,8 +163,8 @@ impl Gate {
                 let bounded_by = take.counts().iter().filter(is_bounded);
                 let bounded_by = bounded_by.map(|count| count.count_name().hash());
                 let place = self.counters.open.queues().enter(bounded_by, max_of_key)?;
-                self.counters.waiting.add(1);
-                self.counters.waited.add(1);
+                self.counters.numbers.waiting.add(1);
+                self.counters.numbers.waited.add(1);
                 Box::new(Waiter {
                     since,
                     deadline: since.checked_add(limits.up_to),
@@ -370,6 +370,6 @@ impl Default for WaitLimits {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.counters.waiting.subtract(1);
+        self.counters.numbers.waiting.subtract(1);
     }
 }

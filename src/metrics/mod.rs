@@ -49,6 +49,9 @@ mod open_charges;
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
+#[cfg(feature = "metrics")]
+mod samples;
+mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
@@ -60,6 +63,5 @@ pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
 pub(crate) use rule_counters::{NearLimit, RuleCounters};
-pub use rule_snapshot::{
-    DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
-};
+pub use rule_snapshot::{DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, Snapshot};
+pub use table::RuleSnapshot;

@@ -8,7 +8,8 @@ use ::metrics::{
 };
 
 use super::latency::BOUNDS;
-use super::rule_snapshot::{LatencySnapshot, METRICS, Snapshot};
+use super::rule_snapshot::{LatencySnapshot, Snapshot};
+use super::table::METRICS;
 use crate::sync::lock;
 
 /// How many latencies one publication records: more than a process has answers in a second. An
@@ -53,7 +54,7 @@ impl Publisher {
         for rule in &snapshot.rules {
             let path = SharedString::from_shared(rule.path.as_str().into());
             let label = Label::new("rule", path);
-            for (metric, samples) in &METRICS {
+            for (metric, samples) in METRICS {
                 samples(rule, &mut |mut labels, number| {
                     labels.insert(0, label.clone());
                     metric.publish(labels, number);
