@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::table::RuleSnapshot;
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
+use crate::named::named;
 
 impl RuleSnapshot {
     /// Requests with this outcome, whichever store decided.
@@ -79,36 +80,28 @@ impl Snapshot {
     }
 }
 
-/// What became of a request that a store decided about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DecisionOutcome {
-    /// The request was admitted, and charged.
-    Allowed,
-    /// The request was denied, at the end of its wait if it waited.
-    Denied,
-    /// The request was denied by nothing but requests in progress: as many as may run [at a
-    /// time](crate::Rule::with_max_concurrent).
-    Busy,
-    /// The request was denied because its key is [held](crate::Limits::hold).
-    OnHold,
-    /// The request was denied because it costs more than a quota's max: no wait helps.
-    Never,
-    /// A [shadow rule](crate::Rule::into_shadow) would have denied the request.
-    ShadowDenied,
+named! {
+    /// What became of a request that a store decided about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum DecisionOutcome: "The outcome in metrics" {
+        /// The request was admitted, and charged.
+        Allowed = "allowed",
+        /// The request was denied, at the end of its wait if it waited.
+        Denied = "denied",
+        /// The request was denied by nothing but requests in progress: as many as may run [at a
+        /// time](crate::Rule::with_max_concurrent).
+        Busy = "busy",
+        /// The request was denied because its key is [held](crate::Limits::hold).
+        OnHold = "on_hold",
+        /// The request was denied because it costs more than a quota's max: no wait helps.
+        Never = "never",
+        /// A [shadow rule](crate::Rule::into_shadow) would have denied the request.
+        ShadowDenied = "shadow_denied",
+    }
 }
 
 impl DecisionOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 6] = [
-        Self::Allowed,
-        Self::Denied,
-        Self::Busy,
-        Self::OnHold,
-        Self::Never,
-        Self::ShadowDenied,
-    ];
-
     pub(crate) fn of(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,
@@ -116,19 +109,6 @@ impl DecisionOutcome {
             Verdict::Busy { .. } => Self::Busy,
             Verdict::OnHold { .. } => Self::OnHold,
             Verdict::Never => Self::Never,
-        }
-    }
-
-    /// The outcome in metrics: `allowed`, `denied`, `busy`, `on_hold`, `never`, `shadow_denied`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::Busy => "busy",
-            Self::OnHold => "on_hold",
-            Self::Never => "never",
-            Self::ShadowDenied => "shadow_denied",
         }
     }
 }

@@ -16,22 +16,23 @@ use std::path::{Path, PathBuf};
 const BORDERS: &[(&str, &str, &str)] = &[
     // Values that know nothing else.
     ("clock", "", ""),
-    ("error", "", ""),
+    ("error", "named", ""),
     ("in_flight_counter", "", ""),
     ("jitter", "", ""),
+    ("named", "", ""),
     ("swept_map", "", ""),
     ("sync", "", ""),
     // Its macro stands at the root of its crate, and so do those of scripts.
     ("trace", "event tracing", ""),
     ("wait_queue", "sync", ""),
     ("deadline", "error sync", ""),
-    ("decision", "error", ""),
+    ("decision", "error named", ""),
     ("log_on_change", "", ""),
     ("unawaited", "deadline event trace", ""),
     ("quota", "error", ""),
     ("warning", "error trace", ""),
     // What is decided: no input and no output.
-    ("algorithm", "decision error quota", ""),
+    ("algorithm", "decision error named quota", ""),
     ("key", "error warning", ""),
     ("rule", "algorithm error key quota sync warning", ""),
     // Redis: no rule, no algorithm and no take.
@@ -57,7 +58,7 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("callback", "decision error key rule store trace", ""),
     (
         "metrics",
-        "decision error key quota rule sync wait_queue",
+        "decision error key named quota rule sync wait_queue",
         "",
     ),
     (
