@@ -118,7 +118,7 @@ impl DecisionOutcome {
 /// Only answers that a request had to wait for are in it. A memory store answers immediately,
 /// and the clock is not read for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LatencySnapshot(Vec<LatencyBucket>);
+pub struct LatencySnapshot(pub(super) Vec<LatencyBucket>);
 
 /// The answers of a [`LatencySnapshot`] that took longer than the bucket before says, and at most
 /// as long as this one says.
@@ -134,10 +134,6 @@ pub struct LatencyBucket {
 }
 
 impl LatencySnapshot {
-    pub(super) const fn new(buckets: Vec<LatencyBucket>) -> Self {
-        Self(buckets)
-    }
-
     /// The buckets, the shortest latencies first: 100 µs, 250 µs, 500 µs, and so on up to 1 s, and
     /// one without a bound.
     #[must_use]
@@ -154,7 +150,7 @@ impl LatencySnapshot {
     /// How long all of them took together.
     #[must_use]
     pub fn sum(&self) -> Duration {
-        let micros = self.0.iter().map(|bucket| bucket.sum.as_micros() as u64);
-        Duration::from_micros(micros.fold(0, u64::saturating_add))
+        let sums = self.0.iter().map(|bucket| bucket.sum);
+        sums.fold(Duration::ZERO, Duration::saturating_add)
     }
 }

@@ -22,10 +22,11 @@ pub(super) fn decisions(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
 }
 
 pub(super) fn plan_decisions(rule: &RuleSnapshot, publish: &mut Publish<'_>) {
+    use DecisionOutcome::{Allowed, Denied};
     for plan in &rule.plans {
-        for (outcome, number) in [("allowed", plan.allowed), ("denied", plan.denied)] {
+        for (outcome, number) in [(Allowed, plan.allowed), (Denied, plan.denied)] {
             let name = Label::new("plan", plan.name.clone());
-            publish(vec![name, label("outcome", outcome)], number);
+            publish(vec![name, label("outcome", outcome.name())], number);
         }
     }
 }

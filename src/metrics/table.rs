@@ -92,101 +92,101 @@ type Decisions<T> = [[T; Source::ALL.len()]; DecisionOutcome::ALL.len()];
 table! {
     numbers {
         /// Units that allowed requests were charged.
-        units: counter "tidegate_units_total"
+        units: Counter "tidegate_units_total"
             "Units that allowed requests were charged.";
 
         /// Allowed requests after which a quota was used to 80 %, or
         /// [another part](crate::Limits::near_limit_ratio). Requests [at a
         /// time](crate::Rule::with_max_concurrent) are no such quota.
-        near_limit: counter "tidegate_near_limit_total"
+        near_limit: Counter "tidegate_near_limit_total"
             "Allowed requests after which a quota was nearly used up.";
 
         /// Charges that were [given back](crate::store::Charge::refund), wholly or in part.
-        refunds: counter "tidegate_refunds_total"
+        refunds: Counter "tidegate_refunds_total"
             "Charges that were given back, wholly or in part.";
 
         /// Units that were given back.
-        refunded_units: counter "tidegate_refunded_units_total"
+        refunded_units: Counter "tidegate_refunded_units_total"
             "Units that were given back.";
 
         /// Units that were used beyond a reservation, and [charged](crate::store::Charge::settle).
         /// They are not among the [units](Self::units) of allowed requests.
-        owed_units: counter "tidegate_owed_units_total"
+        owed_units: Counter "tidegate_owed_units_total"
             "Units that were used beyond a reservation, and charged.";
 
         /// Units that were used beyond a reservation, and not charged: more than a key
         /// [may owe](crate::Rule::with_owe_at_most).
-        forgiven_units: counter "tidegate_forgiven_units_total"
+        forgiven_units: Counter "tidegate_forgiven_units_total"
             "Units that were used beyond a reservation, and are more than a key may owe.";
 
         /// Charges that were to be given back [by their outcome](crate::Rule::with_refund_on), or
         /// settled later, or beyond the reservation, and stay as they are: the store failed, gave
         /// no answer in 10 s or still had 4,096 refunds to answer, or the runtime has ended. The
         /// store may have given back those whose answers were lost.
-        refunds_lost: counter "tidegate_refunds_lost_total"
+        refunds_lost: Counter "tidegate_refunds_lost_total"
             "Charges that were to be given back or settled later, and stay as they are.";
 
         /// Takes of a shadow rule that got no answer. They are not among the
         /// [errors](Self::store_errors) of the store, and their times are not in the
         /// [latency](Self::latency).
-        shadow_errors: counter "tidegate_shadow_errors_total"
+        shadow_errors: Counter "tidegate_shadow_errors_total"
             "Takes of a shadow rule that got no answer.";
 
         /// Decisions of Redis that came after the time-out and still count, because this process
         /// was late to send the take or to read the reply. They are not among the errors.
-        lagged: counter "tidegate_lagged_decisions_total"
+        lagged: Counter "tidegate_lagged_decisions_total"
             "Decisions that came after the time-out because this process was slow, not the store.";
 
         /// Requests of keys that were let through for a while, as the page lets an operator do:
         /// they were admitted without a question, and charged nothing.
-        let_through: counter "tidegate_let_through_total"
+        let_through: Counter "tidegate_let_through_total"
             "Requests of keys that an operator lets through: admitted without a question.";
 
         /// Requests of keys that were blocked for a while, as the page lets an operator do: they
         /// were denied without a question. They are among the [decisions](Self::decisions).
-        blocked: counter "tidegate_blocked_total"
+        blocked: Counter "tidegate_blocked_total"
             "Requests of keys that an operator blocks: denied without a question.";
 
         /// Requests that were admitted without a decision, because the rule or an error callback
         /// says so, as [`FailOpen`](crate::FailOpen) does.
-        proceeded: counter "tidegate_admitted_without_decision_total"
+        proceeded: Counter "tidegate_admitted_without_decision_total"
             "Requests that were admitted although no store decided.";
 
         /// Requests with a plan that the rule does not have, or that does not fit it: its own
         /// quotas applied.
-        unknown_plans: counter "tidegate_unknown_plans_total"
+        unknown_plans: Counter "tidegate_unknown_plans_total"
             "Requests with a plan that the rule does not have, or that does not fit it: its own \
              quotas applied."
             as samples::unknown_plans;
 
         /// Requests that wait for units now.
-        waiting: gauge "tidegate_waiting_requests"
+        waiting: Gauge "tidegate_waiting_requests"
             "Requests that wait for units now.";
 
         /// Requests that waited for units, or still do.
-        waited: counter "tidegate_waited_requests_total"
+        waited: Counter "tidegate_waited_requests_total"
             "Requests that waited for units, or still do.";
 
         /// Uploads that a layer answered and that were not
         /// [read to their end](crate::RateLimitLayer::close_denied_uploads): too long, too slow, or
         /// too many at a time. Their connections, or streams of HTTP/2, were closed.
-        closed_uploads: counter "tidegate_closed_uploads_total"
+        closed_uploads: Counter "tidegate_closed_uploads_total"
             "Uploads that were answered and not read to their end: too long, too slow or too many.";
     }
     labelled {
-        counter "tidegate_decisions_total"
+        Counter "tidegate_decisions_total"
             "Requests by rule, by what became of them, and by who decided."
             as samples::decisions;
-        counter "tidegate_plan_decisions_total"
+        Counter "tidegate_plan_decisions_total"
             "Decisions about requests with a plan of the rule: a part of tidegate_decisions_total."
             as samples::plan_decisions;
-        counter "tidegate_denials_total"
+        Counter "tidegate_denials_total"
             "Denied requests by the quota that had no room for them."
             as |rule, publish| samples::by_quota(&rule.denials, publish);
-        counter "tidegate_shadow_denials_total"
+        Counter "tidegate_shadow_denials_total"
             "Requests that a quota of a shadow rule would have denied."
             as |rule, publish| samples::by_quota(&rule.shadow_denials, publish);
-        counter "tidegate_errors_total"
+        Counter "tidegate_errors_total"
             "Failures of the store, and requests without a key, by kind."
             as samples::errors;
     }
