@@ -291,6 +291,21 @@ mod tests {
         last.iter().map(let_through).collect()
     }
 
+    /// A number that nothing shows is one that nobody sees.
+    #[test]
+    fn the_page_shows_each_number() {
+        let (series_js, now_js) = (
+            include_str!("assets/series.js"),
+            include_str!("assets/now.js"),
+        );
+        let is_series = |name: &str| series_js.contains(&format!("[\"{name}\", "));
+        assert!(series().all(is_series));
+        let is_total = |name: &str| now_js.contains(&format!("total.{name},"));
+        let totals = NUMBERS[RATED..].iter();
+        let missing: Vec<_> = totals.filter(|(name, _)| !is_total(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     #[test]
     fn seconds_that_were_missed_are_empty() {
         let mut history = RateHistory::default();
