@@ -30,6 +30,7 @@ use std::time::Duration;
 use self::receipt::Charged;
 pub use self::receipt::Receipt;
 use crate::error::StoreError;
+use crate::named::named;
 
 /// The answer to one take: allowed or denied, what remains, and when to come back.
 ///
@@ -142,50 +143,27 @@ impl Eq for RareStates {}
 /// Decisions are copied at every step of a request.
 const _: () = assert!(size_of::<Decision>() <= 80);
 
-/// Which store made a [`Decision`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Source {
-    /// Redis, for the whole fleet.
-    Redis,
-    /// The memory of this process.
-    Local,
-    /// The memory of this process, for as long as the store that should have decided cannot: a
-    /// [fallback](crate::Resilient::fallback). [`Decision::failure`] says why.
-    Fallback,
-    /// The memory of this process, in which a [denial cache](crate::Resilient::denial_cache) keeps
-    /// a denial of the store inside it.
-    Cache,
-    /// A custom store; [`Store::name`](crate::Store::name) says which.
-    Other,
-    /// An operator, who blocks the key for a while by the page of the feature `page`: no store was
-    /// asked. Every quota of the decision has nothing left until the block ends. From then on the
-    /// store decides.
-    Operator,
-}
-
-impl Source {
-    /// All sources.
-    pub const ALL: [Self; 6] = [
-        Self::Redis,
-        Self::Local,
-        Self::Fallback,
-        Self::Cache,
-        Self::Other,
-        Self::Operator,
-    ];
-
-    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `other`, `operator`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Local => "local",
-            Self::Fallback => "fallback",
-            Self::Cache => "cache",
-            Self::Other => "other",
-            Self::Operator => "operator",
-        }
+named! {
+    /// Which store made a [`Decision`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Source: "The source in metrics" {
+        /// Redis, for the whole fleet.
+        Redis = "redis",
+        /// The memory of this process.
+        Local = "local",
+        /// The memory of this process, for as long as the store that should have decided cannot: a
+        /// [fallback](crate::Resilient::fallback). [`Decision::failure`] says why.
+        Fallback = "fallback",
+        /// The memory of this process, in which a [denial cache](crate::Resilient::denial_cache)
+        /// keeps a denial of the store inside it.
+        Cache = "cache",
+        /// A custom store; [`Store::name`](crate::Store::name) says which.
+        Other = "other",
+        /// An operator, who blocks the key for a while by the page of the feature `page`: no store
+        /// was asked. Every quota of the decision has nothing left until the block ends. From then
+        /// on the store decides.
+        Operator = "operator",
     }
 }
 

@@ -171,7 +171,7 @@ pub use tidegate_redisson::lock;
 #[cfg(feature = "redis")]
 use tidegate_base::connection;
 use tidegate_base::{
-    clock, deadline, in_flight_counter, jitter, log_on_change, swept_map, sync, unawaited,
+    clock, deadline, in_flight_counter, jitter, log_on_change, named, swept_map, sync, unawaited,
 };
 
 pub use algorithm::Algorithm;

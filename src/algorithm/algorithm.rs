@@ -8,81 +8,65 @@ use super::refunded_ranges::RefundedRanges;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SubWindows;
 use crate::decision::{Decision, QuotaState, Receipt};
+use crate::named::named;
 use crate::quota::Quota;
 
-/// How a rule's takes are counted.
-///
-/// | | admits in any window | keeps for a key | a unit is there again | choose it |
-/// |---|---|---|---|---|
-/// | [`SlidingLog`](crate::algorithm::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
-/// | [`SlidingWindow`](crate::algorithm::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
-/// | [`Gcra`](crate::algorithm::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
-/// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all together | for the lowest cost, where twice does no harm |
-///
-/// All of them take costs, check and charge several quotas together, give an exact
-/// retry-after, answer batches, and give back what is refunded. A rule may change its
-/// quotas while it runs: what still counts goes on counting. A rule that changes its
-/// algorithm starts afresh, since a state belongs to the algorithm that wrote it; a change
-/// back finds the old state again while that lives.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{Algorithm, Quota};
-/// use tidegate::algorithm::Count;
-///
-/// let quotas = [Quota::new(Duration::from_secs(10), 100)?];
-/// // Half immediately, half after 4 s: what is there again at 11 s?
-/// let there_again = |algorithm: Algorithm| {
-///     let mut count = Count::default();
-///     count.take(algorithm, 0, &quotas, 50);
-///     count.take(algorithm, 4_000_000, &quotas, 50);
-///     count.take(algorithm, 11_000_000, &quotas, 0).remaining()
-/// };
-/// assert_eq!(there_again(Algorithm::SlidingLog), 50, "the first half is older than 10 s");
-/// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, in 64 steps");
-/// assert_eq!(there_again(Algorithm::Gcra), 100, "10 drain in a second");
-/// assert_eq!(there_again(Algorithm::FixedWindow), 100, "a new window began at 10 s");
-/// # Ok::<(), tidegate::rule::QuotaError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// Exact: a log of all takes, [`SlidingLog`](crate::algorithm::SlidingLog). The
-    /// default.
-    #[default]
-    SlidingLog,
-    /// Never above the limit, late by less than a sub-window, in constant memory:
-    /// [`SlidingWindow`](crate::algorithm::SlidingWindow).
-    SlidingWindow,
-    /// Smooth: a bucket that drains evenly, with a burst apart from the rate,
-    /// [`Gcra`](crate::algorithm::Gcra).
-    Gcra,
-    /// The cheapest: a counter that starts anew,
-    /// [`FixedWindow`](crate::algorithm::FixedWindow); at an edge it admits up to twice as
-    /// much.
-    FixedWindow,
+named! {
+    /// How a rule's takes are counted.
+    ///
+    /// | | admits in any window | keeps for a key | a unit is there again | choose it |
+    /// |---|---|---|---|---|
+    /// | [`SlidingLog`](crate::algorithm::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
+    /// | [`SlidingWindow`](crate::algorithm::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
+    /// | [`Gcra`](crate::algorithm::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
+    /// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all together | for the lowest cost, where twice does no harm |
+    ///
+    /// All of them take costs, check and charge several quotas together, give an exact
+    /// retry-after, answer batches, and give back what is refunded. A rule may change its
+    /// quotas while it runs: what still counts goes on counting. A rule that changes its
+    /// algorithm starts afresh, since a state belongs to the algorithm that wrote it; a change
+    /// back finds the old state again while that lives.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Algorithm, Quota};
+    /// use tidegate::algorithm::Count;
+    ///
+    /// let quotas = [Quota::new(Duration::from_secs(10), 100)?];
+    /// // Half immediately, half after 4 s: what is there again at 11 s?
+    /// let there_again = |algorithm: Algorithm| {
+    ///     let mut count = Count::default();
+    ///     count.take(algorithm, 0, &quotas, 50);
+    ///     count.take(algorithm, 4_000_000, &quotas, 50);
+    ///     count.take(algorithm, 11_000_000, &quotas, 0).remaining()
+    /// };
+    /// assert_eq!(there_again(Algorithm::SlidingLog), 50, "the first half is older than 10 s");
+    /// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, in 64 steps");
+    /// assert_eq!(there_again(Algorithm::Gcra), 100, "10 drain in a second");
+    /// assert_eq!(there_again(Algorithm::FixedWindow), 100, "a new window began at 10 s");
+    /// # Ok::<(), tidegate::rule::QuotaError>(())
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    #[non_exhaustive]
+    pub enum Algorithm: "Its name in configuration" {
+        /// Exact: a log of all takes, [`SlidingLog`](crate::algorithm::SlidingLog). The
+        /// default.
+        #[default]
+        SlidingLog = "sliding-log",
+        /// Never above the limit, late by less than a sub-window, in constant memory:
+        /// [`SlidingWindow`](crate::algorithm::SlidingWindow).
+        SlidingWindow = "sliding-window",
+        /// Smooth: a bucket that drains evenly, with a burst apart from the rate,
+        /// [`Gcra`](crate::algorithm::Gcra).
+        Gcra = "gcra",
+        /// The cheapest: a counter that starts anew,
+        /// [`FixedWindow`](crate::algorithm::FixedWindow); at an edge it admits up to twice as
+        /// much.
+        FixedWindow = "fixed-window",
+    }
 }
 
 impl Algorithm {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::SlidingLog,
-        Self::SlidingWindow,
-        Self::Gcra,
-        Self::FixedWindow,
-    ];
-
-    /// Its name in configuration: `sliding-log`, `sliding-window`, `gcra` or `fixed-window`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SlidingLog => "sliding-log",
-            Self::SlidingWindow => "sliding-window",
-            Self::Gcra => "gcra",
-            Self::FixedWindow => "fixed-window",
-        }
-    }
-
     /// What the names of its keys end with, behind the path. No escaped path has a bare `~`.
     pub(crate) const fn key_suffix(self) -> &'static str {
         match self {

@@ -231,7 +231,7 @@ impl Gate {
     #[cfg(feature = "page")]
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
-        self.counters.let_through.add(1);
+        self.counters.numbers.let_through.add(1);
         Deciding::Done(Outcome::Pass(take.into_rule(), None, Permits::default()))
     }
 
@@ -268,7 +268,7 @@ impl Gate {
             let at = asked.asked.as_ref().map_or_else(Instant::now, |it| it.at);
             let mut answer = pin!(answer);
             let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
-            gate.counters.latency.add(at.elapsed());
+            gate.counters.numbers.latency.add(at.elapsed());
             asked.span.record_answer(&answer);
             gate.judge(asked.take, asked.asked, asked.wait, answer)
         }
@@ -367,7 +367,7 @@ impl Gate {
         if !answer.as_ref().is_ok_and(|decision| decision.is_late) {
             self.log.lags.worked();
         } else {
-            self.counters.lagged.add(1);
+            self.counters.numbers.lagged.add(1);
             if self.log.lags.failed() {
                 trace::event!(warn: path, "lag: this process read the answer of the store late");
             }

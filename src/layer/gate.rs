@@ -384,7 +384,7 @@ impl Gate {
         is_value: bool,
         warning: impl FnOnce() -> Warning,
     ) -> Arc<Rule> {
-        self.counters.unknown_plans.add(1);
+        self.counters.numbers.unknown_plans.add(1);
         if rule.is_first_unknown_plan(is_value) {
             self.warnings.add(warning().about(rule.path()));
         }

@@ -149,10 +149,10 @@ impl Gate {
             Outcome::Failed(rule, cause @ Cause::Store(..))
                 if rule.on_error() == Some(OnError::Proceed) =>
             {
-                self.counters.proceeded.add(1);
+                self.counters.numbers.proceeded.add(1);
                 *outcome = Outcome::Proceed(Arc::clone(rule), cause.clone());
             }
-            Outcome::Proceed(..) => self.counters.proceeded.add(1),
+            Outcome::Proceed(..) => self.counters.numbers.proceeded.add(1),
             Outcome::Pass(..) | Outcome::Failed(..) => {}
         }
     }

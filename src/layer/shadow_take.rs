@@ -81,7 +81,7 @@ impl AskedInShadow {
         let decision = answer.and_then(Result::ok);
         match &decision {
             Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
-            None => counters.shadow_errors.add(1),
+            None => counters.numbers.shadow_errors.add(1),
         }
         if let (Some(late), Some(decision)) = (self.permit, &decision) {
             late.answered(self.refunds.hold(&self.store, &take, decision, &counters));

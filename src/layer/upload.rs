@@ -51,12 +51,12 @@ impl<B: Body + Send + 'static> Upload<B> {
     /// Reads on in a task, once the answer is there.
     pub(super) fn read_on(self) {
         let (Ok(place), Ok(runtime)) = (PLACES.try_acquire(), Handle::try_current()) else {
-            self.counters.closed_uploads.add(1);
+            self.counters.numbers.closed_uploads.add(1);
             return;
         };
         runtime.spawn(async move {
             if timeout(MAX_TIME, read(self.body)).await.is_err() {
-                self.counters.closed_uploads.add(1);
+                self.counters.numbers.closed_uploads.add(1);
             }
             drop(place);
         });

@@ -72,19 +72,19 @@ impl Limits {
 fn publish_reloads(status: &crate::live::ReloadStatus) {
     use crate::metrics::Metric;
 
-    const VERSION: Metric = Metric::gauge(
+    const VERSION: Metric = Metric::Gauge(
         "tidegate_config_version",
         "The version of the rules in force: 1 at the start, one more for each change.",
     );
-    const FAILING: Metric = Metric::gauge(
+    const FAILING: Metric = Metric::Gauge(
         "tidegate_config_reload_failing",
         "1 while the file is refused and the old rules stay in force, else 0.",
     );
-    const RELOADS: Metric = Metric::counter(
+    const RELOADS: Metric = Metric::Counter(
         "tidegate_config_reloads_total",
         "How often a file's new rules were applied.",
     );
-    const ERRORS: Metric = Metric::counter(
+    const ERRORS: Metric = Metric::Counter(
         "tidegate_config_reload_errors_total",
         "How often a file was refused.",
     );

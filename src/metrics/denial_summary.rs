@@ -16,14 +16,8 @@ pub(crate) struct DenialSummary {
 /// [`PAUSE`].
 #[derive(Debug, Default)]
 pub(super) struct DenialSummaries {
-    last: Mutex<Option<Last>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    at: Instant,
-    denied: u64,
-    allowed: u64,
+    /// When the last one was, with the denied and the allowed requests up to then.
+    last: Mutex<Option<(Instant, u64, u64)>>,
 }
 
 /// The shortest time between two summaries of a rule.
@@ -36,19 +30,17 @@ impl DenialSummaries {
         // summary. Nothing panics while it is locked.
         let mut last = self.last.try_lock().ok()?;
         let now = Instant::now();
-        if last.is_some_and(|last| now.duration_since(last.at) < PAUSE) {
+        let since = last.map(|(at, ..)| now.duration_since(at));
+        if since.is_some_and(|since| since < PAUSE) {
             return None;
         }
         let (denied, allowed) = counts();
-        let before = last.replace(Last {
-            at: now,
-            denied,
-            allowed,
-        });
+        let (_, before_denied, before_allowed) =
+            last.replace((now, denied, allowed)).unwrap_or((now, 0, 0));
         Some(DenialSummary {
-            denied: denied - before.map_or(0, |last| last.denied),
-            allowed: allowed - before.map_or(0, |last| last.allowed),
-            since: before.map(|last| now.duration_since(last.at)),
+            denied: denied - before_denied,
+            allowed: allowed - before_allowed,
+            since,
         })
     }
 }

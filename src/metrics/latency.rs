@@ -51,7 +51,7 @@ impl Latency {
                 count: bucket.count.get(),
                 sum: Duration::from_micros(bucket.micros.get()),
             });
-        LatencySnapshot::new(buckets.collect())
+        LatencySnapshot(buckets.collect())
     }
 }
 

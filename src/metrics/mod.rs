@@ -48,6 +48,9 @@ mod named_counters;
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
+#[cfg(feature = "metrics")]
+mod samples;
+mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
@@ -58,6 +61,5 @@ pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
 pub(crate) use rule_counters::{NearLimit, RuleCounters};
-pub use rule_snapshot::{
-    DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
-};
+pub use rule_snapshot::{DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, Snapshot};
+pub use table::RuleSnapshot;

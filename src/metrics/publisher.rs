@@ -1,21 +1,23 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ::metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
 };
 
-use super::latency::BOUNDS;
-use super::rule_snapshot::{LatencySnapshot, METRICS, Snapshot};
+use super::latency::Latency;
+use super::rule_snapshot::{LatencySnapshot, Snapshot};
+use super::table::METRICS;
 use crate::sync::lock;
 
 /// How many latencies one publication records: more than a process has answers in a second. An
 /// exporter may keep each of them until it is asked. The rest is recorded later.
 const MAX_LATENCIES: u64 = 250_000;
 
-const UNMATCHED: Metric = Metric::counter(
+const UNMATCHED: Metric = Metric::Counter(
     "tidegate_unmatched_requests_total",
     "Requests of layers whose path has no rule.",
 );
@@ -30,7 +32,7 @@ const STORE_DURATION: &str = "tidegate_store_duration_seconds";
 pub(crate) struct Publisher {
     /// The latencies that were recorded, by the paths of rules. A path stays when its rule is
     /// removed, since its numbers continue if the rule comes back.
-    latencies: Mutex<HashMap<Box<str>, PublishedLatency>>,
+    latencies: Mutex<HashMap<Box<str>, LatencySnapshot>>,
     is_periodic: AtomicBool,
 }
 
@@ -53,7 +55,7 @@ impl Publisher {
         for rule in &snapshot.rules {
             let path = SharedString::from_shared(rule.path.as_str().into());
             let label = Label::new("rule", path);
-            for (metric, samples) in &METRICS {
+            for (metric, samples) in METRICS {
                 samples(rule, &mut |mut labels, number| {
                     labels.insert(0, label.clone());
                     metric.publish(labels, number);
@@ -61,9 +63,10 @@ impl Publisher {
             }
             if rule.latency.count() > 0 {
                 let histogram = histogram!(target: TARGET, STORE_DURATION, vec![label]);
-                let published = latencies.entry(rule.path.as_str().into()).or_default();
+                let published = latencies.entry(rule.path.as_str().into());
+                let published = published.or_insert_with(|| Latency::default().snapshot());
                 let record = |seconds, number| histogram.record_many(seconds, number);
-                remaining -= published.record_new(&rule.latency, remaining, record);
+                remaining -= record_new(published, &rule.latency, remaining, record);
             }
         }
     }
@@ -76,116 +79,79 @@ impl Publisher {
 
 /// A metric that is published: its name, and what it counts or measures.
 #[derive(Debug)]
-pub(crate) struct Metric {
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
+pub(crate) enum Metric {
+    Counter(&'static str, &'static str),
+    Gauge(&'static str, &'static str),
 }
 
 const TARGET: &str = "tidegate";
 
 impl Metric {
-    pub(crate) const fn counter(name: &'static str, help: &'static str) -> Self {
-        let kind = Kind::Counter;
-        Self { name, help, kind }
-    }
-
-    pub(crate) const fn gauge(name: &'static str, help: &'static str) -> Self {
-        let kind = Kind::Gauge;
-        Self { name, help, kind }
-    }
-
     /// Tells the recorder the unit and the meaning. Recorders keep the first that they are told.
     pub(crate) fn describe(&self) {
-        match self.kind {
-            Kind::Gauge => describe_gauge!(self.name, Unit::Count, self.help),
-            Kind::Counter => describe_counter!(self.name, Unit::Count, self.help),
+        match *self {
+            Self::Counter(name, help) => describe_counter!(name, Unit::Count, help),
+            Self::Gauge(name, help) => describe_gauge!(name, Unit::Count, help),
         }
     }
 
     /// Sets what has these labels to a number, which for a counter never falls.
     pub(crate) fn publish(&self, labels: Vec<Label>, number: u64) {
-        match self.kind {
-            Kind::Gauge => gauge!(target: TARGET, self.name, labels).set(number as f64),
-            Kind::Counter => counter!(target: TARGET, self.name, labels).absolute(number),
+        match *self {
+            Self::Counter(name, _) => counter!(target: TARGET, name, labels).absolute(number),
+            Self::Gauge(name, _) => gauge!(target: TARGET, name, labels).set(number as f64),
         }
     }
 }
 
-/// Which of a rule's latencies were published.
-#[derive(Debug, Default)]
-pub(super) struct PublishedLatency {
-    buckets: [PublishedBucket; BOUNDS.len() + 1],
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct PublishedBucket {
-    count: u64,
-    micros: u64,
-}
-
-impl PublishedLatency {
-    /// Calls `record` with the latencies of a snapshot that were not published yet: for each bucket
-    /// with their mean in seconds, and with their number. Returns how many these were, at most
-    /// `max`. The rest is recorded the next time.
-    pub(super) fn record_new(
-        &mut self,
-        latency: &LatencySnapshot,
-        max: u64,
-        mut record: impl FnMut(f64, usize),
-    ) -> u64 {
-        let (mut recorded, mut shortest) = (0, 0);
-        for (bucket, published) in latency.buckets().iter().zip(&mut self.buckets) {
-            let longest = bucket.at_most.map_or(u64::MAX, micros);
-            let new = PublishedBucket {
-                count: bucket.count.saturating_sub(published.count),
-                micros: micros(bucket.sum).saturating_sub(published.micros),
-            };
-            let count = new.count.min(max - recorded);
-            if count > 0 {
-                // The sum and the number are read one after the other: the sum may be without a
-                // request that the number has, or the other way round. It is made up for later.
-                let mean = new.micros as f64 / new.count as f64;
-                let mean = mean.clamp(shortest as f64, longest as f64);
-                published.count += count;
-                let micros = (mean * count as f64).round() as u64;
-                published.micros = published.micros.saturating_add(micros);
-                recorded += count;
-                record(mean / 1e6, usize::try_from(count).unwrap_or(usize::MAX));
-            }
-            shortest = longest.saturating_add(1);
+/// Calls `record` with the latencies of a snapshot that were not published yet: for each bucket with
+/// their mean in seconds, and with their number. Returns how many these were, at most `max`. The rest
+/// is recorded the next time.
+fn record_new(
+    published: &mut LatencySnapshot,
+    latency: &LatencySnapshot,
+    max: u64,
+    mut record: impl FnMut(f64, usize),
+) -> u64 {
+    let (mut recorded, mut shortest) = (0, 0);
+    for (bucket, published) in latency.buckets().iter().zip(&mut published.0) {
+        let longest = bucket.at_most.map_or(u64::MAX, micros);
+        let new = bucket.count.saturating_sub(published.count);
+        let count = new.min(max - recorded);
+        if count > 0 {
+            // The sum and the number are read one after the other: the sum may be without a request
+            // that the number has, or the other way round. It is made up for later.
+            let mean = micros(bucket.sum.saturating_sub(published.sum)) as f64 / new as f64;
+            let mean = mean.clamp(shortest as f64, longest as f64);
+            let sum = Duration::from_micros((mean * count as f64).round() as u64);
+            published.count += count;
+            published.sum = published.sum.saturating_add(sum);
+            recorded += count;
+            record(mean / 1e6, usize::try_from(count).unwrap_or(usize::MAX));
         }
-        recorded
+        shortest = longest.saturating_add(1);
     }
+    recorded
 }
 
-fn micros(duration: std::time::Duration) -> u64 {
+fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::metrics::LATENCY_BUCKETS;
-    use crate::metrics::latency::Latency;
 
     #[test]
     fn each_latency_is_recorded_once() {
-        let (latency, mut published) = (Latency::default(), PublishedLatency::default());
+        let (latency, mut published) = (Latency::default(), Latency::default().snapshot());
         let mut new = |micros: &[u64]| {
             for micros in micros {
                 latency.add(Duration::from_micros(*micros));
             }
             let mut recorded = Vec::new();
-            published.record_new(&latency.snapshot(), 100, |mean, count| {
+            record_new(&mut published, &latency.snapshot(), 100, |mean, count| {
                 recorded.push((mean, count));
             });
             recorded
@@ -199,11 +165,11 @@ mod tests {
     #[test]
     fn a_latency_stays_in_its_bucket() {
         for (at, bound) in LATENCY_BUCKETS.iter().copied().enumerate() {
-            let (latency, mut published) = (Latency::default(), PublishedLatency::default());
+            let (latency, mut published) = (Latency::default(), Latency::default().snapshot());
             for _ in 0..3 {
                 latency.add(Duration::from_secs_f64(bound));
             }
-            published.record_new(&latency.snapshot(), 100, |mean, _| {
+            record_new(&mut published, &latency.snapshot(), 100, |mean, _| {
                 assert_eq!(mean, bound, "the bound of bucket {at} is in it");
             });
         }
@@ -211,15 +177,20 @@ mod tests {
 
     #[test]
     fn what_is_too_much_at_once_is_recorded_later() {
-        let (latency, mut published) = (Latency::default(), PublishedLatency::default());
+        let (latency, mut published) = (Latency::default(), Latency::default().snapshot());
         for micros in [50, 50, 50, 50, 50, 800] {
             latency.add(Duration::from_micros(micros));
         }
         let mut counts = Vec::new();
         for _ in 0..4 {
-            counts.push(published.record_new(&latency.snapshot(), 2, |mean, _| {
-                assert!(mean == 0.000_05 || mean == 0.000_8, "{mean}");
-            }));
+            counts.push(record_new(
+                &mut published,
+                &latency.snapshot(),
+                2,
+                |mean, _| {
+                    assert!(mean == 0.000_05 || mean == 0.000_8, "{mean}");
+                },
+            ));
         }
         assert_eq!(counts, [2, 2, 2, 0]);
     }
@@ -231,14 +202,19 @@ mod tests {
             let mut buckets = Latency::default().snapshot().buckets().to_vec();
             buckets[1].count = count;
             buckets[1].sum = Duration::from_micros(micros);
-            LatencySnapshot::new(buckets)
+            LatencySnapshot(buckets)
         };
-        let mut published = PublishedLatency::default();
+        let mut published = Latency::default().snapshot();
         let mut recorded = Vec::new();
         for (count, micros) in [(1, 0), (2, 400), (2, 400)] {
-            published.record_new(&bucket(count, micros), 100, |mean, count| {
-                recorded.push((mean, count));
-            });
+            record_new(
+                &mut published,
+                &bucket(count, micros),
+                100,
+                |mean, count| {
+                    recorded.push((mean, count));
+                },
+            );
         }
         assert_eq!(recorded, [(0.000_101, 1), (0.000_25, 1)]);
     }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, Weak};
 use super::denial_summary::{DenialSummaries, DenialSummary};
 #[cfg(feature = "page")]
 use super::last_rules::LastRules;
-use super::latency::Latency;
 #[cfg(feature = "page")]
 use super::limited_keys::LimitedKeys;
 use super::named_counters::NamedCounters;
-use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
+use super::rule_snapshot::{DecisionOutcome, PlanSnapshot};
+use super::table::{Numbers, RuleSnapshot};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::key::KeyExtractor;
@@ -22,40 +22,14 @@ use crate::waiting::OpenCharges;
 /// An allowed request of cost 1 adds to one of these numbers, and to another one near the limit.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCounters {
-    decisions: [[Counter; Source::ALL.len()]; DecisionOutcome::ALL.len()],
+    pub(crate) numbers: Numbers,
     quota_denials: QuotaDenials,
     allowed_by_plan: NamedCounters,
     denied_by_plan: NamedCounters,
     shadow_quota_denials: QuotaDenials,
-    /// The units of allowed requests beyond one for each. A request of cost 0 takes one away: the
-    /// sum is exact, since numbers wrap around.
-    units_beyond_one: Counter,
-    near_limit: Counter,
     near_limit_ratio: NearLimit,
-    refunds: Counter,
-    refunded_units: Counter,
-    owed_units: Counter,
-    forgiven_units: Counter,
-    /// Charges that were to be given back or settled, and stay as they are.
-    pub(crate) refunds_lost: Counter,
-    store_errors: [Counter; StoreErrorKind::ALL.len()],
-    key_errors: [Counter; KeyErrorKind::ALL.len()],
-    /// Takes of a shadow rule that got no answer.
-    pub(crate) shadow_errors: Counter,
-    /// Decisions that came late, because this process was slow.
-    pub(crate) lagged: Counter,
-    /// Requests of keys that an operator lets through.
-    pub(crate) let_through: Counter,
-    /// Requests that were admitted without a decision.
-    pub(crate) proceeded: Counter,
-    /// Requests with a plan that the rule does not have.
-    pub(crate) unknown_plans: Counter,
-    /// Uploads that were answered and not read to their end.
-    pub(crate) closed_uploads: Counter,
     /// Requests of a path without a rule.
     pub(crate) unmatched: Counter,
-    /// How long the store took to answer.
-    pub(crate) latency: Latency,
     pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
@@ -114,11 +88,12 @@ impl RuleCounters {
             self.quota_denials.add(rule, decision);
             return;
         }
+        // The units beyond one for each: the sum is exact, since numbers wrap around.
         if cost != 1 {
-            self.units_beyond_one.add(cost.wrapping_sub(1));
+            self.numbers.units.add(cost.wrapping_sub(1));
         }
         if self.near_limit_ratio.is_near(rule, decision) {
-            self.near_limit.add(1);
+            self.numbers.near_limit.add(1);
         }
     }
 
@@ -163,32 +138,32 @@ impl RuleCounters {
 
     #[inline]
     fn count(&self, outcome: DecisionOutcome, source: Source) {
-        self.decisions[outcome as usize][source as usize].add(1);
+        self.numbers.decisions[outcome as usize][source as usize].add(1);
     }
 
     /// A store failed, whether or not a fallback decided in its place.
     pub(crate) fn store_failed(&self, kind: StoreErrorKind) {
-        self.store_errors[kind as usize].add(1);
+        self.numbers.store_errors[kind as usize].add(1);
     }
 
     /// A request had no key.
     pub(crate) fn key_failed(&self, kind: KeyErrorKind) {
-        self.key_errors[kind as usize].add(1);
+        self.numbers.key_errors[kind as usize].add(1);
     }
 
     /// Units were given back.
     pub(crate) fn refunded(&self, units: u64) {
         if units > 0 {
-            self.refunds.add(1);
-            self.refunded_units.add(units);
+            self.numbers.refunds.add(1);
+            self.numbers.refunded_units.add(units);
         }
     }
 
     /// More was used than reserved: so many units were charged, and forgiven.
     pub(crate) fn owed(&self, charged: u64, forgiven: u64) {
         if charged > 0 || forgiven > 0 {
-            self.owed_units.add(charged);
-            self.forgiven_units.add_at_most(forgiven);
+            self.numbers.owed_units.add(charged);
+            self.numbers.forgiven_units.add_at_most(forgiven);
         }
     }
 
@@ -224,37 +199,14 @@ impl RuleCounters {
 
     /// A snapshot without what rules give names to: quotas and plans.
     pub(crate) fn numbers(&self, path: &str) -> RuleSnapshot {
-        let decisions = self.decisions.each_ref();
-        let decisions = decisions.map(|sources| sources.each_ref().map(Counter::get));
-        let [waiting, waited] = self.open.queues().numbers();
-        let allowed: u64 = decisions[DecisionOutcome::Allowed as usize].iter().sum();
-        RuleSnapshot {
-            path: path.to_owned(),
-            // A request of cost 0 may be in the second number and not in the first yet.
-            units: allowed.saturating_add_signed(self.units_beyond_one.get() as i64),
-            decisions,
-            denials: Vec::new(),
-            plans: Vec::new(),
-            shadow_denials: Vec::new(),
-            near_limit: self.near_limit.get(),
-            refunds: self.refunds.get(),
-            refunded_units: self.refunded_units.get(),
-            owed_units: self.owed_units.get(),
-            forgiven_units: self.forgiven_units.get(),
-            refunds_lost: self.refunds_lost.get(),
-            store_errors: self.store_errors.each_ref().map(Counter::get),
-            key_errors: self.key_errors.each_ref().map(Counter::get),
-            shadow_errors: self.shadow_errors.get(),
-            lagged: self.lagged.get(),
-            let_through: self.let_through.get(),
-            blocked: decisions[DecisionOutcome::Denied as usize][Source::Operator as usize],
-            proceeded: self.proceeded.get(),
-            unknown_plans: self.unknown_plans.get(),
-            waiting,
-            waited,
-            closed_uploads: self.closed_uploads.get(),
-            latency: self.latency.snapshot(),
-        }
+        let mut counted = self.numbers.snapshot(path);
+        let allowed = counted.decisions(DecisionOutcome::Allowed);
+        // A request of cost 0 may be in the second number and not in the first yet.
+        counted.units = allowed.saturating_add_signed(counted.units as i64);
+        // Among the decisions: nothing else counts them.
+        counted.blocked = counted.decisions_by(DecisionOutcome::Denied, Source::Operator);
+        [counted.waiting, counted.waited] = self.open.queues().numbers();
+        counted
     }
 }
 
@@ -356,7 +308,7 @@ mod tests {
     fn a_snapshot_amid_requests_of_cost_0_has_no_units() {
         let counters = RuleCounters::default();
         let rule = Rule::new("free", [Quota::per_second(1)]).expect("valid");
-        counters.units_beyond_one.add(0_u64.wrapping_sub(1));
+        counters.numbers.units.add(0_u64.wrapping_sub(1));
         assert_eq!(counters.snapshot(&rule).units, 0);
         counters.count(DecisionOutcome::Allowed, Source::Local);
         assert_eq!(counters.snapshot(&rule).units, 0);

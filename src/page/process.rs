@@ -1,6 +1,5 @@
 //! How a process fares, as the processes of a service tell each other.
 
-use std::array;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -68,16 +67,21 @@ struct LastError {
 pub(super) struct LastSecond {
     pub(super) tick: u64,
     before: Sums,
-    /// By how much they have grown since, and in how many seconds.
-    grown: Sums,
-    seconds: u64,
+    allowed_per_s: u64,
+    denied_per_s: u64,
+    fallback: bool,
     /// The last error of a store, and its second.
     last_error: Option<(StoreErrorKind, u64)>,
 }
 
-/// Of all rules: the allowed and the denied requests, what a fallback has decided, and the errors
-/// of the store by their kinds.
-type Sums = [u64; 3 + StoreErrorKind::ALL.len()];
+/// What all rules have counted together.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    allowed: u64,
+    denied: u64,
+    by_fallback: u64,
+    errors: [u64; StoreErrorKind::ALL.len()],
+}
 
 /// The maximum number of warnings of a process, and of characters of one or of another fact.
 const MAX_WARNINGS: usize = 20;
@@ -95,11 +99,13 @@ impl LastSecond {
 
     /// Takes what was counted by this second.
     pub(super) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
-        let now = sums(counted);
-        self.grown = array::from_fn(|at| now[at].saturating_sub(self.before[at]));
-        self.seconds = tick.saturating_sub(self.tick);
-        for (kind, grown) in StoreErrorKind::ALL.into_iter().zip(&self.grown[3..]) {
-            if *grown > 0 {
+        let (now, before) = (sums(counted), &self.before);
+        let seconds = tick.saturating_sub(self.tick).max(1);
+        self.allowed_per_s = now.allowed.saturating_sub(before.allowed) / seconds;
+        self.denied_per_s = now.denied.saturating_sub(before.denied) / seconds;
+        self.fallback = now.by_fallback > before.by_fallback;
+        for kind in StoreErrorKind::ALL {
+            if now.errors[kind as usize] > before.errors[kind as usize] {
                 self.last_error = Some((kind, tick));
             }
         }
@@ -111,16 +117,13 @@ fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
     use DecisionOutcome::{Allowed, Busy, Denied, Never};
     let mut sums = Sums::default();
     for (rule, _) in counted {
-        let by_fallback =
-            [Allowed, Denied, Busy, Never].map(|it| rule.decisions_by(it, Source::Fallback));
-        let requests = [
-            rule.decisions(Allowed),
-            rule.denied(),
-            by_fallback.iter().sum(),
-        ];
-        let errors = StoreErrorKind::ALL.map(|kind| rule.store_errors(kind));
-        for (sum, number) in sums.iter_mut().zip(requests.into_iter().chain(errors)) {
-            *sum += number;
+        sums.allowed += rule.decisions(Allowed);
+        sums.denied += rule.denied();
+        for outcome in [Allowed, Denied, Busy, Never] {
+            sums.by_fallback += rule.decisions_by(outcome, Source::Fallback);
+        }
+        for kind in StoreErrorKind::ALL {
+            sums.errors[kind as usize] += rule.store_errors(kind);
         }
     }
     sums
@@ -138,8 +141,6 @@ impl Process {
             Some(false) => Breaker::Closed,
             None => Breaker::Unknown,
         };
-        let [allowed, denied, by_fallback, ..] = second.grown;
-        let seconds = second.seconds.max(1);
         let error = second.last_error.map(|(kind, at)| LastError {
             kind: kind.name().to_owned(),
             ago_s: ago(at),
@@ -153,9 +154,9 @@ impl Process {
             reload_failing: limits.is_reload_failing(),
             rules: limits.rules().guard().iter().count(),
             breaker,
-            fallback: by_fallback > 0,
-            allowed_per_s: allowed / seconds,
-            denied_per_s: denied / seconds,
+            fallback: second.fallback,
+            allowed_per_s: second.allowed_per_s,
+            denied_per_s: second.denied_per_s,
             last_error: error,
             warnings: limits.warnings().iter().map(ToString::to_string).collect(),
         };

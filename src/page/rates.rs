@@ -251,19 +251,16 @@ impl History {
 
 /// What was counted between two snapshots.
 fn rates(before: &RuleSnapshot, now: &RuleSnapshot) -> Rates {
-    let buckets = before.latency.buckets().iter().zip(now.latency.buckets());
-    let buckets =
-        buckets.map(|(before, now)| (now.count.saturating_sub(before.count), now.at_most));
-    let answers: u64 = buckets.clone().map(|(count, _)| count).sum();
+    let answers = now.latency.count().saturating_sub(before.latency.count());
     let time = now.latency.sum().saturating_sub(before.latency.sum());
     let mean = time.as_micros().checked_div(answers.into()).unwrap_or(0);
     let rank = answers - answers / 100;
     let (mut so_far, mut p99) = (0, Duration::ZERO);
-    for (count, at_most) in buckets {
+    for (before, now) in before.latency.buckets().iter().zip(now.latency.buckets()) {
         if so_far < rank {
             // The last bucket has no bound.
-            p99 = at_most.unwrap_or(p99);
-            so_far += count;
+            p99 = now.at_most.unwrap_or(p99);
+            so_far += now.count.saturating_sub(before.count);
         }
     }
     let rated = NUMBERS[..RATED].iter();
@@ -292,6 +289,21 @@ mod tests {
     fn last(history: &RateHistory, path: &str, number: usize) -> Vec<u32> {
         let last = history.last(path, Step::Second, number);
         last.iter().map(let_through).collect()
+    }
+
+    /// A number that nothing shows is one that nobody sees.
+    #[test]
+    fn the_page_shows_each_number() {
+        let (series_js, now_js) = (
+            include_str!("assets/series.js"),
+            include_str!("assets/now.js"),
+        );
+        let is_series = |name: &str| series_js.contains(&format!("[\"{name}\", "));
+        assert!(series().all(is_series));
+        let is_total = |name: &str| now_js.contains(&format!("total.{name},"));
+        let totals = NUMBERS[RATED..].iter();
+        let missing: Vec<_> = totals.filter(|(name, _)| !is_total(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]

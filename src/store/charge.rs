@@ -474,7 +474,7 @@ impl Drop for Refund {
         if let Some(counters) = &self.charge.charged.counters
             && (!self.is_awaited || self.owed > 0)
         {
-            counters.refunds_lost.add(1);
+            counters.numbers.refunds_lost.add(1);
         }
         // Without an answer nobody knows what was given back: requests that wait ask.
         self.charge.close(self.what, self.units);

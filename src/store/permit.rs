@@ -314,7 +314,7 @@ impl TakenPermits {
                     let later = taken.give_back_later(take, holder, refunds);
                     runtime.spawn(waiting.until(later));
                 }
-                (None, Err(_)) => self.counters.refunds_lost.add(1),
+                (None, Err(_)) => self.counters.numbers.refunds_lost.add(1),
             }
             let (open, hash) = (&self.counters.open, take.count_name().hash());
             match holder.as_fallback() {

@@ -16,21 +16,22 @@ use std::path::{Path, PathBuf};
 const BORDERS: &[(&str, &str, &str)] = &[
     // Values that know nothing else.
     ("clock", "", ""),
-    ("error", "", ""),
+    ("error", "named", ""),
     ("in_flight_counter", "", ""),
     ("jitter", "", ""),
+    ("named", "", ""),
     ("swept_map", "", ""),
     ("sync", "", ""),
     // Its macro stands at the root of its crate, and so do those of scripts.
     ("trace", "event tracing", ""),
     ("deadline", "error sync", ""),
-    ("decision", "error", ""),
+    ("decision", "error named", ""),
     ("log_on_change", "", ""),
     ("unawaited", "deadline event trace", ""),
     ("quota", "error", ""),
     ("warning", "error trace", ""),
     // What is decided: no input and no output.
-    ("algorithm", "decision error quota", ""),
+    ("algorithm", "decision error named quota", ""),
     ("key", "error warning", ""),
     ("rule", "algorithm error key quota sync warning", ""),
     ("waiting", "in_flight_counter jitter rule sync", ""),
@@ -55,7 +56,11 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "metrics test_util waiting",
     ),
     ("callback", "decision error key rule store trace", ""),
-    ("metrics", "decision error key quota rule sync waiting", ""),
+    (
+        "metrics",
+        "decision error key named quota rule sync waiting",
+        "",
+    ),
     (
         "layer",
         "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \

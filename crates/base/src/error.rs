@@ -2,6 +2,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::named::named;
+
 /// An error of this crate: its kind, for code to branch on, a message, and what caused it.
 ///
 /// It is cheap to clone: one failure of a store is the answer to many questions.
@@ -93,76 +95,45 @@ impl<K: fmt::Debug> Error for KindError<K> {
 /// ```
 pub type StoreError = KindError<StoreErrorKind>;
 
-/// The kinds of [`StoreError`].
-///
-/// ```
-/// use tidegate::StoreError;
-/// use tidegate::store::StoreErrorKind;
-///
-/// /// Whether asking again may help.
-/// fn is_temporary(error: &StoreError) -> bool {
-///     use StoreErrorKind::{Overloaded, Timeout, Unavailable};
-///     matches!(error.kind(), Timeout | Unavailable | Overloaded)
-/// }
-/// assert!(!is_temporary(&StoreError::new(StoreErrorKind::Refused, "a wrong password")));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StoreErrorKind {
-    /// No answer within the configured time. The take may still have been charged.
-    Timeout,
-    /// The store cannot be reached, or its circuit breaker (`Resilient::failures`) is
-    /// open.
-    Unavailable,
-    /// As many questions wait for answers as may (`Resilient::in_flight`): this one was not
-    /// asked.
-    Overloaded,
-    /// The store refused: a wrong password, or a missing permission.
-    Refused,
-    /// The store takes no writes: a replica, or a master that lost its replicas.
-    ReadOnly,
-    /// The key holds a value of another type.
-    WrongType,
-    /// The store's memory is used up.
-    OutOfMemory,
-    /// The in-memory store holds as many keys as it may, and all of them still count.
-    Full,
-    /// An answer that makes no sense.
-    Protocol,
-    /// The store's settings cannot work: for example, an invalid address.
-    Configuration,
-}
-
-impl StoreErrorKind {
-    /// All kinds.
-    pub const ALL: [Self; 10] = [
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Overloaded,
-        Self::Refused,
-        Self::ReadOnly,
-        Self::WrongType,
-        Self::OutOfMemory,
-        Self::Full,
-        Self::Protocol,
-        Self::Configuration,
-    ];
-
-    /// The kind in metrics, such as `timeout` or `out_of_memory`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Overloaded => "overloaded",
-            Self::Refused => "refused",
-            Self::ReadOnly => "read_only",
-            Self::WrongType => "wrong_type",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Full => "full",
-            Self::Protocol => "protocol",
-            Self::Configuration => "configuration",
-        }
+named! {
+    /// The kinds of [`StoreError`].
+    ///
+    /// ```
+    /// use tidegate::StoreError;
+    /// use tidegate::store::StoreErrorKind;
+    ///
+    /// /// Whether asking again may help.
+    /// fn is_temporary(error: &StoreError) -> bool {
+    ///     use StoreErrorKind::{Overloaded, Timeout, Unavailable};
+    ///     matches!(error.kind(), Timeout | Unavailable | Overloaded)
+    /// }
+    /// assert!(!is_temporary(&StoreError::new(StoreErrorKind::Refused, "a wrong password")));
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum StoreErrorKind: "The kind in metrics" {
+        /// No answer within the configured time. The take may still have been charged.
+        Timeout = "timeout",
+        /// The store cannot be reached, or its circuit breaker (`Resilient::failures`) is
+        /// open.
+        Unavailable = "unavailable",
+        /// As many questions wait for answers as may (`Resilient::in_flight`): this one was not
+        /// asked.
+        Overloaded = "overloaded",
+        /// The store refused: a wrong password, or a missing permission.
+        Refused = "refused",
+        /// The store takes no writes: a replica, or a master that lost its replicas.
+        ReadOnly = "read_only",
+        /// The key holds a value of another type.
+        WrongType = "wrong_type",
+        /// The store's memory is used up.
+        OutOfMemory = "out_of_memory",
+        /// The in-memory store holds as many keys as it may, and all of them still count.
+        Full = "full",
+        /// An answer that makes no sense.
+        Protocol = "protocol",
+        /// The store's settings cannot work: for example, an invalid address.
+        Configuration = "configuration",
     }
 }
 
@@ -194,43 +165,30 @@ impl StoreError {
 /// ```
 pub type KeyError = KindError<KeyErrorKind>;
 
-/// The kinds of [`KeyError`], which say whose mistake it is: [`Absent`](Self::Absent) and
-/// [`Malformed`](Self::Malformed) are the client's, and are answered with a 400.
-///
-/// ```
-/// use tidegate::key::{KeyError, KeyErrorKind};
-///
-/// let error = KeyError::server("the layer of authentication is missing");
-/// assert_eq!(error.kind(), KeyErrorKind::Server);
-/// assert_eq!(KeyErrorKind::ALL.len(), 3);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KeyErrorKind {
-    /// The client left out what the key is made of, such as a header field, or sent nothing in it.
-    /// Another request of the same client may succeed. Alternatives (`KeyExtractor::or`) try the
-    /// next one.
-    Absent,
-    /// The client sent what the key is made of in a form that says nothing, such as a token with
-    /// blanks, or sent two that differ. Another request of the same client may succeed.
-    Malformed,
-    /// The server was set up without what the key is made of, such as the peer's address. No
-    /// request can succeed until the setup is changed.
-    Server,
-}
-
-impl KeyErrorKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Absent, Self::Malformed, Self::Server];
-
-    /// The kind in metrics: `key_absent`, `key_malformed`, `key_server`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Absent => "key_absent",
-            Self::Malformed => "key_malformed",
-            Self::Server => "key_server",
-        }
+named! {
+    /// The kinds of [`KeyError`], which say whose mistake it is: [`Absent`](Self::Absent) and
+    /// [`Malformed`](Self::Malformed) are the client's, and are answered with a 400.
+    ///
+    /// ```
+    /// use tidegate::key::{KeyError, KeyErrorKind};
+    ///
+    /// let error = KeyError::server("the layer of authentication is missing");
+    /// assert_eq!(error.kind(), KeyErrorKind::Server);
+    /// assert_eq!(KeyErrorKind::ALL.len(), 3);
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum KeyErrorKind: "The kind in metrics" {
+        /// The client left out what the key is made of, such as a header field, or sent nothing in
+        /// it. Another request of the same client may succeed. Alternatives (`KeyExtractor::or`)
+        /// try the next one.
+        Absent = "key_absent",
+        /// The client sent what the key is made of in a form that says nothing, such as a token
+        /// with blanks, or sent two that differ. Another request of the same client may succeed.
+        Malformed = "key_malformed",
+        /// The server was set up without what the key is made of, such as the peer's address. No
+        /// request can succeed until the setup is changed.
+        Server = "key_server",
     }
 }
 

@@ -3,7 +3,7 @@
 import { read } from "./api.js";
 import { Chart } from "./chart.js";
 import { Rows, showFold } from "./rows.js";
-import { Recent } from "./series.js";
+import { COUNTS, LATENCIES, Recent } from "./series.js";
 import {
   byId, element, fromTemplate, grouped, latency, processWords, quotaWords, say, sayAll, visible,
 } from "./words.js";
@@ -11,13 +11,6 @@ import {
 /** So many rules are shown before somebody asks for more. */
 const FEW = 6;
 const BETWEEN_HOURS = 60_000;
-
-/** The numbers of a rule: what is counted, and how it is called. */
-const COUNTS = [
-  ["allowed", "allowed"], ["denied", "denied"], ["errors", "errors"], ["near", "near limit"],
-  ["shadow", "shadow"], ["let_through", "let through"],
-];
-const LATENCIES = [["mean_us", "store"], ["p99_us", "store p99"]];
 
 export class Now {
   constructor() {

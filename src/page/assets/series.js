@@ -2,9 +2,12 @@
 
 import { read } from "./api.js";
 
-const SERIES = [
-  "allowed", "denied", "shadow", "errors", "near", "let_through", "mean_us", "p99_us",
+/** The series of a rule: what is counted each second, and how it is called. */
+export const COUNTS = [
+  ["allowed", "allowed"], ["denied", "denied"], ["errors", "errors"], ["near", "near limit"],
+  ["shadow", "shadow"], ["let_through", "let through"],
 ];
+export const LATENCIES = [["mean_us", "store"], ["p99_us", "store p99"]];
 const SECONDS = 300;
 
 export class Recent {
@@ -22,7 +25,9 @@ export class Recent {
     if (news.rules.some((rule) => !before.has(rule.rule))) return this.again();
     for (const rule of news.rules) {
       const old = before.get(rule.rule);
-      for (const name of SERIES) rule[name] = old[name].concat(rule[name]).slice(-SECONDS);
+      for (const [name] of [...COUNTS, ...LATENCIES]) {
+        rule[name] = old[name].concat(rule[name]).slice(-SECONDS);
+      }
     }
     return (this.view = news);
   }
