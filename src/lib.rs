@@ -139,6 +139,8 @@ pub mod callback;
 pub mod config;
 pub mod decision;
 mod error;
+#[cfg(feature = "page")]
+mod fleet;
 // Their examples need all features.
 #[cfg(any(not(doctest), feature = "full"))]
 pub mod guide;

@@ -18,9 +18,13 @@
 mod checks;
 #[cfg(feature = "config")]
 mod file;
+#[cfg(feature = "page")]
+mod fleet;
 mod installed;
 #[allow(clippy::module_inception)]
 mod limits;
+#[cfg(feature = "page")]
+mod operators;
 mod outgoing;
 mod outgoing_body;
 mod partner;
@@ -32,6 +36,10 @@ mod set_up;
 mod usage;
 
 pub use limits::Limits;
+#[cfg(feature = "page")]
+pub(crate) use operators::within;
+#[cfg(feature = "page")]
+pub use operators::{Operation, OperatorError};
 pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
 #[cfg(feature = "page")]

@@ -39,21 +39,21 @@
 #[cfg(feature = "tracing")]
 mod denial_summary;
 #[cfg(feature = "page")]
-mod last_rules;
+mod key_notes;
 mod latency;
-#[cfg(feature = "page")]
-mod limited_keys;
 mod named_counters;
 mod open_charges;
 #[cfg(feature = "metrics")]
 mod publisher;
+#[cfg(feature = "page")]
+pub(crate) mod rates;
 mod rule_counters;
 mod rule_snapshot;
 
 pub use latency::LATENCY_BUCKETS;
 
 #[cfg(feature = "page")]
-pub(crate) use limited_keys::{LimitedKey, LimitedKeys, RECENT};
+pub(crate) use key_notes::limited_keys::{LimitedKey, LimitedKeys, RECENT};
 pub(crate) use open_charges::OpenCharge;
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, Weak};
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
 #[cfg(feature = "page")]
-use super::last_rules::LastRules;
-use super::latency::Latency;
+use super::key_notes::last_rules::LastRules;
 #[cfg(feature = "page")]
-use super::limited_keys::LimitedKeys;
+use super::key_notes::limited_keys::LimitedKeys;
+use super::latency::Latency;
 use super::named_counters::NamedCounters;
 use super::open_charges::OpenCharges;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};

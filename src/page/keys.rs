@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::Page;
 use super::guard::{Refused, check_change, check_form};
-use super::operators::{OperatorError, within};
 use super::router::PageState;
 use super::views::{most_limited, quotas, show_operated};
 use crate::callback::{caught, guarded};
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
+use crate::limits::{OperatorError, within};
 use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
@@ -402,7 +402,7 @@ impl Page {
 }
 
 /// A key, of the subject if there is one.
-pub(super) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
+pub(crate) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
     match subject {
         Some(subject) => [(subject, key)].into(),
         None => key.into(),
@@ -410,7 +410,7 @@ pub(super) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
 }
 
 /// The subject and the key of a name in a list of keys.
-pub(super) fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+pub(crate) fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
     match Key::split_subject(name.as_str()) {
         Some((subject, key)) => {
             let key = Key::of_text(key).ok_or_else(no_key)?;

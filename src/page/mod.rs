@@ -86,15 +86,10 @@
 
 mod assets;
 mod cache;
-mod guard;
-mod keys;
-mod monitor;
-mod operators;
-mod process;
-mod rates;
+pub(crate) mod guard;
+pub(crate) mod keys;
 mod router;
-mod views;
-mod watch;
+pub(crate) mod views;
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,9 +97,9 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
-pub use self::operators::{Operation, OperatorError};
 use crate::key::masked;
 use crate::limits::Limits;
+pub use crate::limits::{Operation, OperatorError};
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]

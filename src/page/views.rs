@@ -7,16 +7,16 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use super::process::Process;
-use super::rates::{NUMBERS, Step, series};
+use crate::fleet::process::Process;
 use crate::key::Key;
 use crate::limits::Limits;
+use crate::metrics::rates::{NUMBERS, Step, series};
 use crate::metrics::{LimitedKey, RECENT, RuleSnapshot};
 use crate::rule::{Policy, Rule, Subject};
 use crate::store::{OperatorKind, PeerReport, Store};
 
 /// The maximum number of limited keys that a process reports, and that a page shows.
-pub(super) const MAX_ROWS: usize = 100;
+pub(crate) const MAX_ROWS: usize = 100;
 
 /// The maximum number of plans of a rule whose quotas are shown.
 const MAX_PLANS: usize = 10;
@@ -289,7 +289,7 @@ pub(super) fn show_operated(limits: &Limits, path: &str, key: &str, shown: &mut 
 /// The most denied keys of this process and of the others, with their denials together, those that
 /// are let through or blocked last, and how many denials may be missing: a process tells of its
 /// most denied keys only.
-pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedKey>, u64) {
+pub(crate) fn most_limited(limits: &Limits) -> (Vec<LimitedKey>, u64) {
     let monitor = limits.monitor();
     let others = monitor.state().processes.clone().unwrap_or_default();
     let own = Process::own(limits);

@@ -66,17 +66,22 @@ const BORDERS: &[(&str, &str, &str)] = &[
          store sync trace wait_queue warning",
         "",
     ),
+    (
+        "fleet",
+        "decision error key metrics rule store sync",
+        "limits page",
+    ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error rule sync trace", ""),
     (
         "limits",
         "callback config decision error key layer live log_on_change metrics rule store sync trace \
          warning",
-        "",
+        "fleet page",
     ),
     (
         "page",
-        "callback decision error key limits metrics rule store sync trace",
+        "callback decision error fleet key limits metrics rule store sync trace",
         "layer",
     ),
     (

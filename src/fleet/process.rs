@@ -6,34 +6,34 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::views::MAX_ROWS;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
 use crate::limits::Limits;
 use crate::metrics::{DecisionOutcome, LimitedKey, RuleSnapshot};
+use crate::page::views::MAX_ROWS;
 use crate::store::{PeerReport, Store};
 
 /// How a process fares. Another version may have written it: fields are added, and keep their names
 /// and types.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(crate) struct Process {
     #[serde(skip)]
-    pub(super) id: Arc<str>,
-    pub(super) facts: Facts,
+    pub(crate) id: Arc<str>,
+    pub(crate) facts: Facts,
     /// Its most denied keys.
-    pub(super) limited: Vec<LimitedKey>,
+    pub(crate) limited: Vec<LimitedKey>,
     /// The maximum number of denials of a key that is not among them.
     #[serde(default)]
-    pub(super) unreported: u64,
+    pub(crate) unreported: u64,
 }
 
 /// What the page shows of a process, by the names in its JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     name: String,
     seen_ago_s: f64,
-    pub(super) started_ago_s: f64,
+    pub(crate) started_ago_s: f64,
     version: u64,
     content_hash: Option<String>,
     reload_failing: bool,
@@ -65,8 +65,8 @@ struct LastError {
 
 /// What the counters of this process did in the last second.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastSecond {
-    pub(super) tick: u64,
+pub(crate) struct LastSecond {
+    pub(crate) tick: u64,
     before: Sums,
     /// By how much they have grown since, and in how many seconds.
     grown: Sums,
@@ -89,12 +89,12 @@ const MAX_TEXT: usize = 32 * 1_024;
 
 impl LastSecond {
     /// Begins: what was counted before is not of a last second.
-    pub(super) fn begin(&mut self, counted: &[(RuleSnapshot, bool)]) {
+    pub(crate) fn begin(&mut self, counted: &[(RuleSnapshot, bool)]) {
         self.before = sums(counted);
     }
 
     /// Takes what was counted by this second.
-    pub(super) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
+    pub(crate) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
         let now = sums(counted);
         self.grown = array::from_fn(|at| now[at].saturating_sub(self.before[at]));
         self.seconds = tick.saturating_sub(self.tick);
@@ -128,7 +128,7 @@ fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
 
 impl Process {
     /// This process, for the fleet and for its own page.
-    pub(super) fn own(limits: &Limits) -> Self {
+    pub(crate) fn own(limits: &Limits) -> Self {
         let second = limits.monitor().state().second.clone();
         let tick = second.tick;
         let ago = |at: u64| tick.saturating_sub(at) as f64;
@@ -170,7 +170,7 @@ impl Process {
     }
 
     /// What a process reports to the others.
-    pub(super) fn text(&mut self) -> String {
+    pub(crate) fn text(&mut self) -> String {
         loop {
             let text = json!(self).to_string();
             if text.len() <= MAX_TEXT || self.limited.is_empty() {
@@ -182,7 +182,7 @@ impl Process {
     }
 
     /// What another process reported; `None` if that is no such text. Anything may stand in it.
-    pub(super) fn read(report: &PeerReport) -> Option<Self> {
+    pub(crate) fn read(report: &PeerReport) -> Option<Self> {
         if report.text.len() > 2 * MAX_TEXT || report.process.len() > MAX_NAME {
             return None;
         }
@@ -218,7 +218,7 @@ impl Process {
 }
 
 /// The beginning of a name.
-pub(super) fn short_name(name: &str) -> String {
+pub(crate) fn short_name(name: &str) -> String {
     name.trim().chars().take(MAX_NAME).collect()
 }
 

@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, timeout};
 
-use super::process::{Process, short_name};
-use crate::limits::Limits;
+use super::Limits;
+use crate::fleet::process::{Process, short_name};
 use crate::store::{FleetState, OperatorKey, Report, Store};
 use crate::trace;
 
@@ -67,7 +67,7 @@ impl Limits {
     }
 
     /// Begins to keep what a page shows.
-    pub(super) fn watch_for_page(&self) {
+    pub(crate) fn watch_for_page(&self) {
         if !self.monitor().state().has_page {
             let counted = self.paths.counted(&self.rules().guard());
             let mut state = self.monitor().state();
@@ -83,7 +83,7 @@ impl Limits {
     }
 
     /// Begins to watch this process. Returns whether a task does, in this runtime or another one.
-    pub(super) fn watch_process(&self) -> bool {
+    pub(crate) fn watch_process(&self) -> bool {
         if self.monitor().state().has_started {
             return true;
         }
@@ -208,7 +208,7 @@ impl Limits {
 }
 
 /// Whether there is a runtime with a timer. Only a panic, which is printed, tells that it has none.
-pub(super) fn has_timer() -> bool {
+pub(crate) fn has_timer() -> bool {
     Handle::try_current().is_ok() && catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
 }
 

@@ -7,49 +7,49 @@ use std::{env, fs};
 use sha2::{Digest, Sha256};
 
 use super::process::{LastSecond, Process, short_name};
-use super::rates::RateHistory;
 use crate::key::{Key, KeyExtractor};
 use crate::limits::Limits;
+use crate::metrics::rates::RateHistory;
 use crate::rule::{CountName, Rule, Subject};
 use crate::store::OperatorKey;
 use crate::sync::lock;
 
 /// Knows this process and its fleet, for pages. Clones of [`Limits`] share it.
 #[derive(Debug)]
-pub(super) struct Monitor {
+pub(crate) struct Monitor {
     /// This process: 16 hexadecimal digits.
-    pub(super) process: Arc<str>,
+    pub(crate) process: Arc<str>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Whether a task watches this process.
-    pub(super) has_started: bool,
+    pub(crate) has_started: bool,
     /// Whether the last runtime that could have watched it has no timer.
-    pub(super) lacks_timer: bool,
+    pub(crate) lacks_timer: bool,
     /// Whether a page is there: without one, no rates are kept.
-    pub(super) has_page: bool,
+    pub(crate) has_page: bool,
     /// Rises with all that a view shows beside the seconds.
-    pub(super) changes: u64,
-    pub(super) rates: RateHistory,
-    pub(super) second: LastSecond,
+    pub(crate) changes: u64,
+    pub(crate) rates: RateHistory,
+    pub(crate) second: LastSecond,
     /// What pages call this process; empty for no name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Pages hash keys with it. It is that of the service once the fleet has one.
-    pub(super) secret: [u8; 16],
+    pub(crate) secret: [u8; 16],
     /// The version of the keys that operators let through, block or raise.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// How often this process has changed that list by itself.
-    pub(super) own_changes: u64,
+    pub(crate) own_changes: u64,
     /// Whether the store accepted the last report. `None` before the first one and without a
     /// fleet.
-    pub(super) is_accepted: Option<bool>,
+    pub(crate) is_accepted: Option<bool>,
     /// Before this second the other processes are asked for; 0 before somebody looks.
-    pub(super) fleet_wanted_until: u64,
+    pub(crate) fleet_wanted_until: u64,
     /// The processes of the fleet, as of the last second. `None` until they are
     /// [wanted](Monitor::want_fleet).
-    pub(super) processes: Option<Arc<Vec<Process>>>,
+    pub(crate) processes: Option<Arc<Vec<Process>>>,
 }
 
 /// A view of the fleet is kept up to date for so many seconds after somebody looked.
@@ -71,7 +71,7 @@ impl Default for Monitor {
 /// What views and their operations ask.
 impl Limits {
     /// What is known of this process and its fleet. All clones share it.
-    pub(super) fn monitor(&self) -> &Monitor {
+    pub(crate) fn monitor(&self) -> &Monitor {
         let state = self.page_state.get_or_init(|| Box::new(Monitor::default()));
         state
             .downcast_ref()
@@ -80,7 +80,7 @@ impl Limits {
 
     /// Lets a key through, blocks it or raises it in this process, or ends that, without a wait for
     /// the next list. Returns whether there was room, if no other process has a list.
-    pub(super) fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {
+    pub(crate) fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {
         let mut state = self.monitor().state();
         state.own_changes += 1;
         // No list has it, so the next report brings the whole list.
@@ -91,7 +91,7 @@ impl Limits {
 
     /// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
     /// own, or else in all.
-    pub(super) fn extractors(
+    pub(crate) fn extractors(
         &self,
         path: &str,
         rule: Option<&Rule>,
@@ -113,7 +113,7 @@ impl Limits {
 
     /// The rule with the quotas by which this process has decided about a key, or that of a
     /// subject, last, if a request has chosen them.
-    pub(super) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
+    pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
         let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)
             .get(rule.path())
@@ -122,7 +122,7 @@ impl Limits {
     }
 
     /// Whether the newest rules were refused.
-    pub(super) fn is_reload_failing(&self) -> bool {
+    pub(crate) fn is_reload_failing(&self) -> bool {
         #[cfg(feature = "config")]
         let is_failing = self.status().error.is_some();
         #[cfg(not(feature = "config"))]
@@ -132,24 +132,24 @@ impl Limits {
 }
 
 impl Monitor {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     /// Somebody looks at the fleet: the other processes are asked for, for some seconds.
-    pub(super) fn want_fleet(&self) {
+    pub(crate) fn want_fleet(&self) {
         let mut state = self.state();
         state.fleet_wanted_until = state.second.tick + FLEET_WANTED_FOR;
     }
 
-    pub(super) fn is_fleet_wanted(&self) -> bool {
+    pub(crate) fn is_fleet_wanted(&self) -> bool {
         let state = self.state();
         state.second.tick < state.fleet_wanted_until
     }
 
     /// What pages call a key of a rule: 32 hexadecimal digits, the same in all processes. Without
     /// the secret they tell nothing of the key.
-    pub(super) fn row(&self, path: &str, key: &str) -> String {
+    pub(crate) fn row(&self, path: &str, key: &str) -> String {
         let secret = self.state().secret;
         let mut hash = Sha256::new();
         hash.update(secret);

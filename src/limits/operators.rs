@@ -6,15 +6,15 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
-use super::keys::{keys_of, named_key};
-use super::views::most_limited;
-use super::watch::has_timer;
+use super::fleet::has_timer;
+use super::{Limits, takes_of_plans};
 use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::SubjectKeys;
-use crate::limits::{Limits, takes_of_plans};
 use crate::metrics::LimitedKey;
+use crate::page::keys::{keys_of, named_key};
+use crate::page::views::most_limited;
 use crate::rule::Factor;
 use crate::store::{OperatorKey, OperatorKind, Store};
 use crate::trace;
@@ -165,7 +165,7 @@ impl Limits {
 
     /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the
     /// key is known: a request had it lately, or an operator has done something with it.
-    pub(super) async fn operate(
+    pub(crate) async fn operate(
         &self,
         mut one: OperatorKey,
         key: Option<String>,
@@ -302,7 +302,7 @@ const fn least(kind: OperatorKind) -> Duration {
 }
 
 /// The store's answer to an operator. A store of somebody else may not come back.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     question: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     timeout(MAX_WAIT, question).await.unwrap_or_else(|_| {

@@ -1,0 +1,4 @@
+//! What counters note of keys, for the page and the fleet.
+
+pub(super) mod last_rules;
+pub(super) mod limited_keys;
