@@ -102,7 +102,7 @@ impl Limits {
         }
         let of_layers = lock(&self.paths.counters)
             .get(path)
-            .map(|it| it.extractors());
+            .map(|it| it.notes.extractors());
         let mut extractors = of_layers.unwrap_or_default();
         if extractors.is_empty() {
             let of_rule = rule.and_then(Rule::extractor);
@@ -117,7 +117,7 @@ impl Limits {
         let name = CountName::new(Arc::clone(rule), key.clone());
         let last = lock(&self.paths.counters)
             .get(rule.path())
-            .and_then(|it| it.last_rules.get(&name))?;
+            .and_then(|it| it.notes.last_rule(&name))?;
         rule.chosen_as(&last)
     }
 

@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::decision::Source;
 use crate::error::StoreErrorKind;
 use crate::limits::Limits;
-use crate::metrics::{DecisionOutcome, LimitedKey, RuleSnapshot};
+use crate::metrics::key_notes::LimitedKey;
+use crate::metrics::{DecisionOutcome, RuleSnapshot};
 use crate::page::views::MAX_ROWS;
 use crate::store::{PeerReport, Store};
 

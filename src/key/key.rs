@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
-#[cfg(feature = "page")]
 use super::cookie::decoded;
 use super::key_extractor::Everyone;
 
@@ -170,7 +169,6 @@ impl Key {
 
     /// What names this key as that of one subject of a joint rule, in lists of keys of rules:
     /// `user>alice`. In the text of any other key each `>` closes a `<`, so none has this one.
-    #[cfg(feature = "page")]
     pub(crate) fn of_subject(&self, name: &str) -> Self {
         // The only subject of its rule.
         if name.is_empty() {
@@ -187,7 +185,6 @@ impl Key {
     }
 
     /// The name of the subject, and the text of its key, of such a text.
-    #[cfg(feature = "page")]
     pub(crate) fn split_subject(text: &str) -> Option<(String, &str)> {
         let (name, key) = text
             .split_once('>')
@@ -397,7 +394,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "page")]
     #[test]
     fn the_key_of_a_subject_is_no_other_key() {
         let keys = [

@@ -11,7 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, tim
 
 use super::Limits;
 use crate::fleet::process::{Process, short_name};
+use crate::metrics::RuleSnapshot;
 use crate::store::{FleetState, OperatorKey, Report, Store};
+use crate::sync::lock;
 use crate::trace;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -69,7 +71,7 @@ impl Limits {
     /// Begins to keep what a page shows.
     pub(crate) fn watch_for_page(&self) {
         if !self.monitor().state().has_page {
-            let counted = self.paths.counted(&self.rules().guard());
+            let counted = self.counted();
             let mut state = self.monitor().state();
             if !replace(&mut state.has_page, true) {
                 let tick = state.second.tick;
@@ -99,7 +101,7 @@ impl Limits {
                 .paths
                 .limited
                 .set_now(limits.monitor().state().second.tick);
-            let counted = limits.paths.counted(&limits.rules().guard());
+            let counted = limits.counted();
             limits.monitor().state().second.begin(&counted);
             tokio::spawn(Watcher(limits).run());
         }
@@ -132,10 +134,18 @@ impl Limits {
         }
     }
 
+    /// What the layers of each path have counted, and whether there is a rule.
+    fn counted(&self) -> Vec<(RuleSnapshot, bool)> {
+        let (rules, paths) = (self.rules().guard(), lock(&self.paths.counters));
+        let counted = paths.iter();
+        let counted = counted.map(|(path, it)| (it.numbers(path), rules.contains(path)));
+        counted.collect()
+    }
+
     /// Notes what was counted in the last second.
     fn sample(&self, tick: u64) {
         self.paths.limited.set_now(tick);
-        let counted = self.paths.counted(&self.rules().guard());
+        let counted = self.counted();
         let mut state = self.monitor().state();
         state.second.add(tick, &counted);
         if state.has_page {

@@ -12,7 +12,7 @@ use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::SubjectKeys;
-use crate::metrics::LimitedKey;
+use crate::metrics::key_notes::LimitedKey;
 use crate::page::keys::{keys_of, named_key};
 use crate::page::views::most_limited;
 use crate::rule::Factor;

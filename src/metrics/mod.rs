@@ -38,8 +38,8 @@
 
 #[cfg(feature = "tracing")]
 mod denial_summary;
-#[cfg(feature = "page")]
-mod key_notes;
+#[cfg_attr(not(feature = "page"), path = "no_key_notes.rs")]
+pub(crate) mod key_notes;
 mod latency;
 mod named_counters;
 mod open_charges;
@@ -52,8 +52,7 @@ mod rule_snapshot;
 
 pub use latency::LATENCY_BUCKETS;
 
-#[cfg(feature = "page")]
-pub(crate) use key_notes::limited_keys::{LimitedKey, LimitedKeys, RECENT};
+pub(crate) use key_notes::{KeyNotes, LimitedKeys};
 pub(crate) use open_charges::OpenCharge;
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;

@@ -424,9 +424,17 @@ fn no_key() -> Refused {
     wrong("this row has no key: something else wrote it".to_owned())
 }
 
+/// This future, whose events are of the span that is current now.
+fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    #[cfg(feature = "tracing")]
+    return tracing::Instrument::in_current_span(future);
+    #[cfg(not(feature = "tracing"))]
+    future
+}
+
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.
 async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'static) -> Response {
-    let answered = tokio::spawn(trace::in_current_span(answer(made))).await;
+    let answered = tokio::spawn(in_current_span(answer(made))).await;
     answered.unwrap_or_else(|_| {
         let message = "the server shuts down: nobody knows what was changed";
         refuse(StatusCode::SERVICE_UNAVAILABLE, message)

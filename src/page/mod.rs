@@ -88,6 +88,7 @@ mod assets;
 mod cache;
 pub(crate) mod guard;
 pub(crate) mod keys;
+mod masked;
 mod router;
 pub(crate) mod views;
 
@@ -97,7 +98,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
-use crate::key::masked;
+use self::masked::masked;
 use crate::limits::Limits;
 pub use crate::limits::{Operation, OperatorError};
 

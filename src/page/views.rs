@@ -10,10 +10,12 @@ use super::Page;
 use crate::fleet::process::Process;
 use crate::key::Key;
 use crate::limits::Limits;
+use crate::metrics::RuleSnapshot;
+use crate::metrics::key_notes::{LimitedKey, RECENT};
 use crate::metrics::rates::{NUMBERS, Step, series};
-use crate::metrics::{LimitedKey, RECENT, RuleSnapshot};
 use crate::rule::{Policy, Rule, Subject};
 use crate::store::{OperatorKind, PeerReport, Store};
+use crate::sync::lock;
 
 /// The maximum number of limited keys that a process reports, and that a page shows.
 pub(crate) const MAX_ROWS: usize = 100;
@@ -127,12 +129,13 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
         all["store_name"] = name.into();
         show_reload(limits, &mut all);
     }
+    let counters = lock(&limits.paths.counters);
     let shown = history.paths().into_iter().filter_map(|path| {
         let rule = rules.find(path)?;
         let mut shown = rule_json(
             rule,
             rules.get(path).is_some(),
-            &limits.paths.snapshot_of(rule)?,
+            &counters.get(path)?.snapshot(rule),
         );
         let rates = history.last(path, step, number as usize);
         for (at, name) in series().enumerate() {
