@@ -1,18 +1,12 @@
 //! How a process fares, as the processes of a service tell each other.
 
-use std::array;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::decision::Source;
-use crate::error::StoreErrorKind;
-use crate::limits::Limits;
 use crate::metrics::key_notes::LimitedKey;
-use crate::metrics::{DecisionOutcome, RuleSnapshot};
-use crate::page::views::MAX_ROWS;
-use crate::store::{PeerReport, Store};
+use crate::store::PeerReport;
 
 /// How a process fares. Another version may have written it: fields are added, and keep their names
 /// and types.
@@ -32,24 +26,24 @@ pub(crate) struct Process {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Facts {
-    name: String,
-    seen_ago_s: f64,
+    pub(crate) name: String,
+    pub(crate) seen_ago_s: f64,
     pub(crate) started_ago_s: f64,
-    version: u64,
-    content_hash: Option<String>,
-    reload_failing: bool,
-    rules: usize,
-    breaker: Breaker,
-    fallback: bool,
-    allowed_per_s: u64,
-    denied_per_s: u64,
-    last_error: Option<LastError>,
-    warnings: Vec<String>,
+    pub(crate) version: u64,
+    pub(crate) content_hash: Option<String>,
+    pub(crate) reload_failing: bool,
+    pub(crate) rules: usize,
+    pub(crate) breaker: Breaker,
+    pub(crate) fallback: bool,
+    pub(crate) allowed_per_s: u64,
+    pub(crate) denied_per_s: u64,
+    pub(crate) last_error: Option<LastError>,
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Breaker {
+pub(crate) enum Breaker {
     Open,
     Closed,
     #[default]
@@ -59,27 +53,13 @@ enum Breaker {
 
 /// The last error of a store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct LastError {
-    kind: String,
-    ago_s: f64,
+pub(crate) struct LastError {
+    pub(crate) kind: String,
+    pub(crate) ago_s: f64,
 }
 
-/// What the counters of this process did in the last second.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LastSecond {
-    pub(crate) tick: u64,
-    before: Sums,
-    /// By how much they have grown since, and in how many seconds.
-    grown: Sums,
-    seconds: u64,
-    /// The last error of a store, and its second.
-    last_error: Option<(StoreErrorKind, u64)>,
-}
-
-/// Of all rules: the allowed and the denied requests, what a fallback has decided, and the errors
-/// of the store by their kinds.
-type Sums = [u64; 3 + StoreErrorKind::ALL.len()];
-
+/// The maximum number of limited keys that a process reports, and that a page shows.
+pub(crate) const MAX_ROWS: usize = 100;
 /// The maximum number of warnings of a process, and of characters of one or of another fact.
 const MAX_WARNINGS: usize = 20;
 const MAX_WARNING: usize = 400;
@@ -88,88 +68,7 @@ const MAX_NAME: usize = 64;
 /// The longest text of a process, in bytes.
 const MAX_TEXT: usize = 32 * 1_024;
 
-impl LastSecond {
-    /// Begins: what was counted before is not of a last second.
-    pub(crate) fn begin(&mut self, counted: &[(RuleSnapshot, bool)]) {
-        self.before = sums(counted);
-    }
-
-    /// Takes what was counted by this second.
-    pub(crate) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
-        let now = sums(counted);
-        self.grown = array::from_fn(|at| now[at].saturating_sub(self.before[at]));
-        self.seconds = tick.saturating_sub(self.tick);
-        for (kind, grown) in StoreErrorKind::ALL.into_iter().zip(&self.grown[3..]) {
-            if *grown > 0 {
-                self.last_error = Some((kind, tick));
-            }
-        }
-        (self.before, self.tick) = (now, tick);
-    }
-}
-
-fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
-    use DecisionOutcome::{Allowed, Busy, Denied, Never};
-    let mut sums = Sums::default();
-    for (rule, _) in counted {
-        let by_fallback =
-            [Allowed, Denied, Busy, Never].map(|it| rule.decisions_by(it, Source::Fallback));
-        let requests = [
-            rule.decisions(Allowed),
-            rule.denied(),
-            by_fallback.iter().sum(),
-        ];
-        let errors = StoreErrorKind::ALL.map(|kind| rule.store_errors(kind));
-        for (sum, number) in sums.iter_mut().zip(requests.into_iter().chain(errors)) {
-            *sum += number;
-        }
-    }
-    sums
-}
-
 impl Process {
-    /// This process, for the fleet and for its own page.
-    pub(crate) fn own(limits: &Limits) -> Self {
-        let second = limits.monitor().state().second.clone();
-        let tick = second.tick;
-        let ago = |at: u64| tick.saturating_sub(at) as f64;
-        let applied = limits.rules().applied();
-        let breaker = match limits.shared_store().condition().is_breaker_open {
-            Some(true) => Breaker::Open,
-            Some(false) => Breaker::Closed,
-            None => Breaker::Unknown,
-        };
-        let [allowed, denied, by_fallback, ..] = second.grown;
-        let seconds = second.seconds.max(1);
-        let error = second.last_error.map(|(kind, at)| LastError {
-            kind: kind.name().to_owned(),
-            ago_s: ago(at),
-        });
-        let facts = Facts {
-            name: limits.monitor().state().name.clone(),
-            seen_ago_s: 0.0,
-            started_ago_s: tick as f64,
-            version: applied.version,
-            content_hash: applied.hash.map(|it| it.to_string()),
-            reload_failing: limits.is_reload_failing(),
-            rules: limits.rules().guard().iter().count(),
-            breaker,
-            fallback: by_fallback > 0,
-            allowed_per_s: allowed / seconds,
-            denied_per_s: denied / seconds,
-            last_error: error,
-            warnings: limits.warnings().iter().map(ToString::to_string).collect(),
-        };
-        let (limited, unreported) = limits.paths.limited.most_denied(MAX_ROWS);
-        let own = Self {
-            id: Arc::clone(&limits.monitor().process),
-            facts,
-            limited,
-            unreported,
-        };
-        own.bounded()
-    }
-
     /// What a process reports to the others.
     pub(crate) fn text(&mut self) -> String {
         loop {
@@ -203,7 +102,7 @@ impl Process {
     }
 
     /// No more than is shown of it.
-    fn bounded(mut self) -> Self {
+    pub(crate) fn bounded(mut self) -> Self {
         let facts = &mut self.facts;
         facts.name = short_name(&facts.name);
         facts.warnings.truncate(MAX_WARNINGS);

@@ -6,11 +6,12 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::{Action, LayerAnswer};
-use super::decide::{Limited, Outcome, check_joint};
+use super::decide::{Outcome, check_joint};
 use super::gate::Gate;
 use crate::callback::{Cause, grpc, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
+use crate::fleet::Limited;
 use crate::rule::Rule;
 use crate::store::{Store, StoreFuture, Take};
 
@@ -88,15 +89,12 @@ impl Gate {
             Some(request) => Arc::clone(request.rule()),
             None => self.choose_plan(rule, head)?,
         };
-        let limited = request.as_ref().map(|request| self.limited(request));
+        let limited = request.as_ref().map(|it| self.operator_keys.limited(it));
         let (rule, take, blocked) = match limited {
             None => (rule, None, None),
             Some(Limited::Whole) => (rule, request.clone(), None),
-            #[cfg(feature = "page")]
             Some(Limited::Blocked(denial)) => (rule, request.clone(), Some(denial)),
-            #[cfg(feature = "page")]
             Some(Limited::Part(part)) => (Arc::clone(part.rule()), Some(*part), None),
-            #[cfg(feature = "page")]
             Some(Limited::LetThrough) => (rule, None, None),
         };
         Ok(Some(Look {

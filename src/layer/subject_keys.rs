@@ -104,7 +104,6 @@ impl SubjectKeys {
     }
 
     /// What lists of operators' keys call the only key that is named.
-    #[cfg(feature = "page")]
     pub(crate) fn only_name(self, rule: Option<&Rule>) -> Result<Key, String> {
         let named = match (self.0, rule) {
             (Given::One(key), None) => return Ok(key),
@@ -123,6 +122,14 @@ impl SubjectKeys {
                 "{} keys, expected that of one subject",
                 named.len()
             )),
+        }
+    }
+
+    /// The only key that has this name in lists of operators' keys; `None` if no key has it.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        match Key::split_subject(name) {
+            Some((subject, key)) => Some([(&*subject, Key::of_text(key)?)].into()),
+            None => Some(Key::of_text(name)?.into()),
         }
     }
 

@@ -18,13 +18,11 @@
 mod checks;
 #[cfg(feature = "config")]
 mod file;
-#[cfg(feature = "page")]
 mod fleet;
 mod installed;
 #[allow(clippy::module_inception)]
 mod limits;
-#[cfg(feature = "page")]
-mod operators;
+pub(crate) mod operators;
 mod outgoing;
 mod outgoing_body;
 mod partner;
@@ -32,15 +30,13 @@ mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
 mod questions;
+#[cfg_attr(not(feature = "page"), path = "no_reports.rs")]
+pub(crate) mod reports;
 mod set_up;
 mod usage;
 
 pub use limits::Limits;
-#[cfg(feature = "page")]
-pub(crate) use operators::within;
-#[cfg(feature = "page")]
 pub use operators::{Operation, OperatorError};
 pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
-#[cfg(feature = "page")]
 pub(crate) use questions::takes_of_plans;

@@ -14,7 +14,7 @@ const FIELD: &str = "x-tidegate";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Why a request is refused.
-pub(crate) type Refused = (StatusCode, String);
+pub(super) type Refused = (StatusCode, String);
 
 /// Whether a request is one that the page sends: a form of another site sends no JSON and no field
 /// of its own.

@@ -12,14 +12,16 @@ use serde_json::{Map, Value, json};
 use super::Page;
 use super::guard::{Refused, check_change, check_form};
 use super::router::PageState;
-use super::views::{most_limited, quotas, show_operated};
+use super::views::{quotas, show_operated};
 use crate::callback::{caught, guarded};
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
-use crate::limits::{OperatorError, within};
+use crate::limits::Limits;
+use crate::limits::operators::{OperatorError, within};
 use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
+use crate::sync::lock;
 use crate::trace;
 
 /// The longest body of a request, in bytes.
@@ -70,7 +72,7 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         }
         let found = found?;
         limits.paths.limited.forget(path, target.name.as_str());
-        limits.monitor().state().changes += 1;
+        limits.member.state().changes += 1;
         trace::event!(info: path, key, row, by, found, "the count of a key was reset");
         Ok(with_hint(json!({"found": found}), target))
     })
@@ -280,7 +282,7 @@ impl Target {
                 let subject = subject_of(rule.as_deref(), string("subject")?)?;
                 let mut of_rule = rule.iter().flat_map(|it| it.subjects());
                 let of_rule = of_rule.find(|it| Some(it.name()) == subject.as_deref());
-                let extractors = page.limits.extractors(path, rule.as_deref(), of_rule);
+                let extractors = extractors_of(&page.limits, path, rule.as_deref(), of_rule);
                 let key = match of_rule {
                     Some(of_rule) if of_rule.is_everyone() => Key::default(),
                     _ => key_of(&extractors, text)?,
@@ -334,7 +336,7 @@ impl Target {
     }
 
     fn row(&self, page: &Page) -> String {
-        page.limits.monitor().row(&self.path, self.name.as_str())
+        page.limits.member.row(&self.path, self.name.as_str())
     }
 }
 
@@ -360,6 +362,28 @@ fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>
     }))
 }
 
+/// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
+/// own, or else in all.
+fn extractors_of(
+    limits: &Limits,
+    path: &str,
+    rule: Option<&Rule>,
+    subject: Option<&Subject>,
+) -> Vec<Arc<dyn KeyExtractor>> {
+    if let Some(own) = subject.and_then(Subject::key) {
+        return vec![Arc::clone(own)];
+    }
+    let of_layers = lock(&limits.paths.counters)
+        .get(path)
+        .map(|it| it.notes.extractors());
+    let mut extractors = of_layers.unwrap_or_default();
+    if extractors.is_empty() {
+        let of_rule = rule.and_then(Rule::extractor);
+        extractors.extend(of_rule.or(limits.defaults.default_key.as_ref()).cloned());
+    }
+    extractors
+}
+
 /// The key that one of the extractors makes of this text, or else the one that has it.
 fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refused> {
     let keys = extractors.iter().filter_map(|it| it.key_of_text(text));
@@ -379,10 +403,10 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
 impl Page {
     /// The key that a view shows in this row, and its subject.
     fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), Refused> {
-        let is_it = |key: &str| self.limits.monitor().row(path, key) == row;
-        self.limits.monitor().want_fleet();
+        let is_it = |key: &str| self.limits.member.row(path, key) == row;
+        self.limits.reports.want_fleet();
         let own = self.limits.paths.limited.most_denied(usize::MAX).0;
-        let limited = own.into_iter().chain(most_limited(&self.limits).0);
+        let limited = own.into_iter().chain(self.limits.most_limited().0);
         let limited = limited.filter(|it| *it.path == *path).map(|it| it.key);
         let listed = self.limits.operator_keys.list().into_iter();
         let listed = listed.filter(|it| *it.path == *path);
@@ -402,7 +426,7 @@ impl Page {
 }
 
 /// A key, of the subject if there is one.
-pub(crate) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
+fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
     match subject {
         Some(subject) => [(subject, key)].into(),
         None => key.into(),
@@ -410,7 +434,7 @@ pub(crate) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
 }
 
 /// The subject and the key of a name in a list of keys.
-pub(crate) fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
     match Key::split_subject(name.as_str()) {
         Some((subject, key)) => {
             let key = Key::of_text(key).ok_or_else(no_key)?;

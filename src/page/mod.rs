@@ -86,11 +86,11 @@
 
 mod assets;
 mod cache;
-pub(crate) mod guard;
-pub(crate) mod keys;
+mod guard;
+mod keys;
 mod masked;
 mod router;
-pub(crate) mod views;
+mod views;
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,7 +100,6 @@ use http::request::Parts;
 
 use self::masked::masked;
 use crate::limits::Limits;
-pub use crate::limits::{Operation, OperatorError};
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]

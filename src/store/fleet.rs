@@ -8,7 +8,7 @@ use super::StoreFuture;
 use crate::rule::Factor;
 
 /// What the processes of a service share through a [`Store`](crate::Store), which gives it by
-/// [`Store::fleet`](crate::Store::fleet). `Limits` with a page ask it once a second; no request
+/// [`Store::fleet`](crate::Store::fleet). `Limits` that joined it ask it once a second; no request
 /// waits for it. This crate implements it, and a store around another one passes it on: it may gain
 /// methods in any version.
 ///
@@ -63,7 +63,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 pub struct Report {
     /// The process: 16 hexadecimal digits.
     pub process: Arc<str>,
-    /// What it says: a text of this crate, of at most 32 KiB.
+    /// What it says: a text of this crate, of at most 32 KiB; empty without the feature `page`.
     pub text: Arc<str>,
     /// The version of the operators' keys that it knows: 0 for none, `u64::MAX` for keys that no
     /// version tells.

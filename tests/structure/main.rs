@@ -60,28 +60,24 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "decision error key quota rule sync wait_queue",
         "",
     ),
+    ("fleet", "decision metrics rule store sync", ""),
     (
         "layer",
-        "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \
+        "callback decision error fleet in_flight_counter jitter key log_on_change metrics quota rule \
          store sync trace wait_queue warning",
         "",
-    ),
-    (
-        "fleet",
-        "decision error key metrics rule store sync",
-        "limits page",
     ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error rule sync trace", ""),
     (
         "limits",
-        "callback config decision error key layer live log_on_change metrics rule store sync trace \
-         warning",
-        "fleet page",
+        "callback config decision error fleet key layer live log_on_change metrics rule store sync \
+         trace warning",
+        "",
     ),
     (
         "page",
-        "callback decision error fleet key limits metrics rule store sync trace",
+        "callback decision error key limits metrics rule store sync trace",
         "layer",
     ),
     (
