@@ -128,14 +128,6 @@ impl Gate {
         }
     }
 
-    /// The path's rule now, also while limiting is disabled.
-    fn known_rule(&self) -> Option<Arc<Rule>> {
-        match &self.rule {
-            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
-            RuleSource::Named { rules, path } => rules.guard().find(path).cloned(),
-        }
-    }
-
     /// The rule for a request or a check that has just arrived. One without a rule is counted,
     /// unless limiting is disabled.
     #[inline]
@@ -153,8 +145,12 @@ impl Gate {
 
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
-        let rule = self.known_rule()?;
-        Some(self.counters.snapshot(&rule))
+        match &self.rule {
+            RuleSource::Fixed(rule) => Some(self.counters.snapshot(rule)),
+            RuleSource::Named { rules, path } => {
+                Some(self.counters.snapshot(rules.guard().find(path)?))
+            }
+        }
     }
 
     /// What becomes of a request with this take and these extensions.

@@ -127,10 +127,9 @@ impl SubjectKeys {
 
     /// The only key that has this name in lists of operators' keys; `None` if no key has it.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
-        match Key::split_subject(name) {
-            Some((subject, key)) => Some([(&*subject, Key::of_text(key)?)].into()),
-            None => Some(Key::of_text(name)?.into()),
-        }
+        let (subject, key) = Key::split_subject(name);
+        let key = Key::of_text(key)?;
+        Some(subject.map_or(key.clone().into(), |it| [(&*it, key)].into()))
     }
 
     /// The take over all subjects that cannot be absent. `is_everyone` says which of them need no

@@ -272,8 +272,7 @@ impl Limits {
         Self {
             store: Arc::default(),
             defaults: Options::default(),
-            checks: Arc::default(),
-            ..self.clone()
+            ..self.for_watcher()
         }
     }
 

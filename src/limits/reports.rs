@@ -122,7 +122,8 @@ impl Limits {
         let counted = self.counted();
         let mut state = self.reports.state();
         self.paths.limited.set_now(state.second.tick);
-        state.second.begin(&counted);
+        // What was counted before is not of a last second.
+        state.second.before = sums(&counted);
     }
 
     pub(super) async fn sample_each_second(&self) {
@@ -270,21 +271,15 @@ impl Limits {
     /// Whether the newest rules were refused.
     pub(crate) fn is_reload_failing(&self) -> bool {
         #[cfg(feature = "config")]
-        let is_failing = self.status().error.is_some();
+        return self.status().error.is_some();
         #[cfg(not(feature = "config"))]
-        let is_failing = false;
-        is_failing
+        false
     }
 }
 
 impl LastSecond {
-    /// Begins: what was counted before is not of a last second.
-    pub(crate) fn begin(&mut self, counted: &[(RuleSnapshot, bool)]) {
-        self.before = sums(counted);
-    }
-
     /// Takes what was counted by this second.
-    pub(crate) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
+    fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
         let now = sums(counted);
         self.grown = array::from_fn(|at| now[at].saturating_sub(self.before[at]));
         self.seconds = tick.saturating_sub(self.tick);

@@ -90,6 +90,7 @@ pub(super) async fn set(
         let page = &state.page;
         let (by, target) = change(page, request).await?;
         let factor = target.body.get("factor").and_then(Value::as_f64);
+        let note = target.body.get("note").and_then(Value::as_str);
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         // An end needs no factor.
         let of_end = (seconds == Some(0)).then_some(Factor::ONE);
@@ -97,12 +98,8 @@ pub(super) async fn set(
         let kind = kind.ok_or_else(|| {
             wrong("factor is not there or wrong, expected 0.01 to 1000".to_owned())
         })?;
-        let longest = kind.max_time().as_secs();
-        let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
-            wrong(format!(
-                "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"
-            ))
-        })?;
+        let message = "seconds is not there, or no whole number: 0 ends it";
+        let seconds = seconds.ok_or_else(|| wrong(message.to_owned()))?;
         // What was begun can be ended, also if the rule is gone.
         if seconds > 0 {
             target.rule()?;
@@ -112,11 +109,7 @@ pub(super) async fn set(
             path: target.path.as_str().into(),
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
-            note: target
-                .body
-                .get("note")
-                .and_then(Value::as_str)
-                .map(Arc::from),
+            note: note.map(Arc::from),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one, page.shown(target.name.as_str()));
@@ -153,10 +146,9 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     let Target { name, plan, .. } = &target;
     let rule = target.rule()?;
     let path = rule.path();
-    let last = || page.limits.last_chosen(rule, name);
     let chosen = match plan {
         Some(plan) => rule.of_plan(plan),
-        None => last(),
+        None => page.limits.last_chosen(rule, name),
     };
     let asked_rule = chosen.clone().unwrap_or_else(|| Arc::clone(rule));
     let store = page.limits.shared_store();
@@ -435,13 +427,8 @@ fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
 
 /// The subject and the key of a name in a list of keys.
 fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
-    match Key::split_subject(name.as_str()) {
-        Some((subject, key)) => {
-            let key = Key::of_text(key).ok_or_else(no_key)?;
-            Ok((Some(subject), key))
-        }
-        None => Ok((None, name.clone())),
-    }
+    let (subject, key) = Key::split_subject(name.as_str());
+    Ok((subject, Key::of_text(key).ok_or_else(no_key)?))
 }
 
 fn no_key() -> Refused {

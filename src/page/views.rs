@@ -122,7 +122,14 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     });
     if page.shows_keys {
         all["store_name"] = name.into();
-        show_reload(limits, &mut all);
+    }
+    // The file of the rules, and why its last text was refused.
+    #[cfg(feature = "config")]
+    if page.shows_keys {
+        let status = limits.status();
+        let file = status.watched.as_deref();
+        all["file"] = json!(file.map(|file| file.display().to_string()));
+        all["reload_error"] = status.error.into();
     }
     let counters = lock(&limits.paths.counters);
     let shown = history.paths().into_iter().filter_map(|path| {
@@ -140,19 +147,6 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     });
     all["rules"] = shown.collect();
     all
-}
-
-/// The file of the rules, and why its last text was refused.
-fn show_reload(limits: &Limits, all: &mut Value) {
-    #[cfg(feature = "config")]
-    {
-        let status = limits.status();
-        let file = status.watched.as_deref();
-        all["file"] = json!(file.map(|file| file.display().to_string()));
-        all["reload_error"] = status.error.into();
-    }
-    #[cfg(not(feature = "config"))]
-    let _ = (limits, all);
 }
 
 fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Value {
@@ -202,9 +196,9 @@ fn limited(page: &Page, tick: u64) -> Value {
     let (rows, missing) = limits.most_limited();
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
     // A joint rule has keys of subjects.
-    let parts = |text: &str| match Key::split_subject(text) {
-        Some((subject, key)) => (Some(subject), page.shown(key)),
-        None => (None, page.shown(text)),
+    let parts = |text: &str| {
+        let (subject, key) = Key::split_subject(text);
+        (subject, page.shown(key))
     };
     let rows = rows.iter().map(|row| {
         let (subject, key) = parts(&row.key);
