@@ -299,6 +299,7 @@ impl QuotaDenials {
 mod tests {
     use super::super::named_counters::MAX_NAMES;
     use super::*;
+    use crate::decision::Verdict;
     use crate::quota::Quota;
 
     /// A recorder would keep the largest number that it was ever told.
