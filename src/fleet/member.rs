@@ -47,8 +47,8 @@ impl Member {
         lock(&self.state)
     }
 
-    /// What logs and pages call a key of a rule: 32 hexadecimal digits, the same in all processes. Without
-    /// the secret they tell nothing of the key.
+    /// What logs and pages call a key of a rule: 32 hexadecimal digits, the same in all processes.
+    /// Without the secret they tell nothing of the key.
     pub(crate) fn row(&self, path: &str, key: &str) -> String {
         let secret = self.state().secret;
         let mut hash = Sha256::new();

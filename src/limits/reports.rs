@@ -224,8 +224,8 @@ impl Limits {
     }
 
     /// The most denied keys of this process and of the others, with their denials together, those
-    /// that are let through or blocked last, and how many denials may be missing: a process tells of
-    /// its most denied keys only.
+    /// that are let through or blocked last, and how many denials may be missing: a process tells
+    /// of its most denied keys only.
     pub(crate) fn most_limited(&self) -> (Vec<LimitedKey>, u64) {
         let others = self.reports.state().processes.clone().unwrap_or_default();
         let own = self.own_process();

@@ -63,8 +63,8 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("fleet", "decision metrics rule store sync", ""),
     (
         "layer",
-        "callback decision error fleet in_flight_counter jitter key log_on_change metrics quota rule \
-         store sync trace wait_queue warning",
+        "callback decision error fleet in_flight_counter jitter key log_on_change metrics quota \
+         rule store sync trace wait_queue warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
