@@ -1,3 +1,4 @@
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -6,14 +7,13 @@ use sha2::{Digest, Sha256};
 use crate::sync::lock;
 
 /// This process as a member of its fleet, or alone. Clones of `Limits` share it.
-#[derive(Debug)]
 pub(crate) struct Member {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct State {
     /// Whether a task watches this process.
     pub(crate) has_started: bool,
@@ -39,6 +39,13 @@ impl Default for Member {
                 ..State::default()
             }),
         }
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({})", self.process)
     }
 }
 
@@ -76,4 +83,17 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_not_printed() {
+        let member = Member::default();
+        let secret = format!("{:?}", member.state().secret);
+        let printed = format!("{member:?}");
+        assert!(!printed.contains(&secret), "{printed}");
+    }
 }

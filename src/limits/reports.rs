@@ -1,7 +1,6 @@
 //! How this process fares, for the fleet and for pages.
 
 use std::collections::HashMap;
-use std::mem::replace;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{array, env, fs};
 
@@ -106,10 +105,9 @@ impl Limits {
         if !self.reports.state().has_page {
             let counted = self.counted();
             let mut state = self.reports.state();
-            if !replace(&mut state.has_page, true) {
-                let tick = state.second.tick;
-                state.rates.begin(tick, &counted);
-            }
+            let tick = state.second.tick;
+            state.has_page = true;
+            state.rates.begin(tick, &counted);
         }
         // A browser asks each second, and each search for a timer in vain prints a panic.
         if !self.reports.state().lacks_timer && !self.watch_process() {
@@ -194,7 +192,7 @@ impl Limits {
         };
         let [allowed, denied, by_fallback, ..] = second.grown;
         let seconds = second.seconds.max(1);
-        let error = second.last_error.map(|(kind, at)| LastError {
+        let last_error = second.last_error.map(|(kind, at)| LastError {
             kind: kind.name().to_owned(),
             ago_s: tick.saturating_sub(at) as f64,
         });
@@ -210,7 +208,7 @@ impl Limits {
             fallback: by_fallback > 0,
             allowed_per_s: allowed / seconds,
             denied_per_s: denied / seconds,
-            last_error: error,
+            last_error,
             warnings: self.warnings().iter().map(ToString::to_string).collect(),
         };
         let (limited, unreported) = self.paths.limited.most_denied(MAX_ROWS);
@@ -296,15 +294,11 @@ fn sums(counted: &[(RuleSnapshot, bool)]) -> Sums {
     use DecisionOutcome::{Allowed, Busy, Denied, Never};
     let mut sums = Sums::default();
     for (rule, _) in counted {
-        let by_fallback =
-            [Allowed, Denied, Busy, Never].map(|it| rule.decisions_by(it, Source::Fallback));
-        let requests = [
-            rule.decisions(Allowed),
-            rule.denied(),
-            by_fallback.iter().sum(),
-        ];
+        let by_fallback = [Allowed, Denied, Busy, Never].into_iter();
+        let by_fallback = by_fallback.map(|it| rule.decisions_by(it, Source::Fallback));
+        let requests = [rule.decisions(Allowed), rule.denied(), by_fallback.sum()].into_iter();
         let errors = StoreErrorKind::ALL.map(|kind| rule.store_errors(kind));
-        for (sum, number) in sums.iter_mut().zip(requests.into_iter().chain(errors)) {
+        for (sum, number) in sums.iter_mut().zip(requests.chain(errors)) {
             *sum += number;
         }
     }

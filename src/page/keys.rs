@@ -306,7 +306,11 @@ impl Target {
 
     /// The key, of the subject if there is one.
     fn keys(&self) -> SubjectKeys {
-        keys_of(self.subject.as_deref(), self.key.clone())
+        let key = self.key.clone();
+        match &self.subject {
+            Some(subject) => [(&**subject, key)].into(),
+            None => key.into(),
+        }
     }
 
     /// Whether a quota of the rule is that of another subject.
@@ -414,14 +418,6 @@ impl Page {
                 Err((StatusCode::NOT_FOUND, message.to_owned()))
             }
         }
-    }
-}
-
-/// A key, of the subject if there is one.
-fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
-    match subject {
-        Some(subject) => [(subject, key)].into(),
-        None => key.into(),
     }
 }
 
