@@ -305,7 +305,6 @@ impl Decision {
     }
 
     /// The denial of an operator: no quota denied the take.
-    #[cfg(feature = "page")]
     pub(crate) fn blocked(time: Duration, states: Arc<[QuotaState]>) -> Self {
         let verdict = Verdict::Denied { retry_after: time };
         Self::of_states(verdict, Source::Operator, states)

@@ -67,7 +67,8 @@
 //! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
 //! | show customers what they have left | [`Limits::usage`] | [`limits`] |
-//! | see who is limited now, let a customer through | `Limits::page` | [`page`] |
+//! | let a customer through, block one, raise its limits | [`Limits::let_through`], [`Limits::block`], [`Limits::raise`] | [`limits`] |
+//! | see who is limited now | `Limits::page` | [`page`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |
 //! | let so many run at a time, in the whole fleet | [`Rule::with_max_concurrent`]; in code: `Lock` | [`rule`], [`lock`] |
@@ -101,7 +102,7 @@
 //!   each denial, a summary of a rule's denials at most every 10 s, and the span `tidegate.take`
 //!   around the store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
-//! - `page`: a page that shows who is limited now, and lets an operator help or block a customer;
+//! - `page`: a page that shows who is limited now, with buttons for what operators do by code;
 //! - `macros`: the attribute `#[limited]` for async functions, methods and impl blocks;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
@@ -139,6 +140,7 @@ pub mod callback;
 pub mod config;
 pub mod decision;
 mod error;
+mod fleet;
 // Their examples need all features.
 #[cfg(any(not(doctest), feature = "full"))]
 pub mod guide;

@@ -2,15 +2,6 @@
 
 pub(crate) use tidegate_base::trace::{EVICTS, event};
 
-/// This future, whose events are of the span that is current now.
-#[cfg(feature = "page")]
-pub(crate) fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    #[cfg(feature = "tracing")]
-    return tracing::Instrument::in_current_span(future);
-    #[cfg(not(feature = "tracing"))]
-    future
-}
-
 /// The span around a call of a store: `tidegate.take`, of the level debug. Without the feature
 /// `tracing` it is nothing.
 #[derive(Debug)]

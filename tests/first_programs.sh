@@ -2,7 +2,8 @@
 # Builds the first two programs of the README from its own text and asks them as clients do: five
 # logins are allowed and the sixth is denied, another address is allowed; the second program runs
 # twice behind a real nginx and shares one Redis, and a spoofed X-Forwarded-For gives no fresh limit.
-# A third one, on a Unix socket behind two proxies, tells clients apart by the number of these.
+# A third one, on a Unix socket behind two proxies, tells clients apart by the number of these. A
+# fourth one blocks a key in another process, without the feature `page`.
 # Installs nginx and redis-server where they are missing and it may do so, else it says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -48,6 +49,31 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = Router::new().route("/login", post("welcome").layer(limits.layer("login")));
     let socket = std::env::args().nth(1).ok_or("no path of a socket")?;
     Ok(axum::serve(tokio::net::UnixListener::bind(socket)?, app).await?)
+}
+EOF2
+# Nor of the README: a process that obeys an operator, and one from which the operator blocks a key.
+cat >"$folder/src/bin/program_4.rs" <<'EOF2'
+use std::{env::args, time::Duration};
+use tidegate::{Limits, Quota, RedisStore, Rule, decision::Source};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = RedisStore::connect_lazy(&std::env::var("REDIS_URL")?)?.prefix("ops:");
+    let limits = Limits::new([Rule::new("chat", [Quota::per_minute(1_000)])?]).store(store);
+    if args().nth(1).as_deref() == Some("block") {
+        return Ok(limits.block("chat", "mallory", Duration::from_secs(60), "ops").await?);
+    }
+    limits.join_fleet();
+    limits.check("chat", "mallory").await?;
+    println!("admitted");
+    loop {
+        if let Err(refused) = limits.check("chat", "mallory").await {
+            let source = refused.decision().map(|decision| decision.source());
+            assert_eq!((source, limits.operator_keys().len()), (Some(Source::Operator), 1));
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 EOF2
 cat >"$folder/Cargo.toml" <<EOF2
@@ -177,6 +203,20 @@ check "$proxy"
 spoof "$proxy"
 keys=$(redis-cli -p "$redis" --scan | sort | paste -sd' ')
 expect "keys" "$keys" "shop:CurrentLimiter:login:127.0.0.2 shop:CurrentLimiter:login:127.0.0.3"
+
+echo "== an operator blocks a key in another process"
+timeout 20 "$programs/program_4" obey >"$folder/obeys" &
+obeys=$!
+pids+=($obeys)
+for _ in $(seq 100); do
+  if grep -q admitted "$folder/obeys"; then break; fi
+  sleep 0.1
+done
+"$programs/program_4" block
+outcome=0
+wait "$obeys" || outcome=$?
+expect "before it is blocked" "$(cat "$folder/obeys")" admitted
+expect "the outcome of the process that obeys" "$outcome" 0
 
 echo "== on a Unix socket, behind nginx behind nginx"
 start "$programs/program_3" "$folder/app.sock"

@@ -60,12 +60,6 @@ guides! {
 }
 
 /// The programs of the summary for coding assistants, compiled.
-#[cfg(all(
-    doctest,
-    feature = "config",
-    feature = "macros",
-    feature = "page",
-    feature = "redis"
-))]
+#[cfg(all(doctest, feature = "config", feature = "macros", feature = "redis"))]
 #[doc = include_str!("../../llms.txt")]
 mod llms {}

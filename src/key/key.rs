@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
-#[cfg(feature = "page")]
 use super::cookie::decoded;
 use super::key_extractor::Everyone;
 
@@ -170,7 +169,6 @@ impl Key {
 
     /// What names this key as that of one subject of a joint rule, in lists of keys of rules:
     /// `user>alice`. In the text of any other key each `>` closes a `<`, so none has this one.
-    #[cfg(feature = "page")]
     pub(crate) fn of_subject(&self, name: &str) -> Self {
         // The only subject of its rule.
         if name.is_empty() {
@@ -186,14 +184,15 @@ impl Key {
         }
     }
 
-    /// The name of the subject, and the text of its key, of such a text.
-    #[cfg(feature = "page")]
-    pub(crate) fn split_subject(text: &str) -> Option<(String, &str)> {
-        let (name, key) = text
-            .split_once('>')
-            .filter(|(name, _)| !name.contains('<'))?;
-        let name = decoded(name.as_bytes()).unwrap_or(name.into());
-        Some((name.into_owned(), key))
+    /// The name of the subject, if this is such a text, and the text of the key.
+    pub(crate) fn split_subject(text: &str) -> (Option<String>, &str) {
+        match text.split_once('>').filter(|it| !it.0.contains('<')) {
+            None => (None, text),
+            Some((name, key)) => {
+                let name = decoded(name.as_bytes()).unwrap_or(name.into());
+                (Some(name.into_owned()), key)
+            }
+        }
     }
 
     /// The key with this [text](Self::as_str); `None` if no key has it.
@@ -397,7 +396,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "page")]
     #[test]
     fn the_key_of_a_subject_is_no_other_key() {
         let keys = [
@@ -408,11 +406,11 @@ mod tests {
             key(&["a", "b"]).behind("header.x-user"),
         ];
         for key in &keys {
-            assert_eq!(Key::split_subject(key.as_str()), None, "{key}");
+            assert_eq!(Key::split_subject(key.as_str()).0, None, "{key}");
             for name in ["user", "header:x-user", "<u>:{%41}", "\u{e9} >"] {
                 let of_subject = key.of_subject(name);
                 let split = Key::split_subject(of_subject.as_str());
-                assert_eq!(split, Some((name.to_owned(), key.as_str())));
+                assert_eq!(split, (Some(name.to_owned()), key.as_str()));
                 assert!(!of_subject.as_str().contains(' '));
             }
         }

@@ -82,7 +82,7 @@ pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
 mod method;
-mod readable_token;
+pub(crate) mod readable_token;
 
 pub use alternatives::Alternatives;
 pub use bearer::Bearer;
@@ -100,7 +100,5 @@ pub use key_extractor::{Everyone, KeyExtractor};
 pub use matched_path::MatchedPath;
 pub use method::Method;
 pub(crate) use readable_token::has_token;
-#[cfg(feature = "page")]
-pub(crate) use readable_token::masked;
 
 pub use crate::error::{KeyError, KeyErrorKind};

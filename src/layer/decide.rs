@@ -26,6 +26,7 @@ use super::waiting::left_of;
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::fleet::Limited;
 use crate::rule::{OnError, Rule};
 use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
@@ -88,28 +89,6 @@ pub(crate) struct WaitingTake {
     answer: Result<Decision, StoreError>,
     answered_at: Instant,
     waiter: Box<Waiter>,
-}
-
-/// What the store is asked of a take, once an operator has let keys through, blocked or raised
-/// them.
-pub(super) enum Limited {
-    Whole,
-    /// Some subjects of a joint rule, or the take under the quotas of a raise.
-    #[cfg(feature = "page")]
-    Part(Box<Take>),
-    /// An operator lets it through.
-    #[cfg(feature = "page")]
-    LetThrough,
-    /// An operator blocks it.
-    #[cfg(feature = "page")]
-    Blocked(Box<Decision>),
-}
-
-#[cfg(feature = "page")]
-impl Limited {
-    pub(super) fn of(part: Take) -> Self {
-        Self::Part(Box::new(part))
-    }
 }
 
 impl Outcome {
@@ -181,13 +160,10 @@ impl Gate {
 
     #[inline]
     fn decide_after(&self, mut take: Take, wait: Wait) -> Deciding {
-        match self.limited(&take) {
+        match self.operator_keys.limited(&take) {
             Limited::Whole => {}
-            #[cfg(feature = "page")]
             Limited::Part(part) => take = *part,
-            #[cfg(feature = "page")]
             Limited::LetThrough => return self.let_through(take),
-            #[cfg(feature = "page")]
             Limited::Blocked(denial) => return Deciding::Done(Outcome::Denied(take, *denial)),
         }
         take = take.reserving();
@@ -206,29 +182,12 @@ impl Gate {
         self.ask(take, wait)
     }
 
-    /// Looks whether an operator lets keys of this take through, blocks or raises them.
-    #[inline]
-    pub(super) fn limited(&self, take: &Take) -> Limited {
-        #[cfg(feature = "page")]
-        if let Some(keys) = &self.operator_keys {
-            return keys.limited(take);
-        }
-        let _ = take;
-        Limited::Whole
-    }
-
     /// Whether an operator lets a key of a take that waits through, or blocks it.
     pub(super) fn ends_wait(&self, take: &Take) -> bool {
-        #[cfg(feature = "page")]
-        if let Some(keys) = &self.operator_keys {
-            return keys.ends_wait(take);
-        }
-        let _ = take;
-        false
+        self.operator_keys.ends_wait(take)
     }
 
     /// A request of a key that an operator lets through.
-    #[cfg(feature = "page")]
     #[cold]
     fn let_through(&self, take: Take) -> Deciding {
         self.counters.numbers.let_through.add(1);

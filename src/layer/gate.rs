@@ -13,6 +13,7 @@ use super::options::Options;
 use super::outage::{Outage, capabilities};
 use crate::callback::{Cause, Panicked, caught};
 use crate::error::{KeyError, KeyErrorKind};
+use crate::fleet::OperatorKeys;
 use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::log_on_change::LogOnChange;
@@ -46,8 +47,7 @@ pub(crate) struct Gate {
     pub(super) shadows: InFlightCounter,
     pub(super) log: Arc<GateLog>,
     /// Keys that an operator lets through, blocks or raises.
-    #[cfg(feature = "page")]
-    pub(crate) operator_keys: Option<Arc<super::OperatorKeys>>,
+    pub(crate) operator_keys: Arc<OperatorKeys>,
 }
 
 /// Where the rule of a gate comes from.
@@ -84,8 +84,7 @@ impl Gate {
             waiting: WaitLimits::default(),
             shadows: InFlightCounter::default(),
             log: Arc::default(),
-            #[cfg(feature = "page")]
-            operator_keys: None,
+            operator_keys: Arc::default(),
         }
     }
 
@@ -129,29 +128,29 @@ impl Gate {
         }
     }
 
-    /// The path's rule now, also while limiting is disabled.
-    fn known_rule(&self) -> Option<Arc<Rule>> {
-        match &self.rule {
-            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
-            RuleSource::Named { rules, path } => rules.guard().find(path).cloned(),
-        }
-    }
-
     /// The rule for a request or a check that has just arrived. One without a rule is counted,
     /// unless limiting is disabled.
     #[inline]
     pub(super) fn rule_or_count(&self) -> Option<Arc<Rule>> {
-        let rule = self.rule();
-        if rule.is_none() && self.known_rule().is_none() {
+        let (rules, path) = match &self.rule {
+            RuleSource::Fixed(rule) => return Some(Arc::clone(rule)),
+            RuleSource::Named { rules, path } => (rules.guard(), path),
+        };
+        let rule = rules.get(path);
+        if rule.is_none() && !rules.contains(path) {
             self.counters.unmatched.add(1);
         }
-        rule
+        rule.cloned()
     }
 
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
-        let rule = self.known_rule()?;
-        Some(self.counters.snapshot(&rule))
+        match &self.rule {
+            RuleSource::Fixed(rule) => Some(self.counters.snapshot(rule)),
+            RuleSource::Named { rules, path } => {
+                Some(self.counters.snapshot(rules.guard().find(path)?))
+            }
+        }
     }
 
     /// What becomes of a request with this take and these extensions.

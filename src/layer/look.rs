@@ -6,11 +6,12 @@ use axum_core::response::Response;
 use http::request::Parts;
 
 use super::action::{Action, LayerAnswer};
-use super::decide::{Limited, Outcome, check_joint};
+use super::decide::{Outcome, check_joint};
 use super::gate::Gate;
 use super::headers::{reset, shown};
 use crate::callback::{Cause, grpc, push_json, reduced_capacity};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::fleet::Limited;
 use crate::rule::{Policy, Rule};
 use crate::store::{Store, StoreFuture, Take};
 
@@ -141,14 +142,12 @@ impl Gate {
             Err(action) if matches!(*action, Action::Pass) => (self.choose_plan(rule, head)?, None),
             Err(action) => return Err(action),
         };
-        let (rule, answer) = match request.as_ref().map(|it| (it, self.limited(it))) {
-            None => (rule, None),
+        let limited = request.as_ref();
+        let limited = limited.map(|it| (it, self.operator_keys.limited(it)));
+        let (rule, answer) = match limited {
+            None | Some((_, Limited::LetThrough)) => (rule, None),
             Some((request, Limited::Whole)) => (rule, Some(self.peek(request))),
-            #[cfg(feature = "page")]
-            Some((_, Limited::LetThrough)) => (rule, None),
-            #[cfg(feature = "page")]
             Some((_, Limited::Blocked(denial))) => (rule, Some(StoreFuture::ready(Ok(*denial)))),
-            #[cfg(feature = "page")]
             Some((_, Limited::Part(part))) => (Arc::clone(part.rule()), Some(self.peek(&part))),
         };
         Ok(Some(Look {

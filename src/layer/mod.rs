@@ -84,7 +84,7 @@
 //     call.rs                   functions that a rule limits, and checks: they enter at `decide`, and
 //                               get what admitted.rs or refused.rs says
 //     peek.rs                   what a key has left, for code
-//     operator_keys.rs          keys that an operator lets through or blocks
+//     ../fleet/operator_keys.rs keys that an operator lets through, blocks or raises
 //
 // The inner service is called only after the outcome is known, and only the instance that was polled
 // ready.
@@ -96,8 +96,6 @@ mod gate;
 pub(crate) mod headers;
 mod inspector;
 mod look;
-#[cfg(feature = "page")]
-mod operator_keys;
 mod options;
 mod outage;
 mod outcome;
@@ -119,8 +117,6 @@ pub use headers::Headers;
 pub(crate) use inspector::Warnings;
 pub(crate) use look::Look;
 pub use look::RuleUsage;
-#[cfg(feature = "page")]
-pub(crate) use operator_keys::OperatorKeys;
 pub(crate) use options::Options;
 pub use peek::Peek;
 pub use rate_limit::RateLimit;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use super::subject_keys::SubjectKeys;
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::fleet::OperatorKeys;
 use crate::rule::{Plan, Rule};
 use crate::store::Store;
 
@@ -29,28 +30,25 @@ pub struct Peek {
     keys: SubjectKeys,
     plan: Option<Plan>,
     plan_value: Option<Plan>,
-    #[cfg(feature = "page")]
-    operator_keys: Option<Arc<super::OperatorKeys>>,
+    operator_keys: Arc<OperatorKeys>,
 }
 
 impl Peek {
-    pub(crate) fn new(store: Arc<dyn Store>, rule: Option<Arc<Rule>>, keys: SubjectKeys) -> Self {
+    /// A key that an operator raises is shown under its raised quotas.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        operator_keys: Arc<OperatorKeys>,
+        rule: Option<Arc<Rule>>,
+        keys: SubjectKeys,
+    ) -> Self {
         Self {
             store,
+            operator_keys,
             rule,
             keys,
             plan: None,
             plan_value: None,
-            #[cfg(feature = "page")]
-            operator_keys: None,
         }
-    }
-
-    /// Shows a key that an operator raises under its raised quotas.
-    #[cfg(feature = "page")]
-    pub(crate) fn with_operator_keys(mut self, keys: &Arc<super::OperatorKeys>) -> Self {
-        self.operator_keys = Some(Arc::clone(keys));
-        self
     }
 
     /// What is left of the quotas of this [plan](Rule::with_plan) of the rule. One that the rule
@@ -81,11 +79,7 @@ impl IntoFuture for Peek {
             let under = plan.and_then(|plan| rule.under(&plan).ok());
             let rule = under.unwrap_or(rule);
             let take = self.keys.take_asked(rule, &self.store)?;
-            #[cfg(feature = "page")]
-            let take = match &self.operator_keys {
-                Some(keys) => keys.raised(take),
-                None => take,
-            };
+            let take = self.operator_keys.raised(take);
             self.store.peek(&take).await.map(Some)
         })
     }

@@ -165,23 +165,24 @@ impl Gate {
     /// Notes by which quotas a request was decided: of its key, or of each of its subjects.
     #[inline]
     fn note_chosen(&self, take: &Take) {
+        let notes = &self.counters.notes;
         match take.as_joint() {
-            None => self.counters.chose(take.count_name()),
-            #[cfg(feature = "page")]
-            Some(_) if self.counters.is_watched() => {
+            _ if !notes.are_on() => {}
+            None => notes.chose(take.count_name()),
+            Some(_) => {
                 let names = take.names_of_subjects(|_| Some(()));
-                names.for_each(|(name, ())| self.counters.chose(&name));
+                names.for_each(|(name, ())| notes.chose(&name));
             }
-            Some(_) => {}
         }
     }
 
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
+        let notes = &self.counters.notes;
         match take.as_joint() {
-            None => self.counters.denied(take.count_name(), decision.verdict()),
-            #[cfg(feature = "page")]
-            Some(_) if self.counters.is_watched() => {
+            _ if !notes.are_on() => {}
+            None => notes.denied(take.count_name(), decision.verdict()),
+            Some(_) => {
                 let reset = |places: &[usize]| {
                     let states = places.iter().filter_map(|at| decision.quotas().get(*at));
                     let denying = states.filter(|state| state.is_exceeded());
@@ -196,10 +197,9 @@ impl Gate {
                             retry_after: wait.min(reset),
                         },
                     };
-                    self.counters.denied(&name, verdict);
+                    notes.denied(&name, verdict);
                 }
             }
-            Some(_) => {}
         }
     }
 

@@ -104,7 +104,6 @@ impl SubjectKeys {
     }
 
     /// What lists of operators' keys call the only key that is named.
-    #[cfg(feature = "page")]
     pub(crate) fn only_name(self, rule: Option<&Rule>) -> Result<Key, String> {
         let named = match (self.0, rule) {
             (Given::One(key), None) => return Ok(key),
@@ -124,6 +123,13 @@ impl SubjectKeys {
                 named.len()
             )),
         }
+    }
+
+    /// The only key that has this name in lists of operators' keys; `None` if no key has it.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let (subject, key) = Key::split_subject(name);
+        let key = Key::of_text(key)?;
+        Some(subject.map_or(key.clone().into(), |it| [(&*it, key)].into()))
     }
 
     /// The take over all subjects that cannot be absent. `is_everyone` says which of them need no

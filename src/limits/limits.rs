@@ -8,12 +8,12 @@ use http::request::Parts;
 
 use super::checks::Checks;
 use super::paths::Paths;
+use super::reports::Reports;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
 use crate::error::KeyError;
+use crate::fleet::{Member, OperatorKeys};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-#[cfg(feature = "page")]
-use crate::layer::OperatorKeys;
 use crate::layer::{Gate, Headers, Options, RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
@@ -55,7 +55,7 @@ use crate::warning::{Warning, WarningKind};
 /// | feature | methods |
 /// |---|---|
 /// | `config`, a default one | `from_file`, `from_toml`, `watch`, `reload`, `status` |
-/// | `page` | `page`, `block`, `let_through`, `raise`, `operator_keys` |
+/// | `page` | `page`, `process_name` |
 /// | `metrics` | `publish_metrics`, `publish_metrics_every_second` |
 /// | `macros` | the attribute `#[limited]`, which asks the [installed](Limits::install) limits |
 #[derive(Debug, Clone)]
@@ -69,9 +69,10 @@ pub struct Limits {
     pub(crate) paths: Arc<Paths>,
     /// What the layers made from now on begin with.
     pub(crate) defaults: Options,
-    /// Keys that an operator lets through or blocks, the same for all layers.
-    #[cfg(feature = "page")]
+    /// Keys that an operator lets through, blocks or raises, the same for all layers.
     pub(crate) operator_keys: Arc<OperatorKeys>,
+    pub(crate) member: Arc<Member>,
+    pub(crate) reports: Arc<Reports>,
     pub(super) checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
@@ -79,9 +80,6 @@ pub struct Limits {
     near_limit: NearLimit,
     #[cfg(feature = "config")]
     pub(super) reloads: Arc<Reloads>,
-    /// What the page keeps, of a type of its own, for all clones of these limits.
-    #[cfg(feature = "page")]
-    pub(crate) page_state: Arc<OnceLock<Box<dyn std::any::Any + Send + Sync>>>,
 }
 
 impl Limits {
@@ -107,8 +105,9 @@ impl Limits {
             refunds: RefundQueue::default(),
             paths: Arc::default(),
             defaults: Options::default(),
-            #[cfg(feature = "page")]
             operator_keys: Arc::default(),
+            member: Arc::default(),
+            reports: Arc::default(),
             checks: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
@@ -116,8 +115,6 @@ impl Limits {
             near_limit: NearLimit::default(),
             #[cfg(feature = "config")]
             reloads: Arc::default(),
-            #[cfg(feature = "page")]
-            page_state: Arc::default(),
         }
     }
 
@@ -275,14 +272,12 @@ impl Limits {
         Self {
             store: Arc::default(),
             defaults: Options::default(),
-            checks: Arc::default(),
-            ..self.clone()
+            ..self.for_watcher()
         }
     }
 
     /// These limits for a task that ends with the last layer: checks own counters as layers do.
-    #[cfg(feature = "page")]
-    pub(crate) fn for_watcher(&self) -> Self {
+    pub(super) fn for_watcher(&self) -> Self {
         Self {
             checks: Arc::default(),
             ..self.clone()
@@ -369,8 +364,7 @@ impl Limits {
         self.store.get_or_init(default_store);
         gate.store = Arc::clone(&self.store);
         gate.warnings = Arc::clone(&self.warnings);
-        #[cfg(feature = "page")]
-        gate.operator_keys.replace(Arc::clone(&self.operator_keys));
+        gate.operator_keys = Arc::clone(&self.operator_keys);
         gate
     }
 

@@ -18,9 +18,11 @@
 mod checks;
 #[cfg(feature = "config")]
 mod file;
+mod fleet;
 mod installed;
 #[allow(clippy::module_inception)]
 mod limits;
+pub(crate) mod operators;
 mod outgoing;
 mod outgoing_body;
 mod partner;
@@ -28,12 +30,14 @@ mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
 mod questions;
+#[cfg_attr(not(feature = "page"), path = "no_reports.rs")]
+pub(crate) mod reports;
 mod set_up;
 mod usage;
 
 pub use limits::Limits;
+pub use operators::{Operation, OperatorError};
 pub use outgoing::{Outgoing, OutgoingService, Turn};
 pub use outgoing_body::OutgoingBody;
-#[cfg(feature = "page")]
 pub(crate) use questions::takes_of_plans;
 pub use usage::{Usage, UsageReader};

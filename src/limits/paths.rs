@@ -1,14 +1,8 @@
 use std::collections::BTreeMap;
-#[cfg(any(feature = "metrics", feature = "page"))]
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-#[cfg(feature = "page")]
-use crate::metrics::{LimitedKeys, RuleSnapshot};
-use crate::metrics::{NearLimit, RuleCounters, Snapshot};
-#[cfg(feature = "page")]
-use crate::rule::Rule;
+use crate::metrics::{KeyNotes, LimitedKeys, NearLimit, RuleCounters, Snapshot};
 use crate::rule::Rules;
 use crate::store::Take;
 use crate::sync::lock;
@@ -23,9 +17,7 @@ pub(crate) struct Paths {
     /// Questions about paths that have no counters.
     unmatched: AtomicU64,
     /// Threads and tasks that own the paths and end with the last layer.
-    #[cfg(any(feature = "metrics", feature = "page"))]
     watchers: AtomicUsize,
-    #[cfg(feature = "page")]
     pub(crate) limited: Arc<LimitedKeys>,
 }
 
@@ -42,11 +34,8 @@ impl Paths {
         if let Some(known) = paths.get(path) {
             return Arc::clone(known);
         }
-        #[cfg(not(feature = "page"))]
-        let counters = RuleCounters::new(near_limit);
-        #[cfg(feature = "page")]
-        let counters = RuleCounters::with_limited(near_limit, &self.limited);
-        let counters = Arc::new(counters);
+        let notes = KeyNotes::new(&self.limited);
+        let counters = Arc::new(RuleCounters::new(near_limit, notes));
         if paths.len() < MAX_PATHS {
             paths.insert(path.into(), Arc::clone(&counters));
         }
@@ -80,37 +69,17 @@ impl Paths {
         }
     }
 
-    /// What the layers of a path have counted under its rule.
-    #[cfg(feature = "page")]
-    pub(crate) fn snapshot_of(&self, rule: &Rule) -> Option<RuleSnapshot> {
-        let paths = lock(&self.counters);
-        Some(paths.get(rule.path())?.snapshot(rule))
-    }
-
-    /// What the layers of each path have counted, and whether these rules have it.
-    #[cfg(feature = "page")]
-    pub(crate) fn counted(&self, rules: &Rules) -> Vec<(RuleSnapshot, bool)> {
-        let paths = lock(&self.counters);
-        let counted = paths.iter();
-        counted
-            .map(|(path, counters)| (counters.numbers(path), rules.find(path).is_some()))
-            .collect()
-    }
-
     /// One more thread or task owns the paths from now on, until they are unused.
-    #[cfg(any(feature = "metrics", feature = "page"))]
     pub(crate) fn add_watcher(&self) {
         self.watchers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A watcher ends.
-    #[cfg(any(feature = "metrics", feature = "page"))]
     pub(crate) fn remove_watcher(&self) {
         self.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether only watchers own the paths, and no layer of them is left.
-    #[cfg(any(feature = "metrics", feature = "page"))]
     pub(crate) fn are_unused(self: &Arc<Self>) -> bool {
         // Without another owner, no layer can be made any more.
         let is_only_watched = Arc::strong_count(self) <= self.watchers.load(Ordering::Relaxed);

@@ -149,10 +149,8 @@ impl Limits {
     /// have.
     pub fn peek(&self, path: &str, key: impl Into<SubjectKeys>) -> Peek {
         let rule = self.rules.guard().find(path).cloned();
-        let peek = Peek::new(Arc::clone(self.shared_store()), rule, key.into());
-        #[cfg(feature = "page")]
-        let peek = peek.with_operator_keys(&self.operator_keys);
-        peek
+        let (store, operated) = (self.shared_store(), &self.operator_keys);
+        Peek::new(Arc::clone(store), Arc::clone(operated), rule, key.into())
     }
 
     /// Forgets what a key has used by the rule of a path, under all its plans, those [from

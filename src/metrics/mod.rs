@@ -38,14 +38,14 @@
 
 #[cfg(feature = "tracing")]
 mod denial_summary;
-#[cfg(feature = "page")]
-mod last_rules;
+#[cfg_attr(not(feature = "page"), path = "no_key_notes.rs")]
+pub(crate) mod key_notes;
 mod latency;
-#[cfg(feature = "page")]
-mod limited_keys;
 mod named_counters;
 #[cfg(feature = "metrics")]
 mod publisher;
+#[cfg(feature = "page")]
+pub(crate) mod rates;
 mod rule_counters;
 mod rule_snapshot;
 #[cfg(feature = "metrics")]
@@ -54,8 +54,7 @@ mod table;
 
 pub use latency::LATENCY_BUCKETS;
 
-#[cfg(feature = "page")]
-pub(crate) use limited_keys::{LimitedKey, LimitedKeys, RECENT};
+pub(crate) use key_notes::{KeyNotes, LimitedKeys};
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]

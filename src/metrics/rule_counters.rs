@@ -1,20 +1,15 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
-#[cfg(feature = "page")]
-use super::last_rules::LastRules;
-#[cfg(feature = "page")]
-use super::limited_keys::LimitedKeys;
+use super::key_notes::KeyNotes;
 use super::named_counters::NamedCounters;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot};
 use super::table::{Numbers, RuleSnapshot};
-use crate::decision::{Decision, Source, Verdict};
+use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
-use crate::key::KeyExtractor;
-use crate::rule::{CountName, Rule};
-use crate::sync::lock;
+use crate::rule::Rule;
 use crate::waiting::OpenCharges;
 
 /// What all layers of one path count.
@@ -33,44 +28,17 @@ pub(crate) struct RuleCounters {
     pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
-    #[cfg(feature = "page")]
-    limited: Option<Arc<LimitedKeys>>,
-    #[cfg(feature = "page")]
-    pub(crate) last_rules: LastRules,
-    /// What makes the keys of layers that have a key of their own.
-    extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
+    pub(crate) notes: KeyNotes,
 }
 
 impl RuleCounters {
     /// Counters that count a request as near the limit from this part of a quota on.
-    pub(crate) fn new(near_limit_ratio: NearLimit) -> Self {
+    pub(crate) fn new(near_limit_ratio: NearLimit, notes: KeyNotes) -> Self {
         Self {
             near_limit_ratio,
+            notes,
             ..Self::default()
         }
-    }
-
-    /// [New](Self::new) counters that also say whose requests are denied.
-    #[cfg(feature = "page")]
-    pub(crate) fn with_limited(near_limit_ratio: NearLimit, limited: &Arc<LimitedKeys>) -> Self {
-        Self {
-            limited: Some(Arc::clone(limited)),
-            ..Self::new(near_limit_ratio)
-        }
-    }
-
-    /// A layer has this key of its own.
-    pub(crate) fn add_extractor(&self, extractor: &Arc<dyn KeyExtractor>) {
-        let mut extractors = lock(&self.extractors);
-        extractors.retain(|known| known.strong_count() > 0);
-        extractors.push(Arc::downgrade(extractor));
-    }
-
-    /// The keys that layers have of their own.
-    #[cfg(feature = "page")]
-    pub(crate) fn extractors(&self) -> Vec<Arc<dyn KeyExtractor>> {
-        let extractors = lock(&self.extractors);
-        extractors.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// The decision about a request of this cost.
@@ -95,34 +63,6 @@ impl RuleCounters {
         if self.near_limit_ratio.is_near(rule, decision) {
             self.numbers.near_limit.add(1);
         }
-    }
-
-    /// Whether a page or the fleet shows whose requests were decided.
-    #[cfg(feature = "page")]
-    pub(crate) fn is_watched(&self) -> bool {
-        self.limited.as_ref().is_some_and(|it| it.is_on())
-    }
-
-    /// Notes by which quotas a request was decided, while a page or the fleet shows that.
-    #[inline]
-    pub(crate) fn chose(&self, name: &CountName) {
-        #[cfg(feature = "page")]
-        if self.is_watched() {
-            self.last_rules.note(name);
-        }
-        #[cfg(not(feature = "page"))]
-        let _ = name;
-    }
-
-    /// Notes whose request was denied, and for how long, while a page or the fleet shows that.
-    #[inline]
-    pub(crate) fn denied(&self, name: &CountName, verdict: Verdict) {
-        #[cfg(feature = "page")]
-        if let Some(limited) = self.limited.as_ref().filter(|it| it.is_on()) {
-            limited.add(name, verdict);
-        }
-        #[cfg(not(feature = "page"))]
-        let _ = (name, verdict);
     }
 
     /// What a shadow rule would have decided about a request of this cost.
@@ -301,6 +241,7 @@ impl QuotaDenials {
 mod tests {
     use super::super::named_counters::MAX_NAMES;
     use super::*;
+    use crate::decision::Verdict;
     use crate::quota::Quota;
 
     /// A recorder would keep the largest number that it was ever told.

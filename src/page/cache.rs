@@ -14,7 +14,7 @@ pub(super) struct Cache(Mutex<HashMap<View, (String, Bytes)>>);
 impl Cache {
     /// A view as of now, with its tag.
     pub(super) fn get(&self, page: &Page, view: View) -> (String, Bytes) {
-        let tick = page.limits.monitor().state().second.tick;
+        let tick = page.limits.reports.state().second.tick;
         let view = view.bounded(tick);
         let tag = view.tag(page, tick);
         // Requests that come meanwhile wait for the one that makes it.

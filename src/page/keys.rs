@@ -11,15 +11,17 @@ use serde_json::{Map, Value, json};
 
 use super::Page;
 use super::guard::{Refused, check_change, check_form};
-use super::operators::{OperatorError, within};
 use super::router::PageState;
-use super::views::{most_limited, quotas, show_operated};
+use super::views::{quotas, show_operated};
 use crate::callback::{caught, guarded};
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::SubjectKeys;
+use crate::limits::Limits;
+use crate::limits::operators::{OperatorError, within};
 use crate::rule::{Factor, Policy, Rule, Subject};
 use crate::store::{OperatorKey, OperatorKind, Store};
+use crate::sync::lock;
 use crate::trace;
 
 /// The longest body of a request, in bytes.
@@ -70,7 +72,7 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         }
         let found = found?;
         limits.paths.limited.forget(path, target.name.as_str());
-        limits.monitor().state().changes += 1;
+        limits.member.state().changes += 1;
         trace::event!(info: path, key, row, by, found, "the count of a key was reset");
         Ok(with_hint(json!({"found": found}), target))
     })
@@ -88,6 +90,7 @@ pub(super) async fn set(
         let page = &state.page;
         let (by, target) = change(page, request).await?;
         let factor = target.body.get("factor").and_then(Value::as_f64);
+        let note = target.body.get("note").and_then(Value::as_str);
         let seconds = target.body.get("seconds").and_then(Value::as_u64);
         // An end needs no factor.
         let of_end = (seconds == Some(0)).then_some(Factor::ONE);
@@ -95,12 +98,8 @@ pub(super) async fn set(
         let kind = kind.ok_or_else(|| {
             wrong("factor is not there or wrong, expected 0.01 to 1000".to_owned())
         })?;
-        let longest = kind.max_time().as_secs();
-        let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
-            wrong(format!(
-                "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"
-            ))
-        })?;
+        let message = "seconds is not there, or no whole number: 0 ends it";
+        let seconds = seconds.ok_or_else(|| wrong(message.to_owned()))?;
         // What was begun can be ended, also if the rule is gone.
         if seconds > 0 {
             target.rule()?;
@@ -110,11 +109,7 @@ pub(super) async fn set(
             path: target.path.as_str().into(),
             key: target.name.as_str().into(),
             by: by.as_deref().map(Arc::from),
-            note: target
-                .body
-                .get("note")
-                .and_then(Value::as_str)
-                .map(Arc::from),
+            note: note.map(Arc::from),
             time: Duration::from_secs(seconds),
         };
         let operated = page.limits.operate(one, page.shown(target.name.as_str()));
@@ -151,10 +146,9 @@ async fn look_at(page: &Page, target: Target) -> Result<Value, Refused> {
     let Target { name, plan, .. } = &target;
     let rule = target.rule()?;
     let path = rule.path();
-    let last = || page.limits.last_chosen(rule, name);
     let chosen = match plan {
         Some(plan) => rule.of_plan(plan),
-        None => last(),
+        None => page.limits.last_chosen(rule, name),
     };
     let asked_rule = chosen.clone().unwrap_or_else(|| Arc::clone(rule));
     let store = page.limits.shared_store();
@@ -280,7 +274,7 @@ impl Target {
                 let subject = subject_of(rule.as_deref(), string("subject")?)?;
                 let mut of_rule = rule.iter().flat_map(|it| it.subjects());
                 let of_rule = of_rule.find(|it| Some(it.name()) == subject.as_deref());
-                let extractors = page.limits.extractors(path, rule.as_deref(), of_rule);
+                let extractors = extractors_of(&page.limits, path, rule.as_deref(), of_rule);
                 let key = match of_rule {
                     Some(of_rule) if of_rule.is_everyone() => Key::default(),
                     _ => key_of(&extractors, text)?,
@@ -312,7 +306,11 @@ impl Target {
 
     /// The key, of the subject if there is one.
     fn keys(&self) -> SubjectKeys {
-        keys_of(self.subject.as_deref(), self.key.clone())
+        let key = self.key.clone();
+        match &self.subject {
+            Some(subject) => [(&**subject, key)].into(),
+            None => key.into(),
+        }
     }
 
     /// Whether a quota of the rule is that of another subject.
@@ -334,7 +332,7 @@ impl Target {
     }
 
     fn row(&self, page: &Page) -> String {
-        page.limits.monitor().row(&self.path, self.name.as_str())
+        page.limits.member.row(&self.path, self.name.as_str())
     }
 }
 
@@ -360,6 +358,28 @@ fn subject_of(rule: Option<&Rule>, named: Option<&str>) -> Result<Option<String>
     }))
 }
 
+/// What makes the keys of a path, or of a subject of its rule: in layers with a key of their
+/// own, or else in all.
+fn extractors_of(
+    limits: &Limits,
+    path: &str,
+    rule: Option<&Rule>,
+    subject: Option<&Subject>,
+) -> Vec<Arc<dyn KeyExtractor>> {
+    if let Some(own) = subject.and_then(Subject::key) {
+        return vec![Arc::clone(own)];
+    }
+    let of_layers = lock(&limits.paths.counters)
+        .get(path)
+        .map(|it| it.notes.extractors());
+    let mut extractors = of_layers.unwrap_or_default();
+    if extractors.is_empty() {
+        let of_rule = rule.and_then(Rule::extractor);
+        extractors.extend(of_rule.or(limits.defaults.default_key.as_ref()).cloned());
+    }
+    extractors
+}
+
 /// The key that one of the extractors makes of this text, or else the one that has it.
 fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refused> {
     let keys = extractors.iter().filter_map(|it| it.key_of_text(text));
@@ -379,10 +399,10 @@ fn key_of(extractors: &[Arc<dyn KeyExtractor>], text: &str) -> Result<Key, Refus
 impl Page {
     /// The key that a view shows in this row, and its subject.
     fn key_of_row(&self, path: &str, row: &str) -> Result<(Option<String>, Key), Refused> {
-        let is_it = |key: &str| self.limits.monitor().row(path, key) == row;
-        self.limits.monitor().want_fleet();
+        let is_it = |key: &str| self.limits.member.row(path, key) == row;
+        self.limits.reports.want_fleet();
         let own = self.limits.paths.limited.most_denied(usize::MAX).0;
-        let limited = own.into_iter().chain(most_limited(&self.limits).0);
+        let limited = own.into_iter().chain(self.limits.most_limited().0);
         let limited = limited.filter(|it| *it.path == *path).map(|it| it.key);
         let listed = self.limits.operator_keys.list().into_iter();
         let listed = listed.filter(|it| *it.path == *path);
@@ -401,32 +421,27 @@ impl Page {
     }
 }
 
-/// A key, of the subject if there is one.
-pub(super) fn keys_of(subject: Option<&str>, key: Key) -> SubjectKeys {
-    match subject {
-        Some(subject) => [(subject, key)].into(),
-        None => key.into(),
-    }
-}
-
 /// The subject and the key of a name in a list of keys.
-pub(super) fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
-    match Key::split_subject(name.as_str()) {
-        Some((subject, key)) => {
-            let key = Key::of_text(key).ok_or_else(no_key)?;
-            Ok((Some(subject), key))
-        }
-        None => Ok((None, name.clone())),
-    }
+fn named_key(name: &Key) -> Result<(Option<String>, Key), Refused> {
+    let (subject, key) = Key::split_subject(name.as_str());
+    Ok((subject, Key::of_text(key).ok_or_else(no_key)?))
 }
 
 fn no_key() -> Refused {
     wrong("this row has no key: something else wrote it".to_owned())
 }
 
+/// This future, whose events are of the span that is current now.
+fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    #[cfg(feature = "tracing")]
+    return tracing::Instrument::in_current_span(future);
+    #[cfg(not(feature = "tracing"))]
+    future
+}
+
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.
 async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'static) -> Response {
-    let answered = tokio::spawn(trace::in_current_span(answer(made))).await;
+    let answered = tokio::spawn(in_current_span(answer(made))).await;
     answered.unwrap_or_else(|_| {
         let message = "the server shuts down: nobody knows what was changed";
         refuse(StatusCode::SERVICE_UNAVAILABLE, message)

@@ -88,13 +88,9 @@ mod assets;
 mod cache;
 mod guard;
 mod keys;
-mod monitor;
-mod operators;
-mod process;
-mod rates;
+mod masked;
 mod router;
 mod views;
-mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,8 +98,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
-pub use self::operators::{Operation, OperatorError};
-use crate::key::masked;
+use self::masked::masked;
 use crate::limits::Limits;
 
 /// The page of some [`Limits`]: see the [module](crate::page).

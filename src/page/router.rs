@@ -110,7 +110,7 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
         return keys::refuse(StatusCode::BAD_REQUEST, message);
     };
     if view.is_of_fleet() {
-        page.limits.monitor().want_fleet();
+        page.limits.reports.want_fleet();
     }
     let (tag, text) = state.cache.get(page, view);
     let fields = [

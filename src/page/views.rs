@@ -1,22 +1,19 @@
 //! What the page shows, as JSON.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::Uri;
 use serde_json::{Map, Value, json};
 
 use super::Page;
-use super::process::Process;
-use super::rates::{NUMBERS, Step, series};
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::metrics::{LimitedKey, RECENT, RuleSnapshot};
+use crate::metrics::RuleSnapshot;
+use crate::metrics::key_notes::RECENT;
+use crate::metrics::rates::{NUMBERS, Step, series};
 use crate::rule::{Policy, Rule, Subject};
 use crate::store::{OperatorKind, PeerReport, Store};
-
-/// The maximum number of limited keys that a process reports, and that a page shows.
-pub(super) const MAX_ROWS: usize = 100;
+use crate::sync::lock;
 
 /// The maximum number of plans of a rule whose quotas are shown.
 const MAX_PLANS: usize = 10;
@@ -67,13 +64,13 @@ impl View {
 
     /// Differs where the view differs.
     pub(super) fn tag(self, page: &Page, tick: u64) -> String {
-        let monitor = page.limits.monitor();
-        let changes = monitor.state().changes;
+        let member = &page.limits.member;
+        let changes = member.state().changes;
         let shown = match self {
             Self::Hour => tick / Step::Minute.seconds(),
             Self::Now(_) | Self::Limited | Self::Fleet => tick,
         };
-        format!("\"{}-{shown}-{changes}\"", monitor.process)
+        format!("\"{}-{shown}-{changes}\"", member.process)
     }
 
     pub(super) fn json(self, page: &Page, tick: u64) -> Value {
@@ -94,7 +91,6 @@ impl View {
 /// The rates of each rule in the last seconds or minutes.
 fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     let limits = &page.limits;
-    let monitor = limits.monitor();
     let rules = limits.rules().load();
     let applied = limits.rules().applied();
     let name = limits.shared_store().name();
@@ -103,14 +99,15 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
         "memory" => "memory",
         _ => "other",
     };
-    let state = monitor.state();
+    let process_name = limits.reports.name();
+    let state = limits.reports.state();
     let history = &state.rates;
     let tick = history.tick(step);
     let number = after.map_or(step.max() as u64, |after| tick.saturating_sub(after));
     let number = number.min(step.max() as u64).min(tick);
     let mut all = json!({
-        "process": &*monitor.process,
-        "process_name": state.name,
+        "process": &*limits.member.process,
+        "process_name": process_name,
         "tick": tick,
         "first": tick + 1 - number,
         "step_s": step.seconds(),
@@ -125,14 +122,22 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     });
     if page.shows_keys {
         all["store_name"] = name.into();
-        show_reload(limits, &mut all);
     }
+    // The file of the rules, and why its last text was refused.
+    #[cfg(feature = "config")]
+    if page.shows_keys {
+        let status = limits.status();
+        let file = status.watched.as_deref();
+        all["file"] = json!(file.map(|file| file.display().to_string()));
+        all["reload_error"] = status.error.into();
+    }
+    let counters = lock(&limits.paths.counters);
     let shown = history.paths().into_iter().filter_map(|path| {
         let rule = rules.find(path)?;
         let mut shown = rule_json(
             rule,
             rules.get(path).is_some(),
-            &limits.paths.snapshot_of(rule)?,
+            &counters.get(path)?.snapshot(rule),
         );
         let rates = history.last(path, step, number as usize);
         for (at, name) in series().enumerate() {
@@ -142,19 +147,6 @@ fn rates(page: &Page, step: Step, after: Option<u64>) -> Value {
     });
     all["rules"] = shown.collect();
     all
-}
-
-/// The file of the rules, and why its last text was refused.
-fn show_reload(limits: &Limits, all: &mut Value) {
-    #[cfg(feature = "config")]
-    {
-        let status = limits.status();
-        let file = status.watched.as_deref();
-        all["file"] = json!(file.map(|file| file.display().to_string()));
-        all["reload_error"] = status.error.into();
-    }
-    #[cfg(not(feature = "config"))]
-    let _ = (limits, all);
 }
 
 fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Value {
@@ -199,19 +191,19 @@ pub(super) fn quotas(policies: &[Policy]) -> Vec<Value> {
 /// The keys that are limited now, or were a moment ago, and those that are let through or blocked.
 fn limited(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
-    let monitor = limits.monitor();
-    let is_accepted = monitor.state().is_accepted;
-    let (rows, missing) = most_limited(limits);
+    let member = &limits.member;
+    let is_accepted = member.state().is_accepted;
+    let (rows, missing) = limits.most_limited();
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
     // A joint rule has keys of subjects.
-    let parts = |text: &str| match Key::split_subject(text) {
-        Some((subject, key)) => (Some(subject), page.shown(key)),
-        None => (None, page.shown(text)),
+    let parts = |text: &str| {
+        let (subject, key) = Key::split_subject(text);
+        (subject, page.shown(key))
     };
     let rows = rows.iter().map(|row| {
         let (subject, key) = parts(&row.key);
         let mut shown = json!({
-            "row": monitor.row(&row.path, &row.key),
+            "row": member.row(&row.path, &row.key),
             "rule": row.path,
             "subject": subject,
             "key": key,
@@ -232,7 +224,7 @@ fn limited(page: &Page, tick: u64) -> Value {
         let listed = listed.map(|one| {
             let (subject, key) = parts(&one.key);
             json!({
-                "row": monitor.row(&one.path, &one.key),
+                "row": member.row(&one.path, &one.key),
                 "rule": &*one.path,
                 "subject": subject,
                 "key": key,
@@ -245,9 +237,9 @@ fn limited(page: &Page, tick: u64) -> Value {
         listed.collect::<Vec<_>>()
     };
     json!({
-        "process": &*monitor.process,
+        "process": &*limits.member.process,
         "tick": tick,
-        "of": if monitor.state().processes.is_some() { "fleet" } else { "process" },
+        "of": if limits.reports.state().processes.is_some() { "fleet" } else { "process" },
         "redis_answers": is_accepted,
         "complete": is_complete(limits),
         "too_many_by_at_most": error,
@@ -286,65 +278,20 @@ pub(super) fn show_operated(limits: &Limits, path: &str, key: &str, shown: &mut 
     }
 }
 
-/// The most denied keys of this process and of the others, with their denials together, those that
-/// are let through or blocked last, and how many denials may be missing: a process tells of its
-/// most denied keys only.
-pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedKey>, u64) {
-    let monitor = limits.monitor();
-    let others = monitor.state().processes.clone().unwrap_or_default();
-    let own = Process::own(limits);
-    let others = others.iter().filter(|it| it.id != own.id);
-    let all = std::iter::once(&own).chain(others);
-    let mut rows: HashMap<(&str, &str), LimitedKey> = HashMap::new();
-    for row in all.clone().flat_map(|process| &process.limited) {
-        let known = rows.entry((&row.path, &row.key));
-        known
-            .and_modify(|known| {
-                // Of several processes, that of the one which denies it most now.
-                if row.recent > known.recent {
-                    known.plan.clone_from(&row.plan);
-                }
-                known.recent = known.recent.saturating_add(row.recent);
-                known.denials = known.denials.saturating_add(row.denials);
-                known.error = known.error.saturating_add(row.error);
-                known.since_ago = known.since_ago.max(row.since_ago);
-                // What never fits has no end.
-                known.until_in = known.until_in.zip(row.until_in).map(|(a, b)| a.max(b));
-                known.is_busy &= row.is_busy;
-            })
-            .or_insert_with(|| row.clone());
-    }
-    let mut rows: Vec<_> = rows.into_values().collect();
-    rows.sort_by(|one, other| {
-        let order = other.denials.cmp(&one.denials);
-        order.then_with(|| (&one.path, &one.key).cmp(&(&other.path, &other.key)))
-    });
-    // Somebody has taken care of these.
-    let operated = &limits.operator_keys;
-    let is_raise = |(kind, _): &(OperatorKind, _)| kind.is_raise();
-    rows.sort_by_cached_key(|row| !operated.find(&row.path, &row.key).iter().all(is_raise));
-    rows.truncate(MAX_ROWS);
-    let unreported = all.clone().map(|process| process.unreported);
-    let missing = match all.count() {
-        1 => 0,
-        _ => unreported.fold(0, u64::saturating_add),
-    };
-    (rows, missing)
-}
-
 /// Whether all processes are known: they are asked while somebody looks, and there may be too many.
 fn is_complete(limits: &Limits) -> bool {
-    let state = limits.monitor().state();
+    let is_alone = limits.member.state().is_accepted.is_none();
+    let state = limits.reports.state();
     let known = state.processes.as_ref();
-    state.is_accepted.is_none() || known.is_some_and(|all| all.len() <= PeerReport::MAX)
+    is_alone || known.is_some_and(|all| all.len() <= PeerReport::MAX)
 }
 
 fn fleet(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
-    let monitor = limits.monitor();
-    let is_accepted = monitor.state().is_accepted;
-    let own = Process::own(limits);
-    let others = monitor.state().processes.clone().unwrap_or_default();
+    let member = &limits.member;
+    let is_accepted = member.state().is_accepted;
+    let own = limits.own_process();
+    let others = limits.reports.state().processes.clone().unwrap_or_default();
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
     others.sort_by(|one, other| {
@@ -361,7 +308,7 @@ fn fleet(page: &Page, tick: u64) -> Value {
         shown
     });
     json!({
-        "process": &*monitor.process,
+        "process": &*limits.member.process,
         "tick": tick,
         "shared": is_accepted.is_some(),
         "complete": is_complete(limits),

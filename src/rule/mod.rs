@@ -33,7 +33,6 @@ mod outgoing;
 mod plans;
 mod policy;
 mod quotas;
-#[cfg_attr(not(feature = "page"), allow(dead_code))]
 mod raise;
 pub(crate) mod rule;
 mod rule_error;
@@ -53,7 +52,6 @@ pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;
 pub use raise::Factor;
-#[cfg(feature = "page")]
 pub(crate) use raise::Factors;
 pub use rule::{OnError, Rule};
 pub use rule_error::RuleError;

@@ -244,7 +244,6 @@ impl Rule {
 
     /// The rule with what a request has chosen under `last`, which was made of it or of an earlier
     /// rule of its path.
-    #[cfg(feature = "page")]
     pub(crate) fn chosen_as(self: &Arc<Self>, last: &Self) -> Option<Arc<Self>> {
         match &last.settings.chosen {
             Chosen::Value(quotas) => self.under(&Plan::from(quotas.clone())).ok(),
@@ -403,7 +402,6 @@ impl<K, const MAX: usize> Default for KeptRules<K, MAX> {
 }
 
 impl<K: Clone + Eq + Hash, const MAX: usize> KeptRules<K, MAX> {
-    #[cfg_attr(not(feature = "page"), allow(dead_code))]
     pub(super) fn rule(&mut self, of: &K, make: impl FnOnce() -> Arc<Rule>) -> Arc<Rule> {
         let Ok(rule) = self.try_rule(of, || Ok::<_, Infallible>(make()));
         rule

@@ -330,7 +330,6 @@ impl Rule {
     }
 
     /// The path, for callers that keep it longer than the rule.
-    #[cfg(feature = "page")]
     pub(crate) const fn shared_path(&self) -> &Arc<str> {
         &self.settings.path
     }

@@ -95,7 +95,7 @@ impl Rules {
         // What is made of a rule is made now, and not by its first request.
         rule.computed();
         let is_off = false;
-        let path = Arc::clone(&rule.settings.path);
+        let path = Arc::clone(rule.shared_path());
         self.rules.insert(path, Listed { rule, is_off });
     }
 

@@ -8,7 +8,7 @@ use super::StoreFuture;
 use crate::rule::Factor;
 
 /// What the processes of a service share through a [`Store`](crate::Store), which gives it by
-/// [`Store::fleet`](crate::Store::fleet). `Limits` with a page ask it once a second; no request
+/// [`Store::fleet`](crate::Store::fleet). `Limits` that joined it ask it once a second; no request
 /// waits for it. This crate implements it, and a store around another one passes it on: it may gain
 /// methods in any version.
 ///
@@ -63,7 +63,7 @@ pub trait Fleet: Debug + Send + Sync + 'static {
 pub struct Report {
     /// The process: 16 hexadecimal digits.
     pub process: Arc<str>,
-    /// What it says: a text of this crate, of at most 32 KiB.
+    /// What it says: a text of this crate, of at most 32 KiB; empty without the feature `page`.
     pub text: Arc<str>,
     /// The version of the operators' keys that it knows: 0 for none, `u64::MAX` for keys that no
     /// version tells.
@@ -206,49 +206,4 @@ impl OperatorKey {
 
     /// How long a key is raised at most: 90 days.
     pub const MAX_RAISE_TIME: Duration = Duration::from_secs(90 * 86_400);
-
-    /// What its name in a store begins with: key and path. A key has no blanks.
-    #[cfg(feature = "redis")]
-    pub(super) fn named(&self) -> String {
-        format!("{} {} {}", self.key, self.path.len(), self.path)
-    }
-
-    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own
-    /// why.
-    #[cfg(feature = "redis")]
-    pub(super) fn rest(&self) -> String {
-        let by = self.by.as_deref().unwrap_or_default();
-        let note = self.note.iter().map(|note| format!("\n{note}"));
-        let note: String = note.collect();
-        match self.kind {
-            OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
-            OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),
-        }
-    }
-
-    /// Reads a name and what stands behind it; without a kind, a raise.
-    #[cfg(feature = "redis")]
-    pub(super) fn parse(kind: Option<OperatorKind>, name: &str, time: Duration) -> Option<Self> {
-        let (key, rest) = name.split_once(' ')?;
-        let (length, rest) = rest.split_once(' ')?;
-        let (path, rest) = rest.split_at_checked(length.parse().ok()?)?;
-        let (kind, by) = match kind {
-            Some(kind) => (kind, rest),
-            None => {
-                let (factor, by) = rest.split_once(' ')?;
-                let factor = Factor::new(factor.parse().ok()?)?;
-                (OperatorKind::Raised(factor), by)
-            }
-        };
-        let (by, note) = by.split_once('\n').unwrap_or((by, ""));
-        let said = |text: &str| (!text.is_empty()).then(|| text.into());
-        Some(Self {
-            kind,
-            path: path.into(),
-            key: key.into(),
-            by: said(by),
-            note: said(note),
-            time,
-        })
-    }
 }

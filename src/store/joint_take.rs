@@ -92,7 +92,6 @@ impl JointTake {
     }
 
     /// Its keys without those of the subjects at these places. `None` if no other is counted.
-    #[cfg(feature = "page")]
     pub(super) fn without(&self, skips: impl Fn(usize) -> bool) -> Option<Box<[Option<Key>]>> {
         let mut keys = self.keys.clone();
         for (place, key) in keys.iter_mut().enumerate() {
@@ -103,7 +102,6 @@ impl JointTake {
         keys.iter().any(Option::is_some).then_some(keys)
     }
 
-    #[cfg(feature = "page")]
     pub(crate) fn keys(&self) -> &[Option<Key>] {
         &self.keys
     }

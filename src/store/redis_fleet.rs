@@ -10,6 +10,7 @@ use super::fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Rep
 use super::redis::{REPORT, RedisStore, SET_KEY, of_fleet};
 use crate::connection::Connection;
 use crate::error::StoreError;
+use crate::rule::Factor;
 
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -140,6 +141,50 @@ impl Fleet for RedisStore {
         StoreFuture::boxed(async move {
             let reply = reply.await?;
             from_redis_value(reply.clone()).map_err(|_| connection.protocol_error(&reply))
+        })
+    }
+}
+
+impl OperatorKey {
+    /// What its name in a store begins with: key and path. A key has no blanks.
+    fn named(&self) -> String {
+        format!("{} {} {}", self.key, self.path.len(), self.path)
+    }
+
+    /// What stands behind its name: of a raise the factor, who does it, and in a line of its own
+    /// why.
+    fn rest(&self) -> String {
+        let by = self.by.as_deref().unwrap_or_default();
+        let note = self.note.iter().map(|note| format!("\n{note}"));
+        let note: String = note.collect();
+        match self.kind {
+            OperatorKind::Raised(factor) => format!("{factor} {by}{note}"),
+            OperatorKind::LetThrough | OperatorKind::Blocked => format!("{by}{note}"),
+        }
+    }
+
+    /// Reads a name and what stands behind it; without a kind, a raise.
+    fn parse(kind: Option<OperatorKind>, name: &str, time: Duration) -> Option<Self> {
+        let (key, rest) = name.split_once(' ')?;
+        let (length, rest) = rest.split_once(' ')?;
+        let (path, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        let (kind, by) = match kind {
+            Some(kind) => (kind, rest),
+            None => {
+                let (factor, by) = rest.split_once(' ')?;
+                let factor = Factor::new(factor.parse().ok()?)?;
+                (OperatorKind::Raised(factor), by)
+            }
+        };
+        let (by, note) = by.split_once('\n').unwrap_or((by, ""));
+        let said = |text: &str| (!text.is_empty()).then(|| text.into());
+        Some(Self {
+            kind,
+            path: path.into(),
+            key: key.into(),
+            by: said(by),
+            note: said(note),
+            time,
         })
     }
 }

@@ -309,7 +309,6 @@ impl Take {
 
     /// This take without the subjects at these places: the others decide. `None` if no other is
     /// counted.
-    #[cfg(feature = "page")]
     pub(crate) fn without(&self, skips: impl Fn(usize) -> bool) -> Option<Self> {
         let keys = self.joint.as_ref()?.without(skips)?;
         let mut take = self.clone();
@@ -323,7 +322,6 @@ impl Take {
 
     /// Under a rule of several subjects, what names the count of each on the page, with the most
     /// that is known of the rule's quotas at its places; without those of which nothing is.
-    #[cfg(feature = "page")]
     pub(crate) fn names_of_subjects<T: Ord>(
         &self,
         known: impl Fn(&[usize]) -> Option<T>,

@@ -2,7 +2,7 @@
 
 use axum::routing::get;
 use tidegate::layer::SubjectKeys;
-use tidegate::page::OperatorError;
+use tidegate::limits::OperatorError;
 use tidegate::store::{OperatorKey, OperatorKind};
 
 use crate::*;

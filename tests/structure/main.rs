@@ -61,18 +61,19 @@ const BORDERS: &[(&str, &str, &str)] = &[
         "decision error key named quota rule sync waiting",
         "",
     ),
+    ("fleet", "decision metrics rule store sync", ""),
     (
         "layer",
-        "callback decision error in_flight_counter jitter key log_on_change metrics quota rule \
-         store sync trace waiting warning",
+        "callback decision error fleet in_flight_counter jitter key log_on_change metrics quota \
+         rule store sync trace waiting warning",
         "",
     ),
     ("config", "algorithm error key quota rule", ""),
     ("live", "config error rule sync trace", ""),
     (
         "limits",
-        "callback config decision error key layer live log_on_change metrics rule store sync trace \
-         warning",
+        "callback config decision error fleet key layer live log_on_change metrics rule store sync \
+         trace warning",
         "",
     ),
     (

@@ -1,4 +1,4 @@
-//! What an operator does to a key for a while, from code and from the page.
+//! What an operator does to a key for a while, from code and from a page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +6,15 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
-use super::keys::{keys_of, named_key};
-use super::views::most_limited;
-use super::watch::has_timer;
+use super::fleet::has_timer;
+use super::{Limits, takes_of_plans};
 use crate::callback::BoxFuture;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::SubjectKeys;
-use crate::limits::{Limits, takes_of_plans};
-use crate::metrics::LimitedKey;
-use crate::rule::Factor;
+use crate::rule::{CountName, Factor, Rule};
 use crate::store::{OperatorKey, OperatorKind, Store};
+use crate::sync::lock;
 use crate::trace;
 
 /// How long the store may take.
@@ -30,7 +28,7 @@ impl Limits {
     /// Denies the requests of a key for 1 second to a day, in all processes of the service within
     /// two seconds: without a question to the store, and without a charge. Those that wait for
     /// their turn are denied, too. `Duration::ZERO` ends it. `by` says who does it, for the log and
-    /// the [page](crate::page), which is not needed; it may be empty, and 100 characters are kept.
+    /// for pages, if there are any; it may be empty, and 100 characters are kept.
     /// A [note](Operation::note) says why. Of a key that no request had lately, the log has a
     /// warning.
     ///
@@ -165,7 +163,7 @@ impl Limits {
 
     /// Does it, in all processes, and logs it, with the key as it may be shown. Returns whether the
     /// key is known: a request had it lately, or an operator has done something with it.
-    pub(super) async fn operate(
+    pub(crate) async fn operate(
         &self,
         mut one: OperatorKey,
         key: Option<String>,
@@ -183,7 +181,7 @@ impl Limits {
         }
         (one.by, one.note) = (line(one.by, MAX_BY), line(one.note, MAX_NOTE));
         let said = one.clone();
-        let (path, row) = (&*said.path, self.monitor().row(&one.path, &one.key));
+        let (path, row) = (&*said.path, self.member.row(&one.path, &one.key));
         let [by, note] = [&said.by, &said.note].map(|it| it.as_deref().unwrap_or_default());
         let seconds = one.time.as_secs();
         let was_operated = !self.operator_keys.find(path, &said.key).is_empty();
@@ -213,14 +211,11 @@ impl Limits {
     /// Whether requests of this key, by its name, count or were denied lately; true also if nobody
     /// knows.
     async fn is_used(&self, path: &str, name: &str) -> bool {
-        let (limited, _) = most_limited(self);
-        let is_it = |it: &LimitedKey| (&*it.path, &*it.key) == (path, name);
         let used = async {
             let key = Key::of_text(name)?;
             let rule = self.rules().guard().find(path).cloned()?;
             let rule = self.last_chosen(&rule, &key).unwrap_or(rule);
-            let (subject, key) = named_key(&key).ok()?;
-            let keys = keys_of(subject.as_deref(), key);
+            let keys = SubjectKeys::of_name(name)?;
             let take = keys.take_asked(rule, self.shared_store()).ok()?;
             let takes = takes_of_plans(&take).into_iter();
             let takes = takes.filter(|take| !take.counts().is_empty());
@@ -228,7 +223,28 @@ impl Limits {
             let left = within(try_join_all(peeks)).await.ok()?;
             Some(left.iter().any(|it| !it.reset_after().is_zero()))
         };
-        limited.iter().any(is_it) || used.await.unwrap_or(true)
+        self.was_denied(path, name) || used.await.unwrap_or(true)
+    }
+
+    /// Lets a key through, blocks it or raises it in this process, or ends that, without a wait for
+    /// the next list. Returns whether there was room, if no other process has a list.
+    fn set_key(&self, one: OperatorKey, is_shared: bool) -> bool {
+        let mut state = self.member.state();
+        state.own_changes += 1;
+        // No list has it, so the next report brings the whole list.
+        state.version = u64::MAX;
+        state.changes += 1;
+        self.operator_keys.set(one, is_shared)
+    }
+
+    /// The rule with the quotas by which this process has decided about a key, or that of a
+    /// subject, last, if a request has chosen them.
+    pub(crate) fn last_chosen(&self, rule: &Arc<Rule>, key: &Key) -> Option<Arc<Rule>> {
+        let name = CountName::new(Arc::clone(rule), key.clone());
+        let last = lock(&self.paths.counters)
+            .get(rule.path())
+            .and_then(|it| it.notes.last_rule(&name))?;
+        rule.chosen_as(&last)
     }
 }
 
@@ -265,8 +281,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Says why, for the log and the [page](crate::page). 200 characters are kept. Default:
-    /// nothing.
+    /// Says why, for the log and for pages. 200 characters are kept. Default: nothing.
     pub fn note(mut self, note: &str) -> Self {
         if let Ok(one) = &mut self.one {
             one.note = Some(note.into());
@@ -302,7 +317,7 @@ const fn least(kind: OperatorKind) -> Duration {
 }
 
 /// The store's answer to an operator. A store of somebody else may not come back.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     question: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     timeout(MAX_WAIT, question).await.unwrap_or_else(|_| {
@@ -313,6 +328,19 @@ pub(super) async fn within<T>(
 
 /// Why a key is not [blocked](Limits::block), [let through](Limits::let_through) or
 /// [raised](Limits::raise).
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limits::OperatorError;
+/// use tidegate::{Limits, Rules};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let limits = Limits::new(Rules::default());
+/// let blocked = limits.block("chat", "mallory", Duration::from_secs(60), "ops").await;
+/// assert!(matches!(blocked, Err(OperatorError::NoRule(path)) if path == "chat"));
+/// # }
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {

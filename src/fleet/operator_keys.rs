@@ -1,21 +1,36 @@
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::decide::Limited;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Factor, Factors};
 use crate::store::{OperatorKey, OperatorKind, Take};
 
 /// The keys that an operator lets through, blocks or raises for a while, of all rules of a service.
 ///
-/// Requests read it, so that without such keys it costs one load.
+/// Requests read it: without such keys that costs the load of a flag.
 #[derive(Debug, Default)]
-pub(crate) struct OperatorKeys(ArcSwapOption<Vec<OperatorEntry>>);
+pub(crate) struct OperatorKeys {
+    has_some: AtomicBool,
+    entries: ArcSwap<Vec<OperatorEntry>>,
+}
+
+/// What the store is asked of a take, once an operator has let keys through, blocked or raised
+/// them.
+pub(crate) enum Limited {
+    Whole,
+    /// Some subjects of a joint rule, or the take under the quotas of a raise.
+    Part(Box<Take>),
+    /// An operator lets it through.
+    LetThrough,
+    /// An operator blocks it.
+    Blocked(Box<Decision>),
+}
 
 /// A key with its end: the time counts from when it was set. The list is in the order of path and
 /// key, and of each key the raise comes first.
@@ -33,35 +48,29 @@ impl OperatorKeys {
     /// a shadow rule. Without the keys of subjects that are let through, the others decide. The
     /// quotas of those that are raised are multiplied.
     #[inline]
-    pub(super) fn limited(&self, take: &Take) -> Limited {
-        match self.0.load().as_ref() {
-            None => Limited::Whole,
-            Some(entries) => limited(&said(entries, take), take),
+    pub(crate) fn limited(&self, take: &Take) -> Limited {
+        match self.has_some.load(Ordering::Relaxed) {
+            false => Limited::Whole,
+            true => limited(&self.said(take), take),
         }
     }
 
     /// Whether a key of a take that waits is let through or blocked now.
-    pub(super) fn ends_wait(&self, take: &Take) -> bool {
-        let entries = self.0.load();
-        let ends = |entries: &Arc<Vec<OperatorEntry>>| {
-            let said = said(entries, take);
-            said.iter().flatten().any(|it| !it.0.is_raise())
-        };
-        entries.as_ref().is_some_and(ends)
+    pub(crate) fn ends_wait(&self, take: &Take) -> bool {
+        let said = self.said(take);
+        said.iter().flatten().any(|it| !it.0.is_raise())
     }
 
     /// This take under the quotas of its raises.
     pub(crate) fn raised(&self, take: Take) -> Take {
-        let entries = self.0.load();
-        let said = entries.as_ref().map(|entries| said(entries, &take));
-        raised(take, factors(&said.unwrap_or_default()))
+        let factors = factors(&self.said(&take));
+        raised(take, factors)
     }
 
     /// What an operator does with the key, and for how long still: the raise first.
     pub(crate) fn find(&self, path: &str, key: &str) -> SmallVec<[(OperatorKind, Duration); 2]> {
-        let entries = self.0.load();
-        let found = entries.iter();
-        let found = found.flat_map(|entries| &entries[places_of(entries, path, key)]);
+        let entries = self.entries.load();
+        let found = entries[places_of(&entries, path, key)].iter();
         found.filter_map(OperatorEntry::now).collect()
     }
 
@@ -77,7 +86,7 @@ impl OperatorKeys {
     /// Lets one more key through, blocks or raises it, or ends that. Where no other process has a
     /// list, it returns whether there was room. Changes have to be made one at a time.
     pub(crate) fn set(&self, one: OperatorKey, is_shared: bool) -> bool {
-        let mut entries = self.0.load().as_deref().cloned().unwrap_or_default();
+        let mut entries = Vec::clone(&self.entries.load());
         entries.retain(|entry| entry.now().is_some());
         let is_other = |it: &OperatorKey| (&it.path, &it.key) != (&one.path, &one.key);
         let others = entries.iter().map(|entry| &entry.one);
@@ -91,21 +100,44 @@ impl OperatorKeys {
     }
 
     fn store(&self, entries: Vec<OperatorEntry>) {
-        self.0
-            .store((!entries.is_empty()).then(|| Arc::new(entries)));
+        let has_some = !entries.is_empty();
+        self.entries.store(Arc::new(entries));
+        self.has_some.store(has_some, Ordering::Relaxed);
     }
 
     /// The keys with the time that they still have, in the order of path and key.
     pub(crate) fn list(&self) -> Vec<OperatorKey> {
-        let entries = self.0.load();
-        let entries = entries.iter().flat_map(|entries| entries.iter());
-        let list = entries.filter_map(|entry| {
+        let entries = self.entries.load();
+        let list = entries.iter().filter_map(|entry| {
             Some(OperatorKey {
                 time: entry.now()?.1,
                 ..entry.one.clone()
             })
         });
         list.collect()
+    }
+
+    /// Finds what holds for each key of a take. A shadow rule denies nothing.
+    fn said(&self, take: &Take) -> Said {
+        let (rule, entries) = (take.rule(), self.entries.load());
+        let applies = |kind| match kind {
+            OperatorKind::LetThrough | OperatorKind::Raised(_) => true,
+            OperatorKind::Blocked => !rule.is_shadow(),
+        };
+        let find = |key: &str| {
+            let found = entries[places_of(&entries, rule.path(), key)].iter();
+            let found = found.filter_map(OperatorEntry::now);
+            found.filter(|(kind, _)| applies(*kind)).max()
+        };
+        let Some(joint) = take.as_joint() else {
+            return Said::from_iter([find(take.key().as_str())]);
+        };
+        let subjects = rule.counted_subjects().iter().zip(joint.keys());
+        let subjects = subjects.map(|(subject, key)| {
+            let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
+            find(key.as_str())
+        });
+        subjects.collect()
     }
 }
 
@@ -117,40 +149,19 @@ impl OperatorEntry {
     }
 }
 
-/// Finds what holds for each key of a take. A shadow rule denies nothing.
-fn said(entries: &[OperatorEntry], take: &Take) -> Said {
-    let rule = take.rule();
-    let applies = |kind| match kind {
-        OperatorKind::LetThrough | OperatorKind::Raised(_) => true,
-        OperatorKind::Blocked => !rule.is_shadow(),
-    };
-    let find = |key: &str| {
-        let found = entries[places_of(entries, rule.path(), key)].iter();
-        let found = found.filter_map(OperatorEntry::now);
-        found.filter(|(kind, _)| applies(*kind)).max()
-    };
-    let Some(joint) = take.as_joint() else {
-        return Said::from_iter([find(take.key().as_str())]);
-    };
-    let subjects = rule.counted_subjects().iter().zip(joint.keys());
-    let subjects = subjects.map(|(subject, key)| {
-        let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
-        find(key.as_str())
-    });
-    subjects.collect()
-}
-
 fn limited(said: &Said, take: &Take) -> Limited {
     match said.iter().flatten().max() {
         None => Limited::Whole,
         Some((OperatorKind::Blocked, time)) => Limited::Blocked(blocked(take, *time)),
-        Some((OperatorKind::Raised(_), _)) => Limited::of(raised(take.clone(), factors(said))),
+        Some((OperatorKind::Raised(_), _)) => {
+            Limited::Part(raised(take.clone(), factors(said)).into())
+        }
         Some((OperatorKind::LetThrough, _)) => {
             let is_through = |at: usize| said[at].is_some_and(|it| !it.0.is_raise());
-            let others = take.without(is_through);
-            others.map_or(Limited::LetThrough, |others| {
-                Limited::of(raised(others, factors(said)))
-            })
+            match take.without(is_through) {
+                None => Limited::LetThrough,
+                Some(others) => Limited::Part(raised(others, factors(said)).into()),
+            }
         }
     }
 }

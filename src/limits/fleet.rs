@@ -7,23 +7,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::process::{Process, short_name};
-use crate::limits::Limits;
+use super::Limits;
 use crate::store::{FleetState, OperatorKey, Report, Store};
 use crate::trace;
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// How long telling the fleet and hearing from it may take.
 const MAX_EXCHANGE: Duration = Duration::from_secs(3);
 
 impl Limits {
-    /// Lets this process take part in the fleet that a [page](Self::page) of another process shows,
-    /// and obey when an operator [lets a key through, blocks it](crate::page) or
-    /// [raises it](Self::raise) anywhere. A process
-    /// with a page of its own takes part anyway.
+    /// Lets this process take part in the fleet of its service: it obeys when an operator
+    /// [blocks](Self::block) a key, [lets it through](Self::let_through) or [raises](Self::raise)
+    /// it anywhere, and if it has the feature `page`, the pages of others show it. A process with a
+    /// page of its own takes part anyway.
     ///
     /// With a store on Redis, a task tells Redis once a second how this process fares, under the
     /// store's prefix. It ends within two seconds after the last layer and the last clone of these
@@ -47,75 +46,22 @@ impl Limits {
         }
     }
 
-    /// What pages call this process, beside its number: of these limits and all their clones, also
-    /// of those that were made before. Blanks around it are left out, and at most 64 characters are
-    /// kept. An empty name is none. Default: the name of the host, which for a container is that of
-    /// its pod: the environment variable `HOSTNAME`, else the text of `/etc/hostname`.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Rules};
-    ///
-    /// let limits = Limits::new(Rules::default()).process_name("checkout-2");
-    /// # let _ = limits;
-    /// ```
-    pub fn process_name(self, name: impl AsRef<str>) -> Self {
-        let mut state = self.monitor().state();
-        state.name = short_name(name.as_ref());
-        state.changes += 1;
-        drop(state);
-        self
-    }
-
-    /// Begins to keep what a page shows.
-    pub(super) fn watch_for_page(&self) {
-        if !self.monitor().state().has_page {
-            let counted = self.paths.counted(&self.rules().guard());
-            let mut state = self.monitor().state();
-            if !replace(&mut state.has_page, true) {
-                let tick = state.second.tick;
-                state.rates.begin(tick, &counted);
-            }
-        }
-        // A browser asks each second, and each search for a timer in vain prints a panic.
-        if !self.monitor().state().lacks_timer {
-            self.watch_process();
-        }
-    }
-
     /// Begins to watch this process. Returns whether a task does, in this runtime or another one.
-    pub(super) fn watch_process(&self) -> bool {
-        if self.monitor().state().has_started {
+    pub(crate) fn watch_process(&self) -> bool {
+        if self.member.state().has_started {
             return true;
         }
         if !has_timer() {
-            self.monitor().state().lacks_timer = Handle::try_current().is_ok();
             return false;
         }
-        if !replace(&mut self.monitor().state().has_started, true) {
+        if !replace(&mut self.member.state().has_started, true) {
             // Without the checks, which own counters as layers do.
             let limits = self.for_watcher();
             limits.paths.add_watcher();
-            limits
-                .paths
-                .limited
-                .set_now(limits.monitor().state().second.tick);
-            let counted = limits.paths.counted(&limits.rules().guard());
-            limits.monitor().state().second.begin(&counted);
+            limits.begin_reports();
             tokio::spawn(Watcher(limits).run());
         }
         true
-    }
-
-    async fn sample_each_second(&self) {
-        // The task before this one may have ended with its runtime.
-        let before = self.monitor().state().second.tick;
-        let began = Instant::now();
-        let mut seconds = interval_at(began + SECOND, SECOND);
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        while !self.paths.are_unused() {
-            seconds.tick().await;
-            self.sample(before.saturating_add(began.elapsed().as_secs()));
-        }
     }
 
     async fn exchange_each_second(&self) {
@@ -132,28 +78,16 @@ impl Limits {
         }
     }
 
-    /// Notes what was counted in the last second.
-    fn sample(&self, tick: u64) {
-        self.paths.limited.set_now(tick);
-        let counted = self.paths.counted(&self.rules().guard());
-        let mut state = self.monitor().state();
-        state.second.add(tick, &counted);
-        if state.has_page {
-            state.rates.add(tick, &counted);
-        }
-    }
-
     /// Tells the fleet how this process fares, and hears from it.
     async fn exchange(&self) {
         let Some(fleet) = self.shared_store().fleet() else {
             return;
         };
-        let monitor = self.monitor();
-        let text = Process::own(self).text().into();
+        let text = self.report().into();
         let (report, own_changes) = {
-            let state = monitor.state();
+            let state = self.member.state();
             let report = Report {
-                process: Arc::clone(&monitor.process),
+                process: Arc::clone(&self.member.process),
                 text,
                 known_version: state.version,
                 random: state.secret,
@@ -164,20 +98,13 @@ impl Limits {
             Ok(state) => self.hear(state, own_changes),
             Err(error) => return self.hear_nothing(&error.to_string()),
         }
-        // While nobody looks, nothing is known of the others.
-        let mut processes = None;
-        if monitor.is_fleet_wanted()
-            && let Ok(reports) = fleet.reports().await
-        {
-            processes = Some(Arc::new(reports.iter().filter_map(Process::read).collect()));
-        }
-        monitor.state().processes = processes;
+        self.ask_others(&*fleet).await;
     }
 
     /// Obeys what all processes of the service share. The store was asked when this process had
     /// made so many changes of its own.
     fn hear(&self, shared: FleetState, own_changes: u64) {
-        let mut state = self.monitor().state();
+        let mut state = self.member.state();
         state.is_accepted = Some(true);
         state.secret = shared.secret;
         // A list that may be older than the last change is left: the next report brings another.
@@ -198,8 +125,8 @@ impl Limits {
 
     /// The fleet was not told how this process fares. Nothing is known of the others.
     fn hear_nothing(&self, error: &str) {
-        let mut state = self.monitor().state();
-        state.processes = None;
+        self.reports.forget_others();
+        let mut state = self.member.state();
         if state.is_accepted != Some(false) {
             trace::event!(warn: error, "the fleet is not told how this process fares");
         }
@@ -208,7 +135,7 @@ impl Limits {
 }
 
 /// Whether there is a runtime with a timer. Only a panic, which is printed, tells that it has none.
-pub(super) fn has_timer() -> bool {
+pub(crate) fn has_timer() -> bool {
     Handle::try_current().is_ok() && catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
 }
 
@@ -224,6 +151,6 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.0.paths.remove_watcher();
-        self.0.monitor().state().has_started = false;
+        self.0.member.state().has_started = false;
     }
 }

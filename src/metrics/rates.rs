@@ -11,7 +11,7 @@ type Number = fn(&RuleSnapshot) -> u64;
 
 /// The numbers of a rule, by their names in the JSON of the page. The first ones are shown second
 /// by second, too.
-pub(super) const NUMBERS: [(&str, Number); 12] = [
+pub(crate) const NUMBERS: [(&str, Number); 12] = [
     ("allowed", |it| it.decisions(DecisionOutcome::Allowed)),
     ("denied", RuleSnapshot::denied),
     ("shadow", |it| it.decisions(DecisionOutcome::ShadowDenied)),
@@ -37,7 +37,7 @@ const LATENCIES: [&str; 2] = ["mean_us", "p99_us"];
 type Rates = [u32; RATED + LATENCIES.len()];
 
 /// The names of the [`Rates`] in the JSON of the page.
-pub(super) fn series() -> impl Iterator<Item = &'static str> {
+pub(crate) fn series() -> impl Iterator<Item = &'static str> {
     let rated = NUMBERS[..RATED].iter().map(|(name, _)| *name);
     rated.chain(LATENCIES)
 }
@@ -53,7 +53,7 @@ fn requests(counted: &RuleSnapshot) -> u64 {
 
 /// What the busiest rules have counted in each of the last seconds and minutes.
 #[derive(Debug, Default)]
-pub(super) struct RateHistory {
+pub(crate) struct RateHistory {
     /// The last whole second.
     tick: u64,
     /// All paths that were counted, as many as a process may have.
@@ -84,13 +84,13 @@ struct History {
 
 /// The spans of which rates are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Second,
     Minute,
 }
 
 impl Step {
-    pub(super) const fn seconds(self) -> u64 {
+    pub(crate) const fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
             Self::Minute => 60,
@@ -98,7 +98,7 @@ impl Step {
     }
 
     /// The maximum number of them that is kept.
-    pub(super) const fn max(self) -> usize {
+    pub(crate) const fn max(self) -> usize {
         match self {
             Self::Second => 300,
             Self::Minute => 60,
@@ -113,13 +113,13 @@ const FADES_IN: u64 = 32;
 
 impl RateHistory {
     /// The last whole second, and the last whole minute.
-    pub(super) const fn tick(&self, step: Step) -> u64 {
+    pub(crate) const fn tick(&self, step: Step) -> u64 {
         self.tick / step.seconds()
     }
 
     /// Begins at this second: of what all rules have counted before, nothing is shown. The numbers
     /// of a path come with whether there is a rule: only then they are shown.
-    pub(super) fn begin(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
+    pub(crate) fn begin(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
         *self = Self {
             tick,
             ..Self::default()
@@ -130,7 +130,7 @@ impl RateHistory {
 
     /// Takes what all rules have counted by this second. Of seconds in which nobody asked, all of
     /// it belongs to the last one.
-    pub(super) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
+    pub(crate) fn add(&mut self, tick: u64, counted: &[(RuleSnapshot, bool)]) {
         let new = self.count(counted);
         self.choose(counted, |path| new.contains(path));
         for (now, _) in counted {
@@ -207,12 +207,12 @@ impl RateHistory {
     }
 
     /// How many rules have no history.
-    pub(super) const fn number_of_others(&self) -> usize {
+    pub(crate) const fn number_of_others(&self) -> usize {
         self.others
     }
 
     /// The paths that have a history, in alphabetical order.
-    pub(super) fn paths(&self) -> Vec<&str> {
+    pub(crate) fn paths(&self) -> Vec<&str> {
         let tracked = self.known.iter().filter(|(_, it)| it.history.is_some());
         let mut paths: Vec<_> = tracked.map(|(path, _)| &**path).collect();
         paths.sort_unstable();
@@ -220,7 +220,7 @@ impl RateHistory {
     }
 
     /// The last `number` rates of a path, nothing where there are none.
-    pub(super) fn last(&self, path: &str, step: Step, number: usize) -> Vec<Rates> {
+    pub(crate) fn last(&self, path: &str, step: Step, number: usize) -> Vec<Rates> {
         let mut last = vec![Rates::default(); number];
         if let Some(history) = self.known.get(path).and_then(|it| it.history.as_ref()) {
             let rates = &history[step as usize].rates;

@@ -20,7 +20,7 @@ impl LastRules {
 
     /// A request was decided.
     #[inline]
-    pub(super) fn note(&self, name: &CountName) {
+    pub(crate) fn note(&self, name: &CountName) {
         if name.rule.is_chosen() {
             self.is_on.store(true, Ordering::Relaxed);
         }

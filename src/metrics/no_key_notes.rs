@@ -1,0 +1,32 @@
+use std::sync::Arc;
+
+use crate::decision::Verdict;
+use crate::key::KeyExtractor;
+use crate::rule::{CountName, Rule};
+
+#[derive(Debug, Default)]
+pub(crate) struct LimitedKeys;
+
+/// Without the feature `page` nothing is noted of keys.
+#[derive(Debug, Default)]
+pub(crate) struct KeyNotes;
+
+impl KeyNotes {
+    pub(crate) const fn new(_: &Arc<LimitedKeys>) -> Self {
+        Self
+    }
+
+    pub(crate) const fn add_extractor(&self, _: &Arc<dyn KeyExtractor>) {}
+
+    pub(crate) const fn are_on(&self) -> bool {
+        false
+    }
+
+    pub(crate) const fn chose(&self, _: &CountName) {}
+
+    pub(crate) const fn denied(&self, _: &CountName, _: Verdict) {}
+
+    pub(crate) const fn last_rule(&self, _: &CountName) -> Option<Arc<Rule>> {
+        None
+    }
+}
