@@ -1,4 +1,6 @@
-//! What the processes of a service tell each other: how they fare, and operators' keys.
+//! What the processes of a service tell each other: reports of their status, and operators' keys,
+//! which are let through, blocked or raised. `src/limits/fleet.rs` exchanges both each second,
+//! through the store (`src/store/fleet.rs`; for Redis `redis_fleet.rs` and `lua/fleet/`).
 
 mod member;
 mod operator_keys;

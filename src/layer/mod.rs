@@ -55,18 +55,20 @@
 //       Gate::rule_or_count       gate.rs              the rule; none: the inner service is called
 //       Gate::take_for            gate.rs              exemption, plan, key and cost, from the head
 //       Gate::enter               gate.rs              a store that failed an outer layer is known
-//         Gate::decide            decide.rs            operators' keys; asks, and waits: an `Outcome`
+//         Gate::decide            decide.rs            operators' keys; asks: a `Deciding`
 //           Store::take           on through wrappers, store, flight and script: see below
-//         Gate::act               responder.rs         counts it, and says what it means: an `Action`
-//     ResponseFuture::poll        response_future.rs   does it: the inner service, a callback, a response
+//     ResponseFuture::poll        response_future.rs   awaits the answer, unless it is there already
+//       Deciding::outcome         decide.rs            waits in its turn and asks again: an `Outcome`
+//       Gate::act                 responder.rs         counts it, and says what it means: an `Action`
+//       the action                response_future.rs   the inner service, a callback, a response
 //       Admission::finish         action.rs            the response: gives back by it, and fields
 //
 // The way of its take, in src/store/, where the store is `Resilient` around a `RedisStore`:
 //
-//     Resilient::take             resilient.rs         the fallback, where the rest gives no answer
-//       Guarded::take             guarded.rs           cached denial, breaker, bound, time-out
+//     Guarded::take               guarded.rs           cached denial, breaker, bound, time-out
+//       LocalFallback::answer     fallback.rs          decides where the store gives no answer
 //         RedisStore::take        redis/mod.rs         a question with a name, a rule and a cost
-//           Connection::ask       crates/base/src/connection/: alone over the link, or in a flight
+//           Connection::ask       crates/base/src/connection/: in a flight of its own, or with others
 //           flight, TakeCall      redis/calls.rs, take_call.rs: which questions share a call
 //             lua/                one script for each algorithm: usual page, then core
 //
@@ -77,7 +79,8 @@
 //     outage.rs                 a store that failed an outer layer is not asked again
 //     shadow_take.rs            takes whose answers deny nothing
 //     waiting.rs                which takes may wait: the waiters are in src/waiting/
-//     upload.rs                 reads on what the client of a denied request still sends
+//     subject_keys.rs           the keys that code gives a joint rule
+//     upload.rs                 reads on what the client of an answered request still sends
 //     outcome.rs                what is given back by the response
 //     headers.rs                the fields of responses
 //     look.rs                   what a request has left, to show it

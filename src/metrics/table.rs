@@ -137,13 +137,13 @@ table! {
         lagged: Counter "tidegate_lagged_decisions_total"
             "Decisions that came after the time-out because this process was slow, not the store.";
 
-        /// Requests of keys that were let through for a while, as the page lets an operator do:
+        /// Requests of keys that an operator [lets through](crate::Limits::let_through) for a while:
         /// they were admitted without a question, and charged nothing.
         let_through: Counter "tidegate_let_through_total"
             "Requests of keys that an operator lets through: admitted without a question.";
 
-        /// Requests of keys that were blocked for a while, as the page lets an operator do: they
-        /// were denied without a question. They are among the [decisions](Self::decisions).
+        /// Requests of keys that an operator [blocks](crate::Limits::block) for a while: they were
+        /// denied without a question. They are among the [decisions](Self::decisions).
         blocked: Counter "tidegate_blocked_total"
             "Requests of keys that an operator blocks: denied without a question.";
 
@@ -159,7 +159,7 @@ table! {
              quotas applied."
             as samples::unknown_plans;
 
-        /// Requests that wait for units now.
+        /// Requests and calls that wait now: for units, a permit, or an overloaded store.
         waiting: Gauge "tidegate_waiting_requests"
             "Requests that wait for units now.";
 

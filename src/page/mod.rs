@@ -22,8 +22,8 @@
 //! ```
 //!
 //! With a store on Redis, the page shows all processes of the service that have a page or that
-//! [joined the fleet](Limits::join_fleet), and a key that is let through or blocked is so in all of
-//! them. Without Redis it is about this process.
+//! [joined the fleet](Limits::join_fleet), and a key that is let through, blocked or raised is so in
+//! all of them. Without Redis it is about this process.
 //!
 //! `docs/page.md` says what each view shows, and what an operator can do.
 //!

@@ -1,14 +1,16 @@
-//! Requests and calls that wait for their turn instead of being denied, and what this process may
-//! still give back to them.
+//! Requests and calls that wait for their turn instead of being denied, and the open charges: those
+//! of this process that may still be given back, which wakes waiters.
 //!
 //! ```text
 //! Gate ── denied, and may wait ──▶ Waiter, with a Place in the WaitQueues of its path
-//!   ▲                                 │ its turn: the time, a refund, a permit, new rules
-//!   └────────── asks anew ◀───────────┘
+//!   ▲                                 │ retry-after is over, or a second; a refund, a permit, a
+//!   └────────── asks anew ◀───────────┘ reset; another rule, or an operator's change of its key
 //! OpenCharge ── given back ──▶ WaitQueues: the first waiter of each queue asks
 //! ```
 //!
-//! What a denial means for a waiter says `src/layer/waiting.rs`, which knows takes and decisions.
+//! Whoever an overloaded store did not answer stands in no queue: it waits for a slot to ask again.
+//!
+//! `src/layer/waiting.rs` says what a denial means for a waiter: it knows takes and decisions.
 
 mod open_charges;
 mod wait_queue;
