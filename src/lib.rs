@@ -142,6 +142,7 @@ pub mod decision;
 mod error;
 mod fleet;
 // Their examples need all features.
+mod factor;
 #[cfg(any(not(doctest), feature = "full"))]
 pub mod guide;
 pub mod key;
@@ -150,12 +151,14 @@ pub mod limits;
 #[cfg(feature = "config")]
 pub mod live;
 pub mod metrics;
+mod name;
 #[cfg(feature = "page")]
 pub mod page;
 mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rule;
+mod rule_take;
 pub mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;

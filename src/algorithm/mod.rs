@@ -31,8 +31,10 @@ mod fixed_window;
 mod gcra;
 mod quota_use;
 mod refunded_ranges;
+pub(crate) mod share;
 mod sliding_log;
 mod sliding_window;
+pub(crate) mod spec;
 
 pub use algorithm::Algorithm;
 #[cfg(feature = "redis")]

@@ -129,10 +129,10 @@ impl OperatorKeys {
             let found = found.filter_map(OperatorEntry::now);
             found.filter(|(kind, _)| applies(*kind)).max()
         };
-        let Some(joint) = take.as_joint() else {
+        let Some(keys) = take.keys() else {
             return Said::from_iter([find(take.key().as_str())]);
         };
-        let subjects = rule.counted_subjects().iter().zip(joint.keys());
+        let subjects = rule.counted_subjects().iter().zip(keys);
         let subjects = subjects.map(|(subject, key)| {
             let key = key.as_ref().map(|key| key.of_subject(subject.name()))?;
             find(key.as_str())

@@ -1,8 +1,9 @@
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 
 use super::cookie::decoded;
 use super::key_extractor::Everyone;
@@ -43,7 +44,7 @@ const MAX_PLAIN_PART: usize = 64;
 #[derive(Default)]
 pub struct Key {
     /// Escaped parts joined by `:`.
-    encoded: String,
+    encoded: Arc<str>,
     parts: u32,
     /// Whether it was made of an address and nothing else.
     pub(crate) is_address: bool,
@@ -71,23 +72,25 @@ impl Key {
         if part.len() > MAX_PLAIN_PART {
             return self.with_secret(part);
         }
-        self.separate();
+        let mut text = self.separated();
         if part.is_empty() {
             // No escaped part is this, and a key without parts has another text.
-            self.encoded.push('%');
+            text.push(b'%');
         }
-        escape(part, &mut self.encoded);
+        escape(part, &mut text);
+        self.encoded = as_text(&text).into();
         self
     }
 
     /// This key with one more part that is stored as a hash only.
     #[must_use]
     pub fn with_secret(mut self, part: impl AsRef<[u8]>) -> Self {
-        self.separate();
-        self.encoded.push('#');
+        let mut text = self.separated();
+        text.push(b'#');
         for byte in &Sha256::digest(part.as_ref())[..16] {
-            write!(self.encoded, "{byte:02x}").expect("writing to a string does not fail");
+            push_hex(*byte, b"0123456789abcdef", &mut text);
         }
+        self.encoded = as_text(&text).into();
         self
     }
 
@@ -95,8 +98,9 @@ impl Key {
     /// part.
     #[must_use]
     pub fn with_nothing(mut self) -> Self {
-        self.separate();
-        self.encoded.push('~');
+        let mut text = self.separated();
+        text.push(b'~');
+        self.encoded = as_text(&text).into();
         self
     }
 
@@ -104,11 +108,21 @@ impl Key {
     #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
         if other.parts > 0 {
-            self.separate();
-            self.encoded.push_str(&other.encoded);
+            let mut text = self.separated();
+            text.extend_from_slice(other.encoded.as_bytes());
+            self.encoded = as_text(&text).into();
             self.parts += other.parts - 1;
         }
         self
+    }
+
+    /// Its part in the hashes of names.
+    #[inline]
+    pub(crate) fn hash_in_names(&self) -> u64 {
+        match self.is_empty() {
+            true => 0,
+            false => hash(self.as_str()),
+        }
     }
 
     /// The key of an address, of one part that needs no mark.
@@ -140,29 +154,33 @@ impl Key {
             _ => ("|<", ">"),
         };
         Self {
-            encoded: [mark, open, &self.encoded, close].concat(),
+            encoded: [mark, open, &*self.encoded, close].concat().into(),
             parts: 1,
             is_address: false,
         }
     }
 
-    /// This key as one part of another, which no other key is.
-    pub(crate) fn in_one_part(self) -> Self {
-        match self.parts {
-            1 => self,
-            _ => Self {
-                encoded: ["<", &self.encoded, ">"].concat(),
-                parts: 1,
-                is_address: false,
-            },
+    /// A key that differs wherever one of these keys does, or is missing.
+    pub(crate) fn of_subjects(keys: &[Option<Self>]) -> Self {
+        let mut text = Text::new();
+        for (at, key) in keys.iter().enumerate() {
+            if at > 0 {
+                text.push(b':');
+            }
+            match key {
+                Some(key) if key.parts == 1 => text.extend_from_slice(key.encoded.as_bytes()),
+                // No part of a key begins with `<`.
+                Some(key) => {
+                    text.push(b'<');
+                    text.extend_from_slice(key.encoded.as_bytes());
+                    text.push(b'>');
+                }
+                None => text.extend_from_slice(b"<~>"),
+            }
         }
-    }
-
-    /// A part of another key that says that there is no key, which no key is.
-    pub(crate) fn none_in_one_part() -> Self {
         Self {
-            encoded: "<~>".to_owned(),
-            parts: 1,
+            encoded: as_text(&text).into(),
+            parts: u32::try_from(keys.len()).expect("a rule has few subjects"),
             is_address: false,
         }
     }
@@ -174,11 +192,8 @@ impl Key {
         if name.is_empty() {
             return self.clone();
         }
-        let mut encoded = String::new();
-        escape(name.as_bytes(), &mut encoded);
-        encoded.extend([">", &self.encoded]);
         Self {
-            encoded,
+            encoded: [&*escaped(name), ">", &self.encoded].concat().into(),
             parts: 1,
             is_address: false,
         }
@@ -213,7 +228,7 @@ impl Key {
             }
         }
         Some(Self {
-            encoded: text.to_owned(),
+            encoded: text.into(),
             parts,
             is_address: false,
         })
@@ -231,12 +246,19 @@ impl Key {
         self.parts == 0
     }
 
-    fn separate(&mut self) {
+    /// Its text, to which another part is to be added.
+    fn separated(&mut self) -> Text {
+        let mut text = Text::from_slice(self.encoded.as_bytes());
         if self.parts > 0 {
-            self.encoded.push(':');
+            text.push(b':');
         }
         self.parts += 1;
         self.is_address = false;
+        text
+    }
+
+    pub(crate) const fn shared_text(&self) -> &Arc<str> {
+        &self.encoded
     }
 }
 
@@ -249,7 +271,7 @@ impl Clone for Key {
     }
 
     fn clone_from(&mut self, other: &Self) {
-        self.encoded.clone_from(&other.encoded);
+        self.encoded = Arc::clone(&other.encoded);
         (self.parts, self.is_address) = (other.parts, other.is_address);
     }
 }
@@ -330,21 +352,38 @@ impl fmt::Display for Key {
     }
 }
 
+/// The text of a key while it is made: most need no allocation before they are shared.
+type Text = SmallVec<[u8; 128]>;
+
 /// Appends `part` to `into`, with all bytes but ASCII letters, digits and some punctuation
 /// percent-encoded.
 ///
 /// The characters with a meaning in keys are encoded, too: `:` separates parts, `#` begins a hash,
 /// `~` stands for a missing value, `{` and `}` choose a cluster slot.
-pub(crate) fn escape(part: &[u8], into: &mut String) {
-    let length = |byte: &u8| if is_plain(*byte) { 1 } else { "%3A".len() };
-    into.reserve_exact(part.iter().map(length).sum());
+fn escape(part: &[u8], into: &mut Text) {
     for &byte in part {
         if is_plain(byte) {
-            into.push(char::from(byte));
+            into.push(byte);
         } else {
-            write!(into, "%{byte:02X}").expect("writing to a string does not fail");
+            into.push(b'%');
+            push_hex(byte, b"0123456789ABCDEF", into);
         }
     }
+}
+
+/// This part, encoded as in a key.
+pub(crate) fn escaped(part: &str) -> String {
+    let mut text = Text::new();
+    escape(part.as_bytes(), &mut text);
+    as_text(&text).to_owned()
+}
+
+fn push_hex(byte: u8, digits: &[u8; 16], into: &mut Text) {
+    into.extend([byte >> 4, byte & 15].map(|half| digits[usize::from(half)]));
+}
+
+fn as_text(text: &Text) -> &str {
+    str::from_utf8(text).expect("it is ASCII")
 }
 
 const fn is_plain(byte: u8) -> bool {
@@ -402,7 +441,7 @@ mod tests {
             key(&[]),
             key(&["a", "b"]),
             key(&["user>alice"]),
-            key(&["a", "b"]).in_one_part(),
+            Key::of_subjects(&[Some(key(&["a", "b"])), None]),
             key(&["a", "b"]).behind("header.x-user"),
         ];
         for key in &keys {

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::request::Parts;
 
 use super::alternatives::Alternatives;
-use super::key::{Key, escape};
+use super::key::{Key, escaped};
 use crate::error::{KeyError, KeyErrorKind};
 use crate::warning::Warning;
 
@@ -140,9 +140,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 /// The mark of an extractor, as keys contain it.
 pub(super) fn escaped_mark(extractor: &(impl KeyExtractor + ?Sized)) -> String {
-    let mut mark = String::new();
-    escape(extractor.mark().as_bytes(), &mut mark);
-    mark
+    escaped(&extractor.mark())
 }
 
 #[diagnostic::do_not_recommend]

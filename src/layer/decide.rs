@@ -364,11 +364,11 @@ fn waiting(take: Take, answer: Result<Decision, StoreError>, waiter: Box<Waiter>
 /// A store that does not know takes over several counts is not asked about them.
 #[inline]
 pub(super) fn check_joint(store: &Arc<dyn Store>, take: &Take) -> Result<(), StoreError> {
-    let Some(joint) = take.as_joint() else {
+    if !take.is_joint() {
         return Ok(());
-    };
+    }
     let can = capabilities(store);
-    let has_permits = joint.takes.iter().any(|it| it.rule().is_permits());
+    let has_permits = take.counts().iter().any(|it| it.spec().is_permits());
     let lacks = if !can.joint {
         "does not decide several subjects together: see Capabilities::joint"
     } else if has_permits && !can.permits {

@@ -120,7 +120,8 @@ impl Gate {
 
     #[cold]
     fn inspect_first_keys(&self, take: &Take) {
-        let mut keys = take.counts().iter().map(Take::key);
+        let one = [Some(take.key().clone())];
+        let mut keys = take.keys().unwrap_or(&one).iter().flatten();
         if keys.any(|key| has_token(key.as_str())) {
             let warning = Warning::new(WarningKind::ReadableToken);
             self.warnings.add(warning.about(take.rule().path()));

@@ -20,7 +20,7 @@ use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::rule::{OnError, Policy, Rule};
-use crate::store::{Denial, LayerResponse, Take};
+use crate::store::{CountTake, Denial, LayerResponse, Take};
 use crate::trace::TakeSpan;
 use crate::warning::Warning;
 
@@ -166,7 +166,7 @@ impl Gate {
     #[inline]
     fn note_chosen(&self, take: &Take) {
         let notes = &self.counters.notes;
-        match take.as_joint() {
+        match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.chose(take.count_name()),
             Some(_) => {
@@ -179,7 +179,7 @@ impl Gate {
     /// Notes whose request was denied: that of its key, or of the subjects that denied it.
     fn note_denied(&self, take: &Take, decision: &Decision) {
         let notes = &self.counters.notes;
-        match take.as_joint() {
+        match take.keys() {
             _ if !notes.are_on() => {}
             None => notes.denied(take.count_name(), decision.verdict()),
             Some(_) => {
@@ -316,16 +316,10 @@ impl Gate {
     /// that would make room, the client comes again soon.
     fn told(&self, take: &Take, decision: &Decision) -> Option<Decision> {
         const SOON: Duration = Duration::from_secs(1);
-        let may_have_room = match take.as_joint() {
-            _ if decision.source() == Source::Operator => false,
-            None => self.may_have_room(take, decision.quotas().iter()),
-            Some(joint) => {
-                let states = joint.states(take.rule(), decision);
-                let counts = states.zip(take.denials(decision));
-                let mut denying =
-                    counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
-                denying.all(|(count, states)| self.may_have_room(count, states))
-            }
+        let may_have_room = decision.source() != Source::Operator && {
+            let counts = take.states(decision).zip(take.denials(decision));
+            let mut denying = counts.filter_map(|(count, is_denied)| is_denied.then_some(count));
+            denying.all(|(count, states)| self.may_have_room(count, states))
         };
         may_have_room.then(|| decision.within(SOON))
     }
@@ -334,10 +328,10 @@ impl Gate {
     /// back so that there is room.
     fn may_have_room<'a>(
         &self,
-        count: &Take,
+        count: &CountTake,
         states: impl Iterator<Item = &'a QuotaState>,
     ) -> bool {
-        let (hash, mut states) = (count.count_name().hash(), states.peekable());
+        let (hash, mut states) = (count.hash(), states.peekable());
         let open = self.counters.open.units(hash);
         let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= count.cost();
         self.counters.open.refunds(hash) != count.refunds

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::gate::Gate;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::Rule;
-use crate::store::Take;
+use crate::store::{CountTake, Take};
 use crate::waiting::{Asked, Lacking, Left, QueueId, Refill, Wait, Waiter};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
@@ -76,9 +76,9 @@ impl Gate {
             Wait::Did(waiter) => waiter,
             Wait::May(since) => {
                 // Everybody's count is that of no key which could take all places.
-                let is_bounded = |it: &&Take| take.as_joint().is_none() || !it.key().is_empty();
+                let is_bounded = |it: &&CountTake| !take.is_joint() || it.name_in_store().has_key();
                 let bounded_by = take.counts().iter().filter(is_bounded);
-                let bounded_by = bounded_by.map(|count| count.count_name().hash());
+                let bounded_by = bounded_by.map(CountTake::hash);
                 let queues = self.counters.open.queues();
                 self.waiting
                     .enter(queues, bounded_by, since.unwrap_or(asked.at))?
@@ -93,7 +93,7 @@ impl Gate {
 
     /// Whether units of its counts came back since this take was asked about.
     fn was_refunded_since(&self, take: &Take) -> bool {
-        let refunds = |count: &Take| self.counters.open.refunds(count.count_name().hash());
+        let refunds = |count: &CountTake| self.counters.open.refunds(count.hash());
         take.counts().iter().any(|it| refunds(it) != it.refunds)
     }
 
@@ -114,14 +114,14 @@ impl Gate {
 
     /// Hears of the permits that come back, of the counts that have denied this take.
     fn listen(&self, take: &Take, decision: &Decision) {
-        let counts = take.counts().iter().zip(take.denials(decision));
-        let busy = counts.filter(|(count, is_denied)| *is_denied && count.rule().is_permits());
-        for (count, _) in busy {
-            let (open, hash) = (&self.counters.open, count.count_name().hash());
+        let counts = take.counts().iter().enumerate().zip(take.denials(decision));
+        let busy = counts.filter(|((_, count), is_denied)| *is_denied && count.spec().is_permits());
+        for ((at, count), _) in busy {
+            let (open, hash) = (&self.counters.open, count.hash());
             open.queues().listen(hash, || {
                 let heard = open.clone();
                 let changed = Box::new(move || heard.given_back(hash));
-                let listening = self.store().listen(count, changed)?;
+                let listening = self.store().listen(&take.only(at), changed)?;
                 let runtime = Handle::try_current().ok()?;
                 let listens = async { drop(listening.await) };
                 Some(runtime.spawn(listens).abort_handle())
@@ -144,31 +144,14 @@ impl Gate {
     }
 }
 
-/// The counts of a take, each with the states of its quotas.
-fn of_counts<'a, T>(
-    take: &'a Take,
-    decision: &'a Decision,
-    of_count: impl Fn(&'a Take, &mut dyn Iterator<Item = &'a QuotaState>) -> T,
-) -> Vec<T> {
-    match take.as_joint() {
-        None => vec![of_count(take, &mut decision.quotas().iter())],
-        Some(joint) => {
-            let states = joint.states(take.rule(), decision);
-            states
-                .map(|(count, mut states)| of_count(count, &mut states))
-                .collect()
-        }
-    }
-}
-
 /// Returns what is left of the count with this hash, by the answer to a question of this instant. A
 /// take without such a count has nothing left of it.
 pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Instant) -> Left {
-    let of_counts = of_counts(take, decision, |count, states| {
-        let is_it = count.count_name().hash() == hash;
-        is_it.then(|| left_of_count(count.rule(), states, asked_at))
-    });
-    let of_counts = of_counts.into_iter().flatten();
+    let of_counts = take
+        .states(decision)
+        .filter(|(count, _)| count.hash() == hash);
+    let of_counts =
+        of_counts.map(|(count, mut states)| left_of_count(count, &mut states, asked_at));
     let of_none = Left {
         units: 0,
         only_return: false,
@@ -178,14 +161,14 @@ pub(super) fn left_of(take: &Take, decision: &Decision, hash: u64, asked_at: Ins
 }
 
 fn left_of_count(
-    rule: &Rule,
+    count: &CountTake,
     states: &mut dyn Iterator<Item = &QuotaState>,
     asked_at: Instant,
 ) -> Left {
     let states: SmallVec<[&QuotaState; 1]> = states.collect();
-    let algorithm = rule.algorithm().algorithm();
-    let refill = match (rule.quotas(), &*states) {
-        ([quota], [state]) if algorithm.has_burst() => {
+    let refill = match (count.spec().windows(), &*states) {
+        (Some(of), [state]) if of.algorithm().has_burst() => {
+            let (algorithm, quota) = (of.algorithm(), &of.quotas[0]);
             let full_at = asked_at.checked_add(state.reset_after());
             full_at.map(|full_at| Refill {
                 limit: algorithm.limit(quota),
@@ -199,7 +182,7 @@ fn left_of_count(
     let left = states.iter().map(|it| it.remaining()).min();
     Left {
         units: left.unwrap_or_default(),
-        only_return: rule.is_permits(),
+        only_return: count.spec().is_permits(),
         refill,
     }
 }
@@ -207,7 +190,7 @@ fn left_of_count(
 /// What a denied take waits for: of the counts that deny it the one that is replenished last, and
 /// for a permit once nothing else denies it.
 fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
-    let of_counts = of_counts(take, decision, |count, states| {
+    let of_counts = take.states(decision).map(|(count, states)| {
         let (mut left, mut reset_after, mut denies) = (u64::MAX, Duration::ZERO, false);
         for state in states {
             left = left.min(state.remaining());
@@ -216,22 +199,23 @@ fn lacking(take: &Take, decision: &Decision, free_at: Instant) -> Lacking {
                 reset_after = reset_after.max(state.reset_after());
             }
         }
-        let order = (denies, !count.rule().is_permits(), reset_after);
+        let order = (denies, !count.spec().is_permits(), reset_after);
         (order, count, left)
     });
-    let last = of_counts.into_iter().max_by_key(|(order, ..)| *order);
-    let (_, count, left) = last.unwrap_or(((true, true, Duration::ZERO), take, 0));
+    let last = of_counts.max_by_key(|(order, ..)| *order);
+    let (count, left) = last.map_or((None, 0), |(_, count, left)| (Some(count), left));
     let mut quotas = DefaultHasher::new();
-    count.rule().quotas().hash(&mut quotas);
+    count.map(|it| it.quotas()).hash(&mut quotas);
+    let cost = count.map_or(0, CountTake::cost);
     Lacking {
         queue: QueueId {
-            count: count.count_name().hash(),
+            count: count.map_or(0, CountTake::hash),
             quotas: quotas.finish(),
         },
-        cost: count.cost(),
+        cost,
         left: match decision.is_on_hold() {
             true => 0,
-            false => left.min(count.cost().saturating_sub(1)),
+            false => left.min(cost.saturating_sub(1)),
         },
         free_at,
     }

@@ -45,7 +45,7 @@ impl Paths {
     /// The count of this take was reset: all requests that wait for its units ask.
     pub(super) fn was_reset(&self, take: &Take) {
         if let Some(counters) = lock(&self.counters).get(take.rule().path()) {
-            let hashes = take.counts().iter().map(|it| it.count_name().hash());
+            let hashes = take.counts().iter().map(|it| it.hash());
             hashes.for_each(|hash| counters.open.was_reset(hash));
         }
     }

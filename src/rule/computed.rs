@@ -3,11 +3,10 @@ use std::sync::{Arc, OnceLock};
 use super::exemptions::Exemptions;
 use super::plans::DerivedRules;
 use super::policy::{Policy, PolicyTexts};
-use super::rule::{Rule, RuleSettings};
-use super::share::Share;
+use super::rule::RuleSettings;
 use super::subject::SubjectCount;
 use crate::algorithm::{Algorithm, AlgorithmConfig};
-use crate::key::{escape, hash};
+use crate::key::{escaped, hash};
 use crate::quota::Quota;
 
 /// What is made of a rule's settings. It does not change; a few values are made when they are
@@ -17,26 +16,19 @@ pub(super) struct Computed {
     /// The path, the algorithm and the shadow, as the names of a store's keys contain them.
     pub(super) id: Box<str>,
     pub(super) id_hash: u64,
-    /// The policies' quotas, as a slice for the algorithms.
+    /// The policies' quotas, as a slice.
     pub(super) quotas: Box<[Quota]>,
-    /// What a store keeps of a joint rule; empty for one of one subject.
+    /// What a store keeps: at least one.
     pub(super) counts: Box<[SubjectCount]>,
     pub(super) algorithm: AlgorithmConfig,
-    /// The longest time for which a charge counts, in microseconds.
-    pub(super) life: u64,
     /// Whether the rule or its file says so.
     pub(super) is_shadow: bool,
     /// Those of the rule and of its file, if there are any.
     pub(super) exemptions: Option<Arc<Exemptions>>,
-    /// The quotas as a question to Redis contains them.
-    #[cfg(feature = "redis")]
-    pub(super) question: OnceLock<Box<[u8]>>,
     /// Whether clients are not told of some policy.
     pub(super) has_hidden: bool,
     /// What clients learn of the policies.
     pub(super) texts: PolicyTexts,
-    /// The rule with a fallback's share of the quotas, for the share that was asked for first.
-    pub(super) shared: OnceLock<(Share, Arc<Rule>)>,
     /// The rule with other quotas than its own.
     pub(super) derived: OnceLock<Arc<DerivedRules>>,
 }
@@ -52,27 +44,18 @@ impl Computed {
             Some(file) => Arc::new(Exemptions::clone(&settings.exemptions).and(&file.exemptions)),
         };
         let is_shadow = settings.is_shadow || file.is_some_and(|file| file.is_shadow);
-        let id_of_path = || id_of(&settings.path, algorithm, is_shadow);
-        let id = settings.id_of_count.clone().unwrap_or_else(id_of_path);
-        let counts = settings.counts(&id);
-        let lives = quotas.iter().map(|quota| algorithm.life(quota));
-        let of_counts = counts.iter().map(|count| count.rule.life_micros());
-        let life = lives.chain(of_counts).max().unwrap_or(0);
+        let id = id_of(&settings.path, algorithm, is_shadow);
+        let counts = settings.counts(&id, is_shadow);
         Self {
-            // Permits have the id of the count beside them.
-            id_hash: hash(&id) ^ u64::from(settings.is_permits),
+            id_hash: hash(&id),
             id,
             quotas,
             counts,
             algorithm: settings.algorithm,
-            life,
             is_shadow,
             exemptions: Some(exemptions).filter(|it| !it.is_empty()),
-            #[cfg(feature = "redis")]
-            question: OnceLock::new(),
             has_hidden: settings.policies.iter().any(Policy::is_hidden),
             texts: PolicyTexts::default(),
-            shared: OnceLock::new(),
             derived: OnceLock::new(),
         }
     }
@@ -81,9 +64,8 @@ impl Computed {
 /// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
 /// belong to it alone.
 fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
-    let mut id = String::new();
-    escape(path.as_bytes(), &mut id);
-    id.push_str(algorithm.key_suffix());
-    id.push_str(if is_shadow { "~shadow" } else { "" });
-    id.into()
+    let shadow = if is_shadow { "~shadow" } else { "" };
+    [&*escaped(path), algorithm.key_suffix(), shadow]
+        .concat()
+        .into()
 }

@@ -127,15 +127,4 @@ impl Rule {
         let mut policies = self.settings.given_policies();
         policies.any(|policy| !policy.is_concurrent())
     }
-
-    /// Whether it is that of a count of permits: of the requests in progress.
-    #[inline]
-    pub(crate) const fn is_permits(&self) -> bool {
-        self.settings.is_permits
-    }
-
-    /// How many permits there are, if it is that of a count of permits.
-    pub(crate) fn max_permits(&self) -> u64 {
-        self.quotas().first().map_or(0, |quota| quota.max())
-    }
 }

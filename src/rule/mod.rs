@@ -37,13 +37,12 @@ mod raise;
 pub(crate) mod rule;
 mod rule_error;
 pub(crate) mod rules;
-mod share;
 mod shared_rules;
 mod subject;
 
+pub use crate::algorithm::share::Share;
+pub use crate::factor::Factor;
 pub(crate) use count_name::CountName;
-#[cfg(feature = "redis")]
-pub(crate) use count_name::has_tag;
 pub(crate) use exemptions::Exemptions;
 #[cfg(feature = "config")]
 pub(crate) use exemptions::FileSwitches;
@@ -51,12 +50,10 @@ pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;
-pub use raise::Factor;
 pub(crate) use raise::Factors;
 pub use rule::{OnError, Rule};
 pub use rule_error::RuleError;
 pub use rules::Rules;
-pub use share::Share;
 pub use shared_rules::SharedRules;
 pub(crate) use shared_rules::WeakRules;
 #[cfg(feature = "config")]

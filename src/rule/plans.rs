@@ -229,7 +229,7 @@ impl Rule {
         let rules = rules.iter().flat_map(|it| it.rules.values());
         let mut known = HashSet::new();
         let mut has_new = |rule: &Rule| {
-            let ids = rule.counts().iter().map(|count| count.rule.id().to_owned());
+            let ids = rule.ids_of_counts().into_iter();
             ids.filter(|id| known.insert(id.clone())).count() > 0
         };
         let rules = rules.filter(|(rule, _)| has_new(rule));

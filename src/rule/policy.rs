@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use crate::key::escape;
+use crate::key::escaped;
 use crate::quota::{MAX_QUOTAS, Quota, ShortWindow};
 
 /// A quota with the name that clients see in the `RateLimit` fields.
@@ -53,7 +53,7 @@ impl Policy {
             if matches!(char, ' '..='~') && !matches!(char, '"' | '\\') {
                 self.name.push(char);
             } else {
-                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut self.name);
+                self.name += &escaped(char.encode_utf8(&mut [0; 4]));
             }
         }
         self

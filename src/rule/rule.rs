@@ -67,10 +67,6 @@ pub(super) struct RuleSettings {
     pub(super) factors: Factors,
     /// The name of the only subject, if code gave it one.
     pub(super) only_subject: Option<Arc<str>>,
-    /// The id, if the rule is made for a count of a joint rule.
-    pub(super) id_of_count: Option<Box<str>>,
-    /// Whether that count is of permits.
-    pub(super) is_permits: bool,
     pub(super) permits: PermitSettings,
     /// How long a partner's answer may hold a key; `None` if none may.
     pub(super) hold_at_most: Option<Duration>,
@@ -373,17 +369,6 @@ impl Rule {
         let is_large = |policy: &Policy| !policy.is_concurrent() && policy.quota().max() > MAX;
         let is_log = self.algorithm().algorithm() == Algorithm::SlidingLog;
         is_log && self.policies().iter().any(is_large)
-    }
-
-    /// The longest time for which a charge counts, in microseconds.
-    pub(crate) fn life_micros(&self) -> u64 {
-        self.computed().life
-    }
-
-    /// The quotas as a question to Redis contains them. `encode` is called once.
-    #[cfg(feature = "redis")]
-    pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
-        self.computed().question.get_or_init(|| encode(self))
     }
 
     /// What clients learn of the policies.

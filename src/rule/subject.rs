@@ -4,7 +4,10 @@ use std::sync::Arc;
 use super::policy::Policy;
 use super::rule::{Rule, RuleSettings};
 use super::rule_error::RuleError;
-use crate::key::{Everyone, KeyExtractor, escape};
+use crate::algorithm::spec::{Kind, Permits, Spec, Windows};
+use crate::key::{Everyone, KeyExtractor, escaped};
+use crate::name::Names;
+use crate::quota::Quota;
 
 /// The most subjects of a rule.
 pub(super) const MAX_SUBJECTS: usize = 8;
@@ -87,16 +90,17 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// What a store keeps of a rule of several subjects: one of them under one cost.
+/// What a store keeps of a rule: a subject under one cost, or its permits.
 #[derive(Clone)]
 pub(crate) struct SubjectCount {
     /// The place of the subject in the rule.
     pub(crate) subject: usize,
     /// That of its quotas, or 1 for permits; `None` for that of the request.
     pub(crate) cost: Option<u64>,
-    /// A rule of this count alone: its quotas, and the id that its keys have in a store.
-    pub(crate) rule: Arc<Rule>,
-    /// Which of the joint rule's quotas these are.
+    /// How it counts.
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) names: Names,
+    /// Which of the rule's quotas these are.
     pub(crate) places: Box<[usize]>,
 }
 
@@ -114,17 +118,13 @@ pub(super) struct CountId {
 impl CountId {
     /// The id of the count of the rule with this id, as keys in a store contain it.
     fn in_store(&self, id: &str) -> String {
-        let mut of_count = match &*self.subject {
-            "" => id.to_owned(),
-            name => {
-                let mut of_subject = format!("{{{id}}}:");
-                escape(name.as_bytes(), &mut of_subject);
-                of_subject
-            }
-        };
-        let cost = self.cost.iter();
-        cost.for_each(|cost| of_count.push_str(&format!("~{cost}")));
-        of_count
+        let cost = self
+            .cost
+            .map_or_else(String::new, |cost| format!("~{cost}"));
+        match &*self.subject {
+            "" => format!("{id}{cost}"),
+            name => format!("{{{id}}}:{}{cost}", escaped(name)),
+        }
     }
 }
 
@@ -214,7 +214,8 @@ impl Rule {
         &self.settings.subjects
     }
 
-    /// What a store keeps of a joint rule; empty for a rule of one subject.
+    /// What a store keeps: one for each subject of a joint rule and each cost, and permits.
+    #[inline]
     pub(crate) fn counts(&self) -> &[SubjectCount] {
         &self.computed().counts
     }
@@ -226,23 +227,14 @@ impl Rule {
 
     /// The ids that the counts of the rule and of its plans have in a store.
     pub(super) fn ids_of_counts(&self) -> Vec<String> {
-        let id = self.id();
-        if !self.is_joint() {
-            return vec![id.to_owned()];
-        }
         let counts = self.settings.ids_of_counts(self.settings.given_policies());
         let counts = counts.iter().filter(|count| !count.is_permits);
-        counts.map(|count| count.in_store(id)).collect()
+        counts.map(|count| count.in_store(self.id())).collect()
     }
 
     /// The name of the subject of a rule that has one; `None` if it has no name.
     pub(crate) fn only_subject(&self) -> Option<&str> {
         self.settings.only_subject.as_deref()
-    }
-
-    /// Whether it is that of a count of a joint rule.
-    pub(crate) const fn is_of_count(&self) -> bool {
-        self.settings.id_of_count.is_some()
     }
 
     /// The place of the subject with this name.
@@ -315,43 +307,51 @@ impl RuleSettings {
         counts
     }
 
-    /// The counts that a take is charged in, for a rule with this id. None for a rule of one
-    /// subject.
-    pub(super) fn counts(&self, id: &str) -> Box<[SubjectCount]> {
-        if self.subjects.is_empty() {
-            return Box::default();
-        }
+    /// The counts that a take is charged in, for a rule with this id.
+    pub(super) fn counts(&self, id: &str, is_shadow: bool) -> Box<[SubjectCount]> {
         let counts = self.ids_of_counts(&self.policies).into_iter();
-        counts.filter_map(|count| self.count(id, &count)).collect()
+        let count = |it: CountId| self.count(id, is_shadow, &it);
+        counts.filter_map(count).collect()
     }
 
     /// `None` if the rule has no such subject.
-    fn count(&self, id: &str, count: &CountId) -> Option<SubjectCount> {
+    fn count(&self, id: &str, is_shadow: bool, count: &CountId) -> Option<SubjectCount> {
         let is_of_count = |at: &usize| self.id_of_count(&self.policies[*at]) == *count;
         let places: Box<[_]> = (0..self.policies.len()).filter(is_of_count).collect();
-        let mut subjects = self.subjects.iter();
-        let subject = subjects.position(|it| it.name == count.subject)?;
-        // Each request holds one permit.
-        let cost = count.cost.or(count.is_permits.then_some(1));
-        let rule = Self {
-            path: Arc::clone(&self.path),
-            policies: places.iter().map(|at| self.policies[*at].clone()).collect(),
-            prefix: self.prefix.clone(),
-            cost: cost.unwrap_or(self.cost),
-            owe_at_most: self.raised_owed(subject),
-            algorithm: self.algorithm,
-            is_shadow: self.is_shadow,
-            file: self.file.clone(),
-            id_of_count: Some(count.in_store(id).into()),
-            is_permits: count.is_permits,
-            permits: self.permits,
-            ..Self::default()
+        let subject = match &*self.subjects {
+            [] => 0,
+            subjects => subjects.iter().position(|it| it.name == count.subject)?,
+        };
+        let quotas: Box<[_]> = places.iter().map(|at| self.policies[*at].quota()).collect();
+        let spec = if count.is_permits {
+            self.spec_of_permits(&quotas[0], is_shadow)
+        } else {
+            let windows = Windows::new(self.algorithm, quotas, self.raised_owed(subject));
+            let cost = count.cost.unwrap_or(self.cost);
+            Spec::new(Kind::Windows(windows), self.hold_at_most.is_some(), cost)
         };
         Some(SubjectCount {
             subject,
-            cost,
-            rule: Arc::new(Rule::of(rule)),
+            // Each request holds one permit.
+            cost: count.cost.or(count.is_permits.then_some(1)),
+            names: Names::new(
+                self.prefix.as_deref(),
+                &count.in_store(id),
+                count.is_permits,
+            ),
+            spec: Arc::new(spec),
             places,
         })
+    }
+
+    fn spec_of_permits(&self, max: &Quota, is_shadow: bool) -> Spec {
+        let permits = Permits {
+            max: max.max(),
+            quotas: [*max],
+            is_unlimited: is_shadow,
+            lease: self.permits.lease,
+            busy_retry: self.permits.busy_retry,
+        };
+        Spec::new(Kind::Permits(permits), false, 1)
     }
 }

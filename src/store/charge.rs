@@ -133,9 +133,9 @@ impl Charge {
             return None;
         }
         let receipt = self.charged.decision.receipt_or_none();
-        let counts = self.take().counts().iter().zip(receipt.counts());
-        let counts = counts.map(|(take, receipt)| (take.count_name().hash(), receipt.units()));
-        let life = Duration::from_micros(self.take().rule().life_micros());
+        let counts = self.take().parts(&receipt);
+        let counts = counts.map(|(take, receipt)| (take.hash(), receipt.units()));
+        let life = Duration::from_micros(self.take().life_micros());
         let opened = Arc::new(counters.open.open(counts, life));
         *open = Arc::downgrade(&opened);
         Some(opened)
@@ -273,7 +273,7 @@ impl Charge {
                 Ok(units) => Ok(refund.answered(units)),
                 Err(error) => {
                     // Of several counts some may have been asked.
-                    let is_one = self.take().as_joint().is_none();
+                    let is_one = self.take().counts().len() == 1;
                     if is_one && error.kind() == StoreErrorKind::Overloaded {
                         refund.was_not_sent();
                     }
@@ -293,7 +293,13 @@ impl Charge {
             return None;
         }
         let beyond = what.beyond(reserved);
-        let owed = match beyond > 0 && !self.take().first_question(beyond).counts_owed().is_empty()
+        let owed = match beyond > 0
+            && self
+                .take()
+                .first_question(beyond)
+                .counts_owed()
+                .next()
+                .is_some()
         {
             true => beyond,
             false => 0,
@@ -385,16 +391,15 @@ impl GiveBack {
     /// How many units this is in one of the take's counts, if it is so many of the request's cost;
     /// `None`: all that it was charged.
     fn units_in(self, take: &Take, count: usize, units: u64) -> Option<u64> {
-        let joint = take.as_joint();
-        let counts = joint.and_then(|joint| joint.counts(take.rule()).nth(count));
-        // A permit goes back when its request has ended.
-        if counts.is_some_and(|count| count.rule.is_permits()) {
+        let count = &take.counts()[count];
+        if count.spec().is_permits() {
+            // A permit goes back when its request has ended.
             return Some(0);
         }
-        match (counts.and_then(|count| count.cost), self) {
-            (None, _) => Some(units),
-            (Some(_), Self::Everything) if units > 0 || take.cost() == 0 => None,
-            (Some(_), _) => Some(0),
+        match self {
+            _ if !count.has_own_cost => Some(units),
+            Self::Everything if units > 0 || take.cost() == 0 => None,
+            _ => Some(0),
         }
     }
 }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use super::Take;
+use smallvec::SmallVec;
+
+use super::{CountTake, Take};
+use crate::algorithm::spec::Spec;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::StoreError;
-use crate::key::Key;
-use crate::rule::Rule;
+use crate::name::Name;
 use crate::sync::lock;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
@@ -53,7 +55,7 @@ impl Denials {
         if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
             return Ok(None);
         }
-        let hash = take.count_name().hash();
+        let hash = take.hash();
         let Some(mut set) = self.set(hash) else {
             return Ok(None);
         };
@@ -72,17 +74,15 @@ impl Denials {
     /// Voids what is kept of this take's counts. Nothing of them is kept before the guard is
     /// dropped, nor later if it was asked before.
     pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
-        let hash = take.count_name().hash();
-        let is_joint = take.as_joint().is_some() || take.rule().is_of_count();
-        let take = is_joint.then(|| take.clone());
-        take.iter().for_each(|take| self.changes.begin(take));
+        let hash = take.hash();
+        self.changes.begin(take);
         if let Some(mut set) = self.set(hash) {
             set.begin_change(hash);
         }
         ChangeGuard {
             denials: Arc::clone(self),
             hash,
-            take,
+            take: take.clone(),
         }
     }
 
@@ -99,21 +99,19 @@ impl Denials {
 pub(super) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
-    /// Of counts that joint takes may have in common.
-    take: Option<Take>,
+    take: Take,
 }
 
 impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        let take = self.take.iter();
-        take.for_each(|take| self.denials.changes.end(take));
+        self.denials.changes.end(&self.take);
         if let Some(mut set) = self.denials.set(self.hash) {
             set.end_change();
         }
     }
 }
 
-/// The refunds and resets of the counts of joint takes, by the hashes of their names. Counts that
+/// The refunds and resets of counts that several takes may have in common, by the hashes of their names. Counts that
 /// share a place void more denials than they have to.
 ///
 /// Each element holds, in its lower half, how many of them wait for their answer, and in the upper
@@ -124,8 +122,8 @@ impl CountChanges {
     const NUMBER: usize = 1_024;
     const ONE: u64 = 1 << 32;
 
-    fn at(&self, count: &Take) -> &AtomicU64 {
-        &self.0[count.count_name().hash() as usize % Self::NUMBER]
+    fn at(&self, count: &CountTake) -> &AtomicU64 {
+        &self.0[count.hash() as usize % Self::NUMBER]
     }
 
     fn begin(&self, take: &Take) {
@@ -142,12 +140,14 @@ impl CountChanges {
         }
     }
 
-    /// A number that differs after each change of one of the counts of a joint take.
+    /// A number that differs after each change of one of the counts of a take over several.
     fn of(&self, take: &Take) -> u64 {
-        let add = |sum: u64, count: &Take| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
-        match take.as_joint() {
-            None => 0,
-            Some(joint) => joint.takes.iter().fold(0, add),
+        let add =
+            |sum: u64, count: &CountTake| sum.wrapping_add(self.at(count).load(Ordering::SeqCst));
+        match take.counts() {
+            // Its set knows of the changes of its count.
+            [_] => 0,
+            counts => counts.iter().fold(0, add),
         }
     }
 
@@ -323,9 +323,8 @@ impl DenialSet {
 struct CachedDenial {
     /// The hash of the rule's id and the key.
     hash: u64,
-    /// It does not keep a rule that was replaced, and no other rule gets its address.
-    rule: Weak<Rule>,
-    key: Key,
+    /// It does not keep what was replaced, and nothing else gets its address.
+    counts: SmallVec<[(Name, Weak<Spec>); 1]>,
     cost: u64,
     decision: Decision,
     /// Those of the counts of a joint take, when it was asked.
@@ -367,10 +366,11 @@ impl CachedDenial {
             Verdict::Denied { retry_after } | Verdict::OnHold { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
         };
+        let counts = take.counts().iter();
+        let counts = counts.map(|it| (it.name_in_store().clone(), Arc::downgrade(it.spec())));
         decision.failure().is_none().then(|| Self {
-            hash: take.count_name().hash(),
-            rule: Arc::downgrade(take.rule()),
-            key: take.key().clone(),
+            hash: take.hash(),
+            counts: counts.collect(),
             cost: take.cost(),
             decision: decision.clone(),
             changes: question.changes,
@@ -383,10 +383,16 @@ impl CachedDenial {
     }
 
     fn answers(&self, take: &Take) -> bool {
-        self.hash == take.count_name().hash()
+        self.hash == take.hash()
             && self.cost == take.cost()
-            && self.rule.as_ptr() == Arc::as_ptr(take.rule())
-            && self.key == *take.key()
+            && self.counts.len() == take.counts().len()
+            && self
+                .counts
+                .iter()
+                .zip(take.counts())
+                .all(|((name, spec), count)| {
+                    spec.as_ptr() == Arc::as_ptr(count.spec()) && name == count.name_in_store()
+                })
     }
 
     /// The denial is over before the store's: its time begins before the store decided, and a

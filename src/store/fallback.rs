@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use super::{MemoryStore, StoreFuture, Take};
+use crate::algorithm::share::Share;
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
-use crate::rule::{OnError, Share};
 use crate::trace;
 
 /// Decides in the memory of this process while the store inside fails: see
@@ -36,7 +36,7 @@ impl LocalFallback {
     ) -> Result<Decision, StoreError> {
         match &answer {
             Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
-            Err(failure) if may_fall_back(take) => {
+            Err(failure) if take.falls_back() => {
                 self.log_failure(failure);
                 return self.decide(take, failure);
             }
@@ -46,7 +46,7 @@ impl LocalFallback {
     }
 
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let shared = take.under(take.rule().of_share(self.share, take.cost()));
+        let shared = take.of_share(self.share);
         let decision = self.store.decide(&shared)?;
         let receipt = decision.receipt().map(Receipt::of_fallback);
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
@@ -61,7 +61,7 @@ impl LocalFallback {
     /// Charges what was used beyond a reservation here, if it was made here.
     pub(super) fn owe(&self, take: &Take, receipt: &Receipt) -> Option<StoreFuture<u64>> {
         receipt.as_fallback()?;
-        let shared = take.under(take.rule().of_share(self.share, 0));
+        let shared = take.owed_under(self.share);
         Some(StoreFuture::ready(self.store.charge_owed(&shared)))
     }
 
@@ -83,9 +83,4 @@ impl LocalFallback {
             trace::event!(warn: store, kind, error, "the fallback decides, in the memory of this process");
         }
     }
-}
-
-/// Whether the take's rule lets a fallback decide.
-fn may_fall_back(take: &Take) -> bool {
-    matches!(take.rule().on_error(), None | Some(OnError::Fallback))
 }

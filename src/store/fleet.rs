@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::StoreFuture;
-use crate::rule::Factor;
+use crate::factor::Factor;
 
 /// What the processes of a service share through a [`Store`](crate::Store), which gives it by
 /// [`Store::fleet`](crate::Store::fleet). `Limits` that joined it ask it once a second; no request

@@ -241,7 +241,7 @@ impl QuestionLimit {
     /// nobody waits: no request may be refused because of them, and the layer bounds their number.
     fn permit(&self, take: &Take, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
         let is_free = match kind {
-            QuestionKind::Take => take.is_repeat() || take.rule().is_shadow(),
+            QuestionKind::Take => take.is_repeat() || take.in_shadow(),
             QuestionKind::Change => take.is_unawaited(),
         };
         if is_free {

@@ -38,7 +38,6 @@ mod denial_cache;
 mod fallback;
 mod fleet;
 mod guarded;
-mod joint_take;
 pub(crate) mod memory;
 mod meter;
 pub(crate) mod permit;
@@ -64,7 +63,7 @@ pub use permit::Permit;
 pub use redis::RedisStore;
 pub use resilient::Resilient;
 pub use store::{Store, StoreFuture};
-pub use take::Take;
+pub use take::{CountTake, Take};
 
 pub use crate::error::{StoreError, StoreErrorKind};
 

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refund_queue::{RefundQueue, spawn};
 use super::{Store, StoreFuture, Take};
+use crate::algorithm::spec::Permits;
 use crate::deadline::Deadline;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::jitter;
@@ -121,25 +122,22 @@ impl RefundQueue {
         decision: &Decision,
         counters: &Arc<RuleCounters>,
     ) -> Option<Permit> {
-        let joint = take.as_joint().filter(|_| decision.is_allowed())?;
-        let receipt = decision.receipt_or_none();
-        let receipts = receipt.counts();
-        let counts = joint.takes.iter().zip(receipts);
-        let counts =
-            counts.filter(|(count, receipt)| count.rule().is_permits() && receipt.units() > 0);
-        let counts = counts.map(|(count, receipt)| {
-            let receipt = receipt.clone();
-            let receipt = match decision.source() {
-                Source::Fallback => receipt.of_fallback(),
-                _ => receipt,
-            };
-            (count.clone(), receipt)
-        });
-        let counts: SmallVec<[_; 1]> = counts.collect();
+        let leases = take.counts().iter().filter_map(|it| it.spec().permits());
+        let time = leases.map(|permits| permits.lease).min()?;
+        let (receipt, now) = (decision.receipt()?, Instant::now());
+        let mut counts = SmallVec::<[_; 1]>::new();
+        for (at, (count, holder)) in take.parts(&receipt).enumerate() {
+            if count.spec().is_permits() && holder.units() > 0 {
+                let holder = match decision.source() {
+                    Source::Fallback => holder.clone().of_fallback(),
+                    _ => holder.clone(),
+                };
+                counts.push((take.only(at), holder));
+            }
+        }
         if counts.is_empty() {
             return None;
         }
-        let (now, time) = (Instant::now(), take.rule().permit_lease());
         let taken = TakenPermits {
             store: Arc::clone(store),
             counts,
@@ -316,7 +314,7 @@ impl TakenPermits {
                 }
                 (None, Err(_)) => self.counters.numbers.refunds_lost.add(1),
             }
-            let (open, hash) = (&self.counters.open, take.count_name().hash());
+            let (open, hash) = (&self.counters.open, take.hash());
             match holder.as_fallback() {
                 // The store announces nothing of what it does not know.
                 Some(_) => open.given_back(hash),
@@ -373,18 +371,18 @@ impl TakenPermits {
 /// A store's decision about a take of one permit, when so many are held: with a holder, that among
 /// them. Under a shadow rule there may be more than its max.
 pub(super) fn of_permits(
-    take: &Take,
+    spec: &Permits,
+    only_looks: bool,
     source: Source,
     held: u64,
     holder: Option<Receipt>,
 ) -> Decision {
-    let (rule, only_looks) = (take.rule(), take.only_looks());
-    let max = rule.max_permits();
+    let max = spec.max;
     let verdict = match () {
         () if only_looks || holder.is_some() => Verdict::Allowed,
         () if max == 0 => Verdict::Never,
         () if held >= max => Verdict::Busy {
-            retry_after: rule.busy_retry(),
+            retry_after: spec.busy_retry,
         },
         // Another count denies the take.
         () => Verdict::Denied {

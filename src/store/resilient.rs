@@ -9,9 +9,9 @@ use super::fallback::LocalFallback;
 use super::fleet::Fleet;
 use super::guarded::{Guarded, QuestionLimit};
 use super::{MemoryStore, Store, StoreFuture, Take};
+use crate::algorithm::share::Share;
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
-use crate::rule::Share;
 #[cfg(feature = "redis")]
 use crate::{
     connection::{IntoRedisAddress, Wanted},

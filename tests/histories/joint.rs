@@ -54,13 +54,25 @@ pub(crate) fn is_of_permits(count: &Take) -> bool {
     count.name("").ends_with("~permits")
 }
 
+/// A take of each count.
+pub(crate) fn alone(take: &Take) -> Vec<Take> {
+    (0..take.counts().len()).map(|at| take.only(at)).collect()
+}
+
 /// Of which subject a count is, and whether requests cost 1 there.
 fn kind_of(count: &Take) -> (&'static str, bool) {
-    let id = count.rule().id();
-    let has_own_cost = id.ends_with("~1");
-    let id = id.trim_end_matches("~1").to_owned();
+    let name = count.name("");
+    let (_, of) = name.split_once("}:").expect("of a subject");
+    let of = of
+        .split(':')
+        .next()
+        .expect("a part")
+        .trim_end_matches('}')
+        .trim_end_matches("~permits");
+    let has_own_cost = of.ends_with("~1");
+    let of = of.trim_end_matches("~1").to_owned();
     let mut subjects = SUBJECTS.into_iter();
-    let subject = subjects.find(|name| id.ends_with(&format!("}}:{name}")));
+    let subject = subjects.find(|name| of == *name);
     (subject.expect("one of them"), has_own_cost)
 }
 
@@ -90,7 +102,7 @@ impl Reference<'_> {
         let (now, truth) = (self.now, self.truth);
         let mut after: Vec<(String, Counted, Decision, Option<usize>)> = Vec::new();
         let (mut verdict, mut is_busy) = (Verdict::Allowed, false);
-        for count in take.counts() {
+        for count in &alone(take) {
             let name = count.name("");
             if is_of_permits(count) {
                 let held = self.permits.held(now, &name);
@@ -116,7 +128,7 @@ impl Reference<'_> {
             .collect();
         let mut after = after.into_iter();
         let mut receipts = Vec::new();
-        for count in take.counts() {
+        for count in &alone(take) {
             if is_of_permits(count) {
                 let receipt = self.permit(count, all_fit, &mut verdict, &limits, &mut told);
                 receipts.extend(receipt.map(|receipt| (receipt, 0)));
@@ -200,7 +212,7 @@ impl Reference<'_> {
         receipts: &[(Receipt, usize)],
     ) -> Result<u64, Broken> {
         let mut most = [None, None];
-        for (count, (receipt, number)) in take.counts().iter().zip(receipts) {
+        for (count, (receipt, number)) in alone(take).iter().zip(receipts) {
             if is_of_permits(count) {
                 continue;
             }
@@ -225,7 +237,7 @@ impl Reference<'_> {
     /// Charges each count by the request's cost, and returns the fewest units that were.
     pub(crate) fn joint_owe(&mut self, take: &Take) -> Result<u64, Broken> {
         let mut fewest = None;
-        for count in take.counts() {
+        for count in &alone(take) {
             if is_of_permits(count) || kind_of(count).1 || count.cost() == 0 {
                 continue;
             }
@@ -242,7 +254,8 @@ impl Reference<'_> {
     pub(crate) fn end_permit(&mut self, number: usize, is_over: bool) -> Result<(), Broken> {
         let charge = &self.charges[number];
         let (take, receipts) = (charge.take.clone(), charge.receipts.clone());
-        let counts = take.counts().iter().zip(receipts);
+        let counts = alone(&take);
+        let counts = counts.iter().zip(receipts);
         let last = counts.last().expect("a count");
         let (count, (receipt, _)) = last;
         if !is_of_permits(count) || receipt.units() == 0 {

@@ -32,8 +32,14 @@ const BORDERS: &[(&str, &str, &str)] = &[
     ("warning", "error trace", ""),
     // What is decided: no input and no output.
     ("algorithm", "decision error named quota", ""),
+    ("factor", "algorithm quota", ""),
     ("key", "error warning", ""),
-    ("rule", "algorithm error key quota sync warning", ""),
+    ("name", "key", ""),
+    (
+        "rule",
+        "algorithm error factor key name quota sync warning",
+        "",
+    ),
     ("waiting", "in_flight_counter jitter rule sync", ""),
     // Redis: no rule, no algorithm and no take.
     (
@@ -51,10 +57,11 @@ const BORDERS: &[(&str, &str, &str)] = &[
     // Counts, and what is around them.
     (
         "store",
-        "algorithm clock connection deadline decision error in_flight_counter jitter key \
-         log_on_change quota rule swept_map sync trace unawaited warning",
+        "algorithm clock connection deadline decision error factor in_flight_counter jitter key \
+         log_on_change name quota rule swept_map sync trace unawaited warning",
         "metrics test_util waiting",
     ),
+    ("rule_take", "algorithm decision key rule store", ""),
     ("callback", "decision error key rule store trace", ""),
     (
         "metrics",

@@ -82,7 +82,7 @@ impl<S: Store> AdmittedCall<S> {
         answer: &Result<T, StoreError>,
     ) {
         // A shadow rule stands beside the one that decides: they fail together, once.
-        if take.rule().is_shadow() {
+        if take.in_shadow() {
             return;
         }
         let breaker = &*self.breaker;

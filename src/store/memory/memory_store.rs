@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use super::holds::Holds;
 use super::permits::Permits;
-use super::shard::{Answer, Shard};
+use super::shard::{Answer, CountOf, Shard};
 use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
+use crate::algorithm::spec::Kind;
 use crate::clock::Clock;
 use crate::decision::{Decision, QuotaState, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::rule::{CountName, Rule};
-use crate::store::{Capabilities, Condition, Store, StoreFuture, Take};
+use crate::name::Name;
+use crate::store::{Capabilities, Condition, CountTake, Store, StoreFuture, Take};
 use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
@@ -125,8 +126,8 @@ impl MemoryStore {
 
     /// Where the keys of this rule are: shadow rules have a store of their own, so that none of
     /// their keys takes the room of a key that is limited.
-    fn part_of(&self, rule: &Rule) -> &Self {
-        if !rule.is_shadow() {
+    fn part_of(&self, take: &Take) -> &Self {
+        if !take.in_shadow() {
             return self;
         }
         self.shadows.get_or_init(|| {
@@ -140,7 +141,7 @@ impl MemoryStore {
 
     /// The name's hash in its shard, the shard that it belongs to, and the time.
     #[inline(always)]
-    fn locked(&self, name: &CountName) -> (u32, MutexGuard<'_, Shard>, u64) {
+    fn locked(&self, name: &Name) -> (u32, MutexGuard<'_, Shard>, u64) {
         let (hash, at) = self.place_of(name);
         let shard = lock(&self.shards[at]);
         // Read under the lock: a thread that waits for the lock would come with an old instant.
@@ -157,7 +158,7 @@ impl MemoryStore {
 
     /// The hash by which a shard knows the name, and the shard's index.
     #[inline]
-    pub(super) fn place_of(&self, name: &CountName) -> (u32, usize) {
+    pub(super) fn place_of(&self, name: &Name) -> (u32, usize) {
         let hash = name.hash();
         // The upper bits: a shard uses the lower half.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
@@ -166,35 +167,40 @@ impl MemoryStore {
 
     /// Decides one take.
     pub(crate) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
-        let part = self.part_of(take.rule());
+        let part = self.part_of(take);
         let answer = part.decide_known(take);
         answer.unwrap_or_else(|| part.decide_in_full(take))
     }
 
     fn decide_known(&self, take: &Take) -> Answer {
-        if let Some(joint) = take.as_joint() {
-            return self.decide_joint(take, joint);
-        }
-        let (hash, mut shard, now) = self.locked(take.count_name());
+        let ([count], false) = (take.counts(), take.is_joint()) else {
+            return self.decide_list(take);
+        };
+        let Kind::Windows(windows) = &count.spec().kind else {
+            return self.decide_list(take);
+        };
+        let name = count.name_in_store();
+        let of = CountOf { name, windows };
+        let (hash, mut shard, now) = self.locked(name);
         if shard.is_due(now) {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        if take.rule().is_outgoing() {
-            let held = lock(&self.holds).of(&take.name(""), now);
+        if count.spec().may_be_held {
+            let held = lock(&self.holds).of(&name.plain(), now);
             if let Some(held) = held {
-                let decided = shard.take(hash, now, take, 0, || self.reserve(1))?;
+                let decided = shard.take(hash, now, of, 0, || self.reserve(1))?;
                 let has_room = |it: &QuotaState| it.remaining() >= take.cost();
                 let decided = match decided {
                     Ok(look) if look.is_allowed() && look.quotas().iter().all(has_room) => Ok(look),
-                    _ => shard.take(hash, now, take, take.cost(), || self.reserve(1))?,
+                    _ => shard.take(hash, now, of, take.cost(), || self.reserve(1))?,
                 };
                 return Some(
                     decided.map(|it| it.held_for(Duration::from_micros(held), take.cost())),
                 );
             }
         }
-        shard.take(hash, now, take, take.cost(), || self.reserve(1))
+        shard.take(hash, now, of, take.cost(), || self.reserve(1))
     }
 
     /// Decides a take of a new key for which there is no room.
@@ -214,24 +220,31 @@ impl MemoryStore {
 
     /// Gives units back, or a permit, and returns their number.
     pub(crate) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
-        let part = self.part_of(take.rule());
-        if take.rule().is_permits() {
-            return lock(&part.permits).release(take.count_name(), receipt);
-        }
-        take.given_back(receipt, |take, receipt| {
-            let (hash, mut shard, now) = part.locked(take.count_name());
-            shard.refund(hash, now, take, receipt)
+        let part = self.part_of(take);
+        take.given_back(receipt, |count, receipt| {
+            let name = count.name_in_store();
+            if count.spec().is_permits() {
+                return match take.is_joint() {
+                    // A permit goes back when its request has ended.
+                    true => 0,
+                    false => lock(&part.permits).release(name, receipt),
+                };
+            }
+            let (hash, mut shard, now) = part.locked(name);
+            shard.refund(hash, now, count, receipt)
         })
     }
 
     /// Charges units above max, and returns their number.
     pub(crate) fn charge_owed(&self, take: &Take) -> Result<u64, StoreError> {
-        let part = self.part_of(take.rule());
+        let part = self.part_of(take);
         let mut least = None;
-        for count in take.counts_owed() {
+        for (_, count) in take.counts_owed() {
             let owe = || {
-                let (hash, mut shard, now) = part.locked(count.count_name());
-                shard.owe(hash, now, &count, || part.reserve(1))
+                let (name, windows) = (count.name_in_store(), count.spec().windows()?);
+                let (hash, mut shard, now) = part.locked(name);
+                let of = CountOf { name, windows };
+                shard.owe(hash, now, of, count.cost(), || part.reserve(1))
             };
             let charged = owe().or_else(|| part.make_room().then(owe).flatten());
             let charged = charged.ok_or_else(|| part.full())?;
@@ -242,16 +255,16 @@ impl MemoryStore {
 
     /// Forgets what counts for a key, and returns whether anything did.
     pub(crate) fn forget(&self, take: &Take) -> bool {
-        let part = self.part_of(take.rule());
-        let forget = |take: &Take| {
-            let name = take.count_name();
+        let part = self.part_of(take);
+        let forget = |count: &CountTake| {
+            let name = count.name_in_store();
             let (hash, mut shard, now) = part.locked(name);
-            let was_held = lock(&part.holds).end(&take.name(""), now);
+            let was_held = lock(&part.holds).end(&name.plain(), now);
             shard.reset(hash, name, now) || was_held
         };
         take.counts()
             .iter()
-            .filter(|count| !count.rule().is_permits())
+            .filter(|count| !count.spec().is_permits())
             .map(forget)
             .fold(false, |any, one| any | one)
     }
@@ -326,17 +339,24 @@ impl Store for MemoryStore {
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        let part = self.part_of(take.rule());
+        let part = self.part_of(take);
         let mut permits = lock(&part.permits);
-        permits.renew(take, holder, self.clock.now());
+        for count in take.counts() {
+            if let Some(spec) = count.spec().permits() {
+                permits.renew(count.name_in_store(), spec.lease, holder, self.clock.now());
+            }
+        }
         StoreFuture::ready(Ok(()))
     }
 
     fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        let part = self.part_of(take.rule());
-        let (_, _shard, now) = part.locked(take.count_name());
+        let part = self.part_of(take);
+        let Some(name) = take.first().map(CountTake::name_in_store) else {
+            return StoreFuture::ready(Ok(Duration::ZERO));
+        };
+        let (_, _shard, now) = part.locked(name);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let held = lock(&part.holds).hold(take.name(""), now, micros, part.max_keys);
+        let held = lock(&part.holds).hold(name.plain(), now, micros, part.max_keys);
         StoreFuture::ready(held.map(Duration::from_micros).ok_or_else(|| part.full()))
     }
 

@@ -5,7 +5,7 @@
 //! the requests in progress.
 
 mod holds;
-mod joint;
+mod list;
 mod memory_store;
 mod permits;
 mod shard;

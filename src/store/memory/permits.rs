@@ -1,8 +1,9 @@
 use std::collections::HashMap;
+use std::time::Duration;
 
+use crate::algorithm::spec::Permits as PermitSpec;
 use crate::decision::{Decision, Receipt, Source};
-use crate::rule::CountName;
-use crate::store::Take;
+use crate::name::Name;
 use crate::store::permit::of_permits;
 use crate::swept_map::SweptMap;
 
@@ -17,8 +18,8 @@ pub(super) struct Permits {
 
 impl Permits {
     /// How many permits of this count are held.
-    pub(super) fn held(&mut self, name: &CountName, now: u64) -> u64 {
-        let name = name.text("", "");
+    pub(super) fn held(&mut self, name: &Name, now: u64) -> u64 {
+        let name = name.plain();
         let Some(holders) = self.keys.get_mut(&name) else {
             return 0;
         };
@@ -32,29 +33,41 @@ impl Permits {
     }
 
     /// The decision about a take of one permit, of which `held` are held: it gets one if it `fits`.
-    pub(super) fn decide(&mut self, take: &Take, held: u64, now: u64, fits: bool) -> Decision {
+    pub(super) fn decide(
+        &mut self,
+        (name, spec, only_looks): (&Name, &PermitSpec, bool),
+        held: u64,
+        now: u64,
+        fits: bool,
+    ) -> Decision {
         let holder = fits.then(|| {
             self.last += 1;
             let holder = Receipt::new(0, self.last, 1);
-            self.renew(take, &holder, now);
+            self.renew(name, spec.lease, &holder, now);
             holder
         });
-        of_permits(take, Source::Local, held + u64::from(fits), holder)
+        of_permits(
+            spec,
+            only_looks,
+            Source::Local,
+            held + u64::from(fits),
+            holder,
+        )
     }
 
     /// Keeps the permit for another lease, also one that is not there.
-    pub(super) fn renew(&mut self, take: &Take, holder: &Receipt, now: u64) {
-        let lease = u64::try_from(take.rule().permit_lease().as_millis()).unwrap_or(u64::MAX);
+    pub(super) fn renew(&mut self, name: &Name, lease: Duration, holder: &Receipt, now: u64) {
+        let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let now = now / 1_000;
         let is_held = |holders: &HashMap<u64, u64>| holders.values().any(|until| *until > now);
         self.keys.sweep(is_held);
-        let holders = self.keys.entry(take.count_name().text("", "")).or_default();
+        let holders = self.keys.entry(name.plain()).or_default();
         holders.insert(holder.serial(), now + 1 + lease);
     }
 
     /// Gives a permit back, and returns 1 if it was held.
-    pub(super) fn release(&mut self, name: &CountName, holder: &Receipt) -> u64 {
-        let name = name.text("", "");
+    pub(super) fn release(&mut self, name: &Name, holder: &Receipt) -> u64 {
+        let name = name.plain();
         let Some(holders) = self.keys.get_mut(&name) else {
             return 0;
         };

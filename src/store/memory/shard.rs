@@ -4,12 +4,13 @@ use std::collections::BinaryHeap;
 use hashbrown::HashTable;
 use slab::Slab;
 
+use crate::algorithm::spec::Windows;
 use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
+use crate::name::Name;
 use crate::quota::Quota;
-use crate::rule::CountName;
-use crate::store::Take;
+use crate::store::CountTake;
 
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
@@ -53,6 +54,13 @@ const KEPT_CAPACITY: usize = 64;
 /// [`Shard::due`] may have this many outdated entries, and as many as an eighth of the keys.
 const EXTRA_DUE_ENTRIES: usize = 64;
 
+/// A count of units: its name, and how it counts.
+#[derive(Clone, Copy)]
+pub(super) struct CountOf<'a> {
+    pub(super) name: &'a Name,
+    pub(super) windows: &'a Windows,
+}
+
 /// `None` if there is no room for a new key. The type is that of a store's answer, so that it is
 /// not copied.
 pub(super) type Answer = Option<Result<Decision, StoreError>>;
@@ -64,25 +72,25 @@ impl Shard {
         &mut self,
         hash: u32,
         now: u64,
-        take: &Take,
+        of: CountOf<'_>,
         cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let Some(at) = self.find(hash, take.count_name()) else {
-            return self.take_first(hash, now, take, cost, reserve);
+        let Some(at) = self.find(hash, of.name) else {
+            return self.take_first(hash, now, of, cost, reserve);
         };
         match &mut self.slot(at)?.entry {
             Entry::Full { full, .. } => {
-                let decision = charge(&mut full.count, now, take, cost);
+                let decision = charge(&mut full.count, now, of, cost);
                 // Only a shorter window, or a clock that went back, makes the due earlier.
-                if full.due > now.saturating_add(take.rule().life_micros()) {
+                if full.due > now.saturating_add(of.windows.life) {
                     self.bring_forward(at);
                 }
                 Some(Ok(decision))
             }
             Entry::ChargedOnce { once, .. } => {
                 let once = *once;
-                Some(Ok(self.take_again(at, once, now, take, cost)))
+                Some(Ok(self.take_again(at, once, now, of, cost)))
             }
         }
     }
@@ -91,12 +99,12 @@ impl Shard {
         &mut self,
         hash: u32,
         now: u64,
-        take: &Take,
+        of: CountOf<'_>,
         cost: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
         let mut count = Count::default();
-        let decision = charge(&mut count, now, take, cost);
+        let decision = charge(&mut count, now, of, cost);
         if count.forgotten_at() > now {
             if !reserve() {
                 return None;
@@ -104,8 +112,8 @@ impl Shard {
             let due = count.forgotten_at();
             self.insert(
                 hash,
-                take,
-                Entry::of_first(hash, now, take, cost, count),
+                of.name,
+                Entry::of_first(hash, now, of, cost, count),
                 due,
             );
         }
@@ -118,20 +126,16 @@ impl Shard {
         &mut self,
         hash: u32,
         now: u64,
-        take: &Take,
+        of: CountOf<'_>,
+        units: u64,
         reserve: impl FnOnce() -> bool,
     ) -> Option<u64> {
         let owe = |count: &mut Count| {
-            let (rule, quotas) = (take.rule(), take.quotas());
-            count.owe(
-                rule.algorithm(),
-                now,
-                quotas,
-                take.cost(),
-                rule.owe_at_most(),
-            )
+            let windows = of.windows;
+            let (quotas, at_most) = (windows.quotas.as_ref(), windows.owe_at_most);
+            count.owe(windows.config, now, quotas, units, at_most)
         };
-        if let Some(at) = self.find(hash, take.count_name()) {
+        if let Some(at) = self.find(hash, of.name) {
             let charged = owe(&mut self.as_full(at)?.count);
             self.bring_forward(at);
             return Some(charged);
@@ -142,7 +146,7 @@ impl Shard {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, take, Entry::full(hash, count, due), due);
+            self.insert(hash, of.name, Entry::full(hash, count, due), due);
         }
         Some(charged)
     }
@@ -154,7 +158,7 @@ impl Shard {
         at: u32,
         once: ChargedOnce,
         now: u64,
-        take: &Take,
+        of: CountOf<'_>,
         cost: u64,
     ) -> Decision {
         let mut count = once.count();
@@ -163,13 +167,13 @@ impl Shard {
         if is_forgotten {
             count = Count::default();
         }
-        let decision = charge(&mut count, now, take, cost);
+        let decision = charge(&mut count, now, of, cost);
         if decision.units() == 0 {
             return decision;
         }
         if is_forgotten {
             let due = count.forgotten_at();
-            self.keep(at, |hash| Entry::of_first(hash, now, take, cost, count));
+            self.keep(at, |hash| Entry::of_first(hash, now, of, cost, count));
             self.due.push(due, at);
         } else {
             self.keep(at, |hash| Entry::full(hash, count, due));
@@ -206,17 +210,17 @@ impl Shard {
     }
 
     /// Gives back as many units as the take costs.
-    pub(super) fn refund(&mut self, hash: u32, now: u64, take: &Take, receipt: &Receipt) -> u64 {
-        let Some(at) = self.find(hash, take.count_name()) else {
+    pub(super) fn refund(&mut self, hash: u32, now: u64, of: &CountTake, receipt: &Receipt) -> u64 {
+        let Some(at) = self.find(hash, of.name_in_store()) else {
             return 0;
         };
-        let (full, quotas, units) = (self.as_full(at), take.quotas(), take.cost());
+        let (full, quotas, units) = (self.as_full(at), of.quotas(), of.cost());
         full.map_or(0, |full| full.count.refund(now, quotas, receipt, units))
     }
 
     /// Resets a key's count, and returns whether anything of it still counted. The key is dropped
     /// as soon as the count is forgotten.
-    pub(super) fn reset(&mut self, hash: u32, name: &CountName, now: u64) -> bool {
+    pub(super) fn reset(&mut self, hash: u32, name: &Name, now: u64) -> bool {
         let Some(at) = self.find(hash, name) else {
             return false;
         };
@@ -246,23 +250,23 @@ impl Shard {
     }
 
     /// Whether there is a count of this name.
-    pub(super) fn knows(&self, hash: u32, name: &CountName) -> bool {
+    pub(super) fn knows(&self, hash: u32, name: &Name) -> bool {
         self.find(hash, name).is_some()
     }
 
-    fn find(&self, hash: u32, name: &CountName) -> Option<u32> {
+    fn find(&self, hash: u32, name: &Name) -> Option<u32> {
         let slots = &self.slots;
-        let is_it = |at: &u32| slot_at(slots, *at).is_some_and(|slot| name.is(&slot.name, ""));
+        let is_it = |at: &u32| slot_at(slots, *at).is_some_and(|slot| name.is(&slot.name));
         self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn insert(&mut self, hash: u32, take: &Take, entry: Entry, due: u64) {
+    fn insert(&mut self, hash: u32, name: &Name, entry: Entry, due: u64) {
         if self.slots.len() == self.slots.capacity() {
             // Doubling would leave half of it empty.
             self.slots.reserve_exact(16 + self.slots.len() / 8);
         }
         let at = self.slots.insert(Slot {
-            name: take.name("").into(),
+            name: name.plain().into(),
             entry,
         });
         let at = u32::try_from(at).expect("fewer than four billion keys");
@@ -322,8 +326,8 @@ impl Shard {
 
 impl Entry {
     /// The entry of a key's first take.
-    fn of_first(hash: u32, now: u64, take: &Take, cost: u64, count: Count) -> Self {
-        match ChargedOnce::of(take, cost, now) {
+    fn of_first(hash: u32, now: u64, of: CountOf<'_>, cost: u64, count: Count) -> Self {
+        match ChargedOnce::of(of.windows, cost, now) {
             Some(once) => Self::ChargedOnce { hash, once },
             None => {
                 let due = count.forgotten_at();
@@ -357,8 +361,8 @@ fn slot_at(slots: &Slab<Slot>, at: u32) -> Option<&Slot> {
 }
 
 #[inline]
-fn charge(count: &mut Count, now: u64, take: &Take, cost: u64) -> Decision {
-    count.take(take.rule().algorithm(), now, take.quotas(), cost)
+fn charge(count: &mut Count, now: u64, of: CountOf<'_>, cost: u64) -> Decision {
+    count.take(of.windows.config, now, &of.windows.quotas, cost)
 }
 
 /// The table uses the lowest and the highest bits of a hash.
@@ -383,11 +387,11 @@ pub(super) struct ChargedOnce {
 
 impl ChargedOnce {
     /// The first take of a key. `None` if the rule has several quotas, or a number is too large.
-    pub(super) fn of(take: &Take, cost: u64, now: u64) -> Option<Self> {
-        let [quota] = take.quotas() else {
+    pub(super) fn of(windows: &Windows, cost: u64, now: u64) -> Option<Self> {
+        let [quota] = &*windows.quotas else {
             return None;
         };
-        let counting = take.rule().algorithm();
+        let counting = windows.config;
         let (window, part) = (quota.window_micros() / 1_000, quota.window_micros() % 1_000);
         if part > 0 {
             return None;

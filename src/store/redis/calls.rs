@@ -3,7 +3,6 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
@@ -79,108 +78,85 @@ struct CallPlace {
 }
 
 impl Grouping<'_> {
-    /// Adds a question to those of its count that came before, if it is of their kind. Otherwise it
-    /// joins a call that is sent behind them, or gets one of its own.
+    /// Adds a question to those of its counts that came before, if they are of its kind. Otherwise
+    /// it joins a call that is sent behind them, or gets one of its own.
     fn add(&mut self, question: Question) {
         let asked = CountQuestion::in_call(&question);
-        if asked.is_joint() {
-            return self.add_joint(question);
-        }
-        let (kind, hash) = (CallKind::of(&question), asked.count.name.hash());
         let calls = &self.calls;
-        let has_count = |place: &CallPlace| place.is_of(calls, &asked.count);
-        let known = self.counts.entry(hash, has_count, |place| place.hash);
-        let before = match &known {
-            Entry::Occupied(place) => Some(*place.get()),
-            Entry::Vacant(_) => None,
-        };
-        if let Change::Own(_) = asked.what {
-            let call = self.calls.len();
-            known.insert(CallPlace::new(call, 0, 0, hash));
-            return self.calls.push(CountCall::own(question));
-        }
-        let is_alone = question.options.is_alone;
-        let same = before.filter(|place| !is_alone && self.calls[place.call].is_of(kind));
-        let behind = before.map_or(0, |place| place.call + 1);
-        let joined = same.and_then(|place| {
-            let key = self.calls[place.call].behind(place.key, asked)?;
-            Some((place.call, key))
-        });
-        let joined = joined.or_else(|| {
-            let open = self.open.get(&kind).copied();
-            let open = open.filter(|at| *at >= behind && !is_alone)?;
-            Some((open, self.calls[open].new_key(1)?))
-        });
-        let (call, key) = joined.unwrap_or_else(|| {
-            if !is_alone {
-                self.open.insert(kind, self.calls.len());
-            }
-            self.calls.push(CountCall::new(kind));
-            (self.calls.len() - 1, 0)
-        });
-        known.insert(CallPlace::new(call, key, 0, hash));
-        self.calls[call].push(key, question, self.clock);
-    }
-
-    /// Adds a question about a take over several counts.
-    fn add_joint(&mut self, question: Question) {
-        let asked = CountQuestion::in_call(&question);
-        let (kind, counts) = (CallKind::of(&question), asked.counts());
-        let hash = |count: &CountKey| count.name.hash();
-        let calls = &self.calls;
-        let known = counts.iter().map(|count| {
-            let place = self.counts.find(hash(count), |it| it.is_of(calls, count));
+        let known = asked.counts.iter().map(|count| {
+            let is_it = |place: &CallPlace| place.is_of(calls, count);
+            let place = self.counts.find(count.name.hash(), is_it);
             place.map(|place| (place.call, place.key))
         });
         let known: SmallVec<[_; 8]> = known.collect();
         let last = known.iter().flatten().max().copied();
-        let is_alone = question.options.is_alone;
-        let in_call = last.filter(|(call, _)| !is_alone && self.calls[*call].is_of(kind));
-        let joined = in_call.and_then(|(call, key)| {
-            // The takes before it are over the same counts, and nothing came in between.
-            let is_same = known.iter().all(|place| *place == last);
-            let same = is_same.then(|| self.calls[call].same(key, asked, &question, self.clock));
-            let names_twice = || self.calls[call].named_again(counts.len());
-            Some((call, same.flatten().or_else(names_twice)?))
-        });
-        let behind = last.map_or(0, |(call, _)| call + 1);
-        let joined = joined.or_else(|| {
-            let open = self.open.get(&kind).copied();
-            let open = open.filter(|at| *at >= behind && !is_alone)?;
-            Some((open, self.calls[open].new_key(counts.len())?))
-        });
-        let (call, key) = joined.unwrap_or_else(|| {
-            if !is_alone {
-                self.open.insert(kind, self.calls.len());
+        let (call, key) = match &asked.what {
+            Change::Own(_) => {
+                self.calls.push(CountCall::own(question));
+                (self.calls.len() - 1, 0)
             }
-            self.calls.push(CountCall::new(kind));
-            (self.calls.len() - 1, 0)
-        });
-        self.calls[call].push(key, question, self.clock);
+            _ => {
+                // The takes before it are over the same counts, and nothing came in between.
+                let is_same = known.iter().all(|place| *place == last);
+                let place = self.place_of(&question, last, is_same);
+                self.calls[place.0].push(place.1, question, self.clock);
+                place
+            }
+        };
         let calls = &self.calls;
-        for (at, count) in calls[call].counts(key).iter().enumerate() {
-            let is_of = |place: &CallPlace| place.is_of(calls, count);
-            let place = CallPlace::new(call, key, at, hash(count));
-            let known = self.counts.entry(place.hash, is_of, |place| place.hash);
-            known.insert(place);
+        for (count, it) in calls[call].counts(key).iter().enumerate() {
+            let hash = it.name.hash();
+            let is_it = |place: &CallPlace| place.is_of(calls, it);
+            let known = self.counts.entry(hash, is_it, |place| place.hash);
+            known.insert(CallPlace {
+                call,
+                key,
+                count,
+                hash,
+            });
         }
+    }
+
+    /// The call and the key for a question, whose counts were asked about before at `last`: all of
+    /// them there, if it `is_same`.
+    fn place_of(
+        &mut self,
+        question: &Question,
+        last: Option<(usize, usize)>,
+        is_same: bool,
+    ) -> (usize, usize) {
+        let (asked, kind) = (CountQuestion::in_call(question), CallKind::of(question));
+        let (counts, is_alone) = (asked.counts.len(), question.options.is_alone);
+        if !is_alone {
+            let in_call = last.filter(|(call, _)| self.calls[*call].is_of(kind));
+            if let Some((call, key)) = in_call {
+                let known = &mut self.calls[call];
+                if is_same && known.joins(key, question, self.clock) {
+                    return (call, key);
+                }
+                if let Some(key) = known.named_again(counts) {
+                    return (call, key);
+                }
+            }
+            let behind = last.map_or(0, |(call, _)| call + 1);
+            let open = self.open.get(&kind).copied();
+            if let Some(call) = open.filter(|at| *at >= behind)
+                && let Some(key) = self.calls[call].new_key(counts)
+            {
+                return (call, key);
+            }
+            self.open.insert(kind, self.calls.len());
+        }
+        self.calls.push(CountCall::new(kind));
+        (self.calls.len() - 1, 0)
     }
 }
 
 impl CallPlace {
-    const fn new(call: usize, key: usize, count: usize, hash: u64) -> Self {
-        Self {
-            call,
-            key,
-            count,
-            hash,
-        }
-    }
-
     /// Whether a question about this count stands here.
     fn is_of(&self, calls: &[CountCall], count: &CountKey) -> bool {
         let counts = calls[self.call].counts(self.key);
-        counts.get(self.count) == Some(count)
+        counts.get(self.count).is_some_and(|it| it.is(count))
     }
 }
 
@@ -231,31 +207,17 @@ impl CountCall {
             Self::Takes(call) => call.counts(key),
             Self::Refunds(call) => std::slice::from_ref(call.count(key)),
             Self::Own(call) => {
-                CountQuestion::of(call.question()).map_or(&[], CountQuestion::counts)
+                CountQuestion::of(call.question()).map_or(&[], |asked| &asked.counts)
             }
         }
     }
 
-    /// The index of the key for this further question about the count of a key, if there is room.
-    fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
+    /// Whether a question about the counts of this key can join those there.
+    fn joins(&self, key: usize, question: &Question, clock: &ServerClock) -> bool {
         match self {
-            Self::Takes(call) => call.behind(key, asked),
-            Self::Refunds(call) => call.has_room().then_some(key),
-            Self::Own(_) => None,
-        }
-    }
-
-    /// This key, if a take over all of its counts can join the takes there.
-    fn same(
-        &self,
-        key: usize,
-        asked: &CountQuestion,
-        question: &Question,
-        clock: &ServerClock,
-    ) -> Option<usize> {
-        match self {
-            Self::Takes(call) => call.joins(key, asked, question, clock).then_some(key),
-            Self::Refunds(_) | Self::Own(_) => None,
+            Self::Takes(call) => call.joins(key, question, clock),
+            Self::Refunds(call) => call.has_room(),
+            Self::Own(_) => false,
         }
     }
 

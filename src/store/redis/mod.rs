@@ -30,13 +30,11 @@ use redis::Value;
 
 use self::calls::flight;
 use self::permits::AskedPermits;
-use self::question::{
-    Change, CountKey, CountQuestion, Counts, KeyPrefix, SeveralCounts, of_given_back, of_hold,
-};
+use self::question::{Change, CountKey, CountQuestion, KeyPrefix, of_given_back, of_hold};
 use self::scripts::{HOLD, OF_STORES, RESET};
 use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
 use super::fleet::Fleet;
-use super::{Store, StoreFuture, Take};
+use super::{CountTake, Store, StoreFuture, Take};
 use crate::connection::{
     CallQuestion, Connection, Driver, IntoRedisAddress, Redis, ReplyFuture, Subscriber, Wanted,
 };
@@ -247,17 +245,24 @@ impl RedisStore {
         }
     }
 
-    fn key_of(&self, take: &Take) -> CountKey {
+    fn key_of(&self, count: &CountTake) -> CountKey {
         CountKey {
-            name: take.count_name().clone(),
+            name: count.name_in_store().clone(),
+            spec: Arc::clone(count.spec()),
+            cost: count.cost(),
             prefix: Arc::clone(&self.prefix),
         }
     }
 
-    /// Under a rule of several subjects, the keys of all counts.
-    fn counts_of(&self, take: &Take) -> Counts {
-        take.as_joint()?;
-        if self.connection.is_cluster() {
+    /// The name of the key of a count.
+    fn text_of(&self, count: &CountTake) -> String {
+        let KeyPrefix { service, default } = &*self.prefix;
+        count.name_in_store().text(service, default)
+    }
+
+    /// Tells operators of a cluster once where the counts of one take lie.
+    fn tell_slot(&self, take: &Take) {
+        if take.counts().len() > 1 && self.connection.is_cluster() {
             self.is_slot_told.get_or_init(|| {
                 let path = take.rule().path();
                 trace::event!(
@@ -266,72 +271,56 @@ impl RedisStore {
                 );
             });
         }
-        let keys = take
-            .counts()
-            .iter()
-            .map(|count| self.key_of(count))
-            .collect();
-        let take = take.clone();
-        let holds = |count: &Take| count.rule().is_permits() && count.cost() > 0;
-        let holds = take.counts().iter().any(holds);
-        Some(Arc::new(SeveralCounts {
-            keys,
-            take,
-            holder: holds.then(holder::next),
-        }))
-    }
-
-    /// Gives back in each count of a take. The questions travel together.
-    fn refund_each(&self, whole: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let counts = whole.counts().iter().zip(receipt.counts());
-        // A permit goes back when its request has ended.
-        let asked = counts.map(|(take, receipt)| match take.cost().min(receipt.units()) {
-            0 => StoreFuture::ready(Ok(0)),
-            _ if take.rule().is_permits() => StoreFuture::ready(Ok(0)),
-            _ => self.refund(&take.clone().part_of(whole), receipt),
-        });
-        let asked = asked.collect::<Vec<_>>();
-        let (whole, receipt) = (whole.clone(), receipt.clone());
-        StoreFuture::boxed(async move {
-            let given_back = join_all(asked).await;
-            let given_back = given_back.into_iter().collect::<Result<Vec<_>, _>>()?;
-            Ok(whole.units_given_back(&receipt, &given_back))
-        })
-    }
-
-    /// Forgets each count of a take.
-    fn reset_each(&self, take: &Take) -> StoreFuture<bool> {
-        let counts = take.counts().iter();
-        let counts = counts.filter(|count| !count.rule().is_permits());
-        let asked = counts.map(|count| self.reset(&count.clone().part_of(take)));
-        let asked = asked.collect::<Vec<_>>();
-        StoreFuture::boxed(async move {
-            let found = join_all(asked).await;
-            let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
-            Ok(found.contains(&true))
-        })
     }
 
     fn ask<T: Send + 'static>(&self, take: &Take, what: Change, driver: Driver) -> ReplyFuture<T> {
+        let counts = take.counts().iter().map(|count| self.key_of(count));
         let question = CountQuestion {
-            count: self.key_of(take),
+            counts: counts.collect(),
             now: self.now(),
             what,
         };
-        let key = |question: &CountQuestion| question.counts()[0].joined();
+        let key = |question: &CountQuestion| question.first().joined();
         let deadline = self.deadline(take);
         self.connection.ask(flight, question, key, deadline, driver)
     }
+
+    /// Asks for a change of a take's only count.
+    fn change<T: Send + 'static>(&self, take: &Take, what: Change) -> StoreFuture<T> {
+        StoreFuture::redis(self.ask(take, what, Driver::Dispatcher))
+    }
+}
+
+/// The only count of a take that is a question of its own.
+fn only(take: &Take) -> &CountTake {
+    take.first().expect("a question is about a count")
+}
+
+/// One answer of those to questions that travel together.
+fn merged<T: Send + 'static>(
+    asked: Vec<StoreFuture<T>>,
+    merge: impl FnOnce(Vec<T>) -> T + Send + 'static,
+) -> StoreFuture<T> {
+    StoreFuture::boxed(async move {
+        let answers = join_all(asked).await.into_iter();
+        Ok(merge(answers.collect::<Result<_, _>>()?))
+    })
 }
 
 impl Store for RedisStore {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let (cost, counts) = (take.cost(), self.counts_of(take));
-        if counts.as_ref().is_some_and(|it| it.keys.is_empty()) {
+        if take.counts().is_empty() {
             return StoreFuture::ready(Ok(take.decision_of(Vec::new())));
         }
-        let holder = counts.as_ref().and_then(|counts| counts.holder.clone());
-        let reply = self.ask(take, Change::Take { cost, counts }, Driver::Caller);
+        self.tell_slot(take);
+        let holds = |count: &CountTake| count.spec().is_permits() && count.cost() > 0;
+        let holder = take.counts().iter().any(holds).then(holder::next);
+        let whole = take.is_joint().then(|| Arc::new(take.clone()));
+        let what = Change::Take {
+            whole,
+            holder: holder.clone(),
+        };
+        let reply = self.ask(take, what, Driver::Caller);
         match holder {
             None => StoreFuture::redis(reply),
             Some(holder) => {
@@ -343,24 +332,20 @@ impl Store for RedisStore {
 
     /// It is asked once: without an answer nobody knows whether it was charged.
     fn owe(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
-        let asked = take.counts_owed().into_iter().map(|count| {
-            let units = count.cost();
-            let question = Change::Owe { units };
-            self.ask(&count.part_of(take), question, Driver::Dispatcher)
-        });
-        let mut asked = asked.collect::<Vec<ReplyFuture<u64>>>();
-        match asked.len() {
-            1 => StoreFuture::redis(asked.remove(0)),
-            _ => StoreFuture::boxed(async move {
-                let charged = join_all(asked).await.into_iter();
-                let charged = charged.collect::<Result<Vec<_>, _>>()?;
-                Ok(charged.into_iter().min().unwrap_or(0))
-            }),
-        }
+        let owed = take.counts_owed().map(|(at, _)| take.only(at));
+        let asked = owed.map(|count| self.change(&count, Change::Owe));
+        merged(asked.collect(), |charged| {
+            charged.into_iter().min().unwrap_or(0)
+        })
     }
 
     fn renew(&self, take: &Take, holder: &Receipt) -> StoreFuture<()> {
-        let lease = u64::try_from(take.rule().permit_lease().as_millis()).unwrap_or(u64::MAX);
+        let lease = only(take)
+            .spec()
+            .permits()
+            .map(|it| it.lease)
+            .unwrap_or_default();
+        let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let holder = holder.clone();
         let reply = self.ask(take, Change::Renew { holder, lease }, Driver::Dispatcher);
         let name = self.name();
@@ -378,7 +363,7 @@ impl Store for RedisStore {
     fn listen(&self, take: &Take, changed: Box<dyn Fn() + Send + Sync>) -> Option<StoreFuture<()>> {
         let start = || Subscriber::new(&self.connection);
         let subscriber = self.subscriber.get_or_init(start);
-        let listening = subscriber.subscribe(&self.key_of(take).text(), move |_| changed());
+        let listening = subscriber.subscribe(&self.text_of(only(take)), move |_| changed());
         Some(StoreFuture::boxed(async move {
             let _listening = listening;
             pending().await
@@ -386,19 +371,32 @@ impl Store for RedisStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        if take.as_joint().is_some() {
-            return self.refund_each(take, receipt);
+        if !take.is_joint() {
+            let (receipt, max) = (receipt.clone(), take.cost().min(receipt.units()));
+            return self.change(take, Change::Refund { receipt, max });
         }
-        let (receipt, max) = (receipt.clone(), take.cost().min(receipt.units()));
-        let refund = Change::Refund { receipt, max };
-        StoreFuture::redis(self.ask(take, refund, Driver::Dispatcher))
+        let asked = take.parts(receipt).enumerate().map(|(at, (count, part))| {
+            // A permit goes back when its request has ended.
+            let is_nothing = count.cost().min(part.units()) == 0 || count.spec().is_permits();
+            match is_nothing {
+                true => StoreFuture::ready(Ok(0)),
+                false => self.refund(&take.only(at), part),
+            }
+        });
+        let (whole, of_whole) = (take.clone(), receipt.clone());
+        merged(asked.collect(), move |given_back| {
+            whole.units_given_back(&of_whole, &given_back)
+        })
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        if take.as_joint().is_some() {
-            return self.reset_each(take);
+        if take.is_joint() {
+            let counts = take.counts().iter().enumerate();
+            let counts = counts.filter(|(_, count)| !count.spec().is_permits());
+            let asked = counts.map(|(at, _)| self.reset(&take.only(at)));
+            return merged(asked.collect(), |found| found.contains(&true));
         }
-        let name = self.key_of(take).text();
+        let name = self.text_of(only(take));
         let (back, hold) = (of_given_back(&name), of_hold(&name));
         let call = CallQuestion::new(&RESET, &[&name, &back, &hold], |command| {
             command.arg(self.now());
@@ -414,7 +412,7 @@ impl Store for RedisStore {
     }
 
     fn hold(&self, take: &Take, time: Duration) -> StoreFuture<Duration> {
-        let name = of_hold(&self.key_of(take).text());
+        let name = of_hold(&self.text_of(only(take)));
         let call = CallQuestion::new(&HOLD, &[&name], |command| {
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             command.arg(time).arg(self.now());

@@ -55,15 +55,17 @@ impl Drop for AskedPermits {
         // A time-out may have no end. Beyond a lease the server has forgotten the permit.
         let (deadline, now) = (self.store.deadline(&self.take), Instant::now());
         let bound = deadline.at.saturating_duration_since(now) + deadline.timeout;
-        let refused_at = now + bound.min(self.take.rule().permit_lease()) + LATE;
-        let counts = self.take.counts().iter();
-        for count in counts.filter(|count| count.rule().is_permits()) {
+        for (at, count) in self.take.counts().iter().enumerate() {
+            let Some(lease) = count.spec().permits().map(|it| it.lease) else {
+                continue;
+            };
+            let refused_at = now + bound.min(lease) + LATE;
             let (store, count, holder) = (
                 self.store.clone(),
-                count.first_question(1),
+                self.take.only(at).first_question(1),
                 self.holder.clone(),
             );
-            let release = |call| release(store, count, holder, refused_at, call);
+            let release = |call| release(store, count, holder, refused_at, lease, call);
             self.store.connection.run_unawaited(release);
         }
     }
@@ -80,12 +82,13 @@ async fn release(
     count: Take,
     holder: Receipt,
     refused_at: Instant,
+    lease: Duration,
     call: UnawaitedCall,
 ) {
     let was_held = AtomicBool::new(false);
     let ask = async || {
         // It does not keep the permit for longer.
-        let until = refused_at + count.rule().permit_lease();
+        let until = refused_at + lease;
         loop {
             match store.refund(&count.for_refund(1), &holder).await {
                 Ok(released) => return was_held.store(released > 0, Ordering::Relaxed),

@@ -2,14 +2,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::spec::Spec;
 use crate::connection::{CallQuestion, Question};
-use crate::decision::Receipt;
-use crate::rule::{CountName, has_tag};
+use crate::decision::{Decision, Receipt};
+use crate::name::{Name, beside, has_tag};
 use crate::store::Take;
 
-/// A question about one count.
+/// A question about counts: a take of several is decided over all of them together.
 pub(super) struct CountQuestion {
-    pub(super) count: CountKey,
+    /// There is at least one; but for takes, one.
+    pub(super) counts: SmallVec<[CountKey; 1]>,
     /// A test's clock, in microseconds, in place of the server's.
     ///
     /// Questions with different clocks are never in one call, since a call has one clock.
@@ -19,10 +21,15 @@ pub(super) struct CountQuestion {
 
 /// What is asked of a count.
 pub(super) enum Change {
-    /// May its key spend this cost? The reply is a [`Decision`](crate::decision::Decision).
-    Take { cost: u64, counts: Counts },
-    /// Charges up to so many units, also above max. The reply is their number.
-    Owe { units: u64 },
+    /// May each count be charged its cost? The reply is a [`Decision`](crate::decision::Decision).
+    Take {
+        /// What makes one decision of those about each count; `None` where there is one.
+        whole: Option<Arc<Take>>,
+        /// What the take holds permits by, if some of its counts are of permits.
+        holder: Option<Receipt>,
+    },
+    /// Charges up to the cost, also above max. The reply is the number of units.
+    Owe,
     /// Gives back up to `max` units of what was charged with this receipt. The reply is their
     /// number.
     Refund { receipt: Receipt, max: u64 },
@@ -44,39 +51,36 @@ impl CountQuestion {
         Self::of(question).expect("a shared call holds no other question")
     }
 
-    /// The cost of a take, and its counts.
-    pub(super) fn take(&self) -> (u64, &Counts) {
-        match &self.what {
-            Change::Take { cost, counts } => (*cost, counts),
-            Change::Owe { units } => (*units, &None),
-            _ => unreachable!("a call of takes holds no other question"),
-        }
+    /// The count that it is about, or the first one.
+    pub(super) fn first(&self) -> &CountKey {
+        &self.counts[0]
     }
 
     /// Whether it charges units owed.
     pub(super) const fn owes(&self) -> bool {
-        matches!(self.what, Change::Owe { .. })
+        matches!(self.what, Change::Owe)
     }
 
-    /// Whether it is a take under a rule of several subjects.
-    pub(super) const fn is_joint(&self) -> bool {
-        matches!(
-            self.what,
-            Change::Take {
-                counts: Some(_),
-                ..
-            }
-        )
-    }
-
-    /// The counts that it is about.
-    pub(super) fn counts(&self) -> &[CountKey] {
+    /// The decision about the take, of those about each count.
+    pub(super) fn decision(&self, decisions: SmallVec<[Decision; 1]>) -> Decision {
         match &self.what {
             Change::Take {
-                counts: Some(counts),
-                ..
-            } => &counts.keys,
-            _ => std::slice::from_ref(&self.count),
+                whole: Some(take), ..
+            } => take.decision_of(decisions.into_vec()),
+            _ => decisions.into_iter().next().expect("one about the count"),
+        }
+    }
+
+    /// Whether it is a take over several counts, or of a permit.
+    pub(super) fn is_list(&self) -> bool {
+        self.counts.len() > 1 || self.holder().is_some() || self.first().spec.is_permits()
+    }
+
+    /// What the take holds permits by.
+    pub(super) const fn holder(&self) -> Option<&Receipt> {
+        match &self.what {
+            Change::Take { holder, .. } => holder.as_ref(),
+            _ => None,
         }
     }
 
@@ -90,21 +94,12 @@ impl CountQuestion {
     }
 }
 
-/// The counts of a take under a rule of several subjects.
-pub(super) type Counts = Option<Arc<SeveralCounts>>;
-
-/// Counts that a take is decided over together. There is at least one.
-pub(super) struct SeveralCounts {
-    pub(super) keys: Box<[CountKey]>,
-    pub(super) take: Take,
-    /// What the take holds permits by, if some of its counts are of permits.
-    pub(super) holder: Option<Receipt>,
-}
-
-/// The key of a count. Its name is joined where it is sent.
-#[derive(Clone, PartialEq, Eq)]
+/// The key of a count, and the units that are asked for. Its name is joined where it is sent.
+#[derive(Clone)]
 pub(super) struct CountKey {
-    pub(super) name: CountName,
+    pub(super) name: Name,
+    pub(super) spec: Arc<Spec>,
+    pub(super) cost: u64,
     pub(super) prefix: Arc<KeyPrefix>,
 }
 
@@ -118,6 +113,16 @@ pub(in crate::store) struct KeyPrefix {
 }
 
 impl CountKey {
+    /// Whether both are the same key.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.name == other.name && self.prefix == other.prefix
+    }
+
+    /// Whether both ask the same of counts that count alike.
+    pub(super) fn asks_like(&self, other: &Self) -> bool {
+        self.cost == other.cost && Arc::ptr_eq(&self.spec, &other.spec)
+    }
+
     /// The name of the key in Redis.
     pub(super) fn text(&self) -> String {
         self.name.text(&self.prefix.service, &self.prefix.default)
@@ -125,16 +130,7 @@ impl CountKey {
 
     /// The name as bytes. Most names need no allocation.
     pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
-        let mut joined = SmallVec::new();
-        if self.name.rule.is_permits() {
-            joined.extend_from_slice(self.text().as_bytes());
-            return joined;
-        }
-        joined.extend_from_slice(self.prefix.service.as_bytes());
-        for piece in self.name.pieces(&self.prefix.default) {
-            joined.extend_from_slice(piece.as_bytes());
-        }
-        joined
+        self.name.joined(&self.prefix.service, &self.prefix.default)
     }
 }
 
@@ -150,10 +146,7 @@ pub(super) fn of_given_back(name: &str) -> String {
 /// The name of the key that says until when the count `name` is held. In the names of counts `~`
 /// stands alone, as a whole part of a key.
 pub(super) fn of_hold(name: &str) -> String {
-    match has_tag(name) {
-        true => format!("{name}~until"),
-        false => format!("{{{name}}}~until"),
-    }
+    beside(name, "~until")
 }
 
 /// The name of a key that the processes of a service share, in one slot with the others. No path

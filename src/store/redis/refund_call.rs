@@ -63,7 +63,7 @@ impl RefundCall {
 
     /// The count with this index.
     pub(super) fn count(&self, count: usize) -> &CountKey {
-        &CountQuestion::in_call(&self.counts[count][0]).count
+        CountQuestion::in_call(&self.counts[count][0]).first()
     }
 
     /// The script call: two keys and the receipts of each count, or one and the holders of permits,
@@ -157,13 +157,13 @@ impl RefundCall {
 
 /// A receipt, the most units to give back, and the windows of the take's quotas.
 fn write_refund(asked: &CountQuestion, into: &mut Vec<u8>) {
-    let ((receipt, max), rule) = (asked.refund(), &asked.count.name.rule);
+    let (receipt, max) = asked.refund();
     let [stamp, serial, units] = [receipt.stamp(), receipt.serial(), receipt.units()];
     write(&[stamp, serial, units, max], into);
-    let quotas = match rule.algorithm().algorithm() {
-        // They look at one log.
-        Algorithm::SlidingLog => &[],
-        _ => rule.quotas(),
+    let quotas = match asked.first().spec.windows() {
+        Some(windows) if windows.algorithm() != Algorithm::SlidingLog => &*windows.quotas,
+        // They look at one log, or release permits.
+        _ => &[],
     };
     into.push(u8::try_from(quotas.len()).expect("at most 16 quotas"));
     quotas

@@ -4,19 +4,17 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{Change, CountKey, CountQuestion, Counts, of_hold};
+use super::question::{Change, CountKey, CountQuestion, of_hold};
 use super::scripts::{
     REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG, REFUND_SLIDING_WINDOW, RELEASE_PERMITS,
     RENEW_PERMITS, TAKE_FIXED_WINDOW, TAKE_GCRA, TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
 };
 use super::take_script::{TakeReply, id_in, read_replies, write_questions};
 use crate::algorithm::Algorithm;
+use crate::algorithm::spec::Windows;
 use crate::connection::{
     CallId, Carrier, Question, Script, SendOptions, ServerClock, publish_command,
 };
-use crate::decision::Receipt;
-use crate::rule::Rule;
-use crate::store::Take;
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -71,9 +69,9 @@ pub(super) struct TakeCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
     what: CallWhat,
-    /// Takes under rules of several subjects have calls of their own, which have a usual case of
+    /// Takes over several counts, or of permits, have calls of their own, which have a usual case of
     /// their own.
-    is_joint: bool,
+    is_list: bool,
     /// Whether their keys may be held: then each has another key that says until when.
     holds: bool,
     algorithm: Algorithm,
@@ -92,16 +90,12 @@ enum CallWhat {
     Renewals,
 }
 
-/// The takes of one key under one rule, in order of arrival. There is at least one.
+/// The takes of one key that counts alike, in order of arrival. There is at least one.
 ///
-/// Takes over several counts are over the same ones, and have one row.
+/// Takes over several counts are over the same ones, at the same costs, and have one row.
 #[derive(Default)]
 pub(super) struct KeyTakes {
     questions: SmallVec<[Question; 1]>,
-    /// Those of a take over several counts.
-    counts: Counts,
-    /// Whether it is one question, which charges units owed.
-    pub(super) owes: bool,
     pub(super) rows: SmallVec<[Row; 1]>,
 }
 
@@ -111,6 +105,7 @@ pub(super) struct KeyTakes {
 /// together, and all others are denied together.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
+    /// In the only count, or the first one.
     pub(super) cost: u64,
     pub(super) takes: u16,
     /// In microseconds of the server's clock.
@@ -121,22 +116,21 @@ impl CallKind {
     /// The kind of call that this take or refund needs.
     pub(super) fn of(question: &Question) -> Self {
         let asked = CountQuestion::in_call(question);
-        let CountQuestion { count, now, what } = asked;
-        let is_of_permits = count.name.rule.is_permits();
+        let CountQuestion { now, what, .. } = asked;
+        let count = asked.first();
+        let is_of_permits = count.spec.is_permits();
         let what = match what {
             Change::Refund { .. } if is_of_permits => CallWhat::Releases,
             Change::Refund { .. } => CallWhat::Refunds,
             Change::Renew { .. } => CallWhat::Renewals,
-            Change::Take { .. } | Change::Owe { .. } | Change::Own(_) => CallWhat::Takes,
+            Change::Take { .. } | Change::Owe | Change::Own(_) => CallWhat::Takes,
         };
-        let algorithm = match is_of_permits {
-            true => Algorithm::default(),
-            false => count.name.rule.algorithm().algorithm(),
-        };
+        let windows = count.spec.windows();
+        let algorithm = windows.map_or_else(Algorithm::default, Windows::algorithm);
         Self {
             what,
-            is_joint: asked.is_joint(),
-            holds: what == CallWhat::Takes && count.name.rule.is_outgoing(),
+            is_list: what == CallWhat::Takes && asked.is_list(),
+            holds: what == CallWhat::Takes && count.spec.may_be_held,
             algorithm,
             now: *now,
             options: question.options,
@@ -182,44 +176,20 @@ impl CallKind {
 }
 
 impl KeyTakes {
-    /// The rule of all its takes.
-    pub(super) fn rule(&self) -> &Arc<Rule> {
-        &self.count().name.rule
-    }
-
-    /// The count that they are about, or the counts, each named as one.
-    fn count(&self) -> &CountKey {
-        &CountQuestion::in_call(&self.questions[0]).count
+    /// What is asked first.
+    pub(super) fn first(&self) -> &CountQuestion {
+        CountQuestion::in_call(&self.questions[0])
     }
 
     /// What they are decided over.
     pub(super) fn counts(&self) -> &[CountKey] {
-        match &self.counts {
-            Some(counts) => &counts.keys,
-            None => std::slice::from_ref(self.count()),
-        }
-    }
-
-    /// Over several counts: the take of each of them.
-    pub(super) fn joint(&self) -> Option<&Take> {
-        self.counts.as_ref().map(|counts| &counts.take)
-    }
-
-    /// What the take holds permits by.
-    pub(super) fn holder(&self) -> Option<&Receipt> {
-        let (_, counts) = CountQuestion::in_call(&self.questions[0]).take();
-        counts.as_ref()?.holder.as_ref()
+        &self.first().counts
     }
 
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
     /// is the same, since the script answers the takes of a row as one.
     fn push(&mut self, question: Question, deadline: u64) {
-        let asked = CountQuestion::in_call(&question);
-        let (cost, counts) = asked.take();
-        if self.questions.is_empty() {
-            self.counts = counts.clone();
-            self.owes = asked.owes();
-        }
+        let cost = CountQuestion::in_call(&question).first().cost;
         match self.rows.last_mut() {
             Some(row) if row.has_room_for(cost, deadline) => {
                 row.takes += 1;
@@ -255,37 +225,23 @@ impl TakeCall {
         }
     }
 
-    /// The index of the key for a further question about this key, if there is room. Behind takes
-    /// under another rule, and beside units owed, the key is in the call once more.
-    pub(super) fn behind(&mut self, key: usize, asked: &CountQuestion) -> Option<usize> {
-        let known = &self.keys[key];
-        let is_alike = Arc::ptr_eq(known.rule(), &asked.count.name.rule);
-        let owes = known.owes || asked.owes();
-        if self.number_of_takes < MAX_TAKES && is_alike && !owes {
-            return Some(key);
+    /// Whether a question about the counts of the key with this index can join the takes there. If
+    /// not, as under another rule and beside units owed, the key is in the call once more.
+    pub(super) fn joins(&self, key: usize, question: &Question, clock: &ServerClock) -> bool {
+        let (takes, asked) = (&self.keys[key], CountQuestion::in_call(question));
+        if self.number_of_takes >= MAX_TAKES || takes.first().owes() || asked.owes() {
+            return false;
         }
-        self.named_again(1)
-    }
-
-    /// Whether a take over several counts can join the takes of the key with this index.
-    pub(super) fn joins(
-        &self,
-        key: usize,
-        asked: &CountQuestion,
-        question: &Question,
-        clock: &ServerClock,
-    ) -> bool {
-        let (takes, (cost, counts)) = (&self.keys[key], asked.take());
+        let (known, counts) = (takes.counts(), &asked.counts);
+        if !asked.is_list() {
+            return Arc::ptr_eq(&known[0].spec, &counts[0].spec);
+        }
+        let mut alike = known.iter().zip(counts);
         // Each holder of a permit is told apart.
-        let has_holder = takes.holder().is_some();
-        // At a cost of 0 quotas with a cost of their own charge.
-        let only_looks = counts.as_ref().map(|counts| counts.take.only_looks());
-        !has_holder
-            && takes.joint().map(Take::only_looks) == only_looks
-            && self.number_of_takes < MAX_TAKES
-            && Arc::ptr_eq(takes.rule(), &asked.count.name.rule)
-            && takes.counts().len() == asked.counts().len()
-            && takes.rows[0].has_room_for(cost, self.deadline(question, clock))
+        takes.first().holder().is_none()
+            && known.len() == counts.len()
+            && alike.all(|(known, it)| known.asks_like(it))
+            && takes.rows[0].has_room_for(counts[0].cost, self.deadline(question, clock))
     }
 
     /// The index of a further key over so many counts, of which some are in the call already.
@@ -316,7 +272,7 @@ impl TakeCall {
         let is_new = takes.questions.is_empty();
         takes.push(question, deadline);
         if is_new {
-            self.number_of_counts += takes.counts.as_ref().map_or(1, |it| it.keys.len());
+            self.number_of_counts += takes.counts().len();
         }
     }
 
@@ -374,9 +330,7 @@ impl TakeCall {
         let mut replies = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
         let read = match reply {
             Value::BulkString(bytes) => {
-                read_replies(bytes, self.id.number(), &self.keys, |reply| {
-                    replies.push(reply)
-                })
+                read_replies(bytes, self.id.number(), &self.keys, &mut replies)
             }
             _ => None,
         };
@@ -391,7 +345,9 @@ impl TakeCall {
         let questions = self.keys.into_iter().flat_map(|key| key.questions);
         for (question, reply) in questions.zip(replies) {
             match reply {
-                TakeReply::Decided(mut decision) => {
+                TakeReply::Decided(decisions) => {
+                    let asked = CountQuestion::in_call(&question);
+                    let mut decision = asked.decision(decisions);
                     let deadline = question.deadline;
                     decision.is_late =
                         deadline.was_extended() || deadline.at.into_std() <= answered;

@@ -17,12 +17,13 @@ use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::holder;
+use super::question::{CountKey, CountQuestion};
 use super::take_call::{KeyTakes, Row};
+use crate::algorithm::spec::{Kind, Permits, Spec};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
-use crate::rule::Rule;
-use crate::store::{Take, permit};
+use crate::store::permit;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds.
@@ -43,80 +44,62 @@ const HOLDS: u8 = 4;
 const JOINT: u16 = 0x8000;
 /// Behind it: the only row charges units owed.
 const OWED: u16 = 0x4000;
-/// A rule is not sent again if it is one of the last so many of a call.
-const MAX_KNOWN_RULES: usize = 8;
+/// A spec is not sent again if it is one of the last so many of a call.
+const MAX_KNOWN_SPECS: usize = 8;
 /// The bytes of the head of the questions, and of the record of a key.
 const HEAD_SIZE: usize = 3;
 const RECORD_SIZE: usize = 20;
 
 /// The questions about these keys.
 ///
-/// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for
-/// each rule, and sent once for a run of keys.
+/// Calls about many keys are mostly about one rule. What they say of a spec is encoded once, and sent
+/// once for a run of keys.
 pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
-    let has_one_quota = |rule: &Rule| rule.quotas().len() == 1;
-    // The usual case of a log knows several quotas, that of the others one.
-    let may_be_usual = |rule: &Rule| match rule.algorithm().algorithm() {
-        Algorithm::SlidingLog => !rule.quotas().is_empty(),
-        _ => has_one_quota(rule),
+    let is_usual = |key: &KeyTakes| {
+        let asked = key.first();
+        !asked.is_list() && !asked.owes() && asked.first().spec.is_usual()
     };
-    let is_usual = |key: &KeyTakes| key.joint().is_none() && !key.owes && may_be_usual(key.rule());
-    let has_one_quota_each = |take: &Take| {
-        take.counts()
-            .iter()
-            .all(|count| has_one_quota(count.rule()))
-    };
-    let is_several = |key: &KeyTakes| key.joint().is_some_and(has_one_quota_each);
+    let is_single = |count: &CountKey| count.spec.is_single();
+    let is_several = |key: &KeyTakes| key.first().is_list() && key.counts().iter().all(is_single);
     let kind = match names_twice {
-        _ if keys.iter().any(|key| key.rule().is_outgoing()) => HOLDS,
+        _ if keys.iter().any(|key| key.counts()[0].spec.may_be_held) => HOLDS,
         _ if keys.iter().all(is_several) => SEVERAL,
         true => NAMES_TWICE,
         false if keys.iter().any(is_usual) => USUAL,
         false => GENERAL,
     };
     into.extend_from_slice(&[kind, 0, 0]);
-    let mut rules = Rules::default();
+    let mut specs = Specs::default();
     for key in keys {
-        match key.joint() {
-            None if key.owes => rules.add_owing(key.rule(), into),
-            None => rules.add(key.rule(), into),
-            Some(take) => take
-                .counts()
-                .iter()
-                .for_each(|it| rules.add(it.rule(), into)),
+        match key.first().owes() {
+            true => specs.add_owing(&key.counts()[0].spec, into),
+            false => key.counts().iter().for_each(|it| specs.add(&it.spec, into)),
         }
     }
-    let records = u16::try_from(into.len() + 1).expect("64 rules have less than 64 KiB");
+    let records = u16::try_from(into.len() + 1).expect("64 specs have less than 64 KiB");
     into[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
-    into.reserve(rules.positions.len() * RECORD_SIZE);
-    let mut positions = rules.positions.iter();
+    into.reserve(specs.positions.len() * RECORD_SIZE);
+    let mut positions = specs.positions.iter();
     for key in keys {
         let number = |number: usize| u16::try_from(number).expect("a call has at most 512 takes");
-        let mut begin = |rows: u16, into: &mut Vec<u8>| {
+        let asked = key.first();
+        // Of several counts the first one says how many there are.
+        let (flag, mut rows) = match asked.is_list() {
+            true => (JOINT, number(asked.counts.len())),
+            false if asked.owes() => (OWED, number(key.rows.len())),
+            false => (0, number(key.rows.len())),
+        };
+        for (at, count) in asked.counts.iter().enumerate() {
             let position = positions.next().copied().unwrap_or_default();
             into.extend_from_slice(&position.to_be_bytes());
-            into.extend_from_slice(&rows.to_be_bytes());
-        };
-        let Some(take) = key.joint() else {
-            let flag = if key.owes { OWED } else { 0 };
-            begin(flag + number(key.rows.len()), into);
-            key.rows
-                .first()
-                .into_iter()
-                .for_each(|row| write_row(row, into));
-            continue;
-        };
-        // The first of them says how many there are.
-        let mut counts = number(take.counts().len());
-        for count in take.counts() {
-            begin(JOINT + std::mem::take(&mut counts), into);
+            into.extend_from_slice(&(flag + std::mem::take(&mut rows)).to_be_bytes());
+            let cost = match asked.holder() {
+                Some(holder) if count.spec.is_permits() && count.cost > 0 => holder.serial(),
+                _ if at == 0 => key.rows[0].cost,
+                _ => count.cost,
+            };
             let row = Row {
-                cost: match key.holder() {
-                    Some(holder) if count.rule().is_permits() && count.cost() > 0 => {
-                        holder.serial()
-                    }
-                    _ => count.cost(),
-                },
+                cost,
                 ..key.rows[0]
             };
             write_row(&row, into);
@@ -127,66 +110,66 @@ pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut V
     }
 }
 
-/// Where what the questions say of the rule of each count begins.
+/// Where what the questions say of the spec of each count begins.
 #[derive(Default)]
-struct Rules<'a> {
+struct Specs<'a> {
     positions: SmallVec<[u16; 8]>,
-    known: SmallVec<[(&'a Arc<Rule>, u16); 1]>,
+    known: SmallVec<[(&'a Arc<Spec>, u16); 1]>,
 }
 
-impl<'a> Rules<'a> {
-    fn add(&mut self, rule: &'a Arc<Rule>, into: &mut Vec<u8>) {
-        let mut known = self.known.iter().rev().take(MAX_KNOWN_RULES);
-        let known = known.find(|(known, _)| Arc::ptr_eq(known, rule));
+impl<'a> Specs<'a> {
+    fn add(&mut self, spec: &'a Arc<Spec>, into: &mut Vec<u8>) {
+        let mut known = self.known.iter().rev().take(MAX_KNOWN_SPECS);
+        let known = known.find(|(known, _)| Arc::ptr_eq(known, spec));
         let position = known.map(|(_, position)| *position);
         match position {
             Some(position) => self.positions.push(position),
             None => {
-                let position = self.add_anew(rule, into);
-                self.known.push((rule, position));
+                let position = self.add_anew(spec, into);
+                self.known.push((spec, position));
             }
         }
     }
 
-    /// Adds a rule, and how many units may be used under each quota together with those owed.
-    fn add_owing(&mut self, rule: &Rule, into: &mut Vec<u8>) {
-        self.add_anew(rule, into);
-        let (algorithm, at_most) = (rule.algorithm().algorithm(), rule.owe_at_most());
-        let quotas = rule.quotas().iter();
-        let most = quotas.map(|quota| algorithm.most(quota, at_most));
-        most.for_each(|most| write(&[most], into));
+    /// Adds a spec, and how many units may be used under each quota together with those owed.
+    fn add_owing(&mut self, spec: &Spec, into: &mut Vec<u8>) {
+        self.add_anew(spec, into);
+        spec.most_owed().for_each(|most| write(&[most], into));
     }
 
-    fn add_anew(&mut self, rule: &Rule, into: &mut Vec<u8>) -> u16 {
+    fn add_anew(&mut self, spec: &Spec, into: &mut Vec<u8>) -> u16 {
         // Positions in Lua begin with 1.
-        let position = u16::try_from(into.len() + 1).expect("64 rules have less than 64 KiB");
-        into.extend_from_slice(rule.question(encode));
+        let position = u16::try_from(into.len() + 1).expect("64 specs have less than 64 KiB");
+        into.extend_from_slice(spec.question(encode));
         self.positions.push(position);
         position
     }
 }
 
-/// What a question says of a rule: how long a key lives, and its quotas. Of permits it says their
+/// What a question says of a count: how long a key lives, and its quotas. Of permits it says their
 /// lease, who asks, and how many there are.
-fn encode(rule: &Rule) -> Box<[u8]> {
-    if rule.is_permits() {
-        let lease = u64::try_from(rule.permit_lease().as_millis()).unwrap_or(MAX_NUMBER);
-        // Under a shadow rule there is no limit.
-        let max = match rule.is_shadow() {
-            true => MAX_NUMBER,
-            false => rule.max_permits(),
-        };
-        let mut bytes = vec![0];
-        write(&[lease, holder::process(), max], &mut bytes);
-        return bytes.into();
-    }
-    let counting = rule.algorithm();
-    let mut bytes = vec![u8::try_from(rule.quotas().len()).expect("at most 16 quotas")];
+fn encode(spec: &Spec) -> Box<[u8]> {
+    let windows = match &spec.kind {
+        Kind::Windows(windows) => windows,
+        Kind::Permits(permits) => {
+            let lease = u64::try_from(permits.lease.as_millis()).unwrap_or(MAX_NUMBER);
+            let max = if permits.is_unlimited {
+                MAX_NUMBER
+            } else {
+                permits.max
+            };
+            let mut bytes = vec![0];
+            write(&[lease, holder::process(), max], &mut bytes);
+            return bytes.into();
+        }
+    };
+    let counting = windows.config;
+    let mut bytes = vec![u8::try_from(windows.quotas.len()).expect("at most 16 quotas")];
     let into = &mut bytes;
-    let slice = (rule.life_micros() / 16).max(SLICE);
-    let expiry = (rule.life_micros() + 2 * slice).div_ceil(1_000);
+    let slice = (windows.life / 16).max(SLICE);
+    let expiry = (windows.life + 2 * slice).div_ceil(1_000);
     write(&[expiry, slice], into);
-    for quota in rule.quotas() {
+    for quota in &windows.quotas {
         let algorithm = counting.algorithm();
         write(&[quota.max(), quota.window_micros()], into);
         write(
@@ -213,7 +196,8 @@ fn write(numbers: &[u64], into: &mut Vec<u8>) {
 
 /// The reply to one take.
 pub(super) enum TakeReply {
-    Decided(Decision),
+    /// About each of its counts.
+    Decided(SmallVec<[Decision; 1]>),
     /// So many units owed were charged.
     Owed(u64),
     /// The deadline had passed, so nothing was charged.
@@ -222,18 +206,15 @@ pub(super) enum TakeReply {
     Failed(RedisError),
 }
 
-/// Calls `answer` for each take, in the order of keys, rows and takes.
+/// Adds a reply to each take, in the order of keys, rows and takes.
 ///
 /// Returns the server's clock in microseconds, or `None` if this is not the reply to these
-/// questions.
-///
-/// If it returns `None`, some answers may have been handed out before the mistake was found. The
-/// caller has to drop them all.
+/// questions: then the caller has to drop the replies that it added before it found the mistake.
 pub(super) fn read_replies(
     reply: &[u8],
     id: u64,
     keys: &[KeyTakes],
-    mut answer: impl FnMut(TakeReply),
+    replies: &mut SmallVec<[TakeReply; 1]>,
 ) -> Option<u64> {
     let mut fields = Fields(reply);
     let now = fields.integer::<8>().filter(|now| *now < 1 << 53)?;
@@ -241,23 +222,20 @@ pub(super) fn read_replies(
         return None;
     }
     for key in keys {
-        match key.joint() {
-            None if key.owes => {
-                let most = key.rows.first().map_or(0, |row| row.cost);
-                read_key(&mut fields, now, key.rule(), &key.rows, &mut |reply| {
-                    answer(match reply {
-                        // In place of a serial number stands how many were charged.
-                        TakeReply::Decided(decision) => {
-                            TakeReply::Owed(decision.receipt_or_none().serial().min(most))
-                        }
-                        other => other,
-                    });
-                })?;
-            }
-            None => read_key(&mut fields, now, key.rule(), &key.rows, &mut answer)?,
-            Some(take) => {
-                read_joint(&mut fields, now, take, key.holder(), &key.rows, &mut answer)?;
-            }
+        let (asked, first) = (key.first(), replies.len());
+        for at in 0..asked.counts.len() {
+            let mut nth = first;
+            read_count(&mut fields, now, asked, at, &key.rows, &mut |reply| {
+                match (replies.get_mut(nth), reply) {
+                    (None, reply) => replies.push(reply),
+                    (Some(TakeReply::Decided(all)), TakeReply::Decided(of_count)) => {
+                        all.extend(of_count);
+                    }
+                    (Some(known @ TakeReply::Decided(_)), other) => *known = other,
+                    (Some(_), _) => {}
+                }
+                nth += 1;
+            })?;
         }
     }
     fields.0.is_empty().then_some(now)
@@ -269,63 +247,16 @@ pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(id))
 }
 
-/// Reads the answers to takes over several counts: to each, what is answered about all of them.
-fn read_joint(
+/// Reads what is answered to each take about its count at this place.
+fn read_count(
     fields: &mut Fields<'_>,
     now: u64,
-    take: &Take,
-    holder: Option<&Receipt>,
+    asked: &CountQuestion,
+    at: usize,
     rows: &[Row],
     answer: &mut impl FnMut(TakeReply),
 ) -> Option<()> {
-    let takes = rows.iter().map(|row| usize::from(row.takes)).sum();
-    let mut of_takes: Vec<Result<Vec<Decision>, TakeReply>> = Vec::new();
-    of_takes.resize_with(takes, || Ok(Vec::with_capacity(take.counts().len())));
-    for count in take.counts() {
-        let row = rows.iter().map(|row| Row {
-            cost: count.cost(),
-            ..*row
-        });
-        let row: SmallVec<[_; 1]> = row.collect();
-        let mut takes = of_takes.iter_mut();
-        read_key(fields, now, count.rule(), &row, &mut |reply| {
-            let Some(of_take) = takes.next() else {
-                return;
-            };
-            match (&mut *of_take, reply) {
-                (Ok(decisions), TakeReply::Decided(found)) if count.rule().is_permits() => {
-                    decisions.push(of_permits(count, &found, holder));
-                }
-                (Ok(decisions), TakeReply::Decided(decision)) => decisions.push(decision),
-                (Ok(_), other) => *of_take = Err(other),
-                (Err(_), _) => {}
-            }
-        })?;
-    }
-    for of_take in of_takes {
-        answer(match of_take {
-            Ok(decisions) => TakeReply::Decided(take.decision_of(decisions)),
-            Err(reply) => reply,
-        });
-    }
-    Some(())
-}
-
-/// The decision about a permit, of which the reply says as units remaining how many are held.
-fn of_permits(count: &Take, found: &Decision, holder: Option<&Receipt>) -> Decision {
-    let held = found.quotas().first().map_or(0, QuotaState::remaining);
-    let is_charged = found.is_allowed() && count.cost() > 0;
-    let holder = holder.filter(|_| is_charged).cloned();
-    permit::of_permits(count, Source::Redis, held, holder)
-}
-
-fn read_key(
-    fields: &mut Fields<'_>,
-    now: u64,
-    rule: &Rule,
-    rows: &[Row],
-    answer: &mut impl FnMut(TakeReply),
-) -> Option<()> {
+    let count = &asked.counts[at];
     let mut rows = rows.iter();
     while let Some(row) = rows.next() {
         let mut left = u64::from(row.takes);
@@ -343,12 +274,38 @@ fn read_key(
                 (0..number).for_each(|_| answer(TakeReply::Late));
                 continue;
             }
-            let group = ReplyGroup::read(fields, now, rule, row, verdict, number)?;
-            let decisions = (0..number).rev().map(|behind| group.decision(behind));
-            decisions.for_each(|decision| answer(TakeReply::Decided(decision)));
+            let cost = if at == 0 { row.cost } else { count.cost };
+            let group = ReplyGroup::read(fields, now, &count.spec, cost, verdict, number)?;
+            for behind in (0..number).rev() {
+                let decision = group.decision(behind);
+                answer(match count.spec.permits() {
+                    // In place of a serial number stands how many were charged.
+                    _ if asked.owes() => {
+                        TakeReply::Owed(decision.receipt_or_none().serial().min(cost))
+                    }
+                    Some(permits) => {
+                        let decision = of_permits(permits, count.cost, &decision, asked.holder());
+                        TakeReply::Decided(SmallVec::from_buf([decision]))
+                    }
+                    None => TakeReply::Decided(SmallVec::from_buf([decision])),
+                });
+            }
         }
     }
     Some(())
+}
+
+/// The decision about a permit, of which the reply says as units remaining how many are held.
+fn of_permits(
+    permits: &Permits,
+    cost: u64,
+    found: &Decision,
+    holder: Option<&Receipt>,
+) -> Decision {
+    let (held, only_looks) = (found.quotas().first(), cost == 0);
+    let holder = holder.filter(|_| found.is_allowed() && !only_looks);
+    let held = held.map_or(0, QuotaState::remaining);
+    permit::of_permits(permits, only_looks, Source::Redis, held, holder.cloned())
 }
 
 // The verdicts, as the scripts have them.
@@ -392,7 +349,7 @@ impl<'a> Fields<'a> {
 /// Takes that are answered together: either all are denied, or all are charged, one after the
 /// other.
 struct ReplyGroup<'a> {
-    rule: &'a Rule,
+    spec: &'a Spec,
     cost: u64,
     verdict: Verdict,
     /// The last take's, if it was allowed.
@@ -413,8 +370,8 @@ impl<'a> ReplyGroup<'a> {
     fn read(
         fields: &mut Fields<'_>,
         now: u64,
-        rule: &'a Rule,
-        row: &Row,
+        spec: &'a Spec,
+        cost: u64,
         code: u64,
         takes: u64,
     ) -> Option<Self> {
@@ -431,8 +388,7 @@ impl<'a> ReplyGroup<'a> {
             _ => return None,
         };
         let is_allowed = verdict == Verdict::Allowed;
-        let quotas = rule.quotas().iter();
-        let states = quotas.map(|_| {
+        let states = spec.quotas().iter().map(|_| {
             Some(QuotaReply {
                 remaining: fields.number()?,
                 reset_after: fields.number()?,
@@ -440,16 +396,16 @@ impl<'a> ReplyGroup<'a> {
             })
         });
         let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
-        if is_allowed && row.cost > 0 && takes > 1 && rule.algorithm().algorithm().tells_held() {
+        if is_allowed && cost > 0 && takes > 1 && spec.tells_held() {
             for state in &mut states {
                 state.held = Some(fields.number()?);
             }
         }
         Some(Self {
-            rule,
-            cost: row.cost,
+            spec,
+            cost,
             verdict,
-            receipt: is_allowed.then(|| Receipt::new(now, number, row.cost)),
+            receipt: is_allowed.then(|| Receipt::new(now, number, cost)),
             states,
         })
     }
@@ -460,11 +416,11 @@ impl<'a> ReplyGroup<'a> {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
-        let algorithm = self.rule.algorithm().algorithm();
-        let states = self.states.iter().zip(self.rule.quotas());
-        let states = states.map(|(state, quota)| match self.rule.is_permits() {
-            true => QuotaState::from_micros(state.remaining, 0),
-            false => state.before(algorithm, quota, later),
+        let windows = self.spec.windows();
+        let states = self.states.iter().enumerate();
+        let states = states.map(|(at, state)| match windows {
+            None => QuotaState::from_micros(state.remaining, 0),
+            Some(of) => state.before(of.algorithm(), &of.quotas[at], later),
         });
         let receipt = self.receipt.as_ref().map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;

@@ -20,9 +20,11 @@ fn take(subject: &Subject<'_>, max: u64) -> Take {
 /// The take of the permit, and the part of the receipt that holds it.
 fn permit(take: &Take, decision: &Decision) -> (Take, Receipt) {
     let receipt = decision.receipt().expect("it was charged");
-    let mut counts = take.counts().iter().zip(receipt.counts());
-    let (count, holder) = counts.next_back().expect("that of permits is the last");
-    (count.clone(), holder.clone())
+    let holder = receipt
+        .counts()
+        .last()
+        .expect("that of permits is the last");
+    (take.only(take.counts().len() - 1), holder.clone())
 }
 
 /// A permit and the quotas are charged together, or nothing is; and a permit comes back once.

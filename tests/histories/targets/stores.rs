@@ -55,9 +55,9 @@ impl StoreTarget {
     }
 
     /// The permit of a charge.
-    fn permit<'a>(&'a self, take: &'a Take, charge: usize) -> (&'a Take, &'a Receipt) {
-        let last = take.counts().last().expect("a count");
-        assert!(is_of_permits(last), "{last:?}");
+    fn permit(&self, take: &Take, charge: usize) -> (Take, &Receipt) {
+        let last = take.only(take.counts().len() - 1);
+        assert!(is_of_permits(&last), "{last:?}");
         let of_counts = self.receipts[charge].counts();
         (last, of_counts.last().expect("one for each count"))
     }
@@ -120,12 +120,12 @@ impl Target for StoreTarget {
             Act::Release(charge) => {
                 let (count, holder) = self.permit(take, *charge);
                 vec![Fact::Units(
-                    store.refund(count, holder).await.expect("an answer"),
+                    store.refund(&count, holder).await.expect("an answer"),
                 )]
             }
             Act::Renew(charge) => {
                 let (count, holder) = self.permit(take, *charge);
-                store.renew(count, holder).await.expect("an answer");
+                store.renew(&count, holder).await.expect("an answer");
                 Vec::new()
             }
         })

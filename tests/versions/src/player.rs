@@ -1,6 +1,7 @@
 //! Calls of a store, as lines of words. The checker plays the same lines in memory, so this file is
 //! a part of it, too.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -70,12 +71,14 @@ impl Player {
             }
             ["release" | "renew", number] => {
                 let (take, receipt) = &charges[&number.parse()?];
-                let counts = take.counts().iter().zip(receipt.counts());
-                for (count, holder) in counts.filter(|it| it.0.name("").ends_with("~permits")) {
+                let counts = take.counts().iter().enumerate();
+                let permits = counts.filter(|(_, it)| it.name("").ends_with("~permits"));
+                for (at, _) in permits {
+                    let (count, holder) = (take.only(at), &receipt.counts()[at]);
                     match words[0] {
                         // One whose lease has ended may be there still.
-                        "release" => drop(store.refund(count, holder).await?),
-                        _ => store.renew(count, holder).await?,
+                        "release" => drop(store.refund(&count, holder).await?),
+                        _ => store.renew(&count, holder).await?,
                     }
                 }
                 String::new()
@@ -95,6 +98,20 @@ impl Player {
             }
             _ => return Err("no such call".into()),
         })
+    }
+}
+
+/// Earlier versions have takes in `counts`, and no `only` of their own.
+#[allow(dead_code)]
+trait Only {
+    fn only(&self, count: usize) -> Take;
+}
+
+impl Only for Take {
+    fn only(&self, count: usize) -> Take {
+        let count: &dyn Any = &self.counts()[count];
+        let take = count.downcast_ref::<Take>();
+        take.expect("a take of one count").clone()
     }
 }
 

@@ -55,7 +55,7 @@ async fn the_round_trip_is_on_the_callers_side() {
 #[tokio::test(start_paused = true)]
 async fn only_the_same_question_is_answered() {
     let (store, flaky) = around(Mode::Works, |it| it.denial_cache(millis(100)));
-    let rule = Arc::new(rule(quota(10, 600 * SECOND)));
+    let [rule, changed] = [10, 9].map(|max| Arc::new(rule(quota(max, 600 * SECOND))));
     let of = |key: &str| Take::new(Arc::clone(&rule), Key::from(key));
     let take = of("alice").with_cost(4);
     deny(&store, &take).await;
@@ -63,7 +63,6 @@ async fn only_the_same_question_is_answered() {
     flaky.asked();
     flaky.looked();
 
-    let changed = Arc::new(Rule::clone(&rule));
     let others = [
         (of("alice").with_cost(5), 0),
         (of("alice").with_cost(2), 1),

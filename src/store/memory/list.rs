@@ -1,10 +1,11 @@
+use smallvec::SmallVec;
+
 use super::memory_store::{MemoryStore, lock};
 use super::permits::Permits;
-use super::shard::{Answer, Shard};
+use super::shard::{Answer, CountOf, Shard};
 use super::sync::MutexGuard;
 use crate::decision::Decision;
-use crate::store::Take;
-use crate::store::joint_take::JointTake;
+use crate::store::{CountTake, Take};
 
 /// A count of a take: what is locked of it.
 #[derive(Clone, Copy)]
@@ -17,7 +18,7 @@ enum CountPlace {
 
 /// What a take over several counts has locked, and its instant.
 struct Locked<'a> {
-    shards: Vec<MutexGuard<'a, Shard>>,
+    shards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
     permits: Option<MutexGuard<'a, Permits>>,
     now: u64,
 }
@@ -25,20 +26,22 @@ struct Locked<'a> {
 impl MemoryStore {
     /// Decides a take over several counts: looks at all of them, and then charges all, or none,
     /// under one instant. `None` if there is no room for all counts that are new.
-    pub(super) fn decide_joint(&self, take: &Take, joint: &JointTake) -> Answer {
-        let shard_of = |take: &Take| {
-            let is_permits = take.rule().is_permits();
-            (!is_permits).then(|| self.place_of(take.count_name()))
+    pub(super) fn decide_list(&self, take: &Take) -> Answer {
+        let shard_of = |take: &CountTake| {
+            let is_permits = take.spec().is_permits();
+            (!is_permits).then(|| self.place_of(take.name_in_store()))
         };
-        let places: Vec<_> = joint.takes.iter().map(shard_of).collect();
-        let mut indexes: Vec<_> = places.iter().flatten().map(|(_, at)| *at).collect();
+        let places: SmallVec<[_; 4]> = take.counts().iter().map(shard_of).collect();
+        let mut indexes: SmallVec<[_; 4]> = places.iter().flatten().map(|(_, at)| *at).collect();
         indexes.sort_unstable();
         indexes.dedup();
         // In the order of the shards: two takes that need the same ones never wait for each other.
-        let shards: Vec<_> = indexes.iter().map(|at| lock(self.shard(*at))).collect();
+        let shards = indexes.iter().map(|at| lock(self.shard(*at)));
+        let shards = shards.collect();
         let has_permits = places.contains(&None);
         let permits = has_permits.then(|| lock(&self.permits));
         let now = self.now();
+        let only_looks = take.only_looks();
         let mut locked = Locked {
             shards,
             permits,
@@ -46,11 +49,11 @@ impl MemoryStore {
         };
         for shard in &mut locked.shards {
             if shard.is_due(now) {
-                self.freed(shard.drop_forgotten(now, 2 * joint.takes.len()));
+                self.freed(shard.drop_forgotten(now, 2 * take.counts().len()));
             }
         }
 
-        let counts = joint.takes.iter().zip(&places).map(|(take, place)| {
+        let counts = take.counts().iter().zip(&places).map(|(take, place)| {
             let place = match place {
                 Some((hash, at)) => {
                     let shard = indexes.binary_search(at).expect("its shard is locked");
@@ -60,26 +63,29 @@ impl MemoryStore {
             };
             (take, place)
         });
-        let counts: Vec<_> = counts.collect();
-        let looks = counts.iter().map(|count| locked.decide(*count, 0));
-        let looks: Option<Vec<_>> = looks.collect();
+        let counts: SmallVec<[_; 4]> = counts.collect();
+        let looks = counts
+            .iter()
+            .map(|count| locked.decide(*count, 0, only_looks));
+        let looks: Option<SmallVec<[_; 4]>> = looks.collect();
         let looks = looks?;
-        let has_room = |look: &Decision, take: &Take| {
+        let has_room = |look: &Decision, count: &CountTake| {
             let mut states = look.quotas().iter();
-            let is_unlimited = take.rule().is_permits() && take.rule().is_shadow();
+            let permits = count.spec().permits();
             // Without a cost nothing but the verdict says whether units are owed.
-            let is_open = look.is_allowed() || take.rule().is_permits();
-            is_unlimited || is_open && states.all(|state| state.remaining() >= take.cost())
+            let is_open = look.is_allowed() || permits.is_some();
+            permits.is_some_and(|it| it.is_unlimited)
+                || is_open && states.all(|state| state.remaining() >= count.cost())
         };
         let all_fit = || {
-            let mut looks = looks.iter().zip(&joint.takes);
+            let mut looks = looks.iter().zip(take.counts());
             looks.all(|(look, take)| has_room(look, take))
         };
         let decisions = match all_fit() {
             true => {
-                let is_new = |(take, place): &&(&Take, CountPlace)| match place {
+                let is_new = |(take, place): &&(&CountTake, CountPlace)| match place {
                     CountPlace::Shard(hash, at) => {
-                        !locked.shards[*at].knows(*hash, take.count_name())
+                        !locked.shards[*at].knows(*hash, take.name_in_store())
                     }
                     CountPlace::Permits(_) => false,
                 };
@@ -90,40 +96,52 @@ impl MemoryStore {
                 }
                 let charged = counts
                     .iter()
-                    .map(|count| locked.decide(*count, count.0.cost()));
+                    .map(|count| locked.decide(*count, count.0.cost(), only_looks));
                 charged.collect::<Option<Vec<_>>>()?
             }
             false => {
                 let counts = counts.iter().zip(looks);
                 let answers = counts.map(|(count, look)| match count.1 {
                     CountPlace::Shard(..) if !has_room(&look, count.0) => {
-                        locked.decide(*count, count.0.cost())
+                        locked.decide(*count, count.0.cost(), only_looks)
                     }
                     CountPlace::Shard(..) | CountPlace::Permits(_) => Some(look),
                 });
                 answers.collect::<Option<Vec<_>>>()?
             }
         };
-        Some(Ok(joint.decision(take.rule(), take.cost(), decisions)))
+        Some(Ok(take.decision_of(decisions)))
     }
 }
 
 impl Locked<'_> {
-    fn held(&mut self, take: &Take) -> u64 {
+    fn held(&mut self, take: &CountTake) -> u64 {
         let permits = self.permits.as_mut();
-        permits.map_or(0, |permits| permits.held(take.count_name(), self.now))
+        permits.map_or(0, |permits| permits.held(take.name_in_store(), self.now))
     }
 
     /// Decides about one count, for which there is room.
-    fn decide(&mut self, (take, place): (&Take, CountPlace), cost: u64) -> Option<Decision> {
+    fn decide(
+        &mut self,
+        (take, place): (&CountTake, CountPlace),
+        cost: u64,
+        only_looks: bool,
+    ) -> Option<Decision> {
         match place {
             CountPlace::Shard(hash, at) => {
-                let answer = self.shards[at].take(hash, self.now, take, cost, || true)?;
+                let (name, windows) = (take.name_in_store(), take.spec().windows()?);
+                let of = CountOf { name, windows };
+                let answer = self.shards[at].take(hash, self.now, of, cost, || true)?;
                 answer.ok()
             }
             CountPlace::Permits(held) => {
                 let permits = self.permits.as_mut()?;
-                Some(permits.decide(take, held, self.now, cost > 0))
+                Some(permits.decide(
+                    (take.name_in_store(), take.spec().permits()?, only_looks),
+                    held,
+                    self.now,
+                    cost > 0,
+                ))
             }
         }
     }

@@ -1,8 +1,4 @@
-use std::sync::Arc;
-
-use super::policy::Policy;
-use super::rule::{Rule, RuleSettings};
-use crate::algorithm::Algorithm;
+use super::Algorithm;
 use crate::quota::Quota;
 
 /// The part of every quota that one process admits by itself: more than 0 and at most the whole.
@@ -58,7 +54,7 @@ impl Share {
         })
     }
 
-    fn of(self, units: u64) -> u64 {
+    pub(crate) fn of(self, units: u64) -> u64 {
         let part = u128::from(units) * u128::from(self.numerator) / u128::from(self.denominator);
         u64::try_from(part).expect("no more than the whole")
     }
@@ -67,7 +63,7 @@ impl Share {
     ///
     /// A share that has no room for one request becomes room for one request in a longer window, so
     /// that the rate stays the same.
-    pub(super) fn quota(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
+    pub(crate) fn quota(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
         let is_never_allowed = quota.max() == 0 || cost > algorithm.limit(quota);
         let least = if is_never_allowed { 0 } else { cost };
         let (max, window) = (self.of(quota.max()), quota.window_micros());
@@ -82,12 +78,6 @@ impl Share {
             true => with_burst(shared, self.of(quota.burst()).max(least)),
             false => shared,
         }
-    }
-
-    /// The share of the requests at a time: at least one, unless none may run.
-    fn permits(self, max: &Quota) -> Quota {
-        let share = self.of(max.max()).max(max.max().min(1));
-        Quota::of_micros(share, max.window_micros())
     }
 
     /// The microseconds in which the share's rate admits this many units, rounded up to whole
@@ -107,45 +97,6 @@ impl Share {
 fn with_burst(quota: Quota, burst: u64) -> Quota {
     let without = Quota::of_micros(0, quota.window_micros());
     quota.with_burst(burst).unwrap_or(without)
-}
-
-impl Rule {
-    /// This rule with a share of each quota, which has room for a request of this cost. The rule for
-    /// the first share is made once and kept; a process rarely uses a second share, or costs above
-    /// the rule's own and the share.
-    pub(crate) fn of_share(&self, share: Share, cost: u64) -> Arc<Self> {
-        let least = self.cost().max(1);
-        let is_too_small = |policy: &Policy| {
-            let is_of_request = policy.cost().is_none() && !policy.is_concurrent();
-            is_of_request && share.of(policy.quota().max()) < cost
-        };
-        if cost > least && self.policies().iter().any(is_too_small) {
-            return Arc::new(self.make_share(share, cost));
-        }
-        let make = || Arc::new(self.make_share(share, least));
-        let (known, rule) = self.computed().shared.get_or_init(|| (share, make()));
-        match *known == share {
-            true => Arc::clone(rule),
-            false => make(),
-        }
-    }
-
-    fn make_share(&self, share: Share, cost: u64) -> Self {
-        let algorithm = self.algorithm().algorithm();
-        let shared = |policy: &Policy| {
-            let cost = policy.cost().unwrap_or(cost);
-            let quota = match policy.is_concurrent() {
-                true => share.permits(&policy.quota()),
-                false => share.quota(&policy.quota(), algorithm, cost),
-            };
-            policy.with_quota(quota)
-        };
-        Self::of(RuleSettings {
-            policies: self.policies().iter().map(shared).collect(),
-            owe_at_most: self.owe_at_most().map(|units| share.of(units)),
-            ..self.made_of()
-        })
-    }
 }
 
 impl PartialEq for Share {

@@ -1,0 +1,197 @@
+//! What a store knows of a limit: how a count counts.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::share::Share;
+use super::{Algorithm, AlgorithmConfig};
+use crate::quota::Quota;
+
+/// How a count counts.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) kind: Kind,
+    /// Whether its keys may be held.
+    pub(crate) may_be_held: bool,
+    /// The units for which a share of it has room.
+    usual_cost: u64,
+    /// As a question to Redis contains it.
+    #[cfg(feature = "redis")]
+    question: OnceLock<Box<[u8]>>,
+    /// A fallback's share of it, for the share that was asked for first.
+    shared: OnceLock<(Share, Arc<Self>)>,
+}
+
+/// What is counted.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Windows(Windows),
+    Permits(Permits),
+}
+
+/// The units that were charged.
+#[derive(Debug, Clone)]
+pub(crate) struct Windows {
+    pub(crate) config: AlgorithmConfig,
+    pub(crate) quotas: Box<[Quota]>,
+    /// The longest time for which a charge counts, in microseconds.
+    pub(crate) life: u64,
+    pub(crate) owe_at_most: Option<u64>,
+}
+
+/// The requests in progress.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Permits {
+    pub(crate) max: u64,
+    pub(crate) quotas: [Quota; 1],
+    /// Nothing is denied: of a shadow rule.
+    pub(crate) is_unlimited: bool,
+    pub(crate) lease: Duration,
+    pub(crate) busy_retry: Duration,
+}
+
+impl Spec {
+    pub(crate) fn new(kind: Kind, may_be_held: bool, usual_cost: u64) -> Self {
+        Self {
+            kind,
+            may_be_held,
+            usual_cost: usual_cost.max(1),
+            #[cfg(feature = "redis")]
+            question: OnceLock::new(),
+            shared: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn windows(&self) -> Option<&Windows> {
+        match &self.kind {
+            Kind::Windows(windows) => Some(windows),
+            Kind::Permits(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn permits(&self) -> Option<&Permits> {
+        match &self.kind {
+            Kind::Windows(_) => None,
+            Kind::Permits(permits) => Some(permits),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn is_permits(&self) -> bool {
+        self.permits().is_some()
+    }
+
+    /// The longest time for which a charge counts, in microseconds.
+    pub(crate) fn life(&self) -> u64 {
+        self.windows().map_or(0, |it| it.life)
+    }
+
+    /// The quotas that are charged, of which an answer tells.
+    pub(crate) fn quotas(&self) -> &[Quota] {
+        match &self.kind {
+            Kind::Windows(windows) => &windows.quotas,
+            Kind::Permits(permits) => &permits.quotas,
+        }
+    }
+
+    /// A share of it, which has room for so many units. That for the first share is made once and
+    /// kept; a process rarely uses a second share, or costs above the usual one and the share.
+    pub(crate) fn of_share(&self, share: Share, cost: u64) -> Arc<Self> {
+        if let Some(windows) = self.windows()
+            && cost > self.usual_cost
+            && windows.quotas.iter().any(|it| share.of(it.max()) < cost)
+        {
+            return Arc::new(self.make_share(share, cost));
+        }
+        let make = || Arc::new(self.make_share(share, self.usual_cost));
+        let (known, shared) = self.shared.get_or_init(|| (share, make()));
+        match *known == share {
+            true => Arc::clone(shared),
+            false => make(),
+        }
+    }
+
+    fn make_share(&self, share: Share, cost: u64) -> Self {
+        let kind = match &self.kind {
+            Kind::Windows(windows) => Kind::Windows(windows.of_share(share, cost)),
+            Kind::Permits(permits) => Kind::Permits(Permits {
+                max: share.of(permits.max).max(permits.max.min(1)),
+                ..*permits
+            }),
+        };
+        Self::new(kind, self.may_be_held, self.usual_cost)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Spec {
+    /// Whether it counts under one quota.
+    pub(crate) fn is_single(&self) -> bool {
+        self.windows().is_some_and(|it| it.quotas.len() == 1)
+    }
+
+    /// Whether the usual case of its algorithm knows it: that of a log knows several quotas, that
+    /// of the others one.
+    pub(crate) fn is_usual(&self) -> bool {
+        self.windows().is_some_and(|it| match it.algorithm() {
+            Algorithm::SlidingLog => !it.quotas.is_empty(),
+            _ => it.quotas.len() == 1,
+        })
+    }
+
+    /// Whether an answer tells what a quota's state holds.
+    pub(crate) fn tells_held(&self) -> bool {
+        self.windows().is_some_and(|it| it.algorithm().tells_held())
+    }
+
+    /// As a question to Redis contains it. `encode` is called once.
+    pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
+        self.question.get_or_init(|| encode(self))
+    }
+
+    /// How many units may be used under each quota together with those owed.
+    pub(crate) fn most_owed(&self) -> impl Iterator<Item = u64> {
+        self.windows().into_iter().flat_map(|windows| {
+            let (algorithm, at_most) = (windows.algorithm(), windows.owe_at_most);
+            let quotas = windows.quotas.iter();
+            quotas.map(move |quota| algorithm.most(quota, at_most))
+        })
+    }
+}
+
+impl Windows {
+    pub(crate) fn new(
+        config: AlgorithmConfig,
+        quotas: Box<[Quota]>,
+        owe_at_most: Option<u64>,
+    ) -> Self {
+        let lives = quotas.iter().map(|quota| config.algorithm().life(quota));
+        Self {
+            config,
+            life: lives.max().unwrap_or(0),
+            quotas,
+            owe_at_most,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.config.algorithm()
+    }
+
+    /// What may be charged under each quota while nothing else is.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = u64> {
+        let algorithm = self.algorithm();
+        self.quotas.iter().map(move |quota| algorithm.limit(quota))
+    }
+
+    fn of_share(&self, share: Share, cost: u64) -> Self {
+        let algorithm = self.algorithm();
+        let quotas = self.quotas.iter();
+        let quotas = quotas.map(|quota| share.quota(quota, algorithm, cost));
+        let owed = self.owe_at_most.map(|units| share.of(units));
+        Self::new(self.config, quotas.collect(), owed)
+    }
+}
