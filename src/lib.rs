@@ -136,6 +136,7 @@
 
 pub mod algorithm;
 pub mod callback;
+mod charge;
 #[cfg(feature = "config")]
 pub mod config;
 pub mod decision;

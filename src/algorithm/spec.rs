@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::share::Share;
 use super::{Algorithm, AlgorithmConfig};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 
 /// How a count counts.
@@ -193,5 +194,38 @@ impl Windows {
         let quotas = quotas.map(|quota| share.quota(quota, algorithm, cost));
         let owed = self.owe_at_most.map(|units| share.of(units));
         Self::new(self.config, quotas.collect(), owed)
+    }
+}
+
+impl Permits {
+    /// The decision about a take of one permit, when so many are held: with a holder, that among
+    /// them. Where there is no limit, that may be more than the max.
+    pub(crate) fn decision(
+        &self,
+        only_looks: bool,
+        source: Source,
+        held: u64,
+        holder: Option<Receipt>,
+    ) -> Decision {
+        let max = self.max;
+        let verdict = if only_looks || holder.is_some() {
+            Verdict::Allowed
+        } else if max == 0 {
+            Verdict::Never
+        } else if held >= max {
+            let retry_after = self.busy_retry;
+            Verdict::Busy { retry_after }
+        } else {
+            // Another count denies the take.
+            let retry_after = Duration::ZERO;
+            Verdict::Denied { retry_after }
+        };
+        let is_exceeded = match verdict {
+            Verdict::Allowed => !only_looks && held > max,
+            _ => held >= max,
+        };
+        let state = QuotaState::from_micros(max.saturating_sub(held), 0);
+        let state = state.with_max(max).exceeded(is_exceeded);
+        Decision::of_state(verdict, source, state, holder)
     }
 }

@@ -14,9 +14,10 @@ use super::gate::Gate;
 use super::outage::Outage;
 use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
+use crate::charge::{Answers, Charge, LateCharge, LayerResponse};
 use crate::decision::Decision;
 use crate::rule::Rule;
-use crate::store::{Answers, Charge, LateCharge, LayerResponse, Take};
+use crate::store::Take;
 
 /// What a layer does with a request.
 pub(crate) enum Action {

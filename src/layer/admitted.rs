@@ -1,6 +1,6 @@
 use super::action::Admission;
+use crate::charge::{Charge, LatePermit, Permit};
 use crate::decision::Decision;
-use crate::store::{Charge, LatePermit, Permit};
 
 /// The answer to a [check](crate::Limits::check) that may go on.
 ///

@@ -11,10 +11,11 @@ use super::gate::Gate;
 use super::refused::{CallError, Refused, no_head};
 use super::subject_keys::SubjectKeys;
 use crate::callback::{Cause, ErrorCallbackChain, Failed, Recovery, recover, recover_own};
+use crate::charge::in_call;
 use crate::error::KeyError;
 use crate::key::Key;
 use crate::rule::{Plan, Rule, Subject};
-use crate::store::{Take, in_call};
+use crate::store::Take;
 
 /// A function that a rule limits: see [`Limits::call`](crate::Limits::call). Without a function it
 /// is a question: see [`Limits::check`](crate::Limits::check).

@@ -24,11 +24,12 @@ use super::outage::capabilities;
 use super::shadow_take::ask_in_shadow;
 use super::waiting::left_of;
 use crate::callback::Cause;
+use crate::charge::{Charge, LateCharge, LatePermit, Permit};
 use crate::decision::{Decision, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::fleet::Limited;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, LateCharge, LatePermit, Permit, Store, StoreFuture, Take};
+use crate::store::{Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
 use crate::waiting::{Asked, Wait, Waiter};
 

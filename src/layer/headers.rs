@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 
+use crate::charge::Answers;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
-use crate::store::Answers;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

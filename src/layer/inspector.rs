@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::gate::{Gate, RuleSource};
 use crate::callback::caught;
+use crate::charge::Permit;
 use crate::key::{KeyExtractor, has_token};
 use crate::rule::{Rule, SharedRules, WeakRules};
-use crate::store::{Permit, Store, Take};
+use crate::store::{Store, Take};
 use crate::sync::{OwnedTask, lock};
 use crate::warning::{Warning, WarningKind};
 

@@ -4,8 +4,8 @@ use http::{StatusCode, response};
 use super::action::Admission;
 use super::gate::Gate;
 use crate::callback::caught;
+use crate::charge::{GiveBack, LayerResponse};
 use crate::rule::{Outcomes, Rule};
-use crate::store::{GiveBack, LayerResponse};
 use crate::warning::{Warning, WarningKind};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -16,11 +16,12 @@ use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
     key_refused, quota_exceeded, recover, reduced_capacity,
 };
+use crate::charge::{Denial, LayerResponse};
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::rule::{OnError, Policy, Rule};
-use crate::store::{CountTake, Denial, LayerResponse, Take};
+use crate::store::{CountTake, Take};
 use crate::trace::TakeSpan;
 use crate::warning::Warning;
 

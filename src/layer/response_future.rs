@@ -19,7 +19,7 @@ use super::decide::Permits;
 use super::gate::Gate;
 use super::upload::Upload;
 use crate::callback::{BoxFuture, grpc};
-use crate::store::Answers;
+use crate::charge::Answers;
 use crate::waiting::WaitingSince;
 use crate::warning::{Warning, WarningKind};
 

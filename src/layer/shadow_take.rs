@@ -8,10 +8,11 @@ use tokio::time::timeout;
 use super::decide::ask;
 use super::gate::Gate;
 use crate::callback::caught;
+use crate::charge::{Charge, LateCharge, LatePermit, RefundQueue, spawn};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::metrics::RuleCounters;
-use crate::store::{Charge, LateCharge, LatePermit, RefundQueue, Store, Take, spawn};
+use crate::store::{Store, Take};
 
 /// A take of a shadow rule. Its answer goes to the counters, and to callers that may give back what
 /// it was charged.

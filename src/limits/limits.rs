@@ -10,6 +10,7 @@ use super::checks::Checks;
 use super::paths::Paths;
 use super::reports::Reports;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
+use crate::charge::RefundQueue;
 use crate::error::KeyError;
 use crate::fleet::{Member, OperatorKeys};
 use crate::key::ip::PeerHook;
@@ -21,7 +22,7 @@ use crate::metrics::{NearLimit, Snapshot};
 use crate::rule::{Plan, Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
-use crate::store::{RefundQueue, Store, default_store, shared};
+use crate::store::{Store, default_store, shared};
 use crate::warning::{Warning, WarningKind};
 
 /// Rules by path and the store that they count in: makes the layers of an application.

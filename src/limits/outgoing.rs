@@ -16,13 +16,14 @@ use super::outgoing_body::OutgoingBody;
 use super::partner::wanted_pause;
 use crate::callback::BoxFuture;
 use crate::callback::grpc::GRPC_STATUS;
+use crate::charge::spawn;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::layer::{Admitted, CallError, Refused};
 use crate::log_on_change::LogOnChange;
 #[cfg(doc)]
 use crate::rule::Rule;
-use crate::store::{Take, spawn};
+use crate::store::Take;
 use crate::trace;
 use crate::warning::{Warning, WarningKind};
 

@@ -29,45 +29,31 @@
 //! [`Count`](crate::algorithm::Count) under the name [`Take::name`](crate::Take::name), and is
 //! tested by the suite in `test_util::conformance` (feature `test-util`).
 
-pub(crate) mod answers;
 mod breaker;
 pub(crate) mod capabilities;
-mod charge;
-mod charges;
 mod denial_cache;
 mod fallback;
 mod fleet;
 mod guarded;
 pub(crate) mod memory;
-mod meter;
-pub(crate) mod permit;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_fleet;
-mod refund_queue;
 pub(crate) mod resilient;
 pub(crate) mod store;
 pub(crate) mod take;
 
 pub use capabilities::{Capabilities, Condition, ServerId};
-pub(crate) use charge::GiveBack;
-pub use charge::{Charge, Settled};
-pub use charges::Charges;
 pub use fleet::{Fleet, FleetState, OperatorKey, OperatorKind, PeerReport, Report};
 pub use memory::MemoryStore;
-pub use meter::{Meter, SettledBody};
-pub(crate) use permit::LatePermit;
-pub use permit::Permit;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use resilient::Resilient;
 pub use store::{Store, StoreFuture};
 pub use take::{CountTake, Take};
 
+pub use crate::charge::{Charge, Charges, Meter, Permit, Settled, SettledBody};
 pub use crate::error::{StoreError, StoreErrorKind};
 
-pub(crate) use answers::{Answers, Denial, LayerResponse};
-pub(crate) use charges::in_call;
-pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
 pub(crate) use store::{default_store, shared};

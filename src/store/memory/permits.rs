@@ -4,7 +4,6 @@ use std::time::Duration;
 use crate::algorithm::spec::Permits as PermitSpec;
 use crate::decision::{Decision, Receipt, Source};
 use crate::name::Name;
-use crate::store::permit::of_permits;
 use crate::swept_map::SweptMap;
 
 /// The requests in progress of each key. A key without one has no entry.
@@ -46,13 +45,7 @@ impl Permits {
             self.renew(name, spec.lease, &holder, now);
             holder
         });
-        of_permits(
-            spec,
-            only_looks,
-            Source::Local,
-            held + u64::from(fits),
-            holder,
-        )
+        spec.decision(only_looks, Source::Local, held + u64::from(fits), holder)
     }
 
     /// Keeps the permit for another lease, also one that is not there.

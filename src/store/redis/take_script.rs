@@ -23,7 +23,6 @@ use crate::algorithm::spec::{Kind, Permits, Spec};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
-use crate::store::permit;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds.
@@ -305,7 +304,7 @@ fn of_permits(
     let (held, only_looks) = (found.quotas().first(), cost == 0);
     let holder = holder.filter(|_| found.is_allowed() && !only_looks);
     let held = held.map_or(0, QuotaState::remaining);
-    permit::of_permits(permits, only_looks, Source::Redis, held, holder.cloned())
+    permits.decision(only_looks, Source::Redis, held, holder.cloned())
 }
 
 // The verdicts, as the scripts have them.

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::charge::{Charge, GiveBack};
 use super::permit::HeldPermits;
-use super::{Store, Take};
 use crate::deadline::Deadline;
+use crate::store::{Store, Take};
 use crate::sync::lock;
 use crate::trace;
 use crate::unawaited::{UnawaitedCall, UnawaitedCalls};

@@ -13,12 +13,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::refund_queue::{RefundQueue, spawn};
-use super::{Store, StoreFuture, Take};
-use crate::algorithm::spec::Permits;
 use crate::deadline::Deadline;
-use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::decision::{Decision, Receipt, Source};
 use crate::jitter;
 use crate::metrics::RuleCounters;
+use crate::store::{Store, StoreFuture, Take};
 use crate::sync::lock;
 use crate::trace;
 use crate::unawaited::UnawaitedCall;
@@ -366,36 +365,6 @@ impl TakenPermits {
         // A store that panics is not asked again.
         asked.unwrap_or_else(|_| StoreFuture::ready(Ok(0)))
     }
-}
-
-/// A store's decision about a take of one permit, when so many are held: with a holder, that among
-/// them. Under a shadow rule there may be more than its max.
-pub(super) fn of_permits(
-    spec: &Permits,
-    only_looks: bool,
-    source: Source,
-    held: u64,
-    holder: Option<Receipt>,
-) -> Decision {
-    let max = spec.max;
-    let verdict = match () {
-        () if only_looks || holder.is_some() => Verdict::Allowed,
-        () if max == 0 => Verdict::Never,
-        () if held >= max => Verdict::Busy {
-            retry_after: spec.busy_retry,
-        },
-        // Another count denies the take.
-        () => Verdict::Denied {
-            retry_after: Duration::ZERO,
-        },
-    };
-    let is_exceeded = match verdict {
-        Verdict::Allowed => !only_looks && held > max,
-        _ => held >= max,
-    };
-    let state = QuotaState::from_micros(max.saturating_sub(held), 0);
-    let state = state.with_max(max).exceeded(is_exceeded);
-    Decision::of_state(verdict, source, state, holder)
 }
 
 /// The permit of a take for which no request waits: that of a shadow rule. Its request may have

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::charges::Charges;
 use super::meter::Meter;
 use super::refund_queue::RefundQueue;
-use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::metrics::RuleCounters;
+use crate::store::{Store, StoreFuture, Take};
 use crate::sync::lock;
 use crate::waiting::OpenCharge;
 

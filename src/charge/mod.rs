@@ -1,0 +1,20 @@
+//! What requests were charged, until it is kept, settled or given back: charges and permits, in the
+//! extensions of requests and responses, and the queue of what is given back meanwhile.
+
+pub(crate) mod answers;
+#[allow(clippy::module_inception)]
+mod charge;
+mod charges;
+mod meter;
+mod permit;
+mod refund_queue;
+
+pub(crate) use answers::{Answers, Denial, LayerResponse};
+pub(crate) use charge::GiveBack;
+pub use charge::{Charge, Settled};
+pub use charges::Charges;
+pub(crate) use charges::in_call;
+pub use meter::{Meter, SettledBody};
+pub(crate) use permit::LatePermit;
+pub use permit::Permit;
+pub(crate) use refund_queue::{LateCharge, RefundQueue, spawn};
